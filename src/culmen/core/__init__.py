@@ -1,0 +1,1 @@
+"""Values only: no I/O, no clock, no randomness."""

@@ -1,0 +1,75 @@
+"""What an evaluation says of a candidate."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.usage import Usage
+
+
+class Status(StrEnum):
+    """How one evaluation ended. All but `ok` carry no score; `lost` is our failure, never held against a candidate."""
+
+    OK = "ok"
+    INVALID = "invalid"  # ran, but the output or the score is not acceptable (wrong shape, NaN, constraint violated)
+    ERROR = "error"  # raised, crashed or left early
+    TIMEOUT = "timeout"  # wall clock or CPU limit
+    REJECTED = "rejected"  # broke a limit or a rule: memory, output size, immutable text, tampering
+    LOST = "lost"  # jail, scorer, worker or node failed, also on a second try
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One example of the data set: `input` goes to the candidate, `info` (the answer) only to the scorer."""
+
+    id: str
+    input: Any = None
+    info: Any = None
+    split: str = "train"  # train | val | test
+
+
+class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One evaluation of one candidate on one case (`case` = "" when the task has no data set).
+
+    `score` is in the task's own direction and unit, a finite float exactly when `status` is ok. `reason` is a short
+    machine word refining the status (memory_limit, nan_score, ...), `feedback` text for people and models, `seconds`
+    the wall time of the evaluation, `seed` what the candidate's random state was seeded with, `evaluator` the digest
+    of the evaluator that spoke, `verified` whether the score was computed outside the candidate's process.
+    """
+
+    candidate: str
+    status: Status
+    score: float | None = None
+    case: str = ""
+    reason: str = ""
+    metrics: dict[str, float] = {}
+    feedback: str = ""
+    seconds: float = 0.0
+    seed: int = 0
+    evaluator: str = ""
+    verified: bool = False
+    artifacts: dict[str, str] = {}
+    usage: Usage = Usage()
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a score."""
+        return self.status is Status.OK
+
+
+class Rollout(msgspec.Struct, frozen=True):
+    """One candidate with the observations of one `lab.evaluate`, in the order of the cases (paper: S_theta)."""
+
+    candidate: Candidate
+    observations: tuple[Observation, ...]
+    rewards: tuple[float | None, ...]  # higher is better whatever the task's direction; None where there is no score
+
+    @property
+    def reward(self) -> float | None:
+        """Mean reward over the scored observations; None if any of them failed or none was made."""
+        if not self.rewards or any(r is None for r in self.rewards):
+            return None
+        return sum(r for r in self.rewards if r is not None) / len(self.rewards)

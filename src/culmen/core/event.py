@@ -1,0 +1,133 @@
+"""Effects a strategy asks for, and the journal's rows about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from culmen.core.brief import Brief, Proposal, Text
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation
+from culmen.core.usage import Usage
+
+
+class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
+    """Run one candidate on one case (None: the task has no data set), once, with this seed."""
+
+    candidate: Candidate
+    case: Case | None
+    seed: int
+
+
+class ProposeRequest(msgspec.Struct, frozen=True, tag="propose"):
+    """Ask a model for candidates."""
+
+    brief: Brief
+    seed: int
+
+
+class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
+    """Ask a model for prose: the template `role` filled with `slots` (plain data)."""
+
+    role: str
+    slots: dict[str, Any]
+    seed: int
+
+
+class EmbedRequest(msgspec.Struct, frozen=True, tag="embed"):
+    """Map candidates to vectors."""
+
+    candidates: tuple[Candidate, ...]
+
+
+class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
+    """Heavy pure work on texts (parsing, syntax-tree edits, optimiser steps) done outside the loop.
+
+    `tool` names it, `texts` are whole candidates, `options` plain data.
+    """
+
+    tool: str
+    candidates: tuple[Candidate, ...]
+    options: dict[str, Any]
+    seed: int
+
+
+class CustomRequest(msgspec.Struct, frozen=True, tag="custom"):
+    """An effect of a kind the engine does not know (train, session, ...), for later and for plug-ins."""
+
+    kind: str
+    payload: dict[str, Any]
+    seed: int
+
+
+Request = EvaluateRequest | ProposeRequest | WriteRequest | EmbedRequest | EditRequest | CustomRequest
+
+
+class Vectors(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Embeddings: `count` rows of `width` little-endian float32, and which embedder made them."""
+
+    count: int
+    width: int
+    data: bytes
+    embedder: str = ""
+    usage: Usage = Usage()
+
+
+class Edits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Result of an `edit`: new candidates' parts and plain data the tool wants back; `fault` is "" or a word."""
+
+    parts: tuple[dict[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    data: dict[str, Any] = {}
+    fault: str = ""
+
+
+class Custom(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Result of a custom effect: plain data."""
+
+    data: dict[str, Any] = {}
+    usage: Usage = Usage()
+
+
+Result = Observation | Proposal | Text | Vectors | Edits | Custom
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """The n-th thing a strategy asked for: `key` = n, `mark` = digest of the request."""
+
+    key: int
+    mark: str
+    request: Request
+
+    @property
+    def kind(self) -> str:
+        """evaluate | propose | write | embed | edit, or the custom kind."""
+        if isinstance(self.request, CustomRequest):
+            return self.request.kind
+        return type(self.request).__struct_config__.tag  # pyright: ignore[reportReturnType]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What is to be journaled, in one transaction with its neighbours.
+
+    kind     started (an effect was handed to the world) · done (`result` holds its outcome) · note (from the strategy)
+             torn (in flight when a process died; `body` has what it may have cost) · stop (the search was told to end)
+             state (run life cycle: running, paused, interrupted, finished, failed) · tell (input from a person)
+    """
+
+    kind: str
+    key: int = 0
+    mark: str = ""
+    effect: str = ""  # the effect's kind, for started and done
+    body: dict[str, Any] = {}
+    result: Result | None = None
+    elapsed: float = 0.0  # active seconds of the run so far
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A journaled entry: `seq` is its place (1, 2, ...), `time` the wall clock (Unix seconds, for display only)."""
+
+    seq: int
+    time: float
+    entry: Entry

@@ -1,0 +1,140 @@
+"""The seams, as protocols: pass in a small class of your own wherever one of these is named.
+
+Strategies and proposers live on the deterministic side: everything they learn comes from `Lab`. Worlds, backends,
+gateways and embedders live outside and may do anything; what they return is journaled before a strategy sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from culmen.core.brief import Brief, Proposal, Text
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation, Rollout
+from culmen.core.event import Effect, Entry, Event, Result
+from culmen.core.task import Task
+
+T = TypeVar("T")
+
+
+class Lab(Protocol):
+    """What the engine offers a strategy. All awaits are effects; time and randomness come from here only."""
+
+    task: Task
+    seeds: tuple[Candidate, ...]
+    rng: Random
+    workers: int
+
+    @property
+    def progress(self) -> float:
+        """Share of the tightest budget that is spent, 0..1, counted in journal order."""
+        ...
+
+    def minibatch(self, n: int) -> tuple[Case | None, ...]:
+        """`n` training cases drawn with replacement; without a data set, `n` times None (once if deterministic)."""
+        ...
+
+    async def evaluate(
+        self, candidate: Candidate, cases: Sequence[Case | None] | None = None, repeats: int = 1
+    ) -> Rollout:
+        """Run the candidate on each case (None: all training cases), `repeats` times each."""
+        ...
+
+    async def propose(self, brief: Brief) -> Proposal:
+        """Ask the run's proposer for candidates."""
+        ...
+
+    async def ask(self, brief: Brief) -> Proposal:
+        """Ask the model behind `brief.role` directly (what a model proposer does)."""
+        ...
+
+    async def write(self, role: str, **slots: Any) -> Text:
+        """Ask the model behind `role` for prose."""
+        ...
+
+    async def embed(self, candidates: Sequence[Candidate]) -> tuple[tuple[float, ...], ...]:
+        """Map candidates to vectors of one length."""
+        ...
+
+    async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Any:
+        """Heavy pure work outside the loop; returns `Edits`."""
+        ...
+
+    async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
+        """Run side by side; results in the order given. The first error ends the others."""
+        ...
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """Journal something worth seeing (plain data); never read back."""
+        ...
+
+
+class Strategy(Protocol):
+    """A search method: a frozen dataclass whose fields are its configuration.
+
+    `search` normally never returns: the budget ends the run. Returning ends it early ("the strategy is done").
+    """
+
+    async def search(self, lab: Lab) -> None: ...
+
+
+class Proposer(Protocol):
+    """Turns a brief into candidates, on the deterministic side: it may await effects of the lab, also evaluations."""
+
+    async def propose(self, lab: Lab, brief: Brief) -> Proposal: ...
+
+
+class World(Protocol):
+    """Performs effects. Failures of candidates and models come back as values; only `UserError`s and bugs raise."""
+
+    async def perform(self, effect: Effect) -> Result: ...
+
+
+class Backend(Protocol):
+    """Runs candidates: the jailed fork-server of this machine, Ray, or your own.
+
+    `start` returns the isolation level in force (namespaces | restricted | limits | none) and raises
+    `IsolationError` below the level required.
+    """
+
+    async def start(self) -> str: ...
+
+    async def evaluate(self, candidate: Candidate, case: Case | None, seed: int) -> Observation: ...
+
+    async def close(self) -> None: ...
+
+
+class Gateway(Protocol):
+    """Asks models: renders, calls, parses, counts."""
+
+    async def propose(self, brief: Brief, seed: int) -> Proposal: ...
+
+    async def write(self, role: str, slots: dict[str, Any], seed: int) -> Text: ...
+
+    async def close(self) -> None: ...
+
+
+class Embedder(Protocol):
+    """Maps texts to vectors: an array-like of shape (len(texts), width), float32, rows of length 1."""
+
+    name: str
+
+    def embed(self, texts: Sequence[str]) -> Any: ...
+
+
+class Journal(Protocol):
+    """Append-only. When `append` returns, its entries are durable, all of them or none."""
+
+    def append(self, entries: Sequence[Entry]) -> list[Event]: ...
+
+    def read(self, after: int = 0) -> Iterator[Event]: ...
+
+    def close(self) -> None: ...
+
+
+class Observer(Protocol):
+    """Sees events after they are durable; cannot slow or change the search."""
+
+    def see(self, events: Iterable[Event]) -> None: ...

@@ -1,0 +1,154 @@
+"""A task: what to improve, how it is judged, and under which limits."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any, Literal
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation
+
+Form = Literal["call", "serve", "command", "legacy", "function"]
+
+
+class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Direction and levels of the score. `bounds` are the values a score can honestly take (None: open)."""
+
+    direction: Literal["max", "min"] = "max"
+    start: float | None = None
+    target: float | None = None
+    bounds: tuple[float | None, float | None] = (None, None)
+
+    def reward(self, score: float) -> float:
+        """The score turned so that higher is better."""
+        return score if self.direction == "max" else -score
+
+    def score(self, reward: float) -> float:
+        """The inverse of `reward`."""
+        return reward if self.direction == "max" else -reward
+
+    def reached(self, score: float) -> bool:
+        """Whether the target is declared and met."""
+        return self.target is not None and self.reward(score) >= self.reward(self.target)
+
+    def fault(self, score: object) -> str:
+        """Why this is not an acceptable score ("" if it is): only finite int or float inside the bounds pass."""
+        if isinstance(score, bool) or not isinstance(score, int | float):
+            return "score_not_a_number"
+        try:
+            value = float(score)
+        except OverflowError:
+            return "score_infinite"
+        if math.isnan(value):
+            return "score_nan"
+        if math.isinf(value):
+            return "score_infinite"
+        low, high = self.bounds
+        if (low is not None and value < low) or (high is not None and value > high):
+            return "score_out_of_bounds"
+        return ""
+
+    @property
+    def floor(self) -> float | None:
+        """The lowest reward the bounds allow, None if that side is open."""
+        worst = self.bounds[0] if self.direction == "max" else self.bounds[1]
+        return None if worst is None else self.reward(worst)
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Per evaluation: wall seconds, megabytes of memory and of files, processes, kilobytes of output kept."""
+
+    seconds: float = 60.0
+    memory_mb: int = 2048
+    processes: int = 64
+    files_mb: int = 256
+    output_kb: int = 1024
+    scorer_seconds: float = 60.0
+
+
+class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How candidates are run and judged.
+
+    form        call: the jailed process calls `entry(case.input, ...)` and the scorer (another process) judges its data
+                serve: the scorer drives the candidate call by call · command: `command` run in the jail, any language
+                legacy: `evaluate(path)` of OpenEvolve, whole inside the jail, its scores self-reported
+                function: a Python callable of the user's own process (`culmen.optimize(evaluator=fn)`)
+    path        the evaluator file, absolute; "" for function
+    entry       name of the candidate's function (call, serve), default "run"
+    module      the candidate part that is imported as the program, default the first
+    command     argument list; {part} names stand for file paths (command form)
+    suffix      file suffix of a legacy program
+    thresholds  cascade thresholds (legacy); None: no cascade
+    packages    importable package names to preload in the fork-server
+    features    extra numbers a contract needs, kept as given
+    """
+
+    form: Form = "call"
+    path: str = ""
+    entry: str = "run"
+    module: str = ""
+    command: tuple[str, ...] = ()
+    suffix: str = ".py"
+    thresholds: tuple[float, ...] | None = None
+    packages: tuple[str, ...] = ("numpy",)
+    digest: str = ""
+    options: dict[str, Any] = {}
+
+
+class Surface(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What may be edited: `frozen` parts never; with `markers` = enforced, only text between EVOLVE-BLOCK markers."""
+
+    frozen: tuple[str, ...] = ()
+    markers: Literal["off", "optional", "enforced"] = "optional"
+    language: str = "python"
+    max_chars: int = 200_000
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything a search needs to know of the problem. Paths are absolute; `digest` covers all that shapes a score.
+
+    `deterministic` tasks give the same observation for the same candidate and case: the lab asks once and remembers.
+    `notes` are warnings for people, from the loader (ignored keys, guessed settings).
+    """
+
+    name: str
+    goal: str = ""
+    seeds: tuple[dict[str, str], ...] = ()
+    evaluator: Evaluator = Evaluator()
+    cases: tuple[Case, ...] = ()
+    objective: Objective = Objective()
+    surface: Surface = Surface()
+    limits: Limits = Limits()
+    features: tuple[str, ...] = ()
+    deterministic: bool = False
+    system: str = ""
+    defaults: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
+    root: str = ""
+    digest: str = ""
+
+    def split(self, name: str) -> tuple[Case, ...]:
+        """The cases of one split."""
+        return tuple(case for case in self.cases if case.split == name)
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The seeds as candidates, without repeats, in their order."""
+        unique = {c.id: c for c in (Candidate.of(parts) for parts in self.seeds)}
+        return tuple(unique.values())
+
+    def reward(self, observation: Observation) -> float | None:
+        """The observation's score turned so that higher is better; None without a score."""
+        return None if observation.score is None else self.objective.reward(observation.score)
+
+
+def fingerprint(*pieces: bytes | str) -> str:
+    """SHA-256 (hex) over length-prefixed pieces."""
+    sha = hashlib.sha256()
+    for piece in pieces:
+        raw = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
+        sha.update(len(raw).to_bytes(8, "big"))
+        sha.update(raw)
+    return sha.hexdigest()
