@@ -22,7 +22,9 @@ class UserError(CulmenError):
     exit_code = 2
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
-        super().__init__("\n".join(part for part in (what, where and f"  where: {where}", fix and f"  next:  {fix}") if part))
+        super().__init__(
+            "\n".join(part for part in (what, where and f"  where: {where}", fix and f"  next:  {fix}") if part)
+        )
         self.what, self.where, self.fix = what, where, fix
 
 

@@ -1,0 +1,234 @@
+"""The live driver: performs a search's effects with asyncio, journals each completion, then delivers it.
+
+    admitted effect -> (started journaled) -> world -> done journaled with its neighbours -> delivered -> new effects
+
+Evaluations and model calls wait in separate lines, so a hung candidate never starves a model call. What costs money is
+journaled as started before it starts; an evaluation costs only time, so its started row may follow a moment later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from culmen.core.errors import CulmenError, Unavailable
+from culmen.core.event import Effect, Entry, Event, Result
+from culmen.core.ports import Journal, Observer, World
+from culmen.engine.clock import Clock, SystemClock
+from culmen.engine.replay import replay
+from culmen.engine.search import Estimate, Search, at_least
+
+_GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
+_PAUSES = (1.0, 2.0, 5.0, 10.0)  # waits between tries to write to a full disk; the last one repeats
+
+
+class Driver:
+    """Runs one search to its end, an interrupt or an error.
+
+    `workers` evaluations and `calls` other effects run at once. `patience` is how many seconds a journal that cannot
+    be written (disk full) is retried before `Unavailable` is raised; nothing is lost meanwhile.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        world: World,
+        journal: Journal,
+        *,
+        workers: int = 1,
+        calls: int = 64,
+        clock: Clock | None = None,
+        observers: Sequence[Observer] = (),
+        estimate: Estimate = at_least,
+        patience: float = 300.0,
+    ) -> None:
+        self.search, self._world, self._journal = search, world, journal
+        self._clock, self._observers, self._estimate = clock or SystemClock(), observers, estimate
+        self._patience = patience
+        self._slots = {"evaluate": workers, "other": calls}
+        self._lines: dict[str, deque[Effect]] = {"evaluate": deque(), "other": deque()}
+        self._busy = {"evaluate": 0, "other": 0}
+        self._outbox: list[Entry] = []
+        self._durable_first: list[Effect] = []
+        self._running: dict[int, asyncio.Task[Result]] = {}
+        self._wake = asyncio.Event()
+        self._writer = ThreadPoolExecutor(1, "journal")
+        self._interrupts = 0
+        self._failure: BaseException | None = None
+        self._base = self._began = 0.0
+
+    def interrupt(self) -> None:
+        """First call: start nothing more, let what runs finish for a while. Second: stop at once."""
+        self._interrupts += 1
+        self._wake.set()
+
+    @property
+    def elapsed(self) -> float:
+        """Active seconds of the run, over all its sessions."""
+        return self._base + self._clock.monotonic() - self._began
+
+    async def run(self) -> str:
+        """Replay, then live. Returns the end state: finished | interrupted. Raises what went wrong, after saving it."""
+        self._began = self._clock.monotonic()
+        replayed = replay(self.search, self._journal.read(), self._estimate)
+        self._base = replayed.elapsed
+        self._outbox += [Entry("state", body={"state": "running"}), *replayed.missing]
+        self._enqueue(replayed.pending)
+        try:
+            await self._commit()
+            await self._live()
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            await self._abandon(list(self._running))
+            await self._last_words()
+            self._writer.shutdown()
+        if self._failure is not None:
+            raise self._failure
+        return self._end_state()
+
+    async def _live(self) -> None:
+        while not self.search.done and self._failure is None:
+            if self._interrupts:
+                return await self._wind_down()
+            self._launch()
+            await self._sleep_until_woken(self._seconds_left())
+            if self._seconds_left() <= 0:
+                self._outbox.append(Entry("stop", body={"reason": "seconds"}))
+            await self._commit()
+
+    async def _wind_down(self) -> None:
+        """Let what runs finish within the grace period; deliver it; start nothing."""
+        ends = self._clock.monotonic() + _GRACE
+        while self._running and self._interrupts < 2 and self._clock.monotonic() < ends:
+            await self._sleep_until_woken(ends - self._clock.monotonic())
+            await self._commit()
+
+    def _seconds_left(self) -> float:
+        """Seconds to the end of this phase; the search leaves a share of them to the final choice."""
+        limit = self.search.budget.seconds
+        if limit is None:
+            return float("inf")
+        share = 1.0 if self.search.phase == "final" else 1.0 - self.search.budget.final
+        return limit * share - self.elapsed
+
+    async def _sleep_until_woken(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._wake.wait(), None if seconds == float("inf") else max(0.0, seconds))
+        except TimeoutError:
+            return
+        finally:
+            self._wake.clear()
+
+    def _enqueue(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            self._lines[_line(effect)].append(effect)
+
+    def _launch(self) -> None:
+        """Start what fits: evaluations now, everything else once its `started` row is durable."""
+        for name, line in self._lines.items():
+            while line and self._busy[name] < self._slots[name]:
+                effect = line.popleft()
+                if effect.key not in self.search.in_flight:
+                    continue  # abandoned while it waited
+                self._busy[name] += 1
+                self._outbox.append(Entry("started", effect.key, effect.mark, effect.kind))
+                if name == "evaluate":
+                    self._start(effect)
+                else:
+                    self._durable_first.append(effect)
+        if self._durable_first:
+            self._wake.set()
+
+    def _start(self, effect: Effect) -> None:
+        task = self._running[effect.key] = asyncio.create_task(self._world.perform(effect))  # pyright: ignore
+        task.add_done_callback(lambda done: self._ended(effect, done))
+
+    def _ended(self, effect: Effect, task: asyncio.Task[Result]) -> None:
+        self._busy[_line(effect)] -= 1
+        self._running.pop(effect.key, None)
+        self._wake.set()
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._failure = self._failure or error
+            return
+        self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, result=task.result()))
+
+    async def _commit(self) -> None:
+        """Make the outbox durable in one transaction, then deliver it; the search's notes go with the next one."""
+        while self._outbox or self.search.outbox:
+            elapsed = self.elapsed
+            notes, self.search.outbox = self.search.outbox, []
+            batch = [msgspec.structs.replace(entry, elapsed=elapsed) for entry in (*self._outbox, *notes)]
+            self._outbox = []
+            paid, self._durable_first = self._durable_first, []
+            events = await self._append(batch)
+            for effect in paid:
+                self._start(effect)
+            self._tell(events)
+            for entry in batch:
+                if entry.kind in ("done", "torn", "stop"):
+                    self._enqueue(self.search.feed(entry))
+            await self._abandon([key for key in self._running if key not in self.search.in_flight])
+            if not self._interrupts and self._failure is None:
+                self._launch()
+
+    async def _append(self, batch: list[Entry]) -> list[Event]:
+        """Append, waiting for a journal that cannot be written just now."""
+        loop, waited = asyncio.get_running_loop(), 0.0
+        for attempt in range(1_000_000):
+            try:
+                return await loop.run_in_executor(self._writer, self._journal.append, batch)
+            except Unavailable:
+                pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
+                if waited + pause > self._patience or self._interrupts > 1:
+                    raise
+                waited += pause
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def _tell(self, events: list[Event]) -> None:
+        for observer in self._observers:  # through the event loop: an observer's error is reported, not ours
+            asyncio.get_running_loop().call_soon(observer.see, events)
+
+    async def _abandon(self, keys: list[int]) -> None:
+        tasks = [task for key in keys if (task := self._running.get(key)) is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _end_state(self) -> str:
+        if self.search.done:
+            return "finished"
+        if isinstance(self._failure, CulmenError):
+            return "paused"
+        return "failed" if self._failure is not None and not self._interrupts else "interrupted"
+
+    async def _last_words(self) -> None:
+        """Journal how it ended (with completions that came in meanwhile). A journal that fails now has said so."""
+        body: dict[str, object] = {"state": self._end_state(), "reason": self.search.reason}
+        if self._failure is not None:
+            body["error"] = f"{type(self._failure).__name__}: {self._failure}"
+        if self.search.done and (verdict := self.search.verdict) is not None:
+            body["winner"] = msgspec.to_builtins(verdict)
+        entries = [*self._outbox, Entry("state", body=body)]
+        elapsed = self.elapsed
+        batch = [msgspec.structs.replace(entry, elapsed=elapsed) for entry in entries]
+        try:
+            events = await asyncio.get_running_loop().run_in_executor(self._writer, self._journal.append, batch)
+        except CulmenError as error:
+            self._failure = self._failure or error
+            return
+        for observer in self._observers:
+            observer.see(events)
+
+
+def _line(effect: Effect) -> str:
+    return "evaluate" if effect.kind == "evaluate" else "other"

@@ -1,0 +1,138 @@
+"""The engine's final choice, the same for every strategy.
+
+Finalists are run again from evaluations kept back for it. One half picks the winner by sequential halving; the other
+half, spent on the winner alone, is what is reported: it took no part in the choice, so it carries no winner's curse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.task import Task
+from culmen.engine.lab import EngineLab
+from culmen.engine.record import Record, Tally
+
+_FINALISTS = 8
+_UNBUDGETED = 24  # evaluations for the final choice where no evaluations budget says how many were kept
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The candidate a run reports.
+
+    `score` is the mean over `count` fresh evaluations (all made after the choice), with standard error `se`;
+    `search_score` over `search_count` is what the search believed. Without fresh ones `score` is the search's mean and
+    `confirmed` is False. `verified`: confirmed, and every score was computed outside the candidate's process.
+    `split` names the cases the fresh evaluations used.
+    """
+
+    id: str
+    score: float
+    count: int
+    se: float | None = None
+    search_score: float | None = None
+    search_count: int = 0
+    confirmed: bool = False
+    verified: bool = False
+    failures: int = 0
+    split: str = ""
+    finalists: tuple[str, ...] = ()
+
+
+class Finale:
+    """Runs the final choice on a lab; `verdict` can be asked at any time and answers from what is known."""
+
+    def __init__(self, task: Task, record: Record, evaluations: float) -> None:
+        self._task, self._record = task, record
+        noise = record.noise()
+        self._noisy = not task.deterministic and noise.within != 0
+        kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
+        self._kept = kept if self._noisy else min(kept, 3)
+        self._search = {t.candidate.id: (t.mean, t.count) for t in record.tallies.values()}
+        self._chosen: Tally | None = None
+        self._fresh: list[Observation] = []
+        self._finalists: tuple[str, ...] = ()
+        self._split = next((s for s in ("test", "val", "train") if task.split(s)), "")
+
+    async def run(self, lab: EngineLab) -> None:
+        """Pick the winner, then confirm it."""
+        field = self._record.ranking()[:_FINALISTS]
+        if not field or self._kept < 1:
+            return
+        if self._noisy:
+            await self._halving(lab, field)
+        else:
+            await self._recheck(lab, field)
+
+    def verdict(self) -> Verdict | None:
+        """The choice so far; None if nothing ever scored."""
+        ranking = self._record.ranking()
+        chosen = self._chosen or (ranking[0] if ranking else None)
+        if chosen is None:
+            return None
+        mean, count = self._search.get(chosen.candidate.id, (None, 0))
+        scores = [o.score for o in self._fresh if o.score is not None]
+        failures = sum(1 for o in self._fresh if not o.ok and o.status is not Status.LOST)
+        confirmed = bool(scores) and not failures
+        score = sum(scores) / len(scores) if scores else self._task.objective.score(chosen.mean)
+        return Verdict(
+            id=chosen.candidate.id,
+            score=score,
+            count=len(scores) if scores else chosen.count,
+            se=_standard_error(scores),
+            search_score=None if mean is None else self._task.objective.score(mean),
+            search_count=count,
+            confirmed=confirmed,
+            verified=confirmed and all(o.verified for o in self._fresh if o.ok),
+            failures=failures,
+            split=self._split if scores else "",
+            finalists=self._finalists,
+        )
+
+    async def _halving(self, lab: EngineLab, field: list[Tally]) -> None:
+        """Sequential halving over the finalists with half of what is kept; the rest confirms the winner."""
+        choosing = self._kept // 2
+        while len(field) > 1 and choosing // (3 * len(field)) == 0 and len(field) > 2:
+            field = field[:-1]  # fewer finalists, rather than one or two noisy looks at each
+        self._finalists = tuple(t.candidate.id for t in field)
+        rounds = max(1, (len(field) - 1).bit_length())
+        while len(field) > 1 and choosing >= len(field):
+            each = max(1, choosing // rounds // len(field))
+            await lab.gather(*(lab.evaluate_afresh(t.candidate, self._cases(lab, each)) for t in field))
+            choosing, rounds = choosing - each * len(field), max(1, rounds - 1)
+            names = {t.candidate.id for t in field}
+            field = [t for t in self._record.ranking() if t.candidate.id in names][: (len(field) + 1) // 2]
+        await self._confirm(lab, field[0], self._kept - self._kept // 2)
+
+    async def _recheck(self, lab: EngineLab, field: list[Tally]) -> None:
+        """Without noise one more look suffices: the first finalist that holds its score wins."""
+        self._finalists = tuple(t.candidate.id for t in field[: self._kept])
+        for tally in field[: self._kept]:
+            await self._confirm(lab, tally, max(1, len(self._task.split(self._split))))
+            if self._fresh and all(o.ok for o in self._fresh):
+                return
+        self._chosen, self._fresh = None, []
+
+    async def _confirm(self, lab: EngineLab, tally: Tally, times: int) -> None:
+        self._chosen, self._fresh = tally, []
+        cases = self._cases(lab, times, self._split)
+        rollout = await lab.evaluate_afresh(tally.candidate, cases)
+        self._fresh = list(rollout.observations)
+
+    def _cases(self, lab: EngineLab, times: int, split: str = "") -> Sequence[Case | None]:
+        """`times` cases: the hold-out's in turn, else train cases; None each without a data set."""
+        pool: Sequence[Any] = self._task.split(split or ("val" if self._task.split("val") else "train"))
+        if not pool:
+            return [None] * times
+        start = lab.rng.randrange(len(pool))
+        return [pool[(start + i) % len(pool)] for i in range(times)]
+
+
+def _standard_error(scores: list[float]) -> float | None:
+    if len(scores) < 2:
+        return None
+    mean = sum(scores) / len(scores)
+    return (sum((s - mean) ** 2 for s in scores) / (len(scores) - 1) / len(scores)) ** 0.5

@@ -1,0 +1,211 @@
+"""The lab: the effects a strategy may ask for (core.ports.Lab), issued through one function given by the search."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from culmen.core.brief import Brief, Proposal, Text
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Case, Observation, Rollout
+from culmen.core.event import (
+    Custom,
+    CustomRequest,
+    EditRequest,
+    Edits,
+    EmbedRequest,
+    EvaluateRequest,
+    ProposeRequest,
+    Request,
+    Vectors,
+    WriteRequest,
+)
+from culmen.core.ports import Proposer
+from culmen.core.task import Task, fingerprint
+from culmen.engine.ledger import Ledger
+from culmen.engine.loop import Future, Loop
+
+T = TypeVar("T")
+_STALL = 100_000  # remembered answers in a row, without a single effect, after which a strategy is plainly spinning
+
+
+class ModelProposer:
+    """The default proposer: asks the model behind the brief's role."""
+
+    async def propose(self, lab: Any, brief: Brief) -> Proposal:
+        return await lab.ask(brief)
+
+
+class EngineLab:
+    """The lab of one search. `issue` turns a request into a future; `remark` journals a note."""
+
+    def __init__(
+        self,
+        task: Task,
+        proposer: Proposer,
+        ledger: Ledger,
+        loop: Loop,
+        seed: int,
+        workers: int,
+        issue: Callable[[Request], Future[Any]],
+        remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None],
+    ) -> None:
+        self.task, self.workers, self.rng = task, workers, Random(seed)
+        self.seeds = task.candidates()
+        self.known = {candidate.id for candidate in self.seeds}
+        self._proposer, self._ledger, self._loop = proposer, ledger, loop
+        self._issue, self._remark, self._seed = issue, remark, seed
+        self._occurrences: dict[str, int] = {}
+        self._remembered: dict[tuple[str, str], Future[Observation]] = {}
+        self._train = task.split("train") or (None,)
+        self._idle = 0
+
+    @property
+    def progress(self) -> float:
+        """Share of the tightest budget spent, 0..1."""
+        return self._ledger.progress
+
+    def minibatch(self, n: int) -> tuple[Case | None, ...]:
+        """`n` training cases with replacement (paper POLCA, Section 3); n times None without a data set."""
+        if self.task.deterministic:  # repeating a case teaches nothing: draw without replacement
+            return tuple(self.rng.sample(self._train, k=min(n, len(self._train))))
+        return tuple(self.rng.choices(self._train, k=n))
+
+    async def evaluate(
+        self, candidate: Candidate, cases: Sequence[Case | None] | None = None, repeats: int = 1
+    ) -> Rollout:
+        """One effect per (case, repeat), all in flight together; observations in that order."""
+        chosen = self._train if cases is None else cases
+        futures = [self._observe(candidate, case) for case in chosen for _ in range(repeats)]
+        observations = [await future for future in futures]
+        return Rollout(candidate, tuple(observations), tuple(self.task.reward(o) for o in observations))
+
+    async def evaluate_afresh(self, candidate: Candidate, cases: Sequence[Case | None]) -> Rollout:
+        """Like `evaluate`, but never answered from memory; for the engine's final choice."""
+        futures = [self._issue(self._evaluation(candidate, case)) for case in cases]
+        observations: list[Observation] = [await future for future in futures]
+        return Rollout(candidate, tuple(observations), tuple(self.task.reward(o) for o in observations))
+
+    async def propose(self, brief: Brief) -> Proposal:
+        """Ask the run's proposer."""
+        proposal = await self._proposer.propose(self, brief)
+        self._admit(proposal.candidates)
+        return proposal
+
+    async def ask(self, brief: Brief) -> Proposal:
+        """Ask the model behind `brief.role`."""
+        proposal: Proposal = await self._issue(ProposeRequest(brief, self._seed_for("propose", encode(brief))))
+        self.known.update(candidate.id for candidate in proposal.candidates)
+        return proposal
+
+    async def write(self, role: str, **slots: Any) -> Text:
+        """Ask the model behind `role` for prose."""
+        return await self._issue(WriteRequest(role, slots, self._seed_for(role, encode(slots))))
+
+    async def embed(self, candidates: Sequence[Candidate]) -> tuple[tuple[float, ...], ...]:
+        """One vector per candidate."""
+        if not candidates:
+            return ()
+        vectors: Vectors = await self._issue(EmbedRequest(tuple(candidates)))
+        return unpack(vectors)
+
+    async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Edits:
+        """Heavy pure work done outside."""
+        digest = encode([tool, [c.digest for c in candidates], options])
+        return await self._issue(EditRequest(tool, tuple(candidates), options, self._seed_for("edit", digest)))
+
+    async def effect(self, kind: str, **payload: Any) -> Custom:
+        """An effect of a kind of your own, performed by a world of your own."""
+        return await self._issue(CustomRequest(kind, payload, self._seed_for(kind, encode(payload))))
+
+    async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
+        """Run side by side; results in the order given."""
+        return await self._loop.gather(*coroutines)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine without waiting for it; await the returned future for its result."""
+        return self._loop.spawn(coroutine)
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """Journal plain data worth seeing."""
+        self._remark(kind, fields, ())
+
+    def issued(self) -> None:
+        """The search tells that an effect was really issued: the strategy is not spinning."""
+        self._idle = 0
+
+    def _observe(self, candidate: Candidate, case: Case | None) -> Future[Observation]:
+        if not self.task.deterministic:
+            return self._issue(self._evaluation(candidate, case))
+        place = (candidate.id, case.id if case else "")
+        remembered = self._remembered.get(place)
+        if remembered is None:
+            remembered = self._remembered[place] = self._issue(self._evaluation(candidate, case))
+        else:
+            self._count_idle()
+        return remembered
+
+    def _evaluation(self, candidate: Candidate, case: Case | None) -> EvaluateRequest:
+        self._admit((candidate,))
+        name = case.id if case else ""
+        if self.task.deterministic:
+            return EvaluateRequest(candidate, case, _number(fingerprint("evaluate", name)))
+        return EvaluateRequest(candidate, case, self._seed_for("evaluate", f"{candidate.digest}/{name}".encode()))
+
+    def _admit(self, candidates: Sequence[Candidate]) -> None:
+        fresh = tuple(c for c in candidates if c.id not in self.known)
+        if fresh:
+            self.known.update(c.id for c in fresh)
+            self._remark("candidates", {}, fresh)
+
+    def _seed_for(self, kind: str, content: bytes) -> int:
+        """A seed from the run's seed, what is asked, and how often it was asked: the same in a fork of the run."""
+        name = fingerprint(kind, content)
+        nth = self._occurrences[name] = self._occurrences.get(name, 0) + 1
+        return _number(fingerprint(str(self._seed), name, str(nth)))
+
+    def _count_idle(self) -> None:
+        self._idle += 1
+        if self._idle > _STALL:
+            raise UserError(
+                "the strategy asks only for what is already known and never for anything new",
+                where="evaluate on a deterministic task",
+                fix="propose or embed between evaluations, or return from search()",
+            )
+
+
+def encode(value: Any) -> bytes:
+    """Plain data and structs as JSON bytes, the same on every run."""
+    return msgspec.json.encode(value, order="sorted" if isinstance(value, dict) else None)
+
+
+def mark(request: Request) -> str:
+    """Digest of a request: 16 hex digits. Candidates count by content."""
+    if isinstance(request, EvaluateRequest):
+        case = request.case.id if request.case else ""
+        return fingerprint("evaluate", request.candidate.digest, case, str(request.seed))[:16]
+    if isinstance(request, EmbedRequest):
+        return fingerprint("embed", *(candidate.digest for candidate in request.candidates))[:16]
+    return fingerprint(encode(request))[:16]
+
+
+def pack(rows: Sequence[Sequence[float]], embedder: str) -> Vectors:
+    """Rows of one length as journalable vectors."""
+    width = len(rows[0]) if rows else 0
+    flat = [float(x) for row in rows for x in row]
+    return Vectors(len(rows), width, struct.pack(f"<{len(flat)}f", *flat), embedder)
+
+
+def unpack(vectors: Vectors) -> tuple[tuple[float, ...], ...]:
+    """The inverse of `pack`."""
+    flat = struct.unpack(f"<{vectors.count * vectors.width}f", vectors.data)
+    return tuple(flat[i * vectors.width : (i + 1) * vectors.width] for i in range(vectors.count))
+
+
+def _number(digest: str) -> int:
+    return int(digest[:8], 16) & 0x7FFFFFFF

@@ -1,0 +1,101 @@
+"""Hard budgets: reserved when an effect is admitted, settled when its completion is delivered.
+
+Everything is counted in journal order, so a replay admits and refuses exactly the same effects.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from culmen.core.usage import Budget, Usage
+
+_LIMITS = ("evaluations", "calls", "tokens", "dollars")
+_SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding
+
+
+class Ledger:
+    """What is spent and reserved, against one budget.
+
+    `final_evaluations` are kept back from the search until `open_reserve`.
+    """
+
+    def __init__(self, budget: Budget, final_evaluations: int) -> None:
+        self.budget = budget
+        self.spent = Usage()
+        self.possibly_lost = Usage()
+        self.elapsed = 0.0
+        self._reserved: dict[int, Usage] = {}
+        self._held = Usage()
+        self._reserve = final_evaluations
+
+    def open_reserve(self) -> None:
+        """Let the final choice use what was kept back; what was admitted but abandoned is released."""
+        self._reserve = 0
+        self._reserved.clear()
+        self._held = Usage()
+
+    def refusal(self, estimate: Usage) -> str:
+        """Name of the budget that an effect costing at most this would break now, "" if it fits."""
+        return self._over(self.spent + self._held + estimate)
+
+    def exhausted(self, estimate: Usage) -> str:
+        """Name of the budget that it would break even if nothing in flight cost anything."""
+        return self._over(self.spent + estimate)
+
+    def reserve(self, key: int, estimate: Usage) -> None:
+        """Hold back the most this effect may cost."""
+        self._reserved[key] = estimate
+        self._held = self._held + estimate
+
+    def settle(self, key: int, actual: Usage) -> None:
+        """Replace a reservation by what it did cost."""
+        estimate = self._reserved.pop(key, None)
+        if estimate is not None:
+            self._held = self._held + _negative(estimate)
+        self.spent = self.spent + actual
+
+    def lose(self, usage: Usage) -> None:
+        """Count what an effect in flight at a crash may have cost: money that is gone for all we know."""
+        self.possibly_lost = self.possibly_lost + usage
+        self.spent = self.spent + msgspec.structs.replace(usage, evaluations=0)
+
+    def left(self, name: str) -> float:
+        """What remains of one budget (infinity if it has no limit), reservations counted as spent."""
+        limit = self._limit(name)
+        return math.inf if limit is None else max(0.0, limit - getattr(self.spent + self._held, name))
+
+    @property
+    def progress(self) -> float:
+        """Share of the tightest budget spent, 0..1; 0 without a budget."""
+        shares = [getattr(self.spent, name) / limit for name in _LIMITS if (limit := self._limit(name))]
+        if self.budget.seconds:
+            shares.append(self.elapsed / self.budget.seconds)
+        return min(1.0, max(shares, default=0.0))
+
+    def _limit(self, name: str) -> float | None:
+        limit = getattr(self.budget, name)
+        return limit - self._reserve if name == "evaluations" and limit is not None else limit
+
+    def _over(self, usage: Usage) -> str:
+        for name in _LIMITS:
+            limit = self._limit(name)
+            if limit is not None and getattr(usage, name) > limit + _SLACK:
+                return name
+        return ""
+
+
+def final_share(budget: Budget, deterministic: bool) -> int:
+    """Evaluations kept for the final choice: `budget.final` of them; a deterministic task needs three at most.
+
+    Tiny budgets keep nothing: a search of under ten evaluations needs them all.
+    """
+    if budget.evaluations is None or budget.evaluations < 10:
+        return 0
+    share = math.ceil(budget.evaluations * budget.final)
+    return min(share, 3) if deterministic else share
+
+
+def _negative(usage: Usage) -> Usage:
+    return Usage(*(-getattr(usage, name) for name in Usage.__struct_fields__))

@@ -1,0 +1,59 @@
+"""Bring a search to where its journal ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from culmen.core.event import Effect, Entry, Event
+from culmen.core.usage import Usage
+from culmen.engine.search import Estimate, Search
+
+
+@dataclass
+class Replayed:
+    """What a replay leaves: effects to start (again), entries still to journal, active seconds so far."""
+
+    pending: list[Effect]
+    missing: list[Entry] = field(default_factory=list[Entry])
+    elapsed: float = 0.0
+    effects: int = 0
+
+
+def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Replayed:
+    """Feed the journal to a fresh search; raises `JournalMismatch` where the two part.
+
+    Effects that were started and never finished are pending again; what they may have cost is entered as `torn`.
+    """
+    pending = {effect.key: effect for effect in search.start()}
+    started: dict[int, int] = {}
+    notes, elapsed, count = 0, 0.0, 0
+    for event in events:
+        entry = event.entry
+        elapsed = max(elapsed, entry.elapsed)
+        if entry.kind == "note":
+            notes = max(notes, entry.key)
+        elif entry.kind == "started":
+            started[entry.key] = started.get(entry.key, 0) + 1
+        elif entry.kind in ("done", "torn", "stop") and (entry.key or entry.kind == "stop"):
+            count += 1
+            started.pop(entry.key, None)
+            pending.pop(entry.key, None)
+            pending.update((effect.key, effect) for effect in search.feed(entry))
+            if entry.kind == "torn" and entry.key in search.in_flight:
+                pending[entry.key] = search.in_flight[entry.key]
+            if entry.kind == "stop":
+                pending = {key: effect for key, effect in pending.items() if key in search.in_flight}
+    torn = [_torn(effect, estimate, elapsed) for key, effect in pending.items() if key in started]
+    search.outbox[:] = [entry for entry in search.outbox if entry.key > notes]
+    missing = [entry for entry in torn if entry.body["usage"]]
+    return Replayed(list(pending.values()), missing, elapsed, count)
+
+
+def _torn(effect: Effect, estimate: Estimate, elapsed: float) -> Entry:
+    usage = msgspec.structs.replace(estimate(effect.request), evaluations=0)
+    body: dict[str, Any] = {"usage": {} if usage == Usage() else msgspec.to_builtins(usage)}
+    return Entry("torn", effect.key, effect.mark, effect.kind, body, elapsed=elapsed)

@@ -1,0 +1,205 @@
+"""One search as a state machine without I/O: feed it durable completions, it says which effects to start.
+
+Its state is a function of (code, configuration, seed, fed entries). Live runs, resumed runs and simulations differ only
+in who feeds it: see `driver.py` and `testing/virtual.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate
+from culmen.core.errors import JournalMismatch
+from culmen.core.evaluation import Observation
+from culmen.core.event import Custom, Effect, Entry, EvaluateRequest, ProposeRequest, Request, Vectors, WriteRequest
+from culmen.core.ports import Proposer, Strategy
+from culmen.core.task import Task
+from culmen.core.usage import Budget, Usage
+from culmen.engine.finale import Finale, Verdict
+from culmen.engine.lab import EngineLab, ModelProposer, mark
+from culmen.engine.ledger import Ledger, final_share
+from culmen.engine.loop import Future, Loop
+from culmen.engine.loop import Task as Coroutine
+from culmen.engine.record import Record
+
+Estimate = Callable[[Request], Usage]
+
+
+def at_least(request: Request) -> Usage:
+    """The default estimate: an evaluation is one evaluation, asking a model is one call; the rest is free."""
+    if isinstance(request, EvaluateRequest):
+        return Usage(evaluations=1)
+    return Usage(calls=1) if isinstance(request, ProposeRequest | WriteRequest) else Usage()
+
+
+class Search:
+    """Strategy, lab, ledger and final choice of one run.
+
+    phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        task: Task,
+        budget: Budget,
+        seed: int,
+        workers: int = 1,
+        proposer: Proposer | None = None,
+        estimate: Estimate = at_least,
+    ) -> None:
+        self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
+        self.ledger = Ledger(budget, final_share(budget, task.deterministic))
+        self.record = Record(task)
+        self.in_flight: dict[int, Effect] = {}
+        self.outbox: list[Entry] = []
+        self.issued = 0
+        self._estimate = estimate
+        self._futures: dict[int, Future[Any]] = {}
+        self._waiting: dict[int, Effect] = {}
+        self._admitted: list[Effect] = []
+        self._abandoned: set[int] = set()
+        self._closing = ""
+        self._notes = 0
+        self._loop = Loop()
+        self.lab = EngineLab(
+            task, proposer or ModelProposer(), self.ledger, self._loop, seed, workers, self._issue, self._remark
+        )
+        self._finale: Finale | None = None
+        self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more will be asked."""
+        return self.phase == "done"
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The engine's choice as far as it is known."""
+        return (self._finale or Finale(self.task, self.record, 0)).verdict()
+
+    def start(self) -> list[Effect]:
+        """Drive the strategy to its first effects."""
+        return self._advance()
+
+    def feed(self, entry: Entry) -> list[Effect]:
+        """Deliver a durable `done`, `torn` or `stop` entry; returns the effects to start now."""
+        self.ledger.elapsed = max(self.ledger.elapsed, entry.elapsed)
+        if entry.kind == "done":
+            self._complete(entry)
+        elif entry.kind == "torn":
+            self.ledger.lose(Usage(**entry.body.get("usage", {})))
+        elif entry.kind == "stop":
+            self._end(str(entry.body.get("reason", "stopped")))
+        return self._advance()
+
+    def close(self) -> None:
+        """End all coroutines."""
+        self._loop.close()
+
+    def _issue(self, request: Request) -> Future[Any]:
+        self.issued += 1
+        self.lab.issued()
+        effect = Effect(self.issued, mark(request), request)
+        future = self._futures[effect.key] = Future()
+        self._waiting[effect.key] = effect
+        return future
+
+    def _remark(self, kind: str, fields: dict[str, Any], candidates: tuple[Candidate, ...]) -> None:
+        self._notes += 1
+        result = Proposal(candidates=candidates) if candidates else None
+        effect = "candidates" if candidates else ""
+        body = {"note": kind, **fields}
+        self.outbox.append(Entry("note", self._notes, effect=effect, body=body, result=result))
+
+    def _complete(self, entry: Entry) -> None:
+        if entry.key in self._abandoned:  # finished while the search was being told to stop: paid, but unheard
+            self._abandoned.discard(entry.key)
+            self.ledger.settle(entry.key, usage_of(entry.result))
+            return
+        effect = self.in_flight.pop(entry.key, None)
+        if effect is None or effect.mark != entry.mark:
+            raise _mismatch(entry, effect)
+        self.ledger.settle(entry.key, usage_of(entry.result))
+        if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
+            self.record.see(effect.request.candidate, entry.result)
+        self._futures.pop(entry.key).resolve(entry.result)
+
+    def _advance(self) -> list[Effect]:
+        """Run to the next standstill: coroutines wait, and what the budget admits is admitted."""
+        while not self.done:
+            self._loop.drain()
+            if self._root.error is not None:
+                raise self._root.error
+            self._admit()
+            if not self._settle_phase():
+                break
+        admitted, self._admitted = self._admitted, []
+        return admitted
+
+    def _admit(self) -> bool:
+        admitted = False
+        if self._closing:
+            return False
+        for key, effect in list(self._waiting.items()):
+            estimate = self._estimate(effect.request)
+            if self.ledger.refusal(estimate):
+                self._closing = self.ledger.exhausted(estimate)
+                if self._closing:  # start nothing whose fruit could not be evaluated any more
+                    return admitted
+                continue
+            del self._waiting[key]
+            self.ledger.reserve(key, estimate)
+            self.in_flight[key] = effect
+            self._admitted.append(effect)
+            admitted = True
+        return admitted
+
+    def _settle_phase(self) -> bool:
+        """Move to the next phase when this one can go no further; True if it moved."""
+        if self._root.done and not self.in_flight:
+            self._end("strategy_done")
+        elif self._waiting and not self.in_flight:
+            self._end(self._closing or "budget")
+        elif not self._waiting and not self.in_flight:
+            self._end("strategy_waits_for_nothing")
+        else:
+            return False
+        return True
+
+    def _end(self, reason: str) -> None:
+        """Leave the current phase; effects in flight are abandoned."""
+        self._abandoned.update(self.in_flight)
+        self._closing = ""
+        self.in_flight.clear()
+        self._waiting.clear()
+        self._admitted.clear()
+        self._futures.clear()
+        self._loop.close()
+        if self.phase == "final":
+            self.phase = "done"
+        if self.phase == "search":
+            self.phase, self.reason = "final", reason
+            self.ledger.open_reserve()
+            self._finale = Finale(self.task, self.record, self.ledger.left("evaluations"))
+            self._root = self._loop.spawn(self._finale.run(self.lab))
+
+
+def usage_of(result: Any) -> Usage:
+    """What an effect's result cost."""
+    if isinstance(result, Observation):
+        return result.usage + Usage(evaluations=1)
+    if isinstance(result, Proposal | Vectors | Custom) or hasattr(result, "usage"):
+        return result.usage
+    return Usage()
+
+
+def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
+    asked = f"{effect.kind} with mark {effect.mark}" if effect else "nothing under that key"
+    return JournalMismatch(
+        f"the journal holds effect {entry.key} ({entry.effect}, mark {entry.mark}), but the strategy asked for {asked}",
+        where="the strategy, its settings, the task or culmen's version differ from when the run was made",
+        fix="culmen fork RUN  (a new run that reuses every finished result by content)",
+    )

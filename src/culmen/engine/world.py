@@ -1,0 +1,124 @@
+"""The live world: hands each effect to the part that performs it, and forks' worlds that remember."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from culmen.core.brief import Proposal, Text
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import (
+    Custom,
+    CustomRequest,
+    EditRequest,
+    Edits,
+    Effect,
+    EmbedRequest,
+    EvaluateRequest,
+    ProposeRequest,
+    Request,
+    Result,
+    Vectors,
+    WriteRequest,
+)
+from culmen.core.ports import Backend, Embedder, Gateway, World
+from culmen.core.task import Task
+from culmen.core.usage import Usage
+from culmen.engine.search import at_least
+
+
+class Editor(Protocol):
+    """Performs `edit` effects."""
+
+    async def perform(self, request: EditRequest) -> Edits: ...
+
+    async def close(self) -> None: ...
+
+
+class LiveWorld:
+    """Performs effects for real. `surface_fault` says why a candidate may not run at all ("" if it may)."""
+
+    def __init__(
+        self,
+        task: Task,
+        backend: Backend,
+        gateway: Gateway | None,
+        embedder: Embedder,
+        editor: Editor | None,
+        surface_fault: Callable[[Task, Candidate], str],
+    ) -> None:
+        self._task, self._backend, self._gateway = task, backend, gateway
+        self._embedder, self._editor, self._surface_fault = embedder, editor, surface_fault
+
+    async def perform(self, effect: Effect) -> Result:
+        """Do what is asked; candidates' and models' failures are values."""
+        request = effect.request
+        match request:
+            case EvaluateRequest():
+                return await self._evaluate(request)
+            case ProposeRequest():
+                return await self._gateway.propose(request.brief, request.seed) if self._gateway else _NO_PROPOSAL
+            case WriteRequest():
+                return await self._gateway.write(request.role, request.slots, request.seed) if self._gateway else _NO_TEXT
+            case EmbedRequest():
+                return await asyncio.to_thread(self._embed, request)
+            case EditRequest():
+                return await self._editor.perform(request) if self._editor else Edits(fault="no_editor")
+            case CustomRequest():
+                raise UserError(
+                    f"nothing here performs the effect '{request.kind}'",
+                    where="the strategy's search()",
+                    fix="pass a world of your own that does: Study.create(..., world=...)",
+                )
+
+    def estimate(self, request: Request) -> Usage:
+        """The most an effect may cost: the gateway's word for model calls, one for an evaluation."""
+        ask = getattr(self._gateway, "estimate", None)
+        if ask is None or not isinstance(request, ProposeRequest | WriteRequest):
+            return at_least(request) if self._gateway or isinstance(request, EvaluateRequest) else Usage()
+        return ask(request)
+
+    async def _evaluate(self, request: EvaluateRequest) -> Observation:
+        fault = self._surface_fault(self._task, request.candidate)
+        if not fault:
+            return await self._backend.evaluate(request.candidate, request.case, request.seed)
+        return Observation(
+            request.candidate.id,
+            Status.REJECTED,
+            case=request.case.id if request.case else "",
+            reason=fault,
+            feedback=f"Not run: {fault.replace('_', ' ')}.",
+            seed=request.seed,
+            evaluator=self._task.evaluator.digest,
+        )
+
+    def _embed(self, request: EmbedRequest) -> Vectors:
+        import numpy as np
+
+        rows = np.ascontiguousarray(self._embedder.embed([c.text for c in request.candidates]), dtype="<f4")
+        usage = getattr(self._embedder, "usage_of_last", Usage())
+        return Vectors(rows.shape[0], rows.shape[1], rows.tobytes(), self._embedder.name, usage)
+
+
+class RememberingWorld:
+    """A fork's world: what the parent run finished is answered from its journal, by content, at no cost.
+
+    `finished` maps marks to results; a mark covers everything that was asked, the seed included.
+    """
+
+    def __init__(self, world: World, finished: Mapping[str, Any]) -> None:
+        self._world, self._finished = world, finished
+
+    async def perform(self, effect: Effect) -> Result:
+        """The parent's result if there is one, else the real thing."""
+        known = self._finished.get(effect.mark)
+        return await self._world.perform(effect) if known is None else known
+
+
+_NO_PROPOSAL = Proposal(fault="no_model")
+_NO_TEXT = Text(fault="no_model")
+
+__all__ = ["Custom", "Editor", "LiveWorld", "RememberingWorld"]

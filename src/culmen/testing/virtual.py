@@ -1,0 +1,142 @@
+"""Searches on a virtual clock: the real engine and journal, a simulated world, no sleeping and no network.
+
+    result = simulate(Polca(), task, world, Budget(evaluations=300), seed=1)
+
+A world says how long an effect takes and what comes of it. `order="request"` delivers completions in the order the
+effects were asked for, whatever their duration; `"time"` in the order they finish on the virtual clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, Protocol
+
+import msgspec
+
+from culmen.core.event import Effect, Entry, Result
+from culmen.core.ports import Journal, Proposer, Strategy
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+from culmen.engine.finale import Verdict
+from culmen.engine.replay import replay
+from culmen.engine.search import Estimate, Search, at_least
+from culmen.store.memory import MemoryJournal
+
+
+class VirtualWorld(Protocol):
+    """Performs an effect: (virtual seconds it takes, its result). `rng` is seeded by the effect alone."""
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]: ...
+
+
+@dataclass
+class Simulation:
+    """A simulated run: its search, journal, virtual seconds, and how many effects were performed in this session."""
+
+    search: Search
+    journal: Journal
+    seconds: float
+    performed: int
+    killed: bool
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The engine's choice."""
+        return self.search.verdict
+
+
+def simulate(
+    strategy: Strategy,
+    task: Task,
+    world: VirtualWorld,
+    budget: Budget,
+    *,
+    seed: int = 0,
+    workers: int = 1,
+    calls: int = 64,
+    order: Literal["request", "time"] = "time",
+    journal: Journal | None = None,
+    proposer: Proposer | None = None,
+    estimate: Estimate = at_least,
+    kill_after: int | None = None,
+) -> Simulation:
+    """Run (or resume, if `journal` holds a beginning) until the search is done or `kill_after` completions."""
+    journal = journal if journal is not None else MemoryJournal()
+    search = Search(strategy, task, budget, seed, workers, proposer, estimate)
+    replayed = replay(search, journal.read(), estimate)
+    clock = _Clock(world, {"evaluate": workers, "other": calls}, order, replayed.elapsed)
+    clock.enqueue(replayed.pending)
+    for entry in replayed.missing:
+        journal.append([entry])
+        clock.enqueue(search.feed(entry))
+    performed = 0
+    while not search.done:
+        if kill_after is not None and performed >= kill_after:
+            search.close()
+            return Simulation(search, journal, clock.now, performed, True)
+        entries = [*search.outbox, *clock.start(search)]
+        search.outbox = []
+        limit = budget.seconds
+        share = 1.0 if search.phase == "final" else 1.0 - budget.final
+        deadline = float("inf") if limit is None else limit * share
+        entry = clock.next(deadline)
+        journal.append([msgspec.structs.replace(e, elapsed=clock.now) for e in entries] + [entry])
+        clock.enqueue(search.feed(entry))
+        performed += entry.kind == "done"
+    journal.append(search.outbox)
+    search.outbox = []
+    return Simulation(search, journal, clock.now, performed, False)
+
+
+class _Clock:
+    """Effects waiting for a slot and effects running, on virtual time."""
+
+    def __init__(self, world: VirtualWorld, slots: dict[str, int], order: str, now: float) -> None:
+        self.now, self._world, self._free, self._order = now, world, dict(slots), order
+        self._waiting: list[tuple[int, Effect]] = []
+        self._running: list[tuple[float, int, Entry]] = []
+
+    def enqueue(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            heapq.heappush(self._waiting, (effect.key, effect))
+
+    def start(self, search: Search) -> list[Entry]:
+        """Start what fits; returns the `started` entries."""
+        self._running = [run for run in self._running if run[2].key in search.in_flight]
+        heapq.heapify(self._running)
+        started: list[Entry] = []
+        later: list[tuple[int, Effect]] = []
+        while self._waiting:
+            key, effect = heapq.heappop(self._waiting)
+            if key not in search.in_flight:
+                continue
+            line = "evaluate" if effect.kind == "evaluate" else "other"
+            if not self._free[line]:
+                later.append((key, effect))
+                continue
+            self._free[line] -= 1
+            seconds, result = self._world.perform(effect, Random(f"{effect.mark}/{key}"))
+            finish = self.now + seconds
+            done = Entry("done", key, effect.mark, effect.kind, result=result, elapsed=finish)
+            heapq.heappush(self._running, (key if self._order == "request" else finish, key, done))
+            started.append(Entry("started", key, effect.mark, effect.kind))
+        self._waiting = later
+        return started
+
+    def next(self, deadline: float) -> Entry:
+        """The next completion, or the stop entry if the phase's time is over before it."""
+        if not self._running:
+            raise AssertionError("the search is not done, yet nothing runs")
+        _, _, entry = self._running[0]
+        if entry.elapsed > deadline:
+            self.now = max(self.now, deadline)
+            self._free["evaluate"] += sum(1 for run in self._running if run[2].effect == "evaluate")
+            self._free["other"] += sum(1 for run in self._running if run[2].effect != "evaluate")
+            self._running = []
+            return Entry("stop", body={"reason": "seconds"}, elapsed=self.now)
+        heapq.heappop(self._running)
+        self._free["evaluate" if entry.effect == "evaluate" else "other"] += 1
+        self.now = max(self.now, entry.elapsed)
+        return msgspec.structs.replace(entry, elapsed=self.now)
