@@ -62,7 +62,9 @@ class LiveWorld:
             case ProposeRequest():
                 return await self._gateway.propose(request.brief, request.seed) if self._gateway else _NO_PROPOSAL
             case WriteRequest():
-                return await self._gateway.write(request.role, request.slots, request.seed) if self._gateway else _NO_TEXT
+                return (
+                    await self._gateway.write(request.role, request.slots, request.seed) if self._gateway else _NO_TEXT
+                )
             case EmbedRequest():
                 return await asyncio.to_thread(self._embed, request)
             case EditRequest():

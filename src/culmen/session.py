@@ -1,0 +1,160 @@
+"""One live session of a run: assembles its parts, drives it on asyncio, and takes everything down again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from culmen.core.errors import UserError
+from culmen.core.ports import Backend, Embedder, Gateway, Proposer, Strategy
+from culmen.core.task import Task
+from culmen.engine.driver import Driver
+from culmen.engine.search import Search, at_least
+from culmen.engine.world import Editor, LiveWorld, RememberingWorld
+
+if TYPE_CHECKING:
+    from culmen.store.meta import RunMeta
+    from culmen.study import Parts
+
+
+async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str, Any]) -> str:
+    """Run (or go on with) the run in `path` until it ends or is interrupted; returns finished | interrupted."""
+    from culmen.store.journal import SqlJournal
+
+    async with AsyncExitStack() as stack:
+        journal = SqlJournal.open(path, write=True)
+        stack.callback(journal.close)
+        backend = parts.backend or _backend(meta, parts)
+        stack.push_async_callback(backend.close)
+        journal.set_meta(isolation=await backend.start())
+        gateway, proposer, editor = _models(path, meta, parts)
+        for part in (gateway, editor):
+            if part is not None:
+                stack.push_async_callback(part.close)
+        world = parts.world or _world(meta.task, backend, gateway, _embedder(meta, parts), editor)
+        estimate = getattr(world, "estimate", at_least)
+        search = Search(_strategy(meta, parts), meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate)
+        stack.callback(search.close)
+        driver = Driver(
+            search,
+            RememberingWorld(world, remembered) if remembered else world,
+            journal,
+            workers=meta.workers,
+            observers=parts.observers,
+            estimate=estimate,
+        )
+        with _signals(driver):
+            return await driver.run()
+
+
+def run_blocking(session: Coroutine[Any, Any, str]) -> str:
+    """Run a session to its end from ordinary code; in a notebook, whose loop is taken, on a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(session)
+    outcome: list[Any] = []
+
+    def target() -> None:
+        outcome.append(asyncio.run(_caught(session)))
+
+    thread = threading.Thread(target=target, name="culmen-session")
+    thread.start()
+    thread.join()
+    state, error = outcome[0]
+    if error is not None:
+        raise error
+    return state
+
+
+async def _caught(session: Coroutine[Any, Any, str]) -> tuple[str, BaseException | None]:
+    (result,) = await asyncio.gather(session, return_exceptions=True)
+    return ("", result) if isinstance(result, BaseException) else (result, None)
+
+
+class _signals:
+    """Ctrl-C and SIGTERM become interrupts of the driver while a session runs on the main thread."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._active = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> None:
+        if self._active:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self._driver.interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        if self._active:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+def _strategy(meta: RunMeta, parts: Parts) -> Strategy:
+    from culmen.strategies import catalog
+
+    return parts.strategy or catalog.revive(meta.strategy["path"], meta.strategy["config"])
+
+
+def _backend(meta: RunMeta, parts: Parts) -> Backend:
+    if meta.task.evaluator.form != "function":
+        from culmen.evaluate.local import LocalBackend
+
+        return LocalBackend(meta.task, meta.workers, require=parts.require or meta.extra.get("require"))
+    if parts.evaluator is None:
+        raise UserError(
+            "this run's evaluator is a Python function of the program that made it",
+            where=f"run {meta.id}",
+            fix="resume it there: Study.resume(run, evaluator=your_function).run()",
+        )
+    from culmen.evaluate.function import FunctionBackend
+
+    return FunctionBackend(meta.task, parts.evaluator, meta.workers)
+
+
+def _models(path: Path, meta: RunMeta, parts: Parts) -> tuple[Gateway | None, Proposer | None, Editor | None]:
+    model = parts.model if parts.model is not None else meta.extra.get("model")
+    if model in (None, "offline") and parts.proposer is None:
+        from culmen.proposers.offline import OfflineProposer
+        from culmen.proposers.toolbox import Toolbox
+
+        return None, OfflineProposer(), Toolbox()
+    if model in (None, "offline"):
+        from culmen.proposers.toolbox import Toolbox
+
+        return None, parts.proposer, Toolbox()
+    from culmen.llm import make_gateway
+
+    file = parts.models_file or meta.extra.get("models_file")
+    return make_gateway(meta.task, model, models_file=file, cache_dir=_cache_dir()), parts.proposer, None
+
+
+def _cache_dir() -> Path:
+    import os
+
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "culmen"
+
+
+def _embedder(meta: RunMeta, parts: Parts) -> Embedder:
+    chosen = parts.embedder if parts.embedder is not None else meta.extra.get("embedder", "hashing")
+    if not isinstance(chosen, str):
+        return chosen
+    from culmen.embed import make
+
+    return make(chosen)
+
+
+def _world(
+    task: Task, backend: Backend, gateway: Gateway | None, embedder: Embedder, editor: Editor | None
+) -> LiveWorld:
+    from culmen.evaluate.contracts import surface_fault
+
+    return LiveWorld(task, backend, gateway, embedder, editor, surface_fault)

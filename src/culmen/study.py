@@ -1,0 +1,352 @@
+"""The whole public API on one page: run a search, resume it, fork it, read it.
+
+    import culmen
+    study = culmen.optimize("def run(): ...", evaluator=my_function, budget=culmen.Budget(evaluations=200))
+    print(study.best.score, study.best.text)
+
+`Study` is the only place where the parts are wired together. Any part may be an object of your own: a strategy, a
+proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` for their few methods).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Case, Observation
+from culmen.core.event import Entry
+from culmen.core.ports import Backend, Embedder, Observer, Proposer, Strategy
+from culmen.core.task import Evaluator, Limits, Objective, Task
+from culmen.core.usage import Budget
+
+if TYPE_CHECKING:
+    from culmen.store.meta import RunMeta
+    from culmen.store.views import Status as RunStatus
+
+DEFAULT_BUDGET = Budget(evaluations=200)
+
+
+class Best(msgspec.Struct, frozen=True):
+    """The candidate a study reports: `score` over `count` evaluations, `confirmed` by fresh ones after the search,
+    `verified` if every score was also computed outside the candidate's process."""
+
+    id: str
+    score: float
+    count: int
+    verified: bool
+    confirmed: bool
+    parts: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        """The candidate as one text."""
+        return Candidate.of(self.parts).text
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What performs a run's effects; anything left None is made from the run's settings."""
+
+    strategy: Any = None
+    evaluator: Callable[..., Any] | None = None
+    model: Any = None
+    models_file: str | None = None
+    proposer: Any = None
+    backend: Any = None
+    embedder: Any = None
+    world: Any = None
+    require: str | None = None
+    observers: tuple[Any, ...] = ()
+
+
+def optimize(
+    seed: str | Mapping[str, str] | Sequence[str] | None,
+    evaluator: Callable[..., Any] | str | Path,
+    *,
+    strategy: Strategy | str = "polca",
+    model: Any = "offline",
+    budget: Budget = DEFAULT_BUDGET,
+    cases: Iterable[Any] = (),
+    goal: str = "",
+    direction: str = "max",
+    name: str = "study",
+    deterministic: bool = False,
+    limits: Limits | None = None,
+    random_seed: int = 0,
+    workers: int | None = None,
+    run_dir: str | Path | None = None,
+    **parts: Any,
+) -> Study:
+    """Search for a better text and return the finished study.
+
+    `seed` is a program, prompt or path to one; a mapping of named texts; several of either; or None to let the model
+    write the first. `evaluator` is a Python function (see `culmen.evaluate.function`), a task folder or an evaluator
+    file. `cases` are `Case`s or plain inputs. `strategy` is an object or a name. Keyword `parts` are those of `Parts`.
+    Raises `UserError` for what you can fix.
+    """
+    if callable(evaluator):
+        task = _function_task(seed, cases, goal, direction, name, deterministic, limits, evaluator)
+        parts["evaluator"] = evaluator
+    else:
+        task = _folder_task(evaluator, seed, goal)
+    study = Study.create(
+        task, strategy, model=model, budget=budget, random_seed=random_seed, workers=workers, run_dir=run_dir, **parts
+    )
+    study.run()
+    return study
+
+
+class Study:
+    """One run: a folder with a journal. `create`, `resume` and `fork` make one that can `run`; `open` one to read."""
+
+    def __init__(self, path: Path, meta: RunMeta, parts: Parts | None, remembered: Mapping[str, Any] | None) -> None:
+        self.path, self.meta = path, meta
+        self._parts, self._remembered = parts, remembered or {}
+
+    @classmethod
+    def create(
+        cls,
+        task: Task | str | Path,
+        strategy: Strategy | str = "polca",
+        *,
+        model: Any = "offline",
+        budget: Budget = DEFAULT_BUDGET,
+        random_seed: int = 0,
+        workers: int | None = None,
+        run_dir: str | Path | None = None,
+        **parts: Any,
+    ) -> Study:
+        """A new run, nothing started yet. `run_dir` defaults to runs/NAME-TIME under the current folder."""
+        from culmen.store.journal import SqlJournal
+        from culmen.strategies import catalog
+
+        task = task if isinstance(task, Task) else _folder_task(task, None, "")
+        made = catalog.make(strategy, {}) if isinstance(strategy, str) else strategy
+        _check_runnable(task, model, budget, parts)
+        path = _new_path(task, run_dir)
+        meta = _meta(path, task, catalog.config(made), model, budget, random_seed, workers, parts)
+        journal = SqlJournal.create(path, meta)
+        seeds = Proposal(candidates=task.candidates())
+        journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
+        journal.close()
+        return cls(path, meta, Parts(strategy=made, model=model, **parts), None)
+
+    @classmethod
+    def resume(cls, run: str | Path, **parts: Any) -> Study:
+        """An interrupted run, to go on where its journal ends. Parts that were objects must be passed again."""
+        study = cls.open(run)
+        study._parts = Parts(**parts)
+        return study
+
+    @classmethod
+    def fork(cls, run: str | Path, run_dir: str | Path | None = None, **changes: Any) -> Study:
+        """A new run with changed settings that reuses every finished result of `run` asked for again, by content.
+
+        `changes` are arguments of `create` (strategy, budget, model, ...); the rest is the parent's.
+        """
+        parent = cls.open(run)
+        meta, keep = parent.meta, Parts(**{k: v for k, v in changes.items() if k in Parts.__struct_fields__})
+        strategy = changes.pop("strategy", None) or _revive(meta, keep)
+        defaults = {
+            "model": meta.extra.get("model", "offline"),
+            "budget": meta.budget,
+            "random_seed": meta.seed,
+            "workers": meta.workers,
+        }
+        study = cls.create(meta.task, strategy, run_dir=run_dir, **{**defaults, **changes})
+        study._remembered = parent._finished()
+        return study
+
+    @classmethod
+    def open(cls, run: str | Path) -> Study:
+        """An existing run, for reading; also while another process runs it."""
+        from culmen.store import views
+        from culmen.store.journal import SqlJournal
+
+        path = views.find_run(run)
+        journal = SqlJournal.open(path, write=False)
+        meta = journal.meta
+        journal.close()
+        return cls(Path(path), meta, None, None)
+
+    def run(self, session: Callable[..., Any] | None = None) -> str:
+        """Search until the budget ends, or Ctrl-C. Returns finished | interrupted.
+
+        Works in scripts and, where an asyncio loop already runs, in notebooks. `session` replaces the asyncio session
+        (`culmen.session.live`) for callers that drive it themselves.
+        """
+        if self._parts is None:
+            raise UserError("this study was opened for reading", where=str(self.path), fix="Study.resume(run).run()")
+        from culmen import session as sessions
+
+        return sessions.run_blocking((session or sessions.live)(self.path, self.meta, self._parts, self._remembered))
+
+    @property
+    def status(self) -> RunStatus:
+        """State, counts, best, usage: what `culmen status` prints."""
+        from culmen.store import views
+
+        return views.status(self.path)
+
+    @property
+    def best(self) -> Best | None:
+        """The reported candidate; None before anything scored."""
+        from culmen.store import views
+
+        best = views.status(self.path).best
+        if best is None:
+            return None
+        texts = views.candidate(self.path, best.id).parts
+        return Best(best.id, best.score, best.count, best.verified, best.confirmed, texts)
+
+    def candidates(self, order: str = "best", limit: int | None = None) -> list[Any]:
+        """Candidates with their statistics (`culmen.store.views.Row`), best first."""
+        from culmen.store import views
+
+        return list(views.candidates(self.path, order=order, limit=limit))
+
+    def observations(self) -> Iterator[Observation]:
+        """Every observation, in journal order."""
+        for _, result in self._results():
+            if isinstance(result, Observation):
+                yield result
+
+    def _finished(self) -> dict[str, Any]:
+        return {entry.mark: result for entry, result in self._results() if entry.mark}
+
+    def _results(self) -> Iterator[tuple[Entry, Any]]:
+        from culmen.store.journal import SqlJournal
+
+        journal = SqlJournal.open(self.path, write=False)
+        try:
+            for event in journal.read():
+                if event.entry.kind == "done":
+                    yield event.entry, event.entry.result
+        finally:
+            journal.close()
+
+
+def _check_runnable(task: Task, model: Any, budget: Budget, parts: Mapping[str, Any]) -> None:
+    if not budget.bounded:
+        raise UserError("nothing ends this run", where="budget", fix="give a budget, for example evaluations=200")
+    if not task.seeds and model == "offline" and parts.get("proposer") is None:
+        raise UserError(
+            "a task without a seed needs a model to write the first candidate",
+            where=f"task {task.name}",
+            fix="add a seed to the task, or choose a model with --model NAME",
+        )
+
+
+def _meta(
+    path: Path, task: Task, strategy: Any, model: Any, budget: Budget, seed: int, workers: int | None, parts: Any
+) -> RunMeta:
+    from culmen import __version__
+    from culmen.store.meta import RunMeta
+
+    named = (
+        model
+        if isinstance(model, str | dict) or model is None
+        else f"{type(model).__module__}:{type(model).__qualname__}"
+    )
+    return RunMeta(
+        id=path.name,
+        task=task,
+        strategy=strategy,
+        models=dict(named) if isinstance(named, dict) else {"default": str(named)},
+        budget=budget,
+        seed=seed,
+        workers=workers or min(8, os.cpu_count() or 1),
+        created=time.time(),
+        culmen=__version__,
+        python=platform.python_version(),
+        platform=sys.platform,
+        extra={
+            "model": named,
+            "embedder": _embedder_name(parts.get("embedder")),
+            "models_file": parts.get("models_file"),
+            "require": parts.get("require"),
+        },
+    )
+
+
+def _embedder_name(embedder: Any) -> str:
+    return embedder if isinstance(embedder, str) else getattr(embedder, "name", "hashing")
+
+
+def _revive(meta: RunMeta, parts: Parts) -> Any:
+    from culmen.strategies import catalog
+
+    return parts.strategy or catalog.revive(meta.strategy["path"], meta.strategy["config"])
+
+
+def _new_path(task: Task, run_dir: str | Path | None) -> Path:
+    if run_dir is not None:
+        return Path(run_dir).expanduser().resolve()
+    stem = "".join(c if c.isalnum() or c in "-_" else "-" for c in task.name) or "run"
+    base = Path("runs").resolve() / f"{stem}-{time.strftime('%m%d-%H%M%S')}"
+    return next(
+        p for n in range(1, 10_000) if not (p := base if n == 1 else base.with_name(f"{base.name}-{n}")).exists()
+    )
+
+
+def _folder_task(path: str | Path, seed: Any, goal: str) -> Task:
+    from culmen.evaluate.contracts import load
+
+    task = load(path, goal=goal) if goal else load(path)
+    return msgspec.structs.replace(task, seeds=_seed_parts(seed)) if seed is not None else task
+
+
+def _function_task(
+    seed: Any,
+    cases: Iterable[Any],
+    goal: str,
+    direction: str,
+    name: str,
+    deterministic: bool,
+    limits: Limits | None,
+    evaluator: Callable[..., Any],
+) -> Task:
+    from culmen.core.task import fingerprint
+
+    listed = tuple(c if isinstance(c, Case) else Case(str(i), input=c) for i, c in enumerate(cases))
+    code = getattr(evaluator, "__code__", None)
+    digest = fingerprint(getattr(evaluator, "__qualname__", ""), code.co_code if code else b"", repr(listed))
+    return Task(
+        name=name,
+        goal=goal,
+        seeds=_seed_parts(seed),
+        evaluator=Evaluator(form="function", digest=digest),
+        cases=listed,
+        objective=Objective(direction="min" if direction == "min" else "max"),
+        limits=limits or Limits(),
+        deterministic=deterministic,
+        digest=digest,
+    )
+
+
+def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
+    """Texts, files, mappings, or several of them, as seeds."""
+    if seed is None:
+        return ()
+    if isinstance(seed, Mapping):
+        return ({str(k): str(v) for k, v in seed.items()},)
+    if isinstance(seed, Path) or (isinstance(seed, str) and "\n" not in seed and seed.endswith((".py", ".txt", ".md"))):
+        path = Path(seed)
+        if not path.is_file():
+            raise UserError(f"there is no seed file '{seed}'", where=str(path.resolve()), fix="check the path")
+        return ({path.name: path.read_text(encoding="utf-8")},)
+    if isinstance(seed, str):
+        return ({"candidate": seed},)
+    return tuple(parts for item in seed for parts in _seed_parts(item))
+
+
+__all__ = ["DEFAULT_BUDGET", "Backend", "Best", "Embedder", "Observer", "Proposer", "Study", "optimize"]
