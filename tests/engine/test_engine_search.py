@@ -1,0 +1,208 @@
+"""Budgets, replay, kill points, the final choice: on the virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
+from culmen.core.errors import JournalMismatch, UserError
+from culmen.core.event import ProposeRequest
+from culmen.core.usage import Budget, Usage
+from culmen.engine.replay import replay
+from culmen.engine.search import Search, at_least
+from culmen.store.memory import MemoryJournal
+from culmen.testing.virtual import simulate
+
+from .worlds import EXACT, TASK, Climb, Hill
+
+
+def done(journal):
+    return [(e.entry.key, e.entry.mark, e.entry.result) for e in journal.read() if e.entry.kind == "done"]
+
+
+@pytest.mark.parametrize("evaluations", [1, 5, 9, 10, 57, 200])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_evaluations_budget_is_hard_and_spent(evaluations, workers):
+    run = simulate(Climb(), TASK, Hill(), Budget(evaluations=evaluations), seed=1, workers=workers)
+    assert run.search.ledger.spent.evaluations <= evaluations
+    assert run.search.ledger.spent.evaluations >= evaluations - 3
+    assert run.search.reason == "evaluations"
+
+
+def test_model_calls_tokens_and_dollars_are_reserved_before_they_start():
+    def estimate(request):
+        costly = isinstance(request, ProposeRequest)
+        return Usage(calls=1, input_tokens=150, output_tokens=50, dollars=0.02) if costly else at_least(request)
+
+    for budget in (Budget(calls=7), Budget(tokens=1000), Budget(dollars=0.1)):
+        run = simulate(Climb(), TASK, Hill(), budget, seed=2, workers=2, estimate=estimate)
+        spent = run.search.ledger.spent
+        assert spent.calls <= (budget.calls or 1000)
+        assert spent.tokens <= (budget.tokens or 10**9)
+        assert spent.dollars <= (budget.dollars or 10**9) + 1e-9
+        assert run.verdict is not None
+
+
+def test_nothing_is_left_unspent_because_estimates_are_high():
+    """Each call may cost 10 and costs 1: reservations block only until they are settled."""
+
+    def estimate(request):
+        return Usage(calls=1, dollars=0.1) if isinstance(request, ProposeRequest) else at_least(request)
+
+    run = simulate(Climb(), TASK, Hill(), Budget(dollars=0.5), seed=2, workers=2, estimate=estimate)
+    assert run.search.ledger.spent.calls > 35
+
+
+def test_the_seconds_budget_ends_the_search_and_leaves_time_for_the_final_choice():
+    run = simulate(Climb(), TASK, Hill(), Budget(seconds=100, final=0.3), seed=3, workers=2)
+    assert run.search.reason == "seconds"
+    assert run.seconds <= 100
+    assert run.verdict.confirmed
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 150), st.integers(0, 3), st.sampled_from(["request", "time"]))
+def test_replaying_a_journal_gives_the_same_state(kill, seed, order):
+    journal = MemoryJournal()
+    run = simulate(
+        Climb(),
+        TASK,
+        Hill(),
+        Budget(evaluations=90),
+        seed=seed,
+        workers=3,
+        order=order,
+        journal=journal,
+        kill_after=kill,
+    )
+    again = Search(Climb(), TASK, Budget(evaluations=90), seed, 3)
+    left = replay(again, journal.read(), at_least)
+    assert again.phase == run.search.phase
+    assert again.verdict == run.search.verdict
+    assert again.ledger.spent == run.search.ledger.spent
+    assert {e.key for e in left.pending} == set(run.search.in_flight)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 60), max_size=4), st.integers(0, 2))
+def test_killed_and_resumed_equals_never_stopped(kills, seed):
+    straight, killed = MemoryJournal(), MemoryJournal()
+    world = {"seed": seed, "workers": 3, "order": "request"}
+    simulate(Climb(), TASK, Hill(), Budget(evaluations=90), journal=straight, **world)
+    for kill in kills:
+        simulate(Climb(), TASK, Hill(), Budget(evaluations=90), journal=killed, kill_after=kill, **world)
+    end = simulate(Climb(), TASK, Hill(), Budget(evaluations=90), journal=killed, **world)
+    assert done(killed) == done(straight)
+    notes = [e.entry.body for e in killed.read() if e.entry.kind == "note"]
+    assert notes == [e.entry.body for e in straight.read() if e.entry.kind == "note"]
+    assert end.search.done
+
+
+def test_money_in_flight_at_a_crash_is_shown_and_counts_against_the_budget():
+    def estimate(request):
+        return Usage(calls=1, dollars=1.0) if isinstance(request, ProposeRequest) else at_least(request)
+
+    journal = MemoryJournal()
+    simulate(Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, kill_after=9, order="time", estimate=estimate)
+    torn_calls = sum(
+        1
+        for key in {e.entry.key for e in journal.read() if e.entry.kind == "started" and e.entry.effect == "propose"}
+        if key not in {e.entry.key for e in journal.read() if e.entry.kind == "done"}
+    )
+    end = simulate(Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, order="time", estimate=estimate)
+    assert torn_calls > 0
+    assert end.search.ledger.possibly_lost.dollars == torn_calls
+    assert end.search.ledger.spent.dollars <= 20
+
+
+def test_a_changed_strategy_is_a_mismatch_that_names_the_effect_and_the_way_out():
+    journal = MemoryJournal()
+    simulate(Climb(lanes=4), TASK, Hill(), Budget(evaluations=50), journal=journal, kill_after=20)
+    with pytest.raises(JournalMismatch) as caught:
+        replay(Search(Climb(lanes=1, batch=1), TASK, Budget(evaluations=50), 0), journal.read(), at_least)
+    assert "effect" in str(caught.value)
+    assert "fork" in caught.value.fix
+
+
+def test_a_deterministic_task_is_never_asked_the_same_twice_during_the_search():
+    @dataclass(frozen=True)
+    class Again:
+        async def search(self, lab):
+            for _ in range(5):
+                for text in ("1", "2", "3"):
+                    await lab.evaluate(Candidate.of({"x": text}), lab.minibatch(3))
+
+    run = simulate(Again(), EXACT, Hill(sigma=0), Budget(evaluations=100))
+    assert run.search.reason == "strategy_done"
+    assert run.search.ledger.spent.evaluations == 3 + 1  # three candidates, and one look of the final choice
+    assert run.verdict.score == 3.0
+    assert run.verdict.verified
+
+
+def test_a_strategy_that_spins_on_known_answers_is_stopped_with_advice():
+    @dataclass(frozen=True)
+    class Spin:
+        async def search(self, lab):
+            while True:
+                await lab.evaluate(lab.seeds[0])
+
+    with pytest.raises(UserError, match="already known"):
+        simulate(Spin(), EXACT, Hill(sigma=0), Budget(evaluations=100))
+
+
+def test_an_error_in_a_strategy_comes_out():
+    @dataclass(frozen=True)
+    class Broken:
+        async def search(self, lab):
+            await lab.evaluate(lab.seeds[0])
+            raise ZeroDivisionError("bug")
+
+    with pytest.raises(ZeroDivisionError):
+        simulate(Broken(), TASK, Hill(), Budget(evaluations=10))
+
+
+def test_one_lucky_sample_does_not_win():
+    """A candidate with one high look against one with many good ones: the engine's choice looks again."""
+
+    @dataclass(frozen=True)
+    class Lucky:
+        async def search(self, lab):
+            for text in [f"0.{n:02d}" for n in range(20)]:
+                await lab.evaluate(Candidate.of({"x": text}))
+            await lab.evaluate(Candidate.of({"x": "0.9"}), [None] * 6)
+
+    good = 0
+    gap = 0.0
+    for seed in range(20):
+        run = simulate(Lucky(), TASK, Hill(sigma=0.4), Budget(evaluations=80, final=0.5), seed=seed)
+        true = float(run.search.record.tallies[run.verdict.id].candidate.text)
+        good += true == 0.9
+        gap += (run.verdict.score - true) / 20
+    assert good >= 17
+    assert abs(gap) < 0.1
+
+
+def test_failures_never_win_and_never_stop_a_search():
+    run = simulate(Climb(), TASK, Hill(fail=0.4), Budget(evaluations=200), seed=5, workers=4)
+    assert run.search.done
+    assert run.verdict is not None
+    everything = simulate(Climb(), TASK, Hill(fail=1.0), Budget(evaluations=50), seed=5)
+    assert everything.search.done
+    assert everything.verdict is None
+
+
+def test_a_strategy_that_returns_ends_the_run_and_keeps_the_reserve_for_the_choice():
+    @dataclass(frozen=True)
+    class Short:
+        async def search(self, lab):
+            await lab.evaluate(lab.seeds[0], [None, None])
+            await lab.propose(Brief(lab.seeds[0]))
+
+    run = simulate(Short(), TASK, Hill(), Budget(evaluations=100))
+    assert run.search.reason == "strategy_done"
+    assert run.search.ledger.spent.evaluations > 2

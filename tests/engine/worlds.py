@@ -1,0 +1,68 @@
+"""A tiny landscape for engine tests: a candidate's text is its true reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from culmen.core.brief import Brief, Proposal, Text
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
+from culmen.core.task import Task
+from culmen.core.usage import Usage
+
+TASK = Task("hill", seeds=({"x": "0.0"},))
+EXACT = Task("hill", seeds=({"x": "0.0"},), deterministic=True)
+
+
+@dataclass
+class Hill:
+    """Noisy rewards around the number in the text; proposals are random steps from the parent."""
+
+    sigma: float = 0.2
+    step: float = 0.1
+    fail: float = 0.0
+    calls: int = 0
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        self.calls += 1
+        request = effect.request
+        if isinstance(request, EvaluateRequest):
+            return rng.expovariate(1.0), self.observe(request, rng)
+        if isinstance(request, ProposeRequest):
+            return 0.5, self.propose(request.brief, rng)
+        return 0.1, Text("advice", usage=Usage(calls=1))
+
+    def observe(self, request: EvaluateRequest, rng: Random) -> Observation:
+        if rng.random() < self.fail:
+            return Observation(request.candidate.id, Status.ERROR, seed=request.seed)
+        score = float(request.candidate.text) + (rng.gauss(0, self.sigma) if self.sigma else 0.0)
+        return Observation(request.candidate.id, Status.OK, score, seed=request.seed, verified=True)
+
+    def propose(self, brief: Brief, rng: Random) -> Proposal:
+        assert brief.parent is not None
+        children = [Candidate.of({"x": repr(float(brief.parent.text) + rng.gauss(0, self.step))}, (brief.parent.id,))]
+        return Proposal(tuple(children), usage=Usage(calls=1, input_tokens=100, output_tokens=10, dollars=0.01))
+
+
+@dataclass(frozen=True)
+class Climb:
+    """`lanes` climbers that never wait for one another, sharing the best."""
+
+    lanes: int = 4
+    batch: int = 2
+
+    async def search(self, lab) -> None:
+        best = (None, lab.seeds[0])
+
+        async def lane(number: int) -> None:
+            nonlocal best
+            while True:
+                proposal = await lab.propose(Brief(best[1]))
+                rollout = await lab.evaluate(proposal.candidates[0], lab.minibatch(self.batch))
+                lab.note("lane", number=number)
+                if rollout.reward is not None and (best[0] is None or rollout.reward > best[0]):
+                    best = (rollout.reward, rollout.candidate)
+
+        await lab.gather(*(lane(i) for i in range(self.lanes)))
