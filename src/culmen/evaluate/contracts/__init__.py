@@ -1,0 +1,13 @@
+"""Task folders of several origins as `Task` values.
+
+    task = load("path/to/task")        # culmen's own folder, or an OpenEvolve example as it is
+    write_new("my_task")               # three short files that work at once
+
+Nothing here imports or runs anything of a task. How evaluators are called is in docs/tasks.md.
+"""
+
+from culmen.evaluate.contracts.examples import example_path, examples, write_new
+from culmen.evaluate.contracts.loading import load
+from culmen.evaluate.contracts.surface import surface_fault
+
+__all__ = ["example_path", "examples", "load", "surface_fault", "write_new"]

@@ -1,0 +1,89 @@
+"""What a Python file defines, read from its syntax tree; nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from culmen.core.errors import TaskError
+from culmen.evaluate.contracts.places import closest, read_text
+
+
+class Definition(NamedTuple):
+    """A name a module binds at its top level. `params` is None where it is not a `def` that can be seen."""
+
+    name: str
+    line: int
+    params: tuple[str, ...] | None = None
+    takes_any: bool = False  # **kwargs
+
+
+class Module(NamedTuple):
+    """The top-level names of a Python text; `open` if it also binds names that cannot be seen (import *)."""
+
+    names: dict[str, Definition]
+    open: bool
+
+    def has(self, name: str) -> bool:
+        """Whether the name is bound, as far as can be seen."""
+        return self.open or name in self.names
+
+
+def read_module(path: Path) -> Module:
+    """The names of a Python file; raises `TaskError` if it cannot be read or parsed."""
+    return parse_module(read_text(path), str(path))
+
+
+def parse_module(text: str, where: str) -> Module:
+    """The names of a Python text; raises `TaskError` naming `where` and the line if it is not Python."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        place = f"{where}:{error.lineno}" if error.lineno else where
+        raise TaskError(f"not valid Python: {error.msg}", where=place, fix="correct that line") from None
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"not valid Python: {error}", where=where, fix="correct the file") from None
+    found = list(_bindings(tree.body))
+    return Module({d.name: d for d in found if d.name != "*"}, any(d.name == "*" for d in found))
+
+
+def require(module: Module, name: str, path: Path, why: str) -> Definition:
+    """The definition of a function the contract needs; raises `TaskError` with a near name if there is none."""
+    if module.has(name):
+        return module.names.get(name, Definition(name, 1))
+    near = closest(name, module.names)
+    hint = f"; there is '{near}' on line {module.names[near].line}" if near else ""
+    raise TaskError(f"no function '{name}' is defined{hint}", where=str(path), fix=why)
+
+
+def _bindings(body: Iterable[ast.stmt]) -> Iterator[Definition]:
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield _definition(node)
+            case ast.ClassDef(name=name):
+                yield Definition(name, node.lineno)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from (Definition(a.asname or a.name.partition(".")[0], node.lineno) for a in names)
+            case ast.Assign(targets=targets):
+                yield from (Definition(n.id, n.lineno) for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)) if node.value is not None:
+                yield Definition(name, node.lineno)
+            case _:
+                yield from _nested(node)
+
+
+def _nested(node: ast.stmt) -> Iterator[Definition]:
+    """Names bound in the branches of if, try, with and for at the top level."""
+    for field in ("body", "orelse", "finalbody"):
+        yield from _bindings(getattr(node, field, []))
+    for handler in getattr(node, "handlers", []):
+        yield from _bindings(handler.body)
+
+
+def _definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
+    args = node.args
+    params = tuple(a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs))
+    return Definition(node.name, node.lineno, params, args.kwarg is not None)
