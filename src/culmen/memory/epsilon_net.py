@@ -1,0 +1,182 @@
+"""The semantic filter of POLCA (Algorithm 4): a memory in which no two candidates are closer than epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from culmen.core.candidate import Candidate
+from culmen.memory.quantile import Quantile, Sample
+
+Vector = Sequence[float]
+_WARM = 20  # distances to see before a quantile of them is taken seriously
+_SLACK = 1e-5  # relative rounding error allowed to the float32 products; closer calls are decided in float64
+
+
+class KeepAll:
+    """The filter of the ablation without epsilon-net: refuses exact duplicates only and needs no vectors."""
+
+    needs_vectors = False
+
+    def __init__(self) -> None:
+        self._digests: dict[str, None] = {}
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def __contains__(self, candidate: Candidate) -> bool:
+        return candidate.digest in self._digests
+
+    def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those not in the memory yet, each content once, in their order."""
+        fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._digests}
+        return list(reversed(fresh.values()))
+
+    def add(self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()) -> list[Candidate]:
+        """Take in candidates without a test (seeds), exact duplicates excepted; returns those taken in."""
+        fresh = self.unknown(candidates)
+        self._digests.update((c.digest, None) for c in fresh)
+        return fresh
+
+    def admit(self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()) -> list[Candidate]:
+        """Here the same as `add`; counts what was refused."""
+        fresh = self.add(candidates)
+        self.refused += len(candidates) - len(fresh)
+        return fresh
+
+    def facts(self) -> dict[str, Any]:
+        """Plain data for a note."""
+        return {"size": len(self), "refused": self.refused}
+
+
+class EpsilonNet:
+    """Admits the candidate farthest from the memory, again and again, while it is at least epsilon away.
+
+    `epsilon` is a Euclidean distance between embeddings (0..2 for rows of length 1), or a `Quantile` of the distances
+    at which proposals arrived so far: `Quantile(0.1)` refuses about the closest tenth of them, whatever the embedder.
+    Until twenty distances were seen a quantile refuses exact duplicates only.
+
+    The test is `>= epsilon`, as Algorithm 4 prints it; the paper's text says `> epsilon`. They differ at exact ties
+    only, and at epsilon = 0, where `>=` admits everything: exact duplicates are therefore always refused by digest.
+
+    Cost of admitting m candidates to a memory of n: one (m x d) by (d x n) product; distances to the growing net are
+    then updated, not recomputed.
+    """
+
+    needs_vectors = True
+
+    def __init__(self, epsilon: float | Quantile = 0.1) -> None:
+        self._epsilon = epsilon
+        self._members: dict[str, Candidate] = {}
+        self._rows: NDArray[np.float32] = np.empty((0, 0), np.float32)
+        self._squares: NDArray[np.float32] = np.empty(0, np.float32)
+        self._arrivals = Sample()
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, candidate: Candidate) -> bool:
+        return candidate.digest in self._members
+
+    @property
+    def epsilon(self) -> float:
+        """The distance in force now."""
+        if isinstance(self._epsilon, float | int):
+            return float(self._epsilon)
+        if len(self._arrivals) < _WARM:
+            return 0.0
+        return self._arrivals.quantiles(self._epsilon.q)[0]
+
+    def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those not in the memory yet, each content once, in their order."""
+        fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._members}
+        return list(reversed(fresh.values()))
+
+    def add(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]:
+        """Take in candidates without a test (seeds), exact duplicates excepted; returns those taken in."""
+        fresh = self.unknown(candidates)
+        rows = {c.digest: v for c, v in zip(candidates, vectors, strict=True)}
+        for candidate in fresh:
+            self._join(candidate, np.asarray(rows[candidate.digest], np.float32))
+        return fresh
+
+    def admit(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]:
+        """Algorithm 4: returns the admitted candidates in the order of admission, farthest first; ties by order given.
+
+        `vectors` holds one embedding per candidate, all of the memory's length.
+        """
+        place = {c.digest: i for i, c in reversed(list(enumerate(candidates)))}
+        remaining = self.unknown(candidates)
+        self.refused += len(candidates)
+        if not remaining:
+            return []
+        points = np.asarray([vectors[place[c.digest]] for c in remaining], np.float32)
+        distances = self.distances(points)
+        self._arrivals.extend(float(d) for d in distances)
+        new = self._select(remaining, points, distances, self.epsilon)
+        self.refused -= len(new)
+        return new
+
+    def _select(
+        self, remaining: list[Candidate], points: NDArray[np.float32], distances: NDArray[np.float64], epsilon: float
+    ) -> list[Candidate]:
+        new: list[Candidate] = []  # line 2
+        for _ in remaining:  # line 5
+            farthest = int(np.argmax(distances))  # line 7
+            if distances[farthest] < epsilon:  # lines 8, 10
+                break  # line 14
+            new.append(remaining[farthest])  # line 11
+            self._join(remaining[farthest], points[farthest])
+            distances = np.minimum(distances, _exact(points, points[farthest]))
+            distances[farthest] = -np.inf  # line 12
+        return new
+
+    def distances(self, points: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Distance of each row of `points` to the nearest member; inf while there is none.
+
+        Products in float32 find the nearest, float64 differences measure them, so the outcome depends neither on the
+        number of threads nor on the instruction set behind the matrix product.
+        """
+        size = len(self)
+        if size == 0:
+            return np.full(len(points), np.inf)
+        members, squares = self._rows[:size], self._squares[:size]
+        own = np.einsum("ij,ij->i", points, points)
+        rough = squares[None, :] - 2.0 * (points @ members.T)
+        slack = _SLACK * (own + float(squares.max()))
+        nearest = np.empty(len(points))
+        for i, point in enumerate(points):
+            close = np.flatnonzero(rough[i] <= rough[i].min() + slack[i])
+            nearest[i] = _exact(members[close], point).min()
+        return nearest
+
+    def _join(self, candidate: Candidate, row: NDArray[np.float32]) -> None:
+        size = len(self)
+        if size == 0:
+            self._rows = np.empty((64, len(row)), np.float32)
+            self._squares = np.empty(64, np.float32)
+        elif size == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+            self._squares = np.concatenate([self._squares, np.empty_like(self._squares)])
+        self._rows[size] = row
+        self._squares[size] = float(np.dot(row, row))
+        self._members[candidate.digest] = candidate
+
+    def facts(self) -> dict[str, Any]:
+        """Plain data for a note: size, epsilon in force, and quantiles of the distances at which proposals arrived."""
+        levels = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
+        values = self._arrivals.quantiles(*levels)
+        quantiles = {f"q{level:g}": round(value, 6) for level, value in zip(levels, values)}
+        return {"size": len(self), "refused": self.refused, "epsilon": self.epsilon, "quantiles": quantiles}
+
+
+def _exact(rows: NDArray[np.float32], point: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Euclidean distances in float64, rounded to nine decimals."""
+    gaps = rows.astype(np.float64) - point.astype(np.float64)
+    lengths: NDArray[np.float64] = np.sqrt((gaps * gaps).sum(axis=1))
+    return lengths.round(9)

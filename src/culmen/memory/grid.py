@@ -1,0 +1,106 @@
+"""The grid of MAP-Elites (Mouret and Clune, 2015): the best candidate of every cell of a feature space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Rollout
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One feature dimension in `bins` equal bins between `low` and `high`; outside values fall in the end bins.
+
+    Without both bounds the axis adapts: it spans what has been seen, and the grid is laid out anew when that grows.
+    """
+
+    name: str
+    bins: int = 10
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.bins < 1:
+            raise UserError(f"axis '{self.name}' needs at least one bin, not {self.bins}")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise UserError(f"axis '{self.name}' must run upwards, not from {self.low} to {self.high}")
+
+    @property
+    def fixed(self) -> bool:
+        """Whether both ends are declared."""
+        return self.low is not None and self.high is not None
+
+
+@dataclass(frozen=True)
+class Elite:
+    """A cell's occupant: its rollout, its reward (mean, higher is better) and its features, one per axis."""
+
+    rollout: Rollout
+    reward: float
+    features: tuple[float, ...]
+
+
+class Grid:
+    """Cells by feature values. A cell keeps the highest reward; on a tie the earlier candidate stays."""
+
+    def __init__(self, axes: Sequence[Axis]) -> None:
+        self.axes = tuple(axes)
+        self._spans: list[tuple[float, float] | None] = [
+            (axis.low, axis.high) if axis.low is not None and axis.high is not None else None for axis in self.axes
+        ]
+        self._cells: dict[tuple[int, ...], Elite] = {}
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def add(self, rollout: Rollout, reward: float, features: Mapping[str, float]) -> bool:
+        """Offer a candidate; True if it now holds a cell. KeyError if a feature of an axis is missing."""
+        elite = Elite(rollout, reward, tuple(float(features[axis.name]) for axis in self.axes))
+        if self._stretch(elite.features):
+            held, self._cells = list(self._cells.values()), {}
+            for old in held:
+                self._place(old)
+        return self._place(elite)
+
+    def _place(self, elite: Elite) -> bool:
+        cell = self.cell(elite.features)
+        holder = self._cells.get(cell)
+        if holder is not None and holder.reward >= elite.reward:
+            return False
+        self._cells[cell] = elite
+        return True
+
+    def _stretch(self, features: Sequence[float]) -> bool:
+        """Widen adaptive axes to cover these values; True if any span grew."""
+        grown = False
+        for i, (axis, value) in enumerate(zip(self.axes, features)):
+            span = self._spans[i]
+            if axis.fixed or (span is not None and span[0] <= value <= span[1]):
+                continue
+            low = value if axis.low is None else axis.low
+            high = value if axis.high is None else axis.high
+            self._spans[i] = (low, max(low, high)) if span is None else (min(span[0], low), max(span[1], high))
+            grown = True
+        return grown
+
+    def cell(self, features: Sequence[float]) -> tuple[int, ...]:
+        """The indices of the cell these feature values fall in."""
+        return tuple(self._bin(i, value) for i, value in enumerate(features))
+
+    def _bin(self, i: int, value: float) -> int:
+        low, high = self._spans[i] or (value, value)
+        if high <= low:
+            return 0
+        share = (min(max(value, low), high) - low) / (high - low)
+        return min(int(share * self.axes[i].bins), self.axes[i].bins - 1)
+
+    def elites(self) -> list[Elite]:
+        """All occupants, best first; ties in the order in which their cells were taken."""
+        return sorted(self._cells.values(), key=lambda elite: -elite.reward)
+
+    def sample(self, rng: Random) -> Elite | None:
+        """The occupant of a cell drawn uniformly; None if the grid is empty."""
+        return rng.choice(list(self._cells.values())) if self._cells else None

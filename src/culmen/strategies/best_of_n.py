@@ -1,0 +1,52 @@
+"""Best of n: independent proposals from the seed, no search at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Rollout
+from culmen.core.ports import Lab
+from culmen.strategies.parts.fields import Cases, Proposals, WorkerLanes
+from culmen.strategies.parts.settings import check
+
+
+@dataclass(frozen=True)
+class BestOfN:
+    """Asks for improvements of the seed, again and again, and evaluates each once.
+
+    The control that shows what a search adds: nothing learnt from one proposal reaches the next. Several seeds take
+    turns; without a seed every program is written from scratch. Lanes run side by side and never wait for one another.
+    """
+
+    paper = "repeated sampling, the standard baseline"
+
+    proposals: Proposals = 1
+    batch: Cases = None
+    lanes: WorkerLanes = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        rollouts = await self.evaluate(lab, lab.seeds)
+        turns = count()
+        await lab.gather(*(self.lane(lab, rollouts, turns) for _ in range(self.lanes or lab.workers)))
+
+    async def lane(self, lab: Lab, seeds: list[Rollout], turns: count[int]) -> None:
+        """Propose from a seed, evaluate, forget."""
+        for turn in turns:
+            brief = Brief(k=self.proposals)
+            if seeds:
+                seed = seeds[turn % len(seeds)]
+                brief = Brief(seed.candidate, seed.observations, seed.reward, k=self.proposals)
+            answer = await lab.propose(brief)
+            await self.evaluate(lab, answer.candidates)
+
+    async def evaluate(self, lab: Lab, programs: tuple[Candidate, ...]) -> list[Rollout]:
+        """All programs side by side on the same cases."""
+        cases = None if self.batch is None else lab.minibatch(self.batch)
+        return await lab.gather(*(lab.evaluate(program, cases) for program in programs))

@@ -1,0 +1,71 @@
+"""Classes and functions by a text that a journal or a command line can hold: `module:Name` or `path/file.py:Name`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from culmen.core.errors import UserError
+
+_PREFIX = "culmen_user_"
+
+
+def path_of(thing: Any) -> str:
+    """Where a class or function can be found again; a file's absolute path where no import statement would find it."""
+    module = sys.modules[thing.__module__]
+    file = getattr(module, "__file__", None)
+    if file and (module.__name__ == "__main__" or module.__name__.startswith(_PREFIX)):
+        return f"{Path(file).resolve()}:{thing.__qualname__}"
+    return f"{module.__name__}:{thing.__qualname__}"
+
+
+def find(path: str) -> Any:
+    """The thing at `module:Name` or `file.py:Name`; UserError if there is none."""
+    place, _, name = path.rpartition(":")
+    if not place or not name:
+        raise UserError(f"'{path}' names no class", fix="write module:Class or path/to/file.py:Class")
+    thing: Any = _file(Path(place)) if place.endswith(".py") else _module(place)
+    for part in name.split("."):
+        thing = getattr(thing, part, None)
+    if thing is None:
+        raise UserError(f"there is no '{name}' in {place}", where=path, fix="check the spelling of the name")
+    return thing
+
+
+def _module(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise
+        raise UserError(f"there is no module '{name}'", fix="start from its folder, or give path/to/file.py") from error
+
+
+def _file(path: Path) -> ModuleType:
+    path = path.expanduser().resolve()
+    main = sys.modules.get("__main__")
+    if main is not None and getattr(main, "__file__", None) and Path(str(main.__file__)).resolve() == path:
+        return main
+    name = _PREFIX + hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise UserError(f"there is no file {path}", fix="check the path")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # a .py file always has a loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

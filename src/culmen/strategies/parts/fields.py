@@ -1,0 +1,33 @@
+"""Settings that several strategies share, each with its help and range."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from culmen.memory.quantile import Quantile
+from culmen.memory.selection import Earliest, Priority, Shuffled, Ties
+from culmen.strategies.parts.contrast import Tau
+from culmen.strategies.parts.priorities import Mean, Newest, ThisRound, Ucb, UcbSigma
+from culmen.strategies.parts.settings import About
+from culmen.strategies.parts.summarizer import Summarizer
+from culmen.strategies.parts.validation import FreshBatch, SameBatch, Validation
+
+Batch = Annotated[int, About("cases per minibatch, or repeats where the task has no cases", least=1)]
+Cases = Annotated[int | None, About("cases per evaluation; none: all training cases", least=1)]
+Proposals = Annotated[int, About("programs asked for at a time", least=1)]
+Epsilon = Annotated[
+    float | Quantile | None,
+    About("least distance between programs in memory; q0.1: refuse the closest tenth; off: no filter", least=0),
+]
+History = Annotated[Summarizer | None, About("writes a summary of the whole memory for every proposal; off: none")]
+Success = Annotated[
+    Tau,
+    About("score that separates success from failure; q0.5: quantile; none: 0.5 for scores in 0..1, else the median"),
+]
+Rank = Annotated[
+    Priority, About("what makes a program worth exploring", choices=(Mean, Ucb, UcbSigma, Newest, ThisRound))
+]
+Validate = Annotated[Validation, About("cases on which new programs are first seen", choices=(SameBatch, FreshBatch))]
+TieRule = Annotated[Ties, About("order among equal priorities", choices=(Earliest, Shuffled))]
+Lanes = Annotated[int, About("loops over one shared memory, none waiting for another", least=1)]
+WorkerLanes = Annotated[int | None, About("loops side by side; none: one per worker", least=1)]

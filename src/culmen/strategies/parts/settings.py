@@ -1,0 +1,55 @@
+"""Fields of strategies: one line of help, the legal range, and the names that settings may use."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
+from culmen.core.errors import UserError
+
+
+@dataclass(frozen=True)
+class About:
+    """Annotates a field: help for people, bounds that `check` enforces, and, where the field is of a protocol type,
+    the classes that settings may name in snake case, as in `ucb(1.0)`.
+    """
+
+    doc: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[type, ...] = ()
+
+
+@functools.cache
+def hints(cls: Any) -> dict[str, tuple[Any, About]]:
+    """Type and annotation of every field of a strategy class, in order; plain fields get an empty `About`."""
+    found: dict[str, tuple[Any, About]] = {}
+    resolved = get_type_hints(cls, include_extras=True)
+    for field in dataclasses.fields(cls):
+        hint = resolved[field.name]
+        notes = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, About)]
+        found[field.name] = (get_args(hint)[0], notes[0]) if notes else (hint, About(""))
+    return found
+
+
+def check(strategy: Any) -> None:
+    """Raise `UserError` for the first number out of its range; call it from `__post_init__`."""
+    for name, (_, about) in hints(strategy.__class__).items():
+        value = getattr(strategy, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        low, high = about.least, about.most
+        if not value < float("inf") or (low is not None and value < low) or (high is not None and value > high):
+            raise UserError(
+                f"'{name}' is out of range: {value}",
+                where=f"strategy {type(strategy).__name__}",
+                fix=f"give {_range(low, high)}: {about.doc}",
+            )
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f"a number from {low:g} to {high:g}"
+    return "a finite number" if low is None else f"a number of {low:g} or more"

@@ -1,0 +1,34 @@
+"""Sequential search (iterative refinement): POLCA with the creation order as priority (Appendix C)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from culmen.core.ports import Lab
+from culmen.strategies.parts.fields import Batch, Epsilon, History
+from culmen.strategies.parts.priorities import Newest
+from culmen.strategies.parts.settings import check
+from culmen.strategies.polca import Polca
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """Always improves the newest program, whatever it scored.
+
+    The simplest loop there is; a bad proposal sets it back (Theorem 2), and it waits for every step. The filter and the
+    summary are off, as in plain iterative refinement; switch them on to isolate what the priority alone does.
+    """
+
+    paper = "POLCA: Stochastic Generative Optimization with LLM, Appendix C"
+
+    batch: Batch = 2
+    epsilon: Epsilon = None
+    summarizer: History = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        polca = Polca(1, self.batch, self.epsilon, priority=Newest(), summarizer=self.summarizer)
+        await polca.search(lab)
