@@ -226,8 +226,8 @@ class Driver:
         except CulmenError as error:
             self._failure = self._failure or error
             return
-        for observer in self._observers:
-            observer.see(events)
+        self._tell(events)
+        await asyncio.sleep(0)  # let the observers see it before the loop ends
 
 
 def _line(effect: Effect) -> str:

@@ -25,6 +25,7 @@ from culmen.engine.loop import Task as Coroutine
 from culmen.engine.record import Record
 
 Estimate = Callable[[Request], Usage]
+_FUTILE = 1000  # effects in a row that used nothing of any budget, after which no budget will ever end the run
 
 
 def at_least(request: Request) -> Usage:
@@ -63,6 +64,7 @@ class Search:
         self._abandoned: set[int] = set()
         self._closing = ""
         self._notes = 0
+        self._futile = 0
         self._loop = Loop()
         self.lab = EngineLab(
             task, proposer or ModelProposer(), self.ledger, self._loop, seed, workers, self._issue, self._remark
@@ -122,7 +124,9 @@ class Search:
         effect = self.in_flight.pop(entry.key, None)
         if effect is None or effect.mark != entry.mark:
             raise _mismatch(entry, effect)
-        self.ledger.settle(entry.key, usage_of(entry.result))
+        usage = usage_of(entry.result)
+        self.ledger.settle(entry.key, usage)
+        self._futile = self._futile + 1 if usage == Usage() else 0
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             self.record.see(effect.request.candidate, entry.result)
         self._futures.pop(entry.key).resolve(entry.result)
@@ -159,7 +163,9 @@ class Search:
 
     def _settle_phase(self) -> bool:
         """Move to the next phase when this one can go no further; True if it moved."""
-        if self._root.done and not self.in_flight:
+        if self._futile > _FUTILE:
+            self._end("nothing_new")
+        elif self._root.done and not self.in_flight:
             self._end("strategy_done")
         elif self._waiting and not self.in_flight:
             self._end(self._closing or "budget")
@@ -172,7 +178,7 @@ class Search:
     def _end(self, reason: str) -> None:
         """Leave the current phase; effects in flight are abandoned."""
         self._abandoned.update(self.in_flight)
-        self._closing = ""
+        self._closing, self._futile = "", 0
         self.in_flight.clear()
         self._waiting.clear()
         self._admitted.clear()
