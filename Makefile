@@ -1,0 +1,43 @@
+# Two commands set everything up on a fresh machine with Python 3.11+, git and make:
+#   make demo    make .venv, install, run a real offline search (about a minute)
+#   make test    install what the tests need, run them all
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+.PHONY: demo test lint docs bench build clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	$(BIN)/culmen demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+docs: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/mkdocs build --strict
+
+build: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m build
+
+clean:
+	rm -rf $(VENV) dist site .pytest_cache .ruff_cache .hypothesis
