@@ -44,7 +44,7 @@ def load(name: str) -> Any:
 def make(name: str, settings: Mapping[str, str] | None = None) -> Strategy:
     """A strategy with settings given as texts; the rest are its defaults. UserError names what is wrong."""
     cls, where = load(name), f"strategy {name}"
-    fields = hints(cls) if dataclasses.is_dataclass(cls) else {}
+    fields = hints(cls) if _structured(cls) else {}
     values: dict[str, Any] = {}
     for key, text in (settings or {}).items():
         field = key.strip().replace("-", "_")
@@ -61,7 +61,7 @@ def make(name: str, settings: Mapping[str, str] | None = None) -> Strategy:
 def describe(name: str) -> dict[str, Any]:
     """A strategy's page as plain data: name, path, title, paper, doc, fields [{name, type, default, doc}]."""
     cls = load(name)
-    defaults = {field.name: field.default for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
+    defaults = {field.name: field.default for field in dataclasses.fields(cls)} if _structured(cls) else {}
     return {
         "name": next((known for known, path in CATALOG.items() if path == path_of(cls)), name),
         "path": path_of(cls),
@@ -79,7 +79,7 @@ def shown(value: Any) -> str:
     """A value as it would be written in a setting."""
     if value is None or value is dataclasses.MISSING:
         return "none" if value is None else ""
-    if dataclasses.is_dataclass(value) and type(value).__str__ is object.__str__:
+    if _structured(value) and type(value).__str__ is object.__str__:
         inner = ", ".join(f"{f.name}={shown(getattr(value, f.name))}" for f in dataclasses.fields(value))
         return snake(type(value).__name__) + (f"({inner})" if inner else "")
     return ", ".join(map(str, cast(Iterable[Any], value))) if isinstance(value, tuple) else str(value)
@@ -90,8 +90,8 @@ def config(strategy: Any) -> dict[str, Any]:
 
     `config` is None for an object that is no dataclass and carries state: such a one has to be passed in again.
     """
-    state: Any = _plain_fields(strategy) if dataclasses.is_dataclass(strategy) else None
-    if not dataclasses.is_dataclass(strategy) and not getattr(strategy, "__dict__", {}):
+    state: Any = _plain_fields(strategy) if _structured(strategy) else None
+    if not _structured(strategy) and not getattr(strategy, "__dict__", {}):
         state = {}
     return {"path": path_of(type(strategy)), "config": state}
 
@@ -105,7 +105,7 @@ def revive(path: str, config: Mapping[str, Any] | None) -> Any:
             fix="make it a frozen dataclass, or resume from Python: Study.resume(run, strategy=...)",
         )
     cls = find(path)
-    known = [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
+    known = [field.name for field in dataclasses.fields(cls)] if _structured(cls) else []
     for name in config:
         if name not in known:
             raise UserError(
@@ -114,6 +114,11 @@ def revive(path: str, config: Mapping[str, Any] | None) -> Any:
                 fix="use the version of the code that made the run, or fork it",
             )
     return cls(**{name: _value(plain) for name, plain in config.items()})
+
+
+def _structured(thing: Any) -> bool:
+    """Whether this is a dataclass or an instance of one (as a plain bool, so that types are not narrowed)."""
+    return dataclasses.is_dataclass(thing)
 
 
 def _plain_fields(thing: Any) -> dict[str, Any]:
@@ -128,7 +133,7 @@ def _plain(value: Any, name: str) -> Any:
         return [_plain(item, name) for item in cast(Iterable[Any], value)]
     if isinstance(value, type) or inspect.isfunction(value):
         return {"import": path_of(value)}
-    if dataclasses.is_dataclass(value):
+    if _structured(value):
         return {"object": path_of(type(value)), "fields": _plain_fields(value)}
     raise UserError(
         f"setting '{name}' holds {type(value).__name__}, which cannot be written to the journal",

@@ -19,7 +19,10 @@ _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "
 
 
 def parse(hint: Any, about: About, text: str) -> Any:
-    """The value a setting's text stands for; ValueError says what would be legal."""
+    """The value a setting's text stands for; ValueError says what would be legal.
+
+    Where the field is of a protocol type, `module:Class` names a class of your own, built without arguments.
+    """
     text = text.strip()
     options = _options(hint, about)
     if type(None) in options and text.lower() in _OFF:
@@ -28,12 +31,15 @@ def parse(hint: Any, about: About, text: str) -> Any:
         found, value = _try(option, text)
         if found:
             return value
+    if about.choices and ":" in text:
+        return find(text)()
     raise ValueError(legal(hint, about))
 
 
 def legal(hint: Any, about: About) -> str:
     """What may be written, in words."""
-    return " or ".join(filter(None, (_word(option) for option in _options(hint, about))))
+    words = [word for option in _options(hint, about) if (word := _word(option))]
+    return " or ".join([*words, "module:Class"] if about.choices else words)
 
 
 def snake(name: str) -> str:

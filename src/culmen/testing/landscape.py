@@ -1,0 +1,162 @@
+"""A simulated task with a known truth: the landscape of POLCA's analysis (Section 4, Assumption 1).
+
+Every candidate has a true reward mu in [0, B], written in its text. A proposal improves its parent by a little more
+than gamma with probability delta0 and is worse otherwise; an observation is mu plus Gaussian noise of deviation sigma;
+embeddings are an arc along mu, so candidates of equal reward are the same in meaning, and candidates that differ are
+apart. Everything is drawn from the effect's own seed: the outcome of an effect never depends on when it is performed.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from culmen.core.brief import Brief, Proposal, Text
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import (
+    Custom,
+    Edits,
+    Effect,
+    EmbedRequest,
+    EvaluateRequest,
+    ProposeRequest,
+    Result,
+    Vectors,
+    WriteRequest,
+)
+from culmen.core.task import Task
+from culmen.core.usage import Usage
+
+PART = "program"
+
+
+def program(mu: float, serial: int = 0) -> dict[str, str]:
+    """The parts of a candidate with true reward `mu`; `serial` makes it a text of its own."""
+    return {PART: f"mu={mu!r}\nserial={serial}\n"}
+
+
+def truth(candidate: Candidate) -> float:
+    """The true reward written in a candidate."""
+    return float(candidate.parts[PART].partition("\n")[0].removeprefix("mu="))
+
+
+def task(*, deterministic: bool = False, seeds: Sequence[float] = (0.0,)) -> Task:
+    """A task whose seeds have these true rewards; none at all for a search from scratch."""
+    return Task("landscape", goal="climb", seeds=tuple(program(mu) for mu in seeds), deterministic=deterministic)
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A failed proposal starts from nothing (the worst case in the proof of Theorem 2)."""
+
+    def fall(self, mu: float, rng: Random) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A failed proposal is worse than its parent by up to `depth`, uniformly, but not below 0."""
+
+    depth: float = 0.2
+
+    def fall(self, mu: float, rng: Random) -> float:
+        return max(0.0, mu - self.depth * rng.random())
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Probabilities of things going wrong: of an evaluation to raise, to time out or to be lost, of a proposal to be
+    empty or to repeat its parent, of a summary to be missing."""
+
+    error: float = 0.0
+    timeout: float = 0.0
+    lost: float = 0.0
+    empty: float = 0.0
+    repeat: float = 0.0
+    silent: float = 0.0
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """The world. `bound` is B, `failure` says how bad a failed proposal is; durations are virtual seconds, on average.
+
+    A success adds gamma times a factor just above 1 (the worst case that Assumption 1 allows), never beyond B.
+    """
+
+    gamma: float = 0.1
+    delta0: float = 0.3
+    sigma: float = 0.0
+    bound: float = 1.0
+    failure: Restart | Slip = field(default=Slip())
+    faults: Faults = field(default=Faults())
+    evaluate_seconds: float = 1.0
+    propose_seconds: float = 5.0
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        """The duration and the result of an effect."""
+        request = effect.request
+        if isinstance(request, EvaluateRequest):
+            draws = Random(f"{request.seed}/{request.candidate.digest}")
+            return rng.expovariate(1.0) * self.evaluate_seconds, self.observe(request.candidate, request.seed, draws)
+        if isinstance(request, ProposeRequest):
+            return rng.expovariate(1.0) * self.propose_seconds, self.propose(request.brief, Random(request.seed))
+        if isinstance(request, EmbedRequest):
+            return 0.01, self.embed(request.candidates)
+        if isinstance(request, WriteRequest):
+            quiet = Random(request.seed).random() < self.faults.silent
+            text = Text(fault="empty") if quiet else Text("<summary>climb</summary>", usage=Usage(calls=1))
+            return rng.expovariate(1.0) * self.propose_seconds, text
+        return 0.01, Edits(fault="unsupported") if effect.kind == "edit" else Custom()
+
+    def observe(self, candidate: Candidate, seed: int, rng: Random) -> Observation:
+        """mu plus noise, or a failure."""
+        level = rng.random()
+        for status, chance in (
+            (Status.ERROR, self.faults.error),
+            (Status.TIMEOUT, self.faults.timeout),
+            (Status.LOST, self.faults.lost),
+        ):
+            if level < chance:
+                return Observation(candidate.id, status, reason="injected", seed=seed, feedback="it failed")
+            level -= chance
+        score = truth(candidate) + (rng.gauss(0.0, self.sigma) if self.sigma else 0.0)
+        return Observation(candidate.id, Status.OK, score, seed=seed, feedback=f"score {score:.3f}", verified=True)
+
+    def propose(self, brief: Brief, rng: Random) -> Proposal:
+        """`brief.k` proposals by Assumption 1, or none."""
+        if rng.random() < self.faults.empty:
+            return Proposal(fault="empty", usage=Usage(calls=1))
+        candidates = tuple(self.child(brief.parent, rank, rng) for rank in range(brief.k))
+        return Proposal(candidates, model="landscape", usage=Usage(calls=1))
+
+    def child(self, parent: Candidate | None, rank: int, rng: Random) -> Candidate:
+        """One proposal; without a parent it starts at 0."""
+        if parent is None:
+            return Candidate.of(program(0.0, rng.getrandbits(40)), (), Origin("landscape", rank=rank))
+        if rng.random() < self.faults.repeat:
+            return Candidate.of(parent.parts, (parent.id,), Origin("landscape", rank=rank))
+        mu = truth(parent)
+        if rng.random() < self.delta0:
+            mu = min(self.bound, mu + self.gamma * (1.0 + 1e-6 + 1e-3 * rng.random()))
+        else:
+            mu = self.failure.fall(mu, rng)
+        return Candidate.of(program(mu, rng.getrandbits(40)), (parent.id,), Origin("landscape", rank=rank))
+
+    def embed(self, candidates: Sequence[Candidate]) -> Vectors:
+        """Points on a quarter of the unit circle, at the angle that mu stands for."""
+        angles = [math.pi / 2 * truth(candidate) / self.bound for candidate in candidates]
+        flat = [number for angle in angles for number in (math.cos(angle), math.sin(angle))]
+        return Vectors(len(candidates), 2, struct.pack(f"<{len(flat)}f", *flat), "landscape")
+
+    def distance(self, gap: float) -> float:
+        """The embedding distance of two candidates whose true rewards differ by `gap`."""
+        return 2.0 * math.sin(math.pi / 4 * gap / self.bound)
+
+    def net_size(self, epsilon: float) -> int:
+        """N_epsilon: the most candidates that can be epsilon (> 0) apart."""
+        angle = 2.0 * math.asin(min(1.0, epsilon / 2.0))
+        return 1 + int(math.pi / 2 / angle + 1e-9)
