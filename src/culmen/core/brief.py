@@ -50,6 +50,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     prompt: str = ""
     reply: str = ""
+    faults: dict[str, int] = {}  # everything that went wrong on the way, by kind, also what a retry made good
 
 
 class Text(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,3 +62,4 @@ class Text(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     prompt: str = ""
     reply: str = ""
+    faults: dict[str, int] = {}  # everything that went wrong on the way, by kind, also what a retry made good
