@@ -1,0 +1,187 @@
+"""Opening the database of a run, and saying in culmen's errors what a database says in its own."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from culmen.core.errors import CulmenError, JournalDamaged, Unavailable, UserError
+from culmen.store.codec import decode
+from culmen.store.meta import FORMAT, RunMeta
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+FILE = "journal.db"
+
+
+def engine_for(path: Path, *, write: bool) -> Engine:
+    """A SQLAlchemy engine on the SQLite file; read-only ones never write, lock or create a file."""
+    from sqlalchemy import create_engine, event, pool
+
+    uri = _uri(path, write)
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10.0),
+        poolclass=pool.NullPool,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(raw: Any, _record: Any) -> None:
+        raw.isolation_level = None  # the driver must not begin transactions on its own
+        if write:
+            raw.execute("PRAGMA journal_mode=WAL")
+            raw.execute("PRAGMA synchronous=FULL")
+        else:
+            raw.execute("PRAGMA query_only=ON")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def _uri(path: Path, write: bool) -> str:
+    base = "file:" + quote(str(path.absolute()))
+    if write:
+        return base
+    # Without a log nobody is writing and nothing is pending: SQLite need not create its side files just to look.
+    return f"{base}?mode=ro" + ("" if Path(f"{path}-wal").exists() else "&immutable=1")
+
+
+@contextmanager
+def reading(run_dir: Path) -> Iterator[Connection]:
+    """A connection that sees one moment of the run. Raises `UserError` where there is no run, or a newer one."""
+    with readable(run_dir) as path, meanings(run_dir):
+        engine = engine_for(path, write=False)
+        with engine.connect() as connection, connection.begin():
+            check_format(connection, run_dir)
+            yield connection
+
+
+@contextmanager
+def readable(run_dir: Path) -> Iterator[Path]:
+    """The database file to read: the run's own, or a copy where SQLite could not open a log on a read-only folder."""
+    path = run_dir / FILE
+    require_run(run_dir)
+    if Path(f"{path}-wal").exists() and not Path(f"{path}-shm").exists():
+        with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
+            for suffix in ("", "-wal"):
+                shutil.copyfile(f"{path}{suffix}", Path(folder) / f"{FILE}{suffix}")
+            yield Path(folder) / FILE
+    else:
+        yield path
+
+
+def require_run(run_dir: Path) -> None:
+    """Raise `UserError` unless the folder holds a journal."""
+    if not (run_dir / FILE).is_file():
+        raise UserError("there is no run here", where=str(run_dir), fix="culmen status lists the latest run")
+
+
+def read_meta(connection: Connection) -> RunMeta:
+    """The run's settings; raises `JournalDamaged` if they make no sense."""
+    from sqlalchemy import select
+
+    from culmen.store import schema
+
+    try:
+        return decode(connection.execute(select(schema.run.c.meta)).scalar_one(), RunMeta)
+    except msgspec.DecodeError as error:
+        raise JournalDamaged(f"the settings of the run make no sense ({error})") from error
+
+
+def check_format(connection: Connection, run_dir: Path) -> None:
+    """Raise `UserError` if the run was written by a newer culmen."""
+    from sqlalchemy import select
+
+    from culmen.store import schema
+
+    found = connection.execute(select(schema.run.c.format)).scalar()
+    if found is None:
+        raise JournalDamaged("the journal names no run", where=str(run_dir), fix="delete the folder, or restore it")
+    if found > FORMAT:
+        raise UserError(
+            f"this run was written by a newer culmen (format {found}; this one knows up to {FORMAT})",
+            where=str(run_dir),
+            fix="pip install --upgrade culmen",
+        )
+
+
+@contextmanager
+def meanings(run_dir: Path) -> Iterator[None]:
+    """Turn errors of the driver and of the disk into `Unavailable`, `JournalDamaged` or `UserError`."""
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        yield
+    except (DBAPIError, sqlite3.Error) as error:
+        known = _meaning(error, run_dir)
+        if known is None:
+            raise
+        raise known from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+        raise _full(run_dir) from error
+
+
+def _meaning(error: Exception, run_dir: Path) -> CulmenError | None:
+    code: int = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)
+    if code in (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS):
+        return _damaged(error, run_dir)
+    found: Callable[[Exception, Path], CulmenError] | None = _MEANINGS.get(code & 0xFF)
+    if found is None and "no such table" in str(error):
+        found = _damaged
+    return found and found(error, run_dir)
+
+
+def _full(run_dir: Path) -> Unavailable:
+    return Unavailable(
+        "the disk is full or cannot be written; everything recorded so far is safe",
+        where=str(run_dir),
+        fix=f"make space, then: culmen resume {run_dir}",
+    )
+
+
+def _busy(_: Exception, run_dir: Path) -> Unavailable:
+    return Unavailable("the journal is locked by another program", where=str(run_dir), fix="close it and try again")
+
+
+def _damaged(error: Exception, run_dir: Path) -> JournalDamaged:
+    return JournalDamaged(
+        f"the journal is damaged ({getattr(error, 'orig', error)})",
+        where=str(run_dir / FILE),
+        fix=f"culmen recover {run_dir} copies what can be read into a new run",
+    )
+
+
+def _closed(error: Exception, run_dir: Path) -> UserError:
+    return UserError(
+        f"the journal cannot be opened ({getattr(error, 'orig', error)})",
+        where=str(run_dir),
+        fix="check the permissions of the folder and its files",
+    )
+
+
+_MEANINGS: dict[int, Callable[[Exception, Path], CulmenError]] = {
+    sqlite3.SQLITE_FULL: lambda _, run_dir: _full(run_dir),
+    sqlite3.SQLITE_IOERR: lambda _, run_dir: _full(run_dir),
+    sqlite3.SQLITE_BUSY: _busy,
+    sqlite3.SQLITE_LOCKED: _busy,
+    sqlite3.SQLITE_CORRUPT: _damaged,
+    sqlite3.SQLITE_NOTADB: _damaged,
+    sqlite3.SQLITE_READONLY: _closed,
+    sqlite3.SQLITE_CANTOPEN: _closed,
+    sqlite3.SQLITE_PERM: _closed,
+}

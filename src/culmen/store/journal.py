@@ -1,0 +1,115 @@
+"""The journal of a run in a folder: RUN/journal.db, RUN/blobs/, RUN/lock.
+
+One process writes (RUN/lock, and an epoch checked inside every transaction); any number read, without waiting and
+without making it wait. `append` is one transaction in a write-ahead log that is synced before it returns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.core.event import Entry, Event
+from culmen.store.blobs import Blobs
+from culmen.store.database import FILE, read_meta, reading, require_run
+from culmen.store.meta import FORMAT, RunMeta
+from culmen.store.place import require_local
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from culmen.store.writer import Writer
+
+
+class SqlJournal:
+    """`core.ports.Journal` on SQLite, made by `create` or `open`.
+
+    The events that `append` returns and `read` yields are equal. In them the prompt and the reply of a `Proposal` or
+    `Text` may be a reference (`blob:<sha256>`, see `text`) if longer than 4096 characters; all else is whole.
+    `Candidate`s in a body under `candidate` or `candidates` are stored too and replaced by their ids.
+    """
+
+    def __init__(self, run_dir: Path, meta: RunMeta, writer: Writer | None) -> None:
+        self.run_dir, self.meta, self._writer = run_dir, meta, writer
+
+    @classmethod
+    def create(cls, run_dir: Path | str, meta: RunMeta) -> SqlJournal:
+        """A new run in a folder that holds none; raises `UserError` otherwise."""
+        folder = Path(run_dir)
+        if (folder / FILE).exists():
+            raise UserError("there is a run already", where=str(folder), fix=f"culmen resume {folder}")
+        folder.mkdir(parents=True, exist_ok=True)
+        require_local(folder)
+        from culmen.store.writer import Writer
+
+        meta = msgspec.structs.replace(meta, format=FORMAT, created=meta.created or time.time())
+        return cls(folder, meta, Writer.open(folder, meta)[0])
+
+    @classmethod
+    def open(cls, run_dir: Path | str, write: bool = False) -> SqlJournal:
+        """An existing run. For writing, raises `RunLocked` while another process has it."""
+        folder = Path(run_dir)
+        require_run(folder)
+        if write:
+            from culmen.store.writer import Writer
+
+            require_local(folder)
+            writer, meta = Writer.open(folder)
+            return cls(folder, meta, writer)
+        with reading(folder) as connection:
+            return cls(folder, read_meta(connection), None)
+
+    def append(self, entries: Sequence[Entry]) -> list[Event]:
+        """Journal entries in one transaction; durable when it returns, and all or none if it raises.
+
+        Raises `Unavailable` (disk full; try again later), `RunLocked` (another process took the run over),
+        `ValueError` (an entry that breaks the contract).
+        """
+        return self._writing.append(entries) if entries else []
+
+    def read(self, after: int = 0) -> Iterator[Event]:
+        """Events with seq > `after`, in order. Raises `JournalDamaged` where the journal cannot be read."""
+
+        from culmen.store.reader import pages
+
+        def snapshot() -> AbstractContextManager[Connection]:
+            return reading(self.run_dir)
+
+        return pages(snapshot, self.run_dir, after)
+
+    def text(self, ref: str) -> str:
+        """The text behind a `blob:` reference; any other text is returned as it is."""
+        from culmen.store.reader import lookup_in
+
+        with reading(self.run_dir) as connection:
+            return Blobs(self.run_dir / "blobs", lookup_in(connection)).text(ref)
+
+    def set_meta(self, **changes: Any) -> RunMeta:
+        """Change fields of `meta`, durably; raises `TypeError` for an unknown one."""
+        self.meta = msgspec.structs.replace(self.meta, **changes)
+        self._writing.save(self.meta)
+        return self.meta
+
+    def close(self) -> None:
+        """Give the run back; a second call does nothing."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def __enter__(self) -> SqlJournal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _writing(self) -> Writer:
+        if self._writer is None:
+            raise ValueError("this journal is closed, or was opened for reading")
+        return self._writer

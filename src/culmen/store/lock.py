@@ -1,0 +1,103 @@
+"""One writer per run: an exclusive `flock` on RUN/lock, which the system drops when its process dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+import weakref
+from pathlib import Path
+
+import msgspec
+
+from culmen.core.errors import RunLocked
+
+_PATIENCE = 0.5  # seconds; a reader that asks who owns the run holds a shared lock for an instant
+_held: weakref.WeakSet[RunLock] = weakref.WeakSet()
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who writes a run: process id, host name, and since when (Unix seconds)."""
+
+    pid: int = 0
+    host: str = ""
+    since: float = 0.0
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host} since {since}"
+
+
+class RunLock:
+    """The held lock. Children made by fork do not inherit it."""
+
+    def __init__(self, fd: int, owner: Owner) -> None:
+        self._fd, self.owner = fd, owner
+        _held.add(self)
+
+    @classmethod
+    def acquire(cls, run_dir: Path) -> RunLock:
+        """Take the lock or raise `RunLocked`, naming its owner."""
+        path = run_dir / "lock"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        deadline = time.monotonic() + _PATIENCE
+        while not _try(fd, fcntl.LOCK_EX):
+            if time.monotonic() >= deadline:
+                other = _read(fd)
+                os.close(fd)
+                raise RunLocked(
+                    f"another process is writing this run: {other}",
+                    where=str(run_dir),
+                    fix=f"wait for it or stop it (kill -INT {other.pid}); reading is always possible: culmen status",
+                )
+            time.sleep(0.02)
+        owner = Owner(os.getpid(), socket.gethostname(), time.time())
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, msgspec.json.encode(owner), 0)
+        return cls(fd, owner)
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Close our descriptor: releases the lock, or, in a forked child, leaves it to the parent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def owner(run_dir: Path) -> Owner | None:
+    """Who holds the lock right now, None if nobody does. Creates nothing."""
+    try:
+        fd = os.open(run_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return None if _try(fd, fcntl.LOCK_SH) else _read(fd)
+    finally:
+        os.close(fd)
+
+
+def _try(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(fd: int) -> Owner:
+    try:
+        return msgspec.json.decode(os.pread(fd, 4096, 0), type=Owner)
+    except msgspec.DecodeError:
+        return Owner()
+
+
+def _forget_all() -> None:
+    for lock in list(_held):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,37 @@
+"""What a run is: its task, its settings, and where it was made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+
+FORMAT = 1
+"""Version of the journal's format that this program writes; it reads this and everything older."""
+
+
+class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The settings of a run, enough to resume it.
+
+    `strategy` is `{"path": "module:Class", "config": {...}}` and `proposer` has the same form; `models` maps a role to
+    the name of its model, never to a key. `created` is Unix seconds. `isolation` is the level found in force.
+    """
+
+    id: str
+    task: Task
+    strategy: dict[str, Any] = {}
+    proposer: dict[str, Any] = {}
+    models: dict[str, str] = {}
+    budget: Budget = Budget()
+    seed: int = 0
+    workers: int = 1
+    isolation: str = ""
+    created: float = 0.0
+    culmen: str = ""
+    python: str = ""
+    platform: str = ""
+    format: int = FORMAT
+    extra: dict[str, Any] = {}

@@ -1,0 +1,1 @@
+"""Revisions of a run's tables. `env.py` is Alembic's entry."""

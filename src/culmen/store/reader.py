@@ -1,0 +1,134 @@
+"""Events out of the database, page by page, with everything they refer to."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.core.errors import JournalDamaged
+from culmen.core.event import Entry, Event
+from culmen.store.blobs import Blobs
+from culmen.store.codec import decode, unescape
+from culmen.store.rows import blobs_of, parse, restore
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Row
+
+PAGE = 500
+_CACHED = 2048
+
+
+def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes, bytes]]:
+    """Blobs of the table, through this connection."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import blob
+
+    def lookup(shas: Iterable[bytes]) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        wanted = list(shas)
+        for start in range(0, len(wanted), PAGE):
+            query = select(blob.c.sha, blob.c.data).where(blob.c.sha.in_(wanted[start : start + PAGE]))
+            found.update((row[0], row[1]) for row in connection.execute(query))
+        return found
+
+    return lookup
+
+
+class Texts:
+    """Candidates' parts by blob, the last few thousand kept: candidates that recur share their texts in memory."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, dict[str, str]] = OrderedDict()
+
+    def known(self, sha: bytes) -> bool:
+        """Whether the parts need not be fetched."""
+        return sha in self._kept
+
+    def get(self, sha: bytes, raw: Callable[[bytes], bytes]) -> dict[str, str]:
+        """The parts; `raw` fetches the blob if need be."""
+        parts = self._kept.get(sha)
+        if parts is None:
+            parts = self._kept[sha] = decode(raw(sha), dict[str, str])
+            if len(self._kept) > _CACHED:
+                self._kept.popitem(last=False)
+        return parts
+
+
+def pages(
+    snapshot: Callable[[], AbstractContextManager[Connection]],
+    run_dir: Path,
+    after: int,
+    page: int = PAGE,
+) -> Iterator[Event]:
+    """Events with seq > `after`. Each page is its own short read, so a slow consumer holds nothing."""
+    texts, last = Texts(), max(after, 0)
+    while True:
+        with snapshot() as connection:
+            events = read_page(connection, run_dir, last, page, texts)
+        if not events:
+            return
+        yield from events
+        last = events[-1].seq
+
+
+def read_page(connection: Connection, run_dir: Path, after: int, limit: int, texts: Texts | None = None) -> list[Event]:
+    """At most `limit` events with seq > `after`; raises `JournalDamaged` at a gap or at bytes that make no sense."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import event
+
+    rows = connection.execute(select(event).where(event.c.seq > after).order_by(event.c.seq).limit(limit)).all()
+    for place, row in enumerate(rows, after + 1):
+        if row.seq != place:
+            raise gap(place, run_dir)
+    return assemble(connection, run_dir, rows, texts or Texts())
+
+
+def assemble(connection: Connection, run_dir: Path, rows: Sequence[Row[Any]], texts: Texts) -> list[Event]:
+    """Rows of `event` as events."""
+    blobs = Blobs(run_dir / "blobs", lookup_in(connection))
+    try:
+        parsed = [_parse(row, blobs) for row in rows]
+        fetched = blobs.get({sha for each in parsed for sha in blobs_of(each) if not texts.known(sha)})
+
+        def raw(sha: bytes) -> bytes:
+            return fetched[sha] if sha in fetched else blobs.get([sha])[sha]
+
+        results = [
+            None if each is None else restore(each, row.data, raw, lambda sha: texts.get(sha, raw))
+            for row, each in zip(rows, parsed)
+        ]
+        return [_event(row, result) for row, result in zip(rows, results)]
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, KeyError) as error:
+        raise JournalDamaged(f"an event makes no sense ({error})", where=str(run_dir)) from error
+
+
+def gap(seq: int, run_dir: Path) -> JournalDamaged:
+    """The error for a missing event."""
+    return JournalDamaged(
+        f"event {seq} is missing from the journal",
+        where=str(run_dir),
+        fix=f"culmen recover {run_dir} copies what can be read into a new run",
+    )
+
+
+def _parse(row: Row[Any], blobs: Blobs) -> Any:
+    if row.shape is None:
+        return None
+    raw: bytes = row.result
+    if raw[:5] == b"blob:":
+        sha = bytes.fromhex(raw[5:].decode())
+        raw = blobs.get([sha])[sha]
+    return parse(row.shape, raw)
+
+
+def _event(row: Row[Any], result: Any) -> Event:
+    body = {} if row.body is None else decode(row.body, dict[str, Any])
+    entry = Entry(row.kind, row.key, row.mark, unescape(row.effect), body, result, row.elapsed)
+    return Event(row.seq, row.time, entry)

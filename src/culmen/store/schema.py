@@ -1,0 +1,146 @@
+"""The tables of one run. Imports SQLAlchemy, so import this module late.
+
+`event` is the truth: `recover` rebuilds everything else from it. `candidate`, `observation`, `tally`, `spend`,
+`counter` and `progress` are kept up to date in the same transaction, so that views need not read events.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+REVISION = "0001"
+"""The newest revision in store/migrations: what `create_all` makes."""
+
+_Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
+
+metadata = MetaData()
+
+version = Table("alembic_version", metadata, Column("version_num", String(32), primary_key=True))
+
+run = Table(
+    "run",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # always 1
+    Column("format", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),  # grows with every opening for writing: an older owner cannot write
+    Column("meta", LargeBinary, nullable=False),
+)
+
+event = Table(
+    "event",
+    metadata,
+    Column("seq", _Big, primary_key=True, autoincrement=False),
+    Column("time", Float, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("effect", Text, nullable=False),
+    Column("topic", Text),  # what a note or a state is called; NULL for the many started and done
+    Column("key", _Big, nullable=False),
+    Column("mark", Text, nullable=False),
+    Column("elapsed", Float, nullable=False),
+    Column("shape", String(16)),  # which struct `result` is
+    Column("body", LargeBinary),
+    Column("result", LargeBinary),
+    Column("data", LargeBinary),  # raw bytes of vectors
+)
+_rare = text("topic IS NOT NULL")
+Index("event_topic", event.c.kind, event.c.topic, event.c.seq, sqlite_where=_rare, postgresql_where=_rare)
+
+blob = Table(
+    "blob",
+    metadata,
+    Column("sha", LargeBinary(32), primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
+candidate = Table(
+    "candidate",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("seq", _Big, nullable=False, index=True),  # the event it first appeared in
+    Column("parts", LargeBinary(32), nullable=False),  # blob holding {name: text}
+    Column("parents", Text, nullable=False),  # ids, separated by spaces
+    Column("operator", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("origin", LargeBinary, nullable=False),
+)
+
+observation = Table(
+    "observation",
+    metadata,
+    Column("seq", _Big, primary_key=True, autoincrement=False),
+    Column("candidate", String(12), nullable=False),
+    Column("case", Text, nullable=False),
+    Column("score", Float),
+    Column("status", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("seed", Text, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("verified", Boolean, nullable=False),
+)
+Index("observation_candidate", observation.c.candidate, observation.c.seq)
+
+tally = Table(  # what is known of each candidate: count, mean and sum of squared deviations of its scores; failures
+    "tally",
+    metadata,
+    Column("candidate", String(12), primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("mean", Float, nullable=False),
+    Column("spread", Float, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("invalid", Integer, nullable=False),
+    Column("error", Integer, nullable=False),
+    Column("timeout", Integer, nullable=False),
+    Column("rejected", Integer, nullable=False),
+    Column("lost", Integer, nullable=False),
+)
+Index("tally_rank", tally.c.failed, tally.c.count, tally.c.mean)
+
+spend = Table(
+    "spend",
+    metadata,
+    Column("effect", Text, primary_key=True),
+    Column("role", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("effects", Integer, nullable=False),
+    Column("evaluations", Integer, nullable=False),
+    Column("calls", Integer, nullable=False),
+    Column("input_tokens", _Big, nullable=False),
+    Column("output_tokens", _Big, nullable=False),
+    Column("dollars", Float, nullable=False),
+    Column("unpriced", Integer, nullable=False),
+    Column("cache_hits", Integer, nullable=False),
+)
+
+counter = Table(  # how many events of each kind, observations of each status, proposals of each fault
+    "counter",
+    metadata,
+    Column("scope", String(16), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", _Big, nullable=False),
+)
+
+progress = Table(  # the best candidate by the rule of store/ranking.py, noted as the run went on
+    "progress",
+    metadata,
+    Column("seq", _Big, primary_key=True, autoincrement=False),
+    Column("evaluations", _Big, nullable=False),
+    Column("elapsed", Float, nullable=False),
+    Column("candidate", String(12), nullable=False),
+    Column("mean", Float, nullable=False),
+    Column("count", Integer, nullable=False),
+)
