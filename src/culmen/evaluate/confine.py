@@ -1,0 +1,172 @@
+"""What a freshly forked child does to itself before it may look at a candidate. Every step must work or it ends here.
+
+Order matters: mounts need the capabilities that are given up next, Landlock forbids mounts, seccomp comes last.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import resource
+import signal
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from culmen.evaluate import kernel, landlock
+from culmen.evaluate.seccomp import Filter
+
+CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
+WORK = "/w"  # work folder at level namespaces
+_MB = 1 << 20
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_PROC_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/sys")
+
+
+@dataclass(frozen=True)
+class Cage:
+    """What the fork-server knows of its own jail when it forks.
+
+    `level`; `switch` = how a child gets another identity: "uid" (the fork-server is root: a host uid of its own for
+    every slot, from `first_uid`), "user" (a user namespace of its own) or "" (stay); `proc` whether a fresh /proc can
+    be mounted; `readable` folders; `search` = keep the right to pass folders closed to others (a root whose
+    interpreter lies under such a folder); `baseline` = bytes of data the fork-server itself has mapped.
+    """
+
+    level: str
+    switch: str = ""
+    first_uid: int = 0
+    proc: bool = True
+    readable: tuple[str, ...] = ()
+    search: bool = False
+    baseline: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One evaluation as the fork-server sees it; sizes in megabytes, `work` the work folder."""
+
+    id: int
+    slot: int
+    seed: int
+    seconds: float
+    memory_mb: int
+    processes: int
+    files_mb: int
+    work: str = WORK
+
+
+def enter(cage: Cage, job: Job, channel: int, log: int) -> None:
+    """Confine the calling process for `job`. Raises OSError; the caller must then leave without running anything."""
+    os.setsid()
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _descriptors(channel, log)
+    if cage.level == "namespaces":
+        _own_mounts(cage, job)
+    _other_identity(cage, job)
+    _limits(cage, job)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # a changed uid closes /proc/self to its owner
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    if cage.level == "namespaces":
+        landlock_optional(job)
+        Filter().install()
+    elif cage.level == "restricted":
+        landlock.restrict((*cage.readable, *_PROC_FILES), (job.work, *_DEVICES))
+        Filter(leftovers=True, own_signals=not landlock.scopes_signals()).install()
+    _surroundings(cage, job)
+
+
+def landlock_optional(job: Job) -> None:
+    """A second layer where the mounts already decide: kept when the kernel has it."""
+    if landlock.abi():
+        landlock.restrict(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
+
+
+def _descriptors(channel: int, log: int) -> None:
+    """0 is empty, 1 and 2 are the log, 3 the channel; nothing else stays open."""
+    parked = [os.dup(channel), os.dup(log)]  # above all targets, so that no dup2 closes what the next one needs
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (parked[1], 1), (parked[1], 2), (parked[0], CHANNEL)):
+        os.dup2(source, target, inheritable=True)
+    os.closerange(CHANNEL + 1, 1 << 20)
+
+
+def _own_mounts(cage: Cage, job: Job) -> None:
+    """A private work folder with a size limit; /tmp and /dev/shm live in it, so one limit holds for all of them."""
+    kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+    uid = cage.first_uid + job.slot if cage.switch == "uid" else 0
+    options = f"size={job.files_mb}m,nr_inodes={64 * job.files_mb + 1024},mode=0755,uid={uid},gid={uid}"
+    kernel.mount("tmpfs", WORK, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+    for hidden, target in ((".tmp", "/tmp"), (".shm", "/dev/shm")):
+        folder = f"{WORK}/{hidden}"
+        os.mkdir(folder)
+        os.chmod(folder, 0o1777)
+        kernel.mount(folder, target, "", kernel.MS_BIND)
+    if cage.proc:
+        kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+
+
+def _other_identity(cage: Cage, job: Job) -> None:
+    """Processes are counted per uid and user namespace: without one of its own a fork bomb starves its neighbours."""
+    if cage.switch == "uid":
+        uid = cage.first_uid + job.slot
+        kernel.prctl(kernel.PR_SET_KEEPCAPS, int(cage.search))
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    elif cage.switch == "user":
+        kernel.unshare(kernel.CLONE_NEWUSER)
+        for name, line in (("setgroups", "deny"), ("uid_map", "1000 0 1"), ("gid_map", "1000 0 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(line)
+    if cage.switch:
+        kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if cage.search else []))
+
+
+def _limits(cage: Cage, job: Job) -> None:
+    data = cage.baseline + job.memory_mb * _MB
+    cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
+    processes = job.processes if cage.switch else job.processes + _processes_of_user()
+    for limit, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_DATA, data),
+        (resource.RLIMIT_AS, data + 1024 * _MB),  # shared mappings count here only, like code and files
+        (resource.RLIMIT_FSIZE, job.files_mb * _MB),
+        (resource.RLIMIT_NOFILE, 256),
+        (resource.RLIMIT_NPROC, processes),
+        (resource.RLIMIT_STACK, 8 * _MB),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
+
+
+def _processes_of_user() -> int:
+    """Threads of this uid on the machine: where children keep our uid, the limit counts those too."""
+    mine, total = os.getuid(), 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{name}").st_uid == mine:
+                total += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            continue
+    return total
+
+
+def _surroundings(cage: Cage, job: Job) -> None:
+    """A fixed environment, the work folder as current folder, and random numbers that depend on the seed alone."""
+    os.environ.clear()
+    os.environ.update(cage.environment)
+    temporary = "/tmp" if cage.level == "namespaces" else job.work
+    os.environ.update(HOME=job.work, TMPDIR=temporary)
+    os.umask(0o022)
+    os.chdir(job.work)
+    random.seed(job.seed)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(job.seed % (1 << 32))

@@ -1,0 +1,146 @@
+"""The orchestrator's handle on scorer processes: starts them, asks them, replaces those that die or hang."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+
+from culmen.core.errors import TaskError
+from culmen.core.evaluation import Case
+from culmen.core.task import Evaluator
+from culmen.evaluate import bubblewrap, wire
+from culmen.evaluate.jail import ENVIRONMENT, START_SECONDS
+from culmen.evaluate.pipes import read_frame, write_frame
+
+_CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.scorer import main; main()"
+
+
+class ScorerFailed(Exception):
+    """A scorer died, hung or spoke nonsense."""
+
+
+class Scorer:
+    """One process with the evaluator loaded."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator = evaluator
+        self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)
+        life, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        line = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(bubblewrap.PACKAGE.parent))]
+        line += [str(theirs.fileno()), str(life), evaluator.path, evaluator.form]
+        wanted = {name: os.environ[name] for name in evaluator.options.get("environment", ()) if name in os.environ}
+        home = {"HOME": os.environ.get("HOME", "/"), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
+        self._process = subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**ENVIRONMENT, **home, **wanted}, pass_fds=[theirs.fileno(), life], start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        os.close(life)
+
+    async def ready(self) -> None:
+        """Wait until the evaluator is loaded; a file that does not load raises TaskError with its last words."""
+        try:
+            _, payload = await asyncio.wait_for(read_frame(self._channel, 1 << 20), START_SECONDS)
+            error = json.loads(payload).get("error")
+        except (EOFError, TimeoutError):
+            error = "its process ended or hung while it loaded"
+        if error:
+            raise TaskError(
+                f"the evaluator cannot be used: {error.strip()}",
+                where=self.evaluator.path,
+                fix="make the file importable and let it define the function its form needs",
+            )
+
+    async def ask(
+        self, request: dict[str, Any], output: bytes | None, program: socket.socket | None, seconds: float
+    ) -> dict[str, Any]:
+        """One answer within `seconds`. Raises ScorerFailed; the process must then be replaced."""
+        try:
+            async with asyncio.timeout(seconds):
+                await write_frame(self._channel, "S", json.dumps(request).encode())
+                if program is not None:
+                    socket.send_fds(self._channel, [b"P"], [program.fileno()])
+                else:
+                    await write_frame(self._channel, "D", output or b"")
+                _, payload = await read_frame(self._channel, 1 << 26)
+            return json.loads(payload)
+        except (EOFError, TimeoutError, OSError, ValueError, wire.WireError) as error:
+            raise ScorerFailed(f"the scorer did not answer: {type(error).__name__}") from None
+
+    async def close(self) -> None:
+        """End the process and what it started in its session."""
+        self._channel.close()
+        os.close(self._lifeline)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await asyncio.to_thread(self._process.wait)
+
+
+class Judges:
+    """As many scorers as are needed at once, kept warm; at most one per evaluation in flight."""
+
+    def __init__(self, evaluator: Evaluator, seconds: float) -> None:
+        self.evaluator, self.seconds = evaluator, seconds
+        self._idle: list[Scorer] = []
+        self._busy: set[Scorer] = set()
+
+    async def start(self) -> None:
+        """Load the evaluator once, so that a broken one is reported before the run."""
+        self._idle.append(await self._new())
+
+    async def _new(self) -> Scorer:
+        scorer = Scorer(self.evaluator)
+        try:
+            await scorer.ready()
+        except BaseException:
+            await scorer.close()
+            raise
+        return scorer
+
+    async def ask(
+        self,
+        *,
+        case: Case | None,
+        parts: dict[str, str],
+        seed: int,
+        seconds: float,
+        output: bytes | None = None,
+        program: socket.socket | None = None,
+        patience: float = 0.0,
+    ) -> dict[str, Any]:
+        """Judge one output (or drive one `program`). Raises ScorerFailed if the scorer dies or is too slow."""
+        scorer = self._idle.pop() if self._idle else await self._replacement()
+        self._busy.add(scorer)
+        request = {"case": None if case is None else msgspec.to_builtins(case), "seed": seed, "parts": parts}
+        try:
+            answer = await scorer.ask({**request, "seconds": seconds}, output, program, self.seconds + patience)
+        except BaseException:
+            self._busy.discard(scorer)
+            await scorer.close()
+            raise
+        self._busy.discard(scorer)
+        self._idle.append(scorer)
+        return answer
+
+    async def _replacement(self) -> Scorer:
+        try:
+            return await self._new()
+        except TaskError as error:
+            raise ScorerFailed(error.what) from None
+
+    async def close(self) -> None:
+        """End all scorers."""
+        scorers, self._idle = [*self._idle, *self._busy], []
+        self._busy.clear()
+        for scorer in scorers:
+            await scorer.close()

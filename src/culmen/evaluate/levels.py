@@ -1,0 +1,34 @@
+"""Isolation levels, strongest first, and what each of them loses against the one before."""
+
+from __future__ import annotations
+
+from culmen.core.errors import IsolationError
+
+LEVELS = ("namespaces", "restricted", "limits", "none")
+
+LOSSES = {
+    "namespaces": "nothing of what the probes look at",
+    "restricted": "no total limit on files, no namespaces: other processes share the process count and the machine's IPC",
+    "limits": "files, network, other processes and signals are open to the candidate; only time, memory and counts hold",
+    "none": "everything: candidates run as you do",
+}
+
+FIX = (
+    "install bubblewrap (Debian and Ubuntu: apt install bubblewrap); Ubuntu 24.04 also needs an AppArmor profile that "
+    "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+    "--cap-add SYS_ADMIN; or lower --require"
+)
+
+
+def rank(level: str) -> int:
+    """0 for the strongest; an unknown name raises IsolationError."""
+    if level not in LEVELS:
+        raise IsolationError(f"there is no isolation level {level!r}", fix=f"use one of {', '.join(LEVELS)}")
+    return LEVELS.index(level)
+
+
+def demand(level: str, require: str | None, why: dict[str, str]) -> None:
+    """Raise IsolationError if `level` is below `require`; `why` says what stopped the stronger ones."""
+    if require is not None and rank(level) > rank(require):
+        reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
+        raise IsolationError(f"isolation level {require} is required, {level} is in force", where=reasons, fix=FIX)

@@ -1,0 +1,143 @@
+"""The evaluation backend of this machine: jailed fork-server for candidates, separate scorers for judging them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import IsolationError
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.task import Task
+from culmen.evaluate import levels, outcome
+from culmen.evaluate.jail import Jail, JailFailed
+from culmen.evaluate.judge import Judges, ScorerFailed
+from culmen.evaluate.outcome import Verdict
+from culmen.evaluate.run import Run
+
+
+class LocalBackend:
+    """Evaluates candidates of `task`, up to `workers` at once.
+
+    `require` is the weakest isolation level accepted (see `levels`); `level` forces one, for tests. Scores of the
+    legacy form are self-reported, all others are computed outside the candidate's process (`verified`).
+    """
+
+    def __init__(self, task: Task, workers: int, require: str | None = None, *, level: str | None = None) -> None:
+        self.task, self.workers, self.require = task, max(1, workers), require
+        self._wanted = levels.LEVELS[:-1] if level is None else (level,)
+        self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
+        self._judges = Judges(task.evaluator, task.limits.scorer_seconds)
+        self._jail: Jail | None = None
+        self._slots = list(reversed(range(self.workers)))
+        self._free = asyncio.Semaphore(self.workers)
+        self._mending = asyncio.Lock()
+
+    async def start(self) -> str:
+        """Load the evaluator and start the fork-server; returns the level in force.
+
+        Raises TaskError (evaluator or packages cannot be loaded) and IsolationError (level below `require`).
+        """
+        try:
+            if self.task.evaluator.form != "legacy":
+                await self._judges.start()
+            if not self._runs_program:
+                return levels.LEVELS[0]
+            why = await self._choose()
+            assert self._jail is not None
+            levels.demand(self._jail.level, self.require, why)
+            return self._jail.level
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _choose(self) -> dict[str, str]:
+        """Start the strongest jail that works; says why the stronger ones do not."""
+        why: dict[str, str] = {}
+        for level in self._wanted:
+            jail = self._new_jail(level)
+            try:
+                await jail.start()
+            except JailFailed as error:
+                why[level] = str(error)
+                await jail.close()
+                continue
+            except BaseException:
+                await jail.close()
+                raise
+            self._jail = jail
+            return why
+        raise IsolationError("no jail can be started", where=str(why), fix=levels.FIX)
+
+    def _new_jail(self, level: str) -> Jail:
+        evaluator = self.task.evaluator
+        visible = tuple(evaluator.options.get("readable", ()))
+        if evaluator.form == "legacy":
+            visible += (os.path.dirname(evaluator.path),)
+        return Jail(level, evaluator.packages, visible)
+
+    async def evaluate(self, candidate: Candidate, case: Case | None, seed: int) -> Observation:
+        """One evaluation; every failure is a status. What is lost is tried a second time."""
+        async with self._free:
+            slot = self._slots.pop()
+            try:
+                verdict = await self._attempt(candidate, case, seed, slot)
+                if verdict.status is Status.LOST:
+                    verdict = await self._attempt(candidate, case, seed, slot)
+            finally:
+                self._slots.append(slot)
+        return Observation(
+            candidate=candidate.id,
+            case=case.id if case else "",
+            status=verdict.status,
+            score=verdict.score,
+            reason=verdict.reason,
+            metrics=verdict.metrics,
+            feedback=verdict.feedback,
+            seconds=verdict.seconds,
+            seed=seed,
+            evaluator=self.task.evaluator.digest,
+            verified=self.task.evaluator.form != "legacy",
+            artifacts=verdict.artifacts,
+        )
+
+    async def _attempt(self, candidate: Candidate, case: Case | None, seed: int, slot: int) -> Verdict:
+        if not self._runs_program:
+            return await self._judge(candidate, case, seed, 0.0, None)
+        try:
+            jail = await self._healthy()
+        except JailFailed as error:
+            return outcome.lost("zygote_died", str(error))
+        with Run(self.task, jail, candidate, case, seed) as run:
+            result = await run.perform(slot, self._judges)
+        if isinstance(result, bytes):
+            result = await self._judge(candidate, case, seed, run.seconds, result)
+        return replace(result, seconds=run.seconds).with_log(run.printed)
+
+    async def _healthy(self) -> Jail:
+        """The fork-server, replaced if it died."""
+        async with self._mending:
+            assert self._jail is not None, "start() first"
+            if not self._jail.alive:
+                level = self._jail.level
+                await self._jail.close()
+                self._jail = self._new_jail(level)
+                await self._jail.start()
+            return self._jail
+
+    async def _judge(
+        self, candidate: Candidate, case: Case | None, seed: int, seconds: float, output: bytes | None
+    ) -> Verdict:
+        try:
+            answer = await self._judges.ask(case=case, parts=candidate.parts, seed=seed, seconds=seconds, output=output)
+        except ScorerFailed as error:
+            return outcome.lost("scorer_error", str(error))
+        return outcome.of_answer(answer, self.task.objective)
+
+    async def close(self) -> None:
+        """End every process and remove every file this backend made."""
+        jail, self._jail = self._jail, None
+        if jail is not None:
+            await jail.close()
+        await self._judges.close()

@@ -1,0 +1,125 @@
+"""From what was seen of a run to what is said of the candidate: pure functions, one `Verdict` each."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from culmen.core.evaluation import Status
+from culmen.core.task import Objective
+from culmen.evaluate import wire
+from culmen.evaluate.jail import End
+from culmen.evaluate.pipes import clean
+
+ARTIFACT_CHARS = 20_000
+_MAX_ARTIFACTS = 32
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Status, its finer reason, and what goes with it."""
+
+    status: Status
+    reason: str = ""
+    score: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    feedback: str = ""
+    artifacts: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def with_log(self, log: str) -> Verdict:
+        """What the candidate printed, as an artifact; on failure its end also follows the feedback."""
+        if not log.strip():
+            return self
+        feedback = self.feedback
+        if self.status is not Status.OK:
+            feedback = "\n".join(filter(None, (feedback, "printed, at the end:", log[-2000:])))
+        return replace(self, feedback=feedback, artifacts={**self.artifacts, "log": clean(log, ARTIFACT_CHARS)})
+
+
+def lost(reason: str, feedback: str = "") -> Verdict:
+    """Our failure."""
+    return Verdict(Status.LOST, reason, feedback=feedback)
+
+
+def too_large(limit: int) -> Verdict:
+    """The candidate sent more than it may."""
+    return Verdict(Status.REJECTED, "output_limit", feedback=f"the output is larger than {limit} bytes")
+
+
+def of_end(end: End, cpu_limit: float) -> Verdict:
+    """A child that ended without an answer."""
+    if end.end == "timeout":
+        return Verdict(Status.TIMEOUT, "timeout", feedback="the time limit passed")
+    if end.end == "memory":
+        return Verdict(Status.REJECTED, "memory_limit", feedback="the program and its children used too much memory")
+    if end.end in ("zygote_died", "jail_error"):
+        return lost(end.end, end.text)
+    if end.code == -signal.SIGXCPU or (end.code == -signal.SIGKILL and end.cpu >= cpu_limit):
+        return Verdict(Status.TIMEOUT, "cpu_limit", feedback="the limit of processor time passed")
+    if end.code < 0:
+        return Verdict(Status.ERROR, "crash", feedback=f"the program was ended by signal {-end.code}")
+    return Verdict(Status.ERROR, "no_output", feedback=f"the program left with status {end.code} and without a result")
+
+
+_EXCEPTIONS = {
+    "MemoryError": (Status.REJECTED, "memory_limit"),
+    "WireError": (Status.INVALID, "bad_output"),
+    "SystemExit": (Status.ERROR, "exit"),
+    "ExitStatus": (Status.ERROR, "exit_status"),
+}
+
+
+def of_exception(payload: bytes) -> Verdict:
+    """An exception frame: written inside the jail, so nothing in it is taken for more than text."""
+    try:
+        report = json.loads(payload)
+        kind, trace = str(report["type"]), str(report["trace"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Verdict(Status.REJECTED, "bad_frame", feedback="the program sent something that is no answer")
+    status, reason = _EXCEPTIONS.get(kind, (Status.ERROR, "exception"))
+    return Verdict(status, reason, feedback=clean(trace, 6000))
+
+
+def of_answer(answer: dict[str, Any], objective: Objective) -> Verdict:
+    """A scorer's answer (`gone` is not one: there the end of the child speaks)."""
+    feedback = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
+    kind = answer["kind"]
+    if kind == "raised":
+        return lost("scorer_error", feedback)
+    if kind in ("invalid", "bad_output"):
+        return Verdict(Status.INVALID, kind, feedback=feedback, artifacts=_texts(answer.get("artifacts", {})))
+    return scored(answer, objective, feedback)
+
+
+def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> Verdict:
+    """A score that must still be a finite number inside the bounds."""
+    score = answer["score"]
+    extras = {"metrics": answer.get("metrics", {}), "artifacts": _texts(answer.get("artifacts", {}))}
+    fault = objective.fault(score)
+    if fault:
+        note = f"the score {score!r} is not acceptable ({fault})"
+        return Verdict(Status.INVALID, fault, feedback="\n".join(filter(None, (note, feedback))), **extras)
+    return Verdict(Status.OK, score=float(score), feedback=feedback, **extras)
+
+
+def of_report(payload: bytes, objective: Objective) -> Verdict:
+    """What a legacy evaluator reported from inside the jail: form and bounds are checked, the numbers are its own."""
+    try:
+        report = wire.decode(payload)
+        metrics = {str(k): float(v) for k, v in report["metrics"].items() if type(v) in (int, float)}
+        artifacts = {str(k): str(v) for k, v in report["artifacts"].items()}
+        answer = {"score": report["score"], "metrics": metrics, "artifacts": artifacts}
+        feedback = clean(str(report["feedback"]), ARTIFACT_CHARS)
+    except (wire.WireError, KeyError, TypeError, AttributeError, OverflowError):
+        return Verdict(Status.REJECTED, "bad_frame", feedback="the evaluator's report is not readable")
+    if answer["score"] is None:
+        return Verdict(Status.ERROR, "exception", feedback=feedback, artifacts=_texts(artifacts))
+    return scored(answer, objective, feedback)
+
+
+def _texts(artifacts: dict[str, str]) -> dict[str, str]:
+    kept = list(artifacts.items())[:_MAX_ARTIFACTS]
+    return {clean(name, 100): clean(text, ARTIFACT_CHARS) for name, text in kept}

@@ -1,0 +1,143 @@
+"""One child of the fork-server, from its request to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import socket
+import time
+from types import TracebackType
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Status
+from culmen.core.task import Task
+from culmen.evaluate import outcome, wire
+from culmen.evaluate.jail import End, Jail
+from culmen.evaluate.judge import Judges, ScorerFailed
+from culmen.evaluate.outcome import Verdict
+from culmen.evaluate.pipes import Log, read_frame, write_frame
+
+GRACE_SECONDS = 10.0  # how long past its deadline a child may stay unreported before the fork-server counts as dead
+_DRAIN_SECONDS = 1.0  # what a child sent before it ended still counts; it lies in the socket's buffer
+
+
+class Run:
+    """A context: leaving it, for whatever reason, kills the child and closes both pipes."""
+
+    def __init__(self, task: Task, jail: Jail, candidate: Candidate, case: Case | None, seed: int) -> None:
+        self.task, self.jail, self.candidate, self.case, self.seed = task, jail, candidate, case, seed
+        self.limits, self.output_limit = task.limits, task.limits.output_kb * 1024
+        self.number = 0
+        self.log = Log(self.output_limit)
+        self.channel, self._theirs = socket.socketpair()
+        self.channel.setblocking(False)
+        self.started = self.finished = time.monotonic()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.jail.kill(self.number)
+        self.log.close()
+        self.channel.close()
+        self._theirs.close()
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds from the standing jail to the answer (or the end)."""
+        return max(0.0, self.finished - self.started)
+
+    @property
+    def printed(self) -> str:
+        """What the candidate wrote to stdout and stderr."""
+        return self.log.close()
+
+    async def perform(self, slot: int, judges: Judges) -> Verdict | bytes:
+        """Fork, talk, wait for the end. Bytes are an output that the scorer must still judge."""
+        self.number, end = self.jail.submit(
+            self._theirs, self.log.write, slot=slot, seed=self.seed, seconds=self.limits.seconds,
+            memory_mb=self.limits.memory_mb, processes=self.limits.processes, files_mb=self.limits.files_mb,
+        )  # fmt: skip
+        self._theirs.close()
+        self.log.handed_over()
+        talk = asyncio.create_task(self._talk(judges))
+        try:
+            await asyncio.wait({talk, end}, timeout=self.limits.seconds + GRACE_SECONDS, return_when="FIRST_COMPLETED")
+            if end.done() and not talk.done():
+                slow = self.limits.scorer_seconds if self.task.evaluator.form == "serve" else 0.0
+                await asyncio.wait({talk}, timeout=_DRAIN_SECONDS + slow)
+            said = talk.result() if talk.done() else None
+        finally:
+            talk.cancel()
+        self.finished = max(self.finished, time.monotonic()) if said is None else self.finished
+        self.jail.kill(self.number)
+        ended = await self._ended(end)
+        if said is None:
+            return outcome.of_end(ended, math.ceil(self.limits.seconds * (os.cpu_count() or 1)))
+        return said
+
+    async def _ended(self, end: asyncio.Future[End]) -> End:
+        await asyncio.wait({end}, timeout=GRACE_SECONDS)
+        if not end.done():
+            self.jail.drop()
+        return await end
+
+    async def _talk(self, judges: Judges) -> Verdict | bytes | None:
+        """The conversation up to the candidate's answer; None if it went away without one."""
+        try:
+            kind, payload = await read_frame(self.channel, 1 << 16)
+            if kind == "J":
+                return outcome.lost("jail_error", payload.decode(errors="replace"))
+            self.started = self.finished = time.monotonic()
+            await write_frame(self.channel, "Q", self._request())
+            kind, payload = await read_frame(self.channel, self.output_limit)
+        except EOFError:
+            return None
+        except wire.TooLarge:
+            return outcome.too_large(self.output_limit)
+        self.finished = time.monotonic()
+        if kind == "L" and self.task.evaluator.form == "serve":
+            return await self._drive(judges)
+        if kind == "R":
+            legacy = self.task.evaluator.form == "legacy"
+            return outcome.of_report(payload, self.task.objective) if legacy else payload
+        if kind == "X":
+            return Verdict(Status.INVALID, "no_output", feedback="the entry returned nothing")
+        return outcome.of_exception(payload if kind == "E" else b"")
+
+    async def _drive(self, judges: Judges) -> Verdict | None:
+        """Form serve: the scorer talks to the program itself; None if the program went away meanwhile."""
+        try:
+            answer = await judges.ask(
+                case=self.case, parts=self.candidate.parts, seed=self.seed, seconds=0.0,
+                program=self.channel, patience=self.limits.seconds,
+            )  # fmt: skip
+        except ScorerFailed as error:
+            return outcome.lost("scorer_error", str(error))
+        self.finished = time.monotonic()
+        return None if answer["kind"] == "gone" else outcome.of_answer(answer, self.task.objective)
+
+    def _request(self) -> bytes:
+        evaluator = self.task.evaluator
+        return wire.encode(
+            {
+                "form": evaluator.form,
+                "parts": self.candidate.parts,
+                "module": evaluator.module or next(iter(self.candidate.parts)),
+                "entry": evaluator.entry,
+                "has_input": self.case is not None and self.case.input is not None,
+                "input": self.case.input if self.case is not None else None,
+                "command": evaluator.command,
+                "outputs": list(evaluator.options.get("outputs", ())),
+                "evaluator": evaluator.path if evaluator.form == "legacy" else "",
+                "suffix": evaluator.suffix,
+                "thresholds": evaluator.thresholds,
+                "features": list(self.task.features),
+                "candidate": self.candidate.id,
+                "seconds": self.limits.seconds,
+                "limit": self.output_limit,
+            }
+        )

@@ -1,0 +1,176 @@
+"""The scorer's process: loads the user's evaluator once and judges plain data. It never imports a candidate.
+
+In: S (JSON: case, seed, parts, seconds) followed by D (the output as bytes), or by a descriptor of the candidate's
+channel for the form serve. Out: H after loading, then one A (JSON) per S.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import math
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from culmen.core.evaluation import Case
+from culmen.evaluate import kernel, wire
+from culmen.evaluate.program import CandidateGone, Program
+
+LIMIT = 1 << 30  # our own peers; the candidate's data was bounded before it came here
+_TRACE_CHARS = 6000
+_KNOWN = ("score", "metrics", "feedback", "artifacts")
+
+
+class Invalid(ValueError):
+    """Raise this in an evaluator: the candidate ran, but what it gave is not acceptable; the text is its feedback."""
+
+
+def main() -> None:
+    """Entry point: argv = channel descriptor, lifeline descriptor, path of the evaluator, its form."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    kernel.die_with(int(sys.argv[2]))
+    path, form = sys.argv[3], sys.argv[4]
+    try:
+        judge = load(path, form)
+    except BaseException as error:  # noqa: BLE001 - the user's file may raise anything while it loads
+        wire.send(channel, "H", json.dumps({"error": last_lines(error)}).encode())
+        return
+    wire.send(channel, "H", b"{}")
+    while True:
+        try:
+            _, payload = wire.receive(channel, LIMIT)
+            data, fds, _, _ = socket.recv_fds(channel, 1, 1) if form == "serve" else (b"", [], 0, None)
+            output = None if form == "serve" else wire.receive(channel, LIMIT)[1]
+        except EOFError:
+            return
+        program = Program(socket.socket(fileno=fds[0])) if fds else None
+        answer = _answer(judge, form, json.loads(payload), output, program)
+        if program is not None:
+            program.channel.close()
+        wire.send(channel, "A", json.dumps(answer).encode("utf-8", "replace"))
+
+
+def load(path: str, form: str) -> Callable[..., Any]:
+    """The judging function of an evaluator file. Whatever the file raises passes through; a missing one is a NameError."""
+    folder = os.path.dirname(path)
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    name = os.path.splitext(os.path.basename(path))[0]
+    name = name if name.isidentifier() and name not in sys.modules else "evaluator"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    wanted = ("drive", "score") if form == "serve" else ("score",)
+    for candidate in wanted:
+        function = getattr(module, candidate, None)
+        if callable(function):
+            return function
+    raise NameError(f"the evaluator has no function {' or '.join(wanted)}")
+
+
+def _answer(
+    judge: Callable[..., Any], form: str, request: dict[str, Any], output: bytes | None, program: Program | None
+) -> dict[str, Any]:
+    """What the orchestrator is told: kind score | invalid | bad_output | gone | raised, and the details."""
+    try:
+        offered = _offer(form, request, output, program)
+    except wire.WireError as error:
+        return {"kind": "bad_output", "feedback": str(error)}
+    try:
+        answer = read(apply(judge, offered))
+    except CandidateGone:
+        answer = {"kind": "gone"}
+    except BaseException as error:  # noqa: BLE001 - the evaluator may raise anything; it becomes an answer
+        if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
+            answer = {"kind": "invalid", "feedback": str(error)}
+        else:
+            answer = {"kind": "raised", "feedback": last_lines(error)}
+    return {"kind": "gone"} if program is not None and program.gone else answer
+
+
+def _offer(form: str, request: dict[str, Any], output: bytes | None, program: Program | None) -> dict[str, Any]:
+    case = request["case"]
+    offered = {
+        "case": None if case is None else Case(**case),
+        "seed": request["seed"],
+        "parts": request["parts"],
+        "seconds": request["seconds"],
+    }
+    if program is not None:
+        return {"call": program, "candidate": program, **offered}
+    value = None if not output else wire.decode(output)
+    if form != "command":
+        return {"output": value, **offered}
+    text = value["stdout"]
+    return {"output": text, "data": _json(text), "files": value["files"], **offered}
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
+    """Call the judge with what its signature names; one that names something else gets the first two by position."""
+    parameters = inspect.signature(judge).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return judge(**offered)
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if all(p.name in offered or p.default is not p.empty for p in named) and len(named) == len(parameters):
+        return judge(**{p.name: offered[p.name] for p in named if p.name in offered})
+    first = next(iter(offered.values())) if "call" in offered or "output" in offered else None
+    return judge(*[offered.get("call", offered.get("output", first)), offered["case"]][: len(parameters)])
+
+
+def read(result: Any) -> dict[str, Any]:
+    """A judge's result as an answer. A dict without "score", or with keys nobody knows, raises TypeError."""
+    if not isinstance(result, dict):
+        return {"kind": "score", "score": number(result)}
+    if "score" not in result:
+        raise TypeError(f"the evaluator returned a dict without 'score' (keys: {', '.join(map(str, result))})")
+    metrics = dict(result.get("metrics") or {})
+    for key, value in result.items():
+        if key not in _KNOWN:
+            metrics[key] = value
+    metrics = {str(key): number(value) for key, value in metrics.items()}
+    strange = [key for key, value in metrics.items() if not isinstance(value, int | float)]
+    if strange:
+        raise TypeError(f"the evaluator returned metrics that are no numbers: {', '.join(strange)}")
+    answer = {
+        "kind": "invalid" if result["score"] is None else "score",
+        "score": number(result["score"]),
+        "metrics": {key: float(value) for key, value in metrics.items() if math.isfinite(value)},
+        "feedback": str(result.get("feedback") or ""),
+        "artifacts": {str(key): str(text) for key, text in dict(result.get("artifacts") or {}).items()},
+    }
+    return answer
+
+
+def number(value: Any) -> Any:
+    """A value JSON can carry that still shows what is wrong with it: NumPy scalars as numbers, others as their type."""
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "size", 0) == 1:
+        value = value.item()
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 1024:
+        return math.inf if value > 0 else -math.inf
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return f"<{type(value).__name__}>"
+
+
+def last_lines(error: BaseException) -> str:
+    """The end of the traceback."""
+    return "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
+
+
+if __name__ == "__main__":
+    main()
