@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import resource
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 from random import Random
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a session does
 
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate

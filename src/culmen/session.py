@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Coroutine, Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str, Any]) -> str:
     """Run (or go on with) the run in `path` until it ends or is interrupted; returns finished | interrupted."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products only; idle BLAS threads would spin on all cores
     from culmen.store.journal import SqlJournal
 
     async with AsyncExitStack() as stack:
@@ -137,8 +139,6 @@ def _models(path: Path, meta: RunMeta, parts: Parts) -> tuple[Gateway | None, Pr
 
 
 def _cache_dir() -> Path:
-    import os
-
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "culmen"
 

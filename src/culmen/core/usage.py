@@ -21,7 +21,18 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_hits: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*(getattr(self, f) + getattr(other, f) for f in Usage.__struct_fields__))
+        return Usage(
+            self.evaluations + other.evaluations,
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.dollars + other.dollars,
+            self.unpriced + other.unpriced,
+            self.cache_hits + other.cache_hits,
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        return self + Usage(*(-getattr(other, name) for name in Usage.__struct_fields__))
 
     @property
     def tokens(self) -> int:

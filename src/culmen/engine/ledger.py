@@ -53,7 +53,7 @@ class Ledger:
         """Replace a reservation by what it did cost."""
         estimate = self._reserved.pop(key, None)
         if estimate is not None:
-            self._held = self._held + _negative(estimate)
+            self._held = self._held - estimate
         self.spent = self.spent + actual
 
     def lose(self, usage: Usage) -> None:
@@ -96,6 +96,3 @@ def final_share(budget: Budget, deterministic: bool) -> int:
     share = math.ceil(budget.evaluations * budget.final)
     return min(share, 3) if deterministic else share
 
-
-def _negative(usage: Usage) -> Usage:
-    return Usage(*(-getattr(usage, name) for name in Usage.__struct_fields__))
