@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.ports import Lab, Strategy
 from culmen.core.usage import Budget
+from culmen.memory.quantile import Quantile
 from culmen.strategies.beam import Beam
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
@@ -45,16 +46,21 @@ class Greedy:
             waiting = (await lab.propose(Brief(best))).candidates
 
 
-STRATEGIES: dict[str, Strategy] = {
-    "polca": Polca(),
-    "polca, 4 lanes of 1": Polca(explore=1, lanes=4),
-    "polca, UCB eq. 1": Polca(priority=UcbSigma(WORLD.sigma)),
-    "polca, no epsilon-net": Polca(epsilon=None),
-    "beam": Beam(),
-    "map_elites": MapElites(),
-    "sequential": Sequential(),
-    "best_of_n": BestOfN(),
-    "greedy": Greedy(),
+BLURRED = replace(WORLD, blur=0.3)  # about six programs of equal reward fit into the net
+
+SEARCHES: dict[str, tuple[Strategy, Landscape]] = {
+    "polca": (Polca(), WORLD),
+    "polca, blurred embeddings": (Polca(), BLURRED),
+    "polca, blurred, epsilon=0.15": (Polca(epsilon=0.15), BLURRED),
+    "polca, blurred, epsilon=q0.3": (Polca(epsilon=Quantile(0.3)), BLURRED),
+    "polca, 4 lanes of 1": (Polca(explore=1, lanes=4), WORLD),
+    "polca, UCB eq. 1": (Polca(priority=UcbSigma(WORLD.sigma)), WORLD),
+    "polca, no epsilon-net": (Polca(epsilon=None), WORLD),
+    "beam": (Beam(), WORLD),
+    "map_elites": (MapElites(), WORLD),
+    "sequential": (Sequential(), WORLD),
+    "best_of_n": (BestOfN(), WORLD),
+    "greedy": (Greedy(), WORLD),
 }
 
 
@@ -91,9 +97,9 @@ def main() -> None:
     print(f"sigma {WORLD.sigma}, gamma {WORLD.gamma}, delta0 {WORLD.delta0}, best possible {WORLD.bound}, ", end="")
     print(f"{args.evaluations} evaluations, {args.seeds} seeds")
     print(f"{'search, and who reports':40}{'true reward':>16}{'10 % worst':>12}{'reported - true':>16}")
-    for name, strategy in STRATEGIES.items():
+    for name, (strategy, world) in SEARCHES.items():
         budget = Budget(evaluations=args.evaluations, calls=20 * args.evaluations)
-        runs = [simulate(strategy, task(), WORLD, budget, seed=seed, workers=4) for seed in range(args.seeds)]
+        runs = [simulate(strategy, task(), world, budget, seed=seed, workers=4) for seed in range(args.seeds)]
         print(line(f"{name}, engine", [reported(run) for run in runs]))
         if isinstance(strategy, Greedy):
             print(line(f"{name}, itself", [claimed(run) for run in runs]))

@@ -85,6 +85,7 @@ class Landscape:
     """The world. `bound` is B, `failure` says how bad a failed proposal is; durations are virtual seconds, on average.
 
     A success adds gamma times a factor just above 1 (the worst case that Assumption 1 allows), never beyond B.
+    `blur` (radians) spreads embeddings sideways, at random by candidate: equal reward is then no longer equal meaning.
     """
 
     gamma: float = 0.1
@@ -93,6 +94,7 @@ class Landscape:
     bound: float = 1.0
     failure: Restart | Slip = field(default=Slip())
     faults: Faults = field(default=Faults())
+    blur: float = 0.0
     evaluate_seconds: float = 1.0
     propose_seconds: float = 5.0
 
@@ -147,16 +149,19 @@ class Landscape:
         return Candidate.of(program(mu, rng.getrandbits(40)), (parent.id,), Origin("landscape", rank=rank))
 
     def embed(self, candidates: Sequence[Candidate]) -> Vectors:
-        """Points on a quarter of the unit circle, at the angle that mu stands for."""
-        angles = [math.pi / 2 * truth(candidate) / self.bound for candidate in candidates]
-        flat = [number for angle in angles for number in (math.cos(angle), math.sin(angle))]
-        return Vectors(len(candidates), 2, struct.pack(f"<{len(flat)}f", *flat), "landscape")
+        """Points on a quarter of a great circle, at the angle that mu stands for, moved off it by the blur."""
+        flat: list[float] = []
+        for candidate in candidates:
+            along = math.pi / 2 * truth(candidate) / self.bound
+            aside = self.blur * (2.0 * int(candidate.digest[:8], 16) / 0xFFFFFFFF - 1.0)
+            flat += (math.cos(along) * math.cos(aside), math.sin(along) * math.cos(aside), math.sin(aside))
+        return Vectors(len(candidates), 3, struct.pack(f"<{len(flat)}f", *flat), "landscape")
 
     def distance(self, gap: float) -> float:
-        """The embedding distance of two candidates whose true rewards differ by `gap`."""
+        """The embedding distance of two candidates whose true rewards differ by `gap`, without blur."""
         return 2.0 * math.sin(math.pi / 4 * gap / self.bound)
 
     def net_size(self, epsilon: float) -> int:
-        """N_epsilon: the most candidates that can be epsilon (> 0) apart."""
+        """N_epsilon: the most candidates that can be epsilon (> 0) apart, without blur."""
         angle = 2.0 * math.asin(min(1.0, epsilon / 2.0))
         return 1 + int(math.pi / 2 / angle + 1e-9)
