@@ -50,7 +50,7 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
             observers=parts.observers,
             estimate=estimate,
         )
-        with _signals(driver):
+        with _signals(driver, parts.observers):
             return await driver.run()
 
 
@@ -80,17 +80,26 @@ async def _caught(session: Coroutine[Any, Any, str]) -> tuple[str, BaseException
 
 
 class _signals:
-    """Ctrl-C and SIGTERM become interrupts of the driver while a session runs on the main thread."""
+    """Ctrl-C and SIGTERM become interrupts of the driver while a session runs on the main thread.
 
-    def __init__(self, driver: Driver) -> None:
+    Observers that have a method `interrupted` are told each time, so that a person hears that it was understood.
+    """
+
+    def __init__(self, driver: Driver, observers: tuple[Any, ...] = ()) -> None:
         self._driver = driver
+        self._listeners = [o.interrupted for o in observers if hasattr(o, "interrupted")]
         self._active = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> None:
         if self._active:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, self._driver.interrupt)
+                loop.add_signal_handler(number, self._interrupt)
+
+    def _interrupt(self) -> None:
+        self._driver.interrupt()
+        for listener in self._listeners:
+            listener()
 
     def __exit__(self, *_: object) -> None:
         if self._active:
