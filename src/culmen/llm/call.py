@@ -1,0 +1,123 @@
+"""One request to a model and its reply; the protocol of model backends and the errors they raise."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from culmen.core.errors import CulmenError
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One chat message; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What is asked of a model: `samples` independent replies of at most `max_tokens` tokens each.
+
+    `temperature` None leaves the provider's default, `json` asks for its JSON mode, `seed` numbers the request (sent
+    on only where the model's options say so), `extra` goes into the request body as it is.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    samples: int = 1
+    max_tokens: int = 16_384
+    temperature: float | None = None
+    json: bool = False
+    seed: int = 0
+    extra: dict[str, Any] = {}
+
+    @property
+    def prompt(self) -> str:
+        """All messages as one readable text."""
+        return "\n\n".join(f"=== {m.role} ===\n{m.content}" for m in self.messages)
+
+    def prompt_tokens(self) -> int:
+        """Upper estimate of the prompt's tokens: a third of its UTF-8 bytes, and some for the framing."""
+        return sum(len(m.content.encode("utf-8", "replace")) // 3 + 8 for m in self.messages) + 8
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of everything that shapes one sample; `samples` and `seed` are left out."""
+        plain = msgspec.to_builtins(msgspec.structs.replace(self, samples=0, seed=0))
+        return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One sample: its text and how it ended (stop | length | refused)."""
+
+    text: str
+    finish: str = "stop"
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """Tokens of one request as the provider counted them; `cached` is the discounted part of `input`."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What came back: `tokens` None if the provider did not say, `dollars` if the backend knows the price itself."""
+
+    choices: tuple[Choice, ...]
+    tokens: Tokens | None = None
+    dollars: float | None = None
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A model: pass in a small class of your own.
+
+    `complete` makes exactly one attempt; retries, deadlines, limits and prices are the caller's. It returns a `Reply`
+    and raises one of the errors below (an optional `async close()` is called at the end).
+    """
+
+    async def complete(self, call: Call) -> Reply: ...
+
+
+class CallFailed(CulmenError):
+    """An attempt failed. `kind` is a short word, `raw` what came back, `tokens` what it cost if that is known.
+
+    `billed` says whether the provider may have charged for it.
+    """
+
+    billed = False
+
+    def __init__(self, kind: str, message: str = "", *, raw: str = "", tokens: Tokens | None = None) -> None:
+        super().__init__(message or kind)
+        self.kind, self.raw, self.tokens = kind, raw, tokens
+
+
+class RateLimited(CallFailed):
+    """Too many requests: try again after `retry_after` seconds (None: not said)."""
+
+    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__("rate_limited", message)
+        self.retry_after = retry_after
+
+
+class ServerFailed(CallFailed):
+    """The provider cannot serve now: no connection, or a status of 5xx."""
+
+
+class Interrupted(CallFailed):
+    """The request went out and no whole reply came back (timeout, cut): what it cost is not known."""
+
+    billed = True
+
+
+class BadResponse(CallFailed):
+    """A reply of status 200 that is none: HTML, broken JSON, no choices, no content."""
+
+    billed = True
+
+
+class Declined(CallFailed):
+    """The provider will not answer this request (kinds: bad_request, too_long, refused); asking again is no use."""

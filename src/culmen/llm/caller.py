@@ -1,0 +1,244 @@
+"""The policy above every backend: lanes, limits, outages, a deadline, retries, and spend for every attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.core.usage import Usage
+from culmen.llm.call import (
+    Backend,
+    BadResponse,
+    Call,
+    CallFailed,
+    Choice,
+    Declined,
+    Interrupted,
+    RateLimited,
+    Reply,
+    ServerFailed,
+    Tokens,
+)
+from culmen.llm.clock import Clock, RealClock
+from culmen.llm.health import Health
+from culmen.llm.limiter import RateLimiter
+from culmen.llm.prices import PriceList
+
+RAW_KEPT = 20_000  # characters of a bad response that are stored
+DECLINED_IN_A_ROW = 3  # so many refused requests and no success: the settings are wrong, not the requests
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """How patient one call is.
+
+    `timeout` seconds for one attempt, `deadline` seconds for all attempts and the pauses between them (waiting for a
+    free lane, a rate limit or the end of an outage is not counted), `retries` after a failure of the provider,
+    `bad_retries` after a malformed reply, pauses of about `base` seconds doubling up to `cap`, which also bounds what
+    a Retry-After may ask for.
+    """
+
+    timeout: float = 300.0
+    deadline: float = 900.0
+    retries: int = 5
+    bad_retries: int = 2
+    base: float = 1.0
+    cap: float = 60.0
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """All that came of one call: `choices` (none if `fault` is set), what all attempts cost, the failed ones by kind
+    and their raw texts."""
+
+    choices: tuple[Choice, ...]
+    usage: Usage
+    faults: dict[str, int]
+    raws: tuple[str, ...] = ()
+    fault: str = ""
+
+
+@dataclass
+class _Progress:
+    """What happened to one call so far."""
+
+    left: float
+    usage: Usage = field(default_factory=Usage)
+    faults: Counter[str] = field(default_factory=Counter)
+    raws: list[str] = field(default_factory=list)
+    tries: int = 0
+    bad: int = 0
+
+    def outcome(self, choices: tuple[Choice, ...] = (), fault: str = "") -> Outcome:
+        return Outcome(choices, self.usage, dict(self.faults), tuple(self.raws), fault)
+
+
+def _always(_: Usage) -> bool:
+    return True
+
+
+class Caller:
+    """Calls one provider. `lanes`, `limiter` and `health` are shared by all callers of that provider."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        policy: Policy | None = None,
+        lanes: asyncio.Semaphore | None = None,
+        limiter: RateLimiter | None = None,
+        health: Health | None = None,
+        scrub: Callable[[str], str] = str,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.backend, self.policy, self._scrub = backend, policy or Policy(), scrub
+        self._clock, self._rng = clock or RealClock(), rng or random.Random()
+        self._lanes = lanes or asyncio.Semaphore(64)
+        self._limiter = limiter or RateLimiter(clock=self._clock)
+        self._health = health or Health(clock=self._clock)
+        self._declined = 0
+
+    async def call(self, call: Call, prices: PriceList, permit: Callable[[Usage], bool] = _always) -> Outcome:
+        """Make the call until it succeeds, fails for good or its deadline ends.
+
+        `permit` is asked before each attempt after a billed one, with the most it may cost; no means the call ends
+        with the fault it had. Raises `UserError` (wrong key or model) and `Unavailable` (outage).
+        """
+        so_far = _Progress(self.policy.deadline)
+        while True:
+            try:
+                reply = await self._attempt(call, so_far)
+            except CallFailed as failure:
+                self._count(failure, prices, so_far)
+                if not self._again(failure, so_far) or (failure.billed and not permit(worst(call, prices))):
+                    return so_far.outcome(fault=failure.kind)
+                pause = self._backoff(failure, so_far)
+                so_far.left -= max(pause, self._hold(failure))
+                if so_far.left <= 0:
+                    return so_far.outcome(fault="deadline")
+                await self._clock.sleep(pause)
+            else:
+                so_far.usage = so_far.usage + prices.usage(reply.tokens, reply.dollars)
+                return so_far.outcome(tuple(msgspec.structs.replace(c, text=clean(c.text)) for c in reply.choices))
+
+    def sibling(self, backend: Backend) -> Caller:
+        """A caller of another backend of the same provider, with the same lanes, limits and health."""
+        return Caller(
+            backend,
+            policy=self.policy,
+            lanes=self._lanes,
+            limiter=self._limiter,
+            health=self._health,
+            scrub=self._scrub,
+            clock=self._clock,
+            rng=self._rng,
+        )
+
+    async def close(self) -> None:
+        """Close the backend if it can be closed."""
+        close = getattr(self.backend, "close", None)
+        if close is not None:
+            await close()
+
+    async def _attempt(self, call: Call, so_far: _Progress) -> Reply:
+        async with self._lanes, self._health.turn():
+            slot = await self._limiter.acquire(call.prompt_tokens() + call.samples * call.max_tokens)
+            started = self._clock.now()
+            try:
+                reply = await self._complete(call, min(self.policy.timeout, so_far.left))
+            except CallFailed as failure:
+                self._report(failure)
+                slot.tokens = _used(failure.tokens, slot.tokens if failure.billed else 0)
+                raise
+            finally:
+                so_far.left -= self._clock.now() - started
+            self._health.succeeded()
+            self._declined = 0
+            slot.tokens = _used(reply.tokens, slot.tokens)
+            return reply
+
+    async def _complete(self, call: Call, seconds: float) -> Reply:
+        try:
+            async with asyncio.timeout(max(seconds, 0.001)):
+                reply = await self.backend.complete(call)
+        except TimeoutError:
+            raise Interrupted("timeout") from None
+        return _as_reply(reply)
+
+    def _report(self, failure: CallFailed) -> None:
+        """Tell all who share the provider what this failure says of it."""
+        if isinstance(failure, RateLimited):
+            self._health.failed(failure.kind, self._hold(failure))
+        elif isinstance(failure, ServerFailed | Interrupted):
+            self._health.failed(failure.kind)
+        else:
+            self._health.succeeded()
+        if isinstance(failure, Declined) and failure.kind == "bad_request":
+            self._declined += 1
+            if self._declined >= DECLINED_IN_A_ROW:
+                raise UserError(
+                    f"the provider rejects every request: {self._scrub(str(failure))[:300]}",
+                    fix="check the model's options (temperature, max_tokens, extra) in the models file",
+                ) from None
+
+    def _count(self, failure: CallFailed, prices: PriceList, so_far: _Progress) -> None:
+        so_far.faults[failure.kind] += 1
+        if failure.raw:
+            so_far.raws.append(f"[{failure.kind}] {clean(self._scrub(failure.raw))[:RAW_KEPT]}")
+        if failure.billed or failure.tokens is not None:
+            so_far.usage = so_far.usage + prices.usage(failure.tokens)
+
+    def _again(self, failure: CallFailed, so_far: _Progress) -> bool:
+        if isinstance(failure, Declined):
+            return False
+        if isinstance(failure, BadResponse):
+            so_far.bad += 1
+            return so_far.bad <= self.policy.bad_retries
+        if isinstance(failure, RateLimited):
+            return True  # the deadline ends it
+        if isinstance(failure, Interrupted) or not self._health.down:
+            so_far.tries += 1  # an outage is everybody's: it does not use up this call's tries
+        return so_far.tries <= self.policy.retries
+
+    def _backoff(self, failure: CallFailed, so_far: _Progress) -> float:
+        if self._health.down:
+            return 0.0  # the shared pause comes instead
+        if self._hold(failure) > 0:
+            return 0.0  # likewise: everybody waits as long as the provider said
+        growth = 2.0 ** min(max(0, sum(so_far.faults.values()) - 1), 16)
+        return min(self.policy.cap, self.policy.base * growth) * self._rng.uniform(0.5, 1.0)
+
+    def _hold(self, failure: CallFailed) -> float:
+        """Seconds that the provider asked everybody to wait, within reason."""
+        return min(getattr(failure, "retry_after", None) or 0.0, self.policy.cap)
+
+
+def worst(call: Call, prices: PriceList) -> Usage:
+    """The most that one attempt at this call may cost, as far as the prices are known."""
+    return prices.usage(Tokens(call.prompt_tokens(), call.samples * call.max_tokens))
+
+
+def clean(text: str) -> str:
+    """The text as a store can hold it: Unix line ends, no NUL, no lone surrogates."""
+    text = text.replace("\r\n", "\n").replace("\0", "")
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _used(tokens: Tokens | None, otherwise: int) -> int:
+    return otherwise if tokens is None else tokens.input + tokens.output
+
+
+def _as_reply(reply: object) -> Reply:
+    """A user's backend may also return a text or a list of texts."""
+    if isinstance(reply, Reply):
+        return reply
+    if isinstance(reply, str):
+        return Reply((Choice(reply),))
+    if isinstance(reply, list | tuple) and all(isinstance(text, str) for text in reply):
+        return Reply(tuple(Choice(text) for text in reply))
+    raise TypeError(f"a model backend must return a Reply, a str or a list of str, not {type(reply).__name__}")

@@ -1,0 +1,184 @@
+"""Asks models: picks the role's model, renders, looks into the cache, calls, reads the reply, counts what it cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from culmen.core.brief import Brief, Proposal, Text
+from culmen.core.errors import UserError
+from culmen.core.event import ProposeRequest, Request, WriteRequest
+from culmen.core.task import Task
+from culmen.core.usage import Usage, total
+from culmen.llm.cache import ReplyCache
+from culmen.llm.call import Call, Choice, Message
+from culmen.llm.caller import worst
+from culmen.llm.providers import Providers
+from culmen.llm.sampler import Answers, Sampler, parts
+from culmen.llm.spec import Model, Roles
+from culmen.proposers.formats import FORMATS, Format
+from culmen.proposers.model import Prompt, Writer
+from culmen.proposers.reply import Sample, broken_off, read_replies, summary
+from culmen.proposers.template import Templates
+
+
+def _allow(_: Usage) -> bool:
+    return True
+
+
+class ModelGateway:
+    """The engine's door to models; see `culmen.core.ports.Gateway`.
+
+    `permit` may be set to a function that says whether so much more, beyond what `estimate` told, may be spent on a
+    retry; a retry that is not permitted is left out and the request ends with the fault it had. `faults` counts
+    everything that went wrong, by kind, also what a retry made good.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        roles: Roles,
+        cache: ReplyCache | None = None,
+        *,
+        templates: Templates | None = None,
+        providers: Providers | None = None,
+        formats: dict[str, Format] | None = None,
+        permit: Callable[[Usage], bool] = _allow,
+    ) -> None:
+        self._task, self._roles = task, roles
+        self._writer = Writer(task, templates)
+        self._formats = {**FORMATS, **(formats or {})}
+        self._sampler = Sampler(providers or Providers(), cache, self._permitted)
+        self.permit = permit
+        self.faults: Counter[str] = Counter()
+
+    async def propose(self, brief: Brief, seed: int) -> Proposal:
+        """Up to `brief.k` candidates. Model failures come back as `fault`; raises `UserError` and `Unavailable`."""
+        model = self._roles.pick(brief.role, seed)
+        if model is None:
+            raise UserError(f"no model for the role '{brief.role}'", where="--model", fix=f"add {brief.role}=MODEL")
+        form, call = self._brief_call(brief, model, seed)
+
+        def broken(choice: Choice) -> bool:
+            return broken_off(Sample(choice.text, choice.finish), form, self._task, brief.parent)
+
+        answers = await self._sampler.ask(model, call, broken)
+        samples = tuple(Sample(c.text, c.finish) for c in answers.choices)
+        read = read_replies(samples, form, self._task, brief, model.name)
+        faults = Counter(answers.faults) + Counter(read.faults)
+        self.faults.update(faults)
+        return Proposal(
+            candidates=read.candidates,
+            hypothesis=read.hypothesis,
+            fault="" if len(read.candidates) >= brief.k else _main(read.faults, answers.faults),
+            model=model.name,
+            usage=answers.usage,
+            prompt=call.prompt,
+            reply=_joined(answers),
+            faults=dict(faults),
+        )
+
+    async def write(self, role: str, slots: dict[str, Any], seed: int) -> Text:
+        """Prose by the role's model; a role without one gets the fault `no_model`."""
+        model = self._roles.pick(role, seed)
+        if model is None:
+            return Text(fault="no_model")
+        call = self._prose_call(role, slots, model, seed)
+        answers = await self._sampler.ask(model, call, lambda c: c.finish == "length" and "</summary>" not in c.text)
+        faults = Counter(answers.faults)
+        text, fault = "", _main({}, answers.faults)
+        if answers.choices:
+            text, fault = _prose(answers.choices[0])
+            faults.update([fault] if fault else [])
+        self.faults.update(faults)
+        return Text(text, fault, model.name, answers.usage, call.prompt, _joined(answers), dict(faults))
+
+    def estimate(self, request: Request) -> Usage:
+        """What a request costs at most if no attempt has to be repeated; pure, and nothing for other effects.
+
+        A token is taken as three bytes of the prompt; the reply as `max_tokens`. Dollars if the price is known.
+        """
+        call, model = self._request_call(request)
+        if call is None or model is None:
+            return Usage()
+        return total(worst(part, model.price_list) for part in parts(call, model.samples))
+
+    def worst_case(self, request: Request) -> Usage:
+        """What a request costs at most with every retry its model's policy allows, all of them billed."""
+        call, model = self._request_call(request)
+        if call is None or model is None:
+            return Usage()
+        longer = msgspec.structs.replace(call, max_tokens=2 * call.max_tokens)
+        attempts = 1 + model.provider.bad_retries + model.provider.retries
+        once = [worst(part, model.price_list) for c in (call, longer) for part in parts(c, model.samples)]
+        return total(usage for usage in once for _ in range(attempts))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._sampler.close()
+
+    def _permitted(self, usage: Usage) -> bool:
+        return self.permit(usage)
+
+    def _request_call(self, request: Request) -> tuple[Call | None, Model | None]:
+        if isinstance(request, ProposeRequest):
+            model = self._roles.pick(request.brief.role, request.seed)
+            return (self._brief_call(request.brief, model, request.seed)[1], model) if model else (None, None)
+        if isinstance(request, WriteRequest):
+            model = self._roles.pick(request.role, request.seed)
+            return (
+                (self._prose_call(request.role, request.slots, model, request.seed), model) if model else (None, None)
+            )
+        return None, None
+
+    def _brief_call(self, brief: Brief, model: Model, seed: int) -> tuple[Format, Call]:
+        name = "json" if model.json and brief.format == "rewrite" else brief.format
+        form = self._formats.get(name)
+        if form is None:
+            raise UserError(f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}")
+        call = _call(self._writer.brief(brief, form), model, seed, json=model.json and name == "json")
+        return form, msgspec.structs.replace(call, samples=form.samples(max(1, brief.k)))
+
+    def _prose_call(self, role: str, slots: dict[str, Any], model: Model, seed: int) -> Call:
+        return _call(self._writer.prose(role, slots), model, seed, json=False)
+
+
+def _call(prompt: Prompt, model: Model, seed: int, json: bool) -> Call:
+    return Call(
+        model=model.model,
+        messages=(Message("system", prompt.system), Message("user", prompt.user)),
+        max_tokens=model.max_tokens,
+        temperature=model.temperature,
+        json=json,
+        seed=seed,
+        extra=model.extra,
+    )
+
+
+def _main(read: dict[str, int], asked: dict[str, int]) -> str:
+    """The word for a request that came to less than asked: what was wrong with the replies, else with the calls."""
+    for faults in (read, asked):
+        if faults:
+            return max(sorted(faults), key=lambda kind: faults[kind])
+    return "too_few"
+
+
+def _prose(choice: Choice) -> tuple[str, str]:
+    if choice.finish == "refused":
+        return "", "refused"
+    text = summary(choice.text)
+    if choice.finish == "length" and "</summary>" not in choice.text:
+        return text, "truncated"
+    return text, "" if text else "empty"
+
+
+def _joined(answers: Answers) -> str:
+    """All replies as one text, the malformed ones at the end."""
+    texts = [choice.text for choice in answers.choices]
+    if len(texts) == 1 and not answers.raws:
+        return texts[0]
+    shown = [f"=== reply {i} ===\n{text}" for i, text in enumerate(texts, 1)]
+    return "\n\n".join([*shown, *(f"=== failed attempt {i} ===\n{raw}" for i, raw in enumerate(answers.raws, 1))])

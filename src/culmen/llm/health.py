@@ -1,0 +1,106 @@
+"""Whether a provider is up, known to all who call it: an outage pauses the run instead of burning candidates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from culmen.core.errors import Unavailable
+from culmen.llm.clock import Clock, RealClock
+
+
+def _silent(_: str) -> None:
+    return None
+
+
+class Health:
+    """Shared state of one provider.
+
+    After `threshold` failures in a row, over all callers, the provider is down: everyone waits, one caller at a time
+    tries again, after pauses that double from `first_pause` to `longest_pause` seconds. A success lifts it. When
+    nothing has succeeded for `patience` seconds every caller gets `Unavailable`: the run stops and can be resumed.
+    `tell` is called with one sentence at each change.
+    """
+
+    def __init__(
+        self,
+        name: str = "the provider",
+        *,
+        threshold: int = 4,
+        first_pause: float = 1.0,
+        longest_pause: float = 60.0,
+        patience: float = 1800.0,
+        clock: Clock | None = None,
+        tell: Callable[[str], None] = _silent,
+    ) -> None:
+        self._name, self._threshold, self._patience = name, threshold, patience
+        self._first, self._longest = first_pause, longest_pause
+        self._clock, self._tell = clock or RealClock(), tell
+        self._failures, self._since, self._reopen, self._reason = 0, 0.0, 0.0, ""
+        self._down = self._probing = False
+        self._pause = first_pause
+        self._changed: asyncio.Event | None = None
+
+    @property
+    def down(self) -> bool:
+        """Whether callers are being held back because of an outage."""
+        return self._down
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until an attempt makes sense, then make it inside; report it by `succeeded` or `failed`."""
+        await self._ready()
+        probe = self._down
+        self._probing = self._probing or probe
+        try:
+            yield
+        finally:
+            if probe:
+                self._probing = False
+                self._wake()
+
+    def succeeded(self) -> None:
+        """An attempt was served (whatever the reply was worth)."""
+        if self._down:
+            self._tell(f"{self._name} answers again")
+        self._failures, self._down, self._pause, self._reopen = 0, False, self._first, 0.0
+        self._wake()
+
+    def failed(self, reason: str, hold: float = 0.0) -> None:
+        """An attempt was not served; `hold` seconds nobody shall call (rate limits)."""
+        now = self._clock.now()
+        self._since = now if self._failures == 0 else self._since
+        self._failures, self._reason = self._failures + 1, reason
+        if self._failures >= self._threshold:
+            if not self._down:
+                self._tell(f"{self._name} does not answer ({reason}): pausing")
+            self._down = True
+            hold = max(hold, self._pause)
+            self._pause = min(self._longest, self._pause * 2)
+        self._reopen = max(self._reopen, now + hold)
+
+    async def _ready(self) -> None:
+        while True:
+            now = self._clock.now()
+            if self._down and now - self._since > self._patience:
+                raise self._unavailable()
+            if self._reopen > now:
+                await self._clock.sleep(self._reopen - now)
+            elif self._down and self._probing:
+                self._changed = self._changed or asyncio.Event()
+                await self._changed.wait()
+            else:
+                return
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    def _unavailable(self) -> Unavailable:
+        return Unavailable(
+            f"{self._name} has not answered for {self._patience:.0f} s ({self._reason})",
+            where=self._name,
+            fix="nothing is lost; resume the run when the provider is back",
+        )

@@ -1,0 +1,213 @@
+"""`--model` texts and models files, read into `Roles`; every mistake is a `UserError` that names its place."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.llm.call import Backend
+from culmen.llm.prices import Price
+from culmen.llm.spec import OTHERS, PROVIDERS, Model, Provider, Roles, Weighted
+
+NONE = "none"  # a role that shall have no model
+
+
+class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A [models.NAME] table."""
+
+    model: str = ""
+    provider: str = "openai"
+    temperature: float | None = None
+    max_tokens: int = 16_384
+    samples: int | None = None
+    json: bool = False
+    send_seed: bool = False
+    max_tokens_name: str = ""
+    price: Price | None = None
+    extra: dict[str, Any] = {}
+
+
+class _Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    model: str
+    weight: float = 1.0
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    providers: dict[str, dict[str, Any]] = {}
+    models: dict[str, _Settings] = {}
+    roles: dict[str, str | list[str | _Member]] = {}
+
+
+class ModelBook:
+    """The providers and models that can be named: the known ones and those of a models file."""
+
+    def __init__(self, file: str | Path | None = None) -> None:
+        self._where = str(file or "")
+        content = _read(Path(file).expanduser()) if file else _File()
+        self._providers = {**PROVIDERS, **{n: self._provider(n, t) for n, t in content.providers.items()}}
+        self._models, self._roles = content.models, content.roles
+
+    def roles(self, text: str | Mapping[str, Any] | None = None) -> Roles:
+        """Roles of a `--model` text (or a mapping role -> name or backend) over those of the models file.
+
+        `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`. Raises `UserError`.
+        """
+        given = _split(text) if isinstance(text, str) else dict(text or {})
+        table = {role: self._ensemble(entry) for role, entry in {**self._roles, **given}.items()}
+        return Roles(table)
+
+    def model(self, name: str) -> Model:
+        """The model of this name: one of the file's, `provider/model`, or a model of OpenAI. Raises `UserError`."""
+        name = name.strip()
+        if name in self._models:
+            return self._configured(name, self._models[name])
+        prefix, slash, rest = name.partition("/")
+        if not slash:
+            return self._plain("openai", prefix)
+        if prefix in self._providers and rest:
+            return self._plain(prefix, rest)
+        raise UserError(
+            f"unknown provider '{prefix}' in model '{name}'",
+            where=self._where or "--model",
+            fix=f"use one of {', '.join(sorted(self._providers))}, or define it in a models file under "
+            f"[providers.{prefix}]{_nearest(prefix, self._providers)}",
+        )
+
+    def _plain(self, provider: str, model: str) -> Model:
+        return self._configured(model, _Settings(model=model, provider=provider))
+
+    def _configured(self, name: str, s: _Settings) -> Model:
+        provider = self._providers.get(s.provider)
+        if provider is None:
+            raise UserError(f"model '{name}' names an unknown provider '{s.provider}'", where=self._where,
+                            fix=f"define [providers.{s.provider}]{_nearest(s.provider, self._providers)}")  # fmt: skip
+        openai_itself = provider.name == "openai" and provider.address is None
+        return Model(
+            provider=provider,
+            model=s.model or name,
+            temperature=s.temperature,
+            max_tokens=_positive(s.max_tokens, f"{name}.max_tokens", self._where),
+            samples=_positive(s.samples or (8 if openai_itself else 1), f"{name}.samples", self._where),
+            json=s.json,
+            send_seed=s.send_seed,
+            max_tokens_name=s.max_tokens_name or ("max_completion_tokens" if openai_itself else "max_tokens"),
+            price=s.price,
+            extra=s.extra,
+        )
+
+    def _provider(self, name: str, table: dict[str, Any]) -> Provider:
+        start = msgspec.to_builtins(PROVIDERS[name]) if name in PROVIDERS else {"name": name}
+        if "api_key" in table or "key" in table:
+            raise UserError("a models file holds no keys", where=f"{self._where}: [providers.{name}]",
+                            fix="name the variable (key_env) or the file (key_file) that holds it")  # fmt: skip
+        if "base_url" in table:
+            start["prices"] = ""  # elsewhere the known provider's prices need not hold
+        provider = _convert({**start, **table}, Provider, f"{self._where}: [providers.{name}]")
+        for field in ("concurrency", "timeout", "deadline", "rpm", "tpm"):
+            if (value := getattr(provider, field)) is not None:
+                _positive(value, f"{name}.{field}", self._where)
+        return provider
+
+    def _ensemble(self, entry: Any) -> tuple[Weighted, ...]:
+        if isinstance(entry, str):
+            names = [piece.strip() for piece in entry.split("|")]
+            return () if names == [NONE] else tuple(self._weighted(name) for name in names)
+        if isinstance(entry, list | tuple):
+            return tuple(member for item in entry for member in self._ensemble(item))
+        if isinstance(entry, _Member):
+            return (Weighted(self.model(entry.model), _weight(entry.weight, entry.model)),)
+        return (Weighted(entry if isinstance(entry, Model) else of_backend(entry)),)
+
+    def _weighted(self, text: str) -> Weighted:
+        weight, star, name = text.partition("*")
+        if not star:
+            return Weighted(self.model(_named(text, text)))
+        return Weighted(self.model(_named(name, text)), _weight(weight, text))
+
+
+def of_backend(backend: object) -> Model:
+    """A user's own model object as a `Model`. Raises `UserError` if it has no `complete`."""
+    if not isinstance(backend, Backend) or isinstance(backend, type):
+        raise UserError(
+            f"a {type(backend).__name__} is no model",
+            where="model=",
+            fix="pass a model's name, or an object with `async def complete(self, call)`",
+        )
+    name = str(getattr(backend, "name", "") or type(backend).__name__)
+    return Model(provider=Provider(name="custom"), model=name, samples=1_000, backend=backend)
+
+
+def _split(text: str) -> dict[str, str]:
+    """`a,summarizer=b` as {default: a, summarizer: b}."""
+    table: dict[str, str] = {}
+    for piece in filter(None, (p.strip() for p in text.split(","))):
+        role, equals, name = piece.rpartition("=")
+        role = role.strip() if equals else OTHERS
+        if not role or not name.strip() or role in table:
+            raise UserError(f"cannot read '{piece}'", where=f"--model {text}",
+                            fix="write MODEL or ROLE=MODEL,ROLE=MODEL, each role once")  # fmt: skip
+        table[role] = name.strip()
+    if not table:
+        raise UserError("no model named", where="--model", fix="write --model gpt-5-mini or --model offline")
+    return table
+
+
+def _read(path: Path) -> _File:
+    try:
+        raw = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the models file: {error}", where=str(path)) from None
+    try:
+        data = tomllib.loads(raw) if path.suffix == ".toml" else _yaml(raw)
+    except ValueError as error:
+        raise UserError(f"the models file is not valid: {error}", where=str(path)) from None
+    return _convert(data if data is not None else {}, _File, str(path))
+
+
+def _yaml(raw: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(raw)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _convert(data: Any, kind: Any, where: str) -> Any:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"the models file is not valid: {error}", where=where, fix="see docs/models.md") from None
+
+
+def _positive(value: Any, name: str, where: str) -> Any:
+    if value <= 0:
+        raise UserError(f"{name} must be above 0, not {value}", where=where)
+    return value
+
+
+def _weight(raw: object, text: str) -> float:
+    try:
+        weight = float(raw)  # pyright: ignore[reportArgumentType]
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < float("inf"):
+        raise UserError(f"cannot read the weight in '{text}'", fix="write 3*MODEL|1*MODEL")
+    return weight
+
+
+def _named(name: str, text: str) -> str:
+    if not name.strip():
+        raise UserError(f"a model is missing in '{text}'", where="--model", fix="write MODEL|MODEL or 3*MODEL|1*MODEL")
+    return name
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    close = get_close_matches(name, list(known), 1)
+    return f" (did you mean '{close[0]}'?)" if close else ""

@@ -1,0 +1,124 @@
+"""Samples of one request: from the cache, in as few requests as the server allows, once more if they broke off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from culmen.core.usage import Usage, total
+from culmen.llm.cache import ReplyCache
+from culmen.llm.call import Call, Choice
+from culmen.llm.caller import Outcome, worst
+from culmen.llm.providers import Providers
+from culmen.llm.spec import Model
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """All samples of one request, what they cost, and the failed attempts by kind with their raw texts."""
+
+    choices: tuple[Choice, ...] = ()
+    usage: Usage = Usage()
+    faults: dict[str, int] = {}
+    raws: tuple[str, ...] = ()
+
+
+class Sampler:
+    """Gets samples. `permit` is asked before anything beyond the first attempt is spent."""
+
+    def __init__(self, providers: Providers, cache: ReplyCache | None, permit: Callable[[Usage], bool]) -> None:
+        self._providers, self._cache, self._permit = providers, cache, permit
+        self._extra = Usage()
+
+    async def ask(self, model: Model, call: Call, broken: Callable[[Choice], bool]) -> Answers:
+        """All samples, those of the cache first; what broke off is asked for once more with twice the room."""
+        cached = [self._cache.get(model.key, call, i) if self._cache else None for i in range(call.samples)]
+        hits = [choice for choice in cached if choice is not None]
+        if len(hits) == call.samples:
+            return Answers(tuple(hits), Usage(cache_hits=len(hits)))
+        missing = msgspec.structs.replace(call, samples=call.samples - len(hits))
+        fresh = await self._fresh(model, missing)
+        cut = [choice for choice in fresh.choices if broken(choice)]
+        if cut:
+            fresh = await self._longer(model, missing, fresh, cut)
+        self._keep(model, call, cached, fresh.choices)
+        usage = fresh.usage + Usage(cache_hits=len(hits))
+        return msgspec.structs.replace(fresh, choices=(*hits, *fresh.choices), usage=usage)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._providers.close()
+
+    async def _longer(self, model: Model, call: Call, first: Answers, cut: list[Choice]) -> Answers:
+        longer = msgspec.structs.replace(call, samples=len(cut), max_tokens=2 * call.max_tokens)
+        need = total(worst(part, model.price_list) for part in parts(longer, model.samples))
+        if not self._permitted(need):
+            return first
+        self._extra = self._extra + need
+        try:
+            second = await self._fresh(model, longer)
+        finally:
+            self._extra = self._extra + _minus(need)
+        kept = [choice for choice in first.choices if choice not in cut]
+        choices = (*kept, *second.choices) if second.choices else first.choices
+        faults = Counter(first.faults) + Counter(second.faults)
+        if second.choices:
+            faults["truncated"] += len(cut)
+        return Answers(tuple(choices), first.usage + second.usage, dict(faults), (*first.raws, *second.raws))
+
+    async def _fresh(self, model: Model, call: Call) -> Answers:
+        """The samples, in as many requests side by side as the server's `n` makes necessary.
+
+        Servers that send fewer choices than asked for are asked again, one sample a request.
+        """
+        answers = _merged(await self._side_by_side(model, parts(call, model.samples)))
+        short = call.samples - len(answers.choices)
+        if short > 0 and model.samples > 1 and answers.choices and not answers.faults:
+            rest = msgspec.structs.replace(call, samples=short)
+            more = _merged(await self._side_by_side(model, parts(rest, 1)))
+            answers = _merged([answers, more])
+        return msgspec.structs.replace(answers, choices=answers.choices[: call.samples])
+
+    async def _side_by_side(self, model: Model, calls: list[Call]) -> list[Outcome]:
+        caller = self._providers.caller(model)
+        jobs = [asyncio.ensure_future(caller.call(call, model.price_list, self._permitted)) for call in calls]
+        try:
+            return list(await asyncio.gather(*jobs))
+        finally:
+            for job in jobs:
+                job.cancel()
+
+    def _permitted(self, usage: Usage) -> bool:
+        return self._permit(self._extra + usage)
+
+    def _keep(self, model: Model, call: Call, cached: list[Choice | None], fresh: tuple[Choice, ...]) -> None:
+        if self._cache is None:
+            return
+        free = (i for i, choice in enumerate(cached) if choice is None)
+        for sample, choice in zip(free, fresh, strict=False):
+            if choice.finish == "stop" and choice.text.strip():
+                self._cache.put(model.key, call, sample, choice)
+
+
+def parts(call: Call, most: int) -> list[Call]:
+    """The call in requests of at most `most` samples, each with a seed of its own."""
+    sizes = [min(most, call.samples - start) for start in range(0, call.samples, most)]
+    return [msgspec.structs.replace(call, samples=n, seed=call.seed + i) for i, n in enumerate(sizes)]
+
+
+def _merged(outcomes: Sequence[Outcome | Answers]) -> Answers:
+    faults: Counter[str] = Counter()
+    for outcome in outcomes:
+        faults.update(outcome.faults)
+    return Answers(
+        tuple(choice for outcome in outcomes for choice in outcome.choices),
+        total(outcome.usage for outcome in outcomes),
+        dict(faults),
+        tuple(raw for outcome in outcomes for raw in outcome.raws),
+    )
+
+
+def _minus(usage: Usage) -> Usage:
+    return Usage(*(-getattr(usage, name) for name in Usage.__struct_fields__))

@@ -1,0 +1,175 @@
+"""The sections of a prompt: each a function from values to text, "" when there is nothing to show."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from culmen.core.brief import Exhibit
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.task import Objective, Task
+
+_BACKTICKS = re.compile(r"`{3,}")
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """How much is shown: numbers of things, and characters of each; the current candidate is never cut."""
+
+    observations: int = 8
+    inspirations: int = 6
+    case_input: int = 1_500
+    feedback: int = 3_000
+    artifact: int = 2_000
+    artifacts: int = 4
+    exhibit: int = 8_000
+    context: int = 8_000
+
+
+def clip(text: str, limit: int) -> str:
+    """The text, its middle left out if it is longer than `limit` characters (and saying how much)."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return f"{text[:head]}\n[… {len(text) - limit} characters left out …]\n{text[len(text) - (limit - head) :]}"
+
+
+def fence(text: str, info: str = "") -> str:
+    """A fenced block that the text cannot close."""
+    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
+    marks = "`" * (longest + 1)
+    return f"{marks}{info}\n{text if text.endswith(chr(10)) or not text else text + chr(10)}{marks}"
+
+
+def direction(objective: Objective) -> str:
+    """Which way the score goes, and what is known of its levels."""
+    lines = [f"Each evaluation gives a score; {'higher' if objective.direction == 'max' else 'lower'} is better."]
+    if objective.target is not None:
+        lines.append(f"The target is {number(objective.target)}.")
+    low, high = objective.bounds
+    if low is not None or high is not None:
+        lines.append(f"Scores lie between {number(low, '-∞')} and {number(high, '∞')}.")
+    return " ".join(lines)
+
+
+def number(value: float | None, otherwise: str = "none") -> str:
+    """A number in at most ten digits."""
+    return otherwise if value is None else f"{value:.10g}"
+
+
+def candidate(shown: Candidate, language: str) -> str:
+    """All parts, each in a fenced block that opens with its name."""
+    return "\n\n".join(fence(text, f"{language} {name}".strip()) for name, text in shown.parts.items())
+
+
+def observations(seen: tuple[Observation, ...], cases: Mapping[str, Case], shown: Shown) -> str:
+    """The results of the current candidate, failures first, as many as `shown` allows."""
+    if not seen:
+        return ""
+    ordered = sorted(seen, key=lambda o: o.ok)[: shown.observations]
+    blocks = [_observation(o, cases.get(o.case), shown) for o in ordered]
+    if len(seen) > len(ordered):
+        blocks.append(f"({len(seen) - len(ordered)} more results are not shown.)")
+    return "\n\n".join(["# Its latest results", *blocks])
+
+
+def _observation(seen: Observation, case: Case | None, shown: Shown) -> str:
+    reason = f" ({seen.reason})" if seen.reason else ""
+    verdict = f"score {number(seen.score)}" if seen.ok else f"failed: {seen.status.value}{reason}"
+    if seen.status is Status.TIMEOUT:
+        verdict += f" after {seen.seconds:.3g} s"
+    lines = [f"## {f'Case {seen.case}' if seen.case else 'Evaluation'}: {verdict}"]
+    if case is not None:
+        lines.append("Input:\n" + fence(clip(plain(case.input), shown.case_input)))
+    if seen.metrics:
+        lines.append("Metrics: " + ", ".join(f"{k} = {number(v)}" for k, v in sorted(seen.metrics.items())))
+    if seen.feedback.strip():
+        lines.append("Feedback:\n" + fence(clip(seen.feedback.strip(), shown.feedback)))
+    for name, text in sorted(seen.artifacts.items())[: shown.artifacts]:
+        lines.append(f"{name}:\n" + fence(clip(text, shown.artifact)))
+    return "\n".join(lines)
+
+
+def inspirations(exhibits: tuple[Exhibit, ...], objective: Objective, language: str, shown: Shown) -> str:
+    """Other candidates to learn from, with their mean scores."""
+    if not exhibits:
+        return ""
+    blocks = ["# Other candidates to learn from"]
+    for index, exhibit in enumerate(exhibits[: shown.inspirations], 1):
+        score = "" if exhibit.reward is None else f" (mean score {number(objective.score(exhibit.reward))})"
+        share = max(200, shown.exhibit // len(exhibit.candidate.parts or ("",)))
+        cut = Candidate.of({name: clip(text, share) for name, text in exhibit.candidate.parts.items()})
+        feedback = clip(exhibit.feedback.strip(), shown.feedback // 2)
+        blocks.append(f"## Candidate {index}{score}\n\n{candidate(cut, language)}")
+        if feedback:
+            blocks.append("Feedback:\n" + fence(feedback))
+    return "\n\n".join(blocks)
+
+
+def rules(task: Task, parent: Candidate | None) -> str:
+    """What may be edited, and what the evaluator relies on."""
+    surface, lines = task.surface, []
+    if surface.language:
+        lines.append(f"The language is {surface.language}.")
+    if parent is not None and (interface := contract(task)):
+        lines.append(f"{interface} Keep to that interface.")
+    if surface.frozen:
+        lines.append(f"These parts must not change: {', '.join(surface.frozen)}.")
+    if (
+        parent is not None
+        and surface.markers != "off"
+        and any("EVOLVE-BLOCK-START" in t for t in parent.parts.values())
+    ):
+        must = "Only" if surface.markers == "enforced" else "Preferably only"
+        lines.append(
+            f"{must} text between the EVOLVE-BLOCK-START and EVOLVE-BLOCK-END lines may change; keep those lines."
+        )
+    lines.append(f"One evaluation may take {number(task.limits.seconds)} s and {task.limits.memory_mb} MB.")
+    return "\n".join(["# Rules", "", *(f"- {line}" for line in lines)])
+
+
+def contract(task: Task) -> str:
+    """How the evaluator uses a candidate, in one or two sentences; "" if nothing is known."""
+    evaluator = task.evaluator
+    module = f"The part `{evaluator.module}`" if evaluator.module else "The candidate"
+    if evaluator.form == "call":
+        return f"{module} is loaded as a module and its function `{evaluator.entry}` is called with a case's input."
+    if evaluator.form == "serve":
+        return (
+            f"{module} is loaded as a module and its function `{evaluator.entry}` is called repeatedly by the scorer."
+        )
+    if evaluator.form == "command":
+        return f"The candidate's parts are written to files and run as: {' '.join(evaluator.command)}"
+    return ""
+
+
+def examples(cases: Iterable[Case], shown: Shown, most: int = 2) -> str:
+    """Inputs of the first training cases."""
+    inputs = [fence(clip(plain(case.input), shown.case_input)) for case in list(cases)[:most]]
+    return "\n\n".join(["Inputs look like this:", *inputs]) if inputs else ""
+
+
+def plain(value: Any) -> str:
+    """Plain data as text: texts as they are, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def material(value: Any, level: int = 2) -> str:
+    """Plain data as a readable outline: tables become headings, long texts fenced blocks."""
+    if isinstance(value, Mapping):
+        return "\n\n".join(
+            _entry(str(name), item, level) for name, item in value.items() if item not in (None, "", {}, [])
+        )
+    if isinstance(value, list | tuple):
+        return "\n\n".join(f"{'#' * level} {i}\n\n{material(item, level + 1)}" for i, item in enumerate(value, 1))
+    text = number(value) if isinstance(value, float) else plain(value)
+    return fence(text) if "\n" in text else text
+
+
+def _entry(name: str, item: Any, level: int) -> str:
+    text = material(item, level + 1)
+    return f"{name}: {text}" if "\n" not in text else f"{'#' * level} {name}\n\n{text}"

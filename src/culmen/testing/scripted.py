@@ -1,0 +1,58 @@
+"""A model that follows a script: for tests, demonstrations and cost-free rehearsals of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from culmen.llm.call import Call, Choice, Reply, Tokens
+
+Script = Callable[[Call], str | Choice | Reply]
+
+
+class ScriptedModel:
+    """Pass it as `model=`. `script` is a function of the call (a pure one makes a run repeatable whatever the order of
+    calls), or texts that are given out in turn, from the start again after the last.
+
+    A function that raises one of `culmen.llm.call`'s errors plays a failing provider. Each sample takes `latency`
+    seconds; tokens are counted as a quarter of the characters; it costs nothing. `calls` keeps what was asked.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        script: Script | Sequence[str],
+        *,
+        latency: float = 0.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        if not callable(script) and not script:
+            raise ValueError("a scripted model needs at least one reply")
+        self._script, self._latency, self._sleep = script, latency, sleep
+        self._next = 0
+        self.calls: list[Call] = []
+
+    async def complete(self, call: Call) -> Reply:
+        """The script's answer, `call.samples` times."""
+        self.calls.append(call)
+        if self._latency:
+            await self._sleep(self._latency)
+        choices: list[Choice] = []
+        for _ in range(call.samples):
+            answer = self._answer(call)
+            if isinstance(answer, Reply):
+                return answer
+            choices.append(answer if isinstance(answer, Choice) else Choice(answer))
+        counted = Tokens(_tokens(call.prompt), sum(_tokens(choice.text) for choice in choices))
+        return Reply(tuple(choices), counted, dollars=0.0)
+
+    def _answer(self, call: Call) -> str | Choice | Reply:
+        if callable(self._script):
+            return self._script(call)
+        self._next += 1
+        return self._script[(self._next - 1) % len(self._script)]
+
+
+def _tokens(text: str) -> int:
+    return len(text) // 4 + 1
