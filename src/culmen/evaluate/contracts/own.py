@@ -16,12 +16,20 @@ from culmen.core.usage import Budget
 from culmen.evaluate.contracts import digests, markers, syntax
 from culmen.evaluate.contracts.cases import read_cases
 from culmen.evaluate.contracts.languages import language_of
-from culmen.evaluate.contracts.places import missing, one_of
+from culmen.evaluate.contracts.places import closest, missing, one_of
 from culmen.evaluate.contracts.schema import Source, read_toml
 from culmen.evaluate.contracts.seeds import Seeds, read_seeds
 
-SCORE_ARGUMENTS = ("output", "call", "case", "seed", "parts", "seconds", "files")
-_ONLY = {"output": ("call", "command"), "call": ("serve",), "seconds": ("call", "command"), "files": ("command",)}
+SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and the forms that have it
+    "output": ("call", "command"),
+    "call": ("serve",),
+    "case": ("call", "serve", "command"),
+    "seed": ("call", "serve", "command"),
+    "parts": ("call", "serve", "command"),
+    "seconds": ("call", "serve", "command"),
+    "data": ("command",),
+    "files": ("command",),
+}
 
 
 def read(path: Path) -> Task:
@@ -94,11 +102,13 @@ def _evaluator(source: Source, seeds: Seeds) -> Evaluator:
 def guess_form(module: syntax.Module, path: Path) -> Form:
     """The form an evaluator's functions ask for: `score(call)` serve, `score(...)` call, `evaluate(path)` legacy."""
     if "score" in module.names:
-        return "serve" if "call" in (module.names["score"].params or ()) else "call"
+        found = module.names["score"]
+        return "serve" if "call" in (*(found.params or ()), *found.optional) else "call"
     if module.has("evaluate"):
         return "legacy"
+    near = closest("score", module.names) or closest("evaluate", module.names)
     raise TaskError(
-        "the evaluator defines neither 'score' nor 'evaluate'",
+        "the evaluator defines neither 'score' nor 'evaluate'" + (f"; there is '{near}'" if near else ""),
         where=str(path),
         fix="define score(output), or evaluate(program_path) as OpenEvolve has it",
     )
@@ -109,16 +119,15 @@ def check_scorer(form: str, module: syntax.Module, path: Path) -> None:
     if form == "legacy":
         syntax.require(module, "evaluate", path, "define evaluate(program_path)")
         return
-    first = "call" if form == "serve" else "output"
-    found = syntax.require(module, "score", path, f"define score({first})")
+    found = syntax.require(module, "score", path, f"define score({'call' if form == 'serve' else 'output'})")
+    where = f"{path}:{found.line}"
     for name in found.params or ():
-        where = f"{path}:{found.line}"
         if name not in SCORE_ARGUMENTS:
-            raise TaskError(
-                f"score asks for an unknown argument '{name}'", where=where, fix=one_of(name, SCORE_ARGUMENTS)
-            )
-        if form not in _ONLY.get(name, (form,)):
-            fix = f"'{name}' exists for form = {' or '.join(_ONLY[name])}; correct [evaluator] form or the function"
+            fix = one_of(name, SCORE_ARGUMENTS)
+            raise TaskError(f"score asks for an unknown argument '{name}'", where=where, fix=fix)
+        if form not in SCORE_ARGUMENTS[name]:
+            forms = " or ".join(SCORE_ARGUMENTS[name])
+            fix = f"'{name}' exists for form = {forms}; correct [evaluator] form or the function"
             raise TaskError(f"score asks for '{name}', which form = {form} does not have", where=where, fix=fix)
 
 

@@ -34,7 +34,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     entry: str = "run"
     module: str = ""
     command: list[str] = []
-    packages: list[str] = ["numpy"]
+    packages: list[str] = msgspec.field(default_factory=lambda: ["numpy"])
     thresholds: list[float] = []
     options: dict[str, Any] = {}
 

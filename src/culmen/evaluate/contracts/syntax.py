@@ -12,12 +12,15 @@ from culmen.evaluate.contracts.places import closest, read_text
 
 
 class Definition(NamedTuple):
-    """A name a module binds at its top level. `params` is None where it is not a `def` that can be seen."""
+    """A name a module binds at its top level.
+
+    `params` are the arguments a `def` needs, `optional` those with a default; None where no `def` can be seen.
+    """
 
     name: str
     line: int
     params: tuple[str, ...] | None = None
-    takes_any: bool = False  # **kwargs
+    optional: tuple[str, ...] = ()
 
 
 class Module(NamedTuple):
@@ -85,5 +88,9 @@ def _nested(node: ast.stmt) -> Iterator[Definition]:
 
 def _definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
     args = node.args
-    params = tuple(a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs))
-    return Definition(node.name, node.lineno, params, args.kwarg is not None)
+    positional = [a.arg for a in (*args.posonlyargs, *args.args)]
+    first = len(positional) - len(args.defaults)
+    keyword = [(a.arg, default is not None) for a, default in zip(args.kwonlyargs, args.kw_defaults)]
+    needed = (*positional[:first], *(name for name, given in keyword if not given))
+    optional = (*positional[first:], *(name for name, given in keyword if given))
+    return Definition(node.name, node.lineno, needed, optional)
