@@ -14,7 +14,7 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 from culmen.evaluate.contracts import digests, syntax
-from culmen.evaluate.contracts.languages import LANGUAGES, language_of
+from culmen.evaluate.contracts.languages import LANGUAGES
 from culmen.evaluate.contracts.places import missing, read_text
 from culmen.evaluate.contracts.seeds import check_text
 from culmen.evaluate.contracts.settings import Model, Settings, read_settings, variable
@@ -103,7 +103,7 @@ def _thresholds(module: syntax.Module, settings: Settings) -> tuple[float, ...] 
 
 
 def _surface(suffix: str, settings: Settings) -> Surface:
-    known = language_of(suffix) if suffix in LANGUAGES else settings.get("", "language", "text")
+    known = LANGUAGES.get(suffix) or settings.get("", "language", "text")
     length = settings.get("", "max_code_length", Surface().max_chars)
     return Surface(markers="optional", language=known, max_chars=max(1, length))
 

@@ -1,0 +1,181 @@
+"""What looks wrong with a task, from its declarations and what its seeds did: sentences with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import fmean, median, stdev
+from typing import Literal
+
+import msgspec
+
+from culmen.core.evaluation import Observation, Status
+from culmen.core.task import Task
+
+START_SHARE = 0.05  # a mean further than this share (and three standard errors) from the declared start is reported
+SLOW_SHARE = 0.5  # evaluations longer than this share of the limit are reported
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """error: no search can start or be trusted · warning: probably a mistake · note: good to know."""
+
+    level: Literal["error", "warning", "note"]
+    what: str
+    fix: str = ""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What the rules look at."""
+
+    task: Task
+    isolation: str
+    observations: tuple[Observation, ...]
+    repeatable: bool | None
+    seed_free: bool | None
+
+    @property
+    def scores(self) -> list[float]:
+        """One score for each seed, case and random seed, in the task's unit."""
+        unique = {(o.candidate, o.case, o.seed): o.score for o in self.observations if o.score is not None}
+        return list(unique.values())
+
+
+def of(
+    task: Task, isolation: str, observations: Iterable[Observation], repeatable: bool | None, seed_free: bool | None
+) -> list[Finding]:
+    """All findings, errors first."""
+    seen = Seen(task, isolation, tuple(observations), repeatable, seed_free)
+    found = [finding for rule in _RULES for finding in rule(seen)]
+    found += [Finding("note", note) for note in task.notes]
+    return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level))
+
+
+def describe(observation: Observation) -> str:
+    """Status, reason and the last words of a failed evaluation."""
+    case = f" on case {observation.case}" if observation.case else ""
+    reason = f" ({observation.reason})" if observation.reason and observation.reason != observation.status else ""
+    last = [line.strip() for line in observation.feedback.splitlines() if line.strip()]
+    return f"{observation.status.value}{reason}{case}" + (f": {last[-1][:300]}" if last else "")
+
+
+def _failures(seen: Seen) -> Iterator[Finding]:
+    if not seen.task.seeds:
+        yield Finding("note", "the task has no seed: a model writes the first program, nothing was run", "")
+    shown: set[tuple[str, str]] = set()
+    for observation in seen.observations:
+        kind = (observation.candidate, observation.reason)
+        if observation.ok or kind in shown:
+            continue
+        shown.add(kind)
+        level = "warning" if any(o.ok and o.candidate == observation.candidate for o in seen.observations) else "error"
+        yield Finding(level, f"seed {observation.candidate} ends with {describe(observation)}", _remedy(observation))
+
+
+def _remedy(observation: Observation) -> str:
+    remedies = {
+        "memory_limit": "raise [limits] memory_mb, or make the seed need less",
+        "output_limit": "raise [limits] output_kb, or let the seed print and return less",
+        "score_out_of_bounds": "correct [objective] bounds, or the evaluator",
+        "scorer_error": "correct the evaluator",
+        "score_nan": "let the evaluator return None for outputs it does not accept",
+    }
+    if observation.reason in remedies:
+        return remedies[observation.reason]
+    if observation.status is Status.TIMEOUT:
+        return "raise [limits] seconds, or make the seed faster"
+    if observation.status is Status.LOST:
+        return "this is the evaluator's or the machine's failure, not the seed's: see the feedback, and culmen doctor"
+    return "correct the seed, or the evaluator if the seed is right"
+
+
+def _determinism(seen: Seen) -> Iterator[Finding]:
+    if seen.repeatable is None:
+        return
+    if seen.task.deterministic and not seen.seed_free:
+        cause = "the random seed" if seen.repeatable else "one run to the next, even with the same random seed"
+        yield Finding(
+            "warning",
+            f"the task is declared deterministic, but results change with {cause}",
+            "remove deterministic = true, or make evaluator and seed deterministic",
+        )
+    elif not seen.task.deterministic and seen.seed_free:
+        yield Finding(
+            "note",
+            "all repeated evaluations agreed",
+            "if candidates use no randomness either, deterministic = true saves evaluating them again",
+        )
+    elif not seen.task.deterministic and not seen.repeatable and seen.task.evaluator.form != "legacy":
+        yield Finding(
+            "note",
+            "results change even with the same random seed, so a single result cannot be reproduced",
+            "draw random numbers from the seed the evaluation is given",
+        )
+
+
+def _levels(seen: Seen) -> Iterator[Finding]:
+    """The mean against the declared start and target."""
+    scores, objective = seen.scores, seen.task.objective
+    if not scores:
+        return
+    mean = fmean(scores)
+    if objective.reached(mean):
+        yield Finding(
+            "warning",
+            f"the seeds score {mean:.6g} and so already reach the target {objective.target:.6g}",
+            f"raise the target, or check that direction = {objective.direction} is right",
+        )
+    error = stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else 0.0
+    start = objective.start
+    if start is not None and abs(mean - start) > max(3 * error, START_SHARE * max(abs(start), abs(mean))):
+        fix = "correct [objective] start, or find out what changed"
+        yield Finding("warning", f"the seeds score {mean:.6g}, the task says they start at {start:.6g}", fix)
+    worst = objective.floor
+    if worst is not None and all(objective.reward(score) <= worst for score in scores):
+        fix = "a seed that scores a little more gives a search something to improve"
+        yield Finding("warning", f"every evaluation scored {mean:.6g}, the worst the bounds allow", fix)
+
+
+def _integrity(seen: Seen) -> Iterator[Finding]:
+    if any(o.ok and not o.verified for o in seen.observations):
+        yield Finding(
+            "note",
+            "scores are self-reported: the evaluator runs in the candidate's process and a candidate could forge them",
+            "write the evaluator as score(output) with form = call to have scores verified",
+        )
+    if seen.isolation in ("limits", "none"):
+        yield Finding(
+            "warning",
+            f"isolation is only '{seen.isolation}': candidates can read your files and use the network",
+            "run culmen doctor to see what is missing (usually: apt install bubblewrap)",
+        )
+
+
+def _cascade(seen: Seen) -> Iterator[Finding]:
+    thresholds, scores = seen.task.evaluator.thresholds, seen.scores
+    if thresholds and scores and max(scores) < thresholds[0]:
+        yield Finding(
+            "warning",
+            f"no seed reaches the first cascade threshold ({max(scores):.6g} < {thresholds[0]:.6g}), "
+            "so later stages never run",
+            "lower cascade_thresholds, or let the stages score on one scale",
+        )
+
+
+def _time(seen: Seen) -> Iterator[Finding]:
+    times = [o.seconds for o in seen.observations if o.ok]
+    limit = seen.task.limits.seconds
+    if times and max(times) > SLOW_SHARE * limit:
+        yield Finding(
+            "warning",
+            f"evaluations take up to {max(times):.3g} s (median {median(times):.3g} s) of the {limit:g} s allowed",
+            "raise [limits] seconds, for slower candidates would be cut off",
+        )
+
+
+_RULES: Sequence[Callable[[Seen], Iterator[Finding]]] = (
+    _failures,
+    _determinism,
+    _levels,
+    _integrity,
+    _cascade,
+    _time,
+)
