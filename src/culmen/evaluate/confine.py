@@ -58,19 +58,18 @@ class Job:
     work: str = WORK
 
 
-def enter(cage: Cage, job: Job, channel: int, log: int) -> None:
+def enter(cage: Cage, job: Job) -> None:
     """Confine the calling process for `job`. Raises OSError; the caller must then leave without running anything."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    _descriptors(channel, log)
     if cage.level == "namespaces":
         _own_mounts(cage, job)
     _other_identity(cage, job)
-    _limits(cage, job)
+    set_limits(cage, job)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # a changed uid closes /proc/self to its owner
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if cage.level == "namespaces":
-        landlock_optional(job)
+        _second_layer(job)
         Filter().install()
     elif cage.level == "restricted":
         landlock.restrict((*cage.readable, *_PROC_FILES), (job.work, *_DEVICES))
@@ -78,13 +77,13 @@ def enter(cage: Cage, job: Job, channel: int, log: int) -> None:
     _surroundings(cage, job)
 
 
-def landlock_optional(job: Job) -> None:
+def _second_layer(job: Job) -> None:
     """A second layer where the mounts already decide: kept when the kernel has it."""
     if landlock.abi():
         landlock.restrict(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
 
 
-def _descriptors(channel: int, log: int) -> None:
+def own_descriptors(channel: int, log: int) -> None:
     """0 is empty, 1 and 2 are the log, 3 the channel; nothing else stays open."""
     parked = [os.dup(channel), os.dup(log)]  # above all targets, so that no dup2 closes what the next one needs
     null = os.open(os.devnull, os.O_RDONLY)
@@ -103,7 +102,12 @@ def _own_mounts(cage: Cage, job: Job) -> None:
         folder = f"{WORK}/{hidden}"
         os.mkdir(folder)
         os.chmod(folder, 0o1777)
-        kernel.mount(folder, target, "", kernel.MS_BIND)
+        for path in cage.readable:  # what lies below /tmp on this machine must stay in sight
+            if path.startswith(f"{target}/") and os.path.isdir(path):
+                kept = folder + path[len(target) :]
+                os.makedirs(kept)
+                kernel.mount(path, kept, "", kernel.MS_BIND | kernel.MS_REC)
+        kernel.mount(folder, target, "", kernel.MS_BIND | kernel.MS_REC)
     if cage.proc:
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
 
@@ -125,7 +129,8 @@ def _other_identity(cage: Cage, job: Job) -> None:
         kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if cage.search else []))
 
 
-def _limits(cage: Cage, job: Job) -> None:
+def set_limits(cage: Cage, job: Job) -> None:
+    """The limits of the operating system; processes of a user who keeps his uid are counted on top of what runs."""
     data = cage.baseline + job.memory_mb * _MB
     cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
     processes = job.processes if cage.switch else job.processes + _processes_of_user()

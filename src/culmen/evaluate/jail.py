@@ -23,7 +23,7 @@ START_SECONDS = 120.0  # a fork-server imports what the task asks for, which may
 _PACKET = 1 << 16
 _CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.zygote import main; main()"
 ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",

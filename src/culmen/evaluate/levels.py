@@ -8,8 +8,8 @@ LEVELS = ("namespaces", "restricted", "limits", "none")
 
 LOSSES = {
     "namespaces": "nothing of what the probes look at",
-    "restricted": "no total limit on files, no namespaces: other processes share the process count and the machine's IPC",
-    "limits": "files, network, other processes and signals are open to the candidate; only time, memory and counts hold",
+    "restricted": "no namespaces: no total limit on files, no multiprocessing locks, a process count shared with others",
+    "limits": "files, network, processes and signals are open to candidates; only time, memory and counts hold",
     "none": "everything: candidates run as you do",
 }
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 
 from culmen.core.candidate import Candidate
-from culmen.core.errors import IsolationError
+from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate import levels, outcome
@@ -47,6 +47,8 @@ class LocalBackend:
             why = await self._choose()
             assert self._jail is not None
             levels.demand(self._jail.level, self.require, why)
+            if self.task.evaluator.form == "legacy":
+                await self._check_legacy(self._jail)
             return self._jail.level
         except BaseException:
             await self.close()
@@ -69,6 +71,17 @@ class LocalBackend:
             self._jail = jail
             return why
         raise IsolationError("no jail can be started", where=str(why), fix=levels.FIX)
+
+    async def _check_legacy(self, jail: Jail) -> None:
+        """Such an evaluator only ever runs inside the jail, so that is also where it is looked at."""
+        with Run(self.task, jail, Candidate.of({}), None, 0, form="check") as run:
+            result = await run.perform(0, self._judges)
+        if not isinstance(result, bytes):
+            raise TaskError(
+                f"the evaluator cannot be used: {result.feedback.strip() or result.reason}",
+                where=self.task.evaluator.path,
+                fix="make the file importable and let it define evaluate(path)",
+            )
 
     def _new_jail(self, level: str) -> Jail:
         evaluator = self.task.evaluator
@@ -98,7 +111,7 @@ class LocalBackend:
             seconds=verdict.seconds,
             seed=seed,
             evaluator=self.task.evaluator.digest,
-            verified=self.task.evaluator.form != "legacy",
+            verified=self.task.evaluator.form not in ("legacy", "function"),
             artifacts=verdict.artifacts,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,7 +69,9 @@ _EXCEPTIONS = {
     "MemoryError": (Status.REJECTED, "memory_limit"),
     "WireError": (Status.INVALID, "bad_output"),
     "SystemExit": (Status.ERROR, "exit"),
+    "Invalid": (Status.INVALID, "invalid"),
     "ExitStatus": (Status.ERROR, "exit_status"),
+    "OutputLimit": (Status.REJECTED, "output_limit"),
 }
 
 
@@ -89,6 +92,8 @@ def of_answer(answer: dict[str, Any], objective: Objective) -> Verdict:
     kind = answer["kind"]
     if kind == "raised":
         return lost("scorer_error", feedback)
+    if kind == "candidate":
+        return Verdict(Status.ERROR, "exception", feedback=feedback)
     if kind in ("invalid", "bad_output"):
         return Verdict(Status.INVALID, kind, feedback=feedback, artifacts=_texts(answer.get("artifacts", {})))
     return scored(answer, objective, feedback)
@@ -109,14 +114,16 @@ def of_report(payload: bytes, objective: Objective) -> Verdict:
     """What a legacy evaluator reported from inside the jail: form and bounds are checked, the numbers are its own."""
     try:
         report = wire.decode(payload)
-        metrics = {str(k): float(v) for k, v in report["metrics"].items() if type(v) in (int, float)}
+        metrics = {
+            str(k): float(v) for k, v in report["metrics"].items() if type(v) in (int, float) and math.isfinite(v)
+        }
         artifacts = {str(k): str(v) for k, v in report["artifacts"].items()}
         answer = {"score": report["score"], "metrics": metrics, "artifacts": artifacts}
         feedback = clean(str(report["feedback"]), ARTIFACT_CHARS)
     except (wire.WireError, KeyError, TypeError, AttributeError, OverflowError):
         return Verdict(Status.REJECTED, "bad_frame", feedback="the evaluator's report is not readable")
     if answer["score"] is None:
-        return Verdict(Status.ERROR, "exception", feedback=feedback, artifacts=_texts(artifacts))
+        return Verdict(Status.INVALID, "score_missing", feedback=feedback, artifacts=_texts(artifacts))
     return scored(answer, objective, feedback)
 
 

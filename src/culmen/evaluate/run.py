@@ -9,6 +9,8 @@ import socket
 import time
 from types import TracebackType
 
+import msgspec
+
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Task
@@ -25,10 +27,16 @@ _DRAIN_SECONDS = 1.0  # what a child sent before it ended still counts; it lies 
 class Run:
     """A context: leaving it, for whatever reason, kills the child and closes both pipes."""
 
-    def __init__(self, task: Task, jail: Jail, candidate: Candidate, case: Case | None, seed: int) -> None:
+    def __init__(
+        self, task: Task, jail: Jail, candidate: Candidate, case: Case | None, seed: int, form: str = ""
+    ) -> None:
         self.task, self.jail, self.candidate, self.case, self.seed = task, jail, candidate, case, seed
         self.limits, self.output_limit = task.limits, task.limits.output_kb * 1024
-        self.number = 0
+        self.form: str = form or task.evaluator.form
+        # every stage of a cascade has the full time limit
+        stages = 1 + len(task.evaluator.thresholds or ()) if self.form == "legacy" else 1
+        self.allowed = self.limits.seconds * stages
+        self.number, self.stands = 0, False
         self.log = Log(self.output_limit)
         self.channel, self._theirs = socket.socketpair()
         self.channel.setblocking(False)
@@ -58,16 +66,16 @@ class Run:
     async def perform(self, slot: int, judges: Judges) -> Verdict | bytes:
         """Fork, talk, wait for the end. Bytes are an output that the scorer must still judge."""
         self.number, end = self.jail.submit(
-            self._theirs, self.log.write, slot=slot, seed=self.seed, seconds=self.limits.seconds,
+            self._theirs, self.log.write, slot=slot, seed=self.seed, seconds=self.allowed,
             memory_mb=self.limits.memory_mb, processes=self.limits.processes, files_mb=self.limits.files_mb,
         )  # fmt: skip
         self._theirs.close()
         self.log.handed_over()
         talk = asyncio.create_task(self._talk(judges))
         try:
-            await asyncio.wait({talk, end}, timeout=self.limits.seconds + GRACE_SECONDS, return_when="FIRST_COMPLETED")
+            await asyncio.wait({talk, end}, timeout=self.allowed + GRACE_SECONDS, return_when="FIRST_COMPLETED")
             if end.done() and not talk.done():
-                slow = self.limits.scorer_seconds if self.task.evaluator.form == "serve" else 0.0
+                slow = self.limits.scorer_seconds if self.form == "serve" else 0.0
                 await asyncio.wait({talk}, timeout=_DRAIN_SECONDS + slow)
             said = talk.result() if talk.done() else None
         finally:
@@ -75,8 +83,10 @@ class Run:
         self.finished = max(self.finished, time.monotonic()) if said is None else self.finished
         self.jail.kill(self.number)
         ended = await self._ended(end)
+        if said is None and not self.stands and ended.end == "exit":
+            return outcome.lost("jail_error", f"the child left with status {ended.code} before its jail stood")
         if said is None:
-            return outcome.of_end(ended, math.ceil(self.limits.seconds * (os.cpu_count() or 1)))
+            return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
         return said
 
     async def _ended(self, end: asyncio.Future[End]) -> End:
@@ -91,6 +101,7 @@ class Run:
             kind, payload = await read_frame(self.channel, 1 << 16)
             if kind == "J":
                 return outcome.lost("jail_error", payload.decode(errors="replace"))
+            self.stands = True
             self.started = self.finished = time.monotonic()
             await write_frame(self.channel, "Q", self._request())
             kind, payload = await read_frame(self.channel, self.output_limit)
@@ -99,11 +110,11 @@ class Run:
         except wire.TooLarge:
             return outcome.too_large(self.output_limit)
         self.finished = time.monotonic()
-        if kind == "L" and self.task.evaluator.form == "serve":
+        if kind == "L" and self.form == "serve":
             return await self._drive(judges)
         if kind == "R":
-            legacy = self.task.evaluator.form == "legacy"
-            return outcome.of_report(payload, self.task.objective) if legacy else payload
+            own_word = self.form in ("legacy", "function")
+            return outcome.of_report(payload, self.task.objective) if own_word else payload
         if kind == "X":
             return Verdict(Status.INVALID, "no_output", feedback="the entry returned nothing")
         return outcome.of_exception(payload if kind == "E" else b"")
@@ -113,7 +124,7 @@ class Run:
         try:
             answer = await judges.ask(
                 case=self.case, parts=self.candidate.parts, seed=self.seed, seconds=0.0,
-                program=self.channel, patience=self.limits.seconds,
+                program=self.channel, patience=self.allowed,
             )  # fmt: skip
         except ScorerFailed as error:
             return outcome.lost("scorer_error", str(error))
@@ -124,20 +135,21 @@ class Run:
         evaluator = self.task.evaluator
         return wire.encode(
             {
-                "form": evaluator.form,
+                "form": self.form,
                 "parts": self.candidate.parts,
-                "module": evaluator.module or next(iter(self.candidate.parts)),
+                "module": evaluator.module or next(iter(self.candidate.parts), ""),
                 "entry": evaluator.entry,
                 "has_input": self.case is not None and self.case.input is not None,
                 "input": self.case.input if self.case is not None else None,
                 "command": evaluator.command,
                 "outputs": list(evaluator.options.get("outputs", ())),
-                "evaluator": evaluator.path if evaluator.form == "legacy" else "",
+                "evaluator": evaluator.path if self.form in ("legacy", "check") else "",
                 "suffix": evaluator.suffix,
                 "thresholds": evaluator.thresholds,
                 "features": list(self.task.features),
                 "candidate": self.candidate.id,
-                "seconds": self.limits.seconds,
+                # answers never enter a jail; a function of the user's own process is no jail
+                "case": msgspec.to_builtins(self.case) if self.form == "function" else None,
                 "limit": self.output_limit,
             }
         )

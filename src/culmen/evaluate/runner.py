@@ -15,17 +15,16 @@ import json
 import os
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from culmen.evaluate import wire
+from culmen.evaluate import legacy, shell, wire
 from culmen.evaluate.confine import CHANNEL
+from culmen.evaluate.plain import last_lines
 
 REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which we trust
-_TRACE_CHARS = 6000
 
 
 def main(work: str) -> NoReturn:
@@ -38,7 +37,7 @@ def main(work: str) -> NoReturn:
         write_parts(Path(work), request["parts"])
         _form(request["form"])(channel, request, Path(work))
     except BaseException as error:  # noqa: BLE001 - a candidate may raise anything; it becomes a value here
-        wire.send(channel, "E", describe(error, work))
+        wire.send(channel, "E", describe(error))
     finally:
         leave()
 
@@ -54,7 +53,14 @@ def leave() -> NoReturn:
 
 
 def _form(name: str) -> Callable[[socket.socket, dict[str, Any], Path], None]:
-    return {"call": run_call}[name]
+    forms = {
+        "call": run_call,
+        "serve": run_serve,
+        "command": shell.run_command,
+        "legacy": legacy.run_legacy,
+        "check": legacy.run_check,
+    }
+    return forms[name]
 
 
 def write_parts(folder: Path, parts: dict[str, str]) -> None:
@@ -114,12 +120,24 @@ def run_call(channel: socket.socket, request: dict[str, Any], work: Path) -> Non
     wire.send(channel, "X" if result is None else "R", wire.encode(result))
 
 
-def describe(error: BaseException, work: str) -> bytes:
-    """An exception as JSON: type, text, and the traceback from the candidate's first frame on."""
-    frames = error.__traceback__
-    while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(work):
-        frames = frames.tb_next
-    lines = traceback.format_exception(type(error), error, frames or error.__traceback__)
-    trace = "".join(lines)[-_TRACE_CHARS:]
-    text = {"type": type(error).__name__, "text": str(error)[:2000], "trace": trace}
-    return json.dumps(text).encode("utf-8", "replace")
+def run_serve(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
+    """Form serve: import, then answer calls until the scorer hangs up."""
+    module = load(work, request["module"])
+    wire.send(channel, "L")
+    while True:
+        try:
+            _, payload = wire.receive(channel, REQUEST_LIMIT)
+        except (EOFError, OSError):
+            return
+        name, positional = wire.decode(payload)
+        try:
+            answer = wire.encode(getattr(module, name or request["entry"])(*positional))
+        except Exception as error:  # noqa: BLE001 - whatever the function raises is the scorer's to judge
+            wire.send(channel, "E", describe(error))
+        else:
+            wire.send(channel, "R", answer)
+
+
+def describe(error: BaseException) -> bytes:
+    """An exception as JSON: its type and the end of the traceback."""
+    return json.dumps({"type": type(error).__name__, "trace": last_lines(error)}).encode("utf-8", "replace")

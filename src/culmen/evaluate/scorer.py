@@ -6,23 +6,21 @@ channel for the form serve. Out: H after loading, then one A (JSON) per S.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import math
 import os
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 from culmen.core.evaluation import Case
 from culmen.evaluate import kernel, wire
-from culmen.evaluate.program import CandidateGone, Program
+from culmen.evaluate.plain import last_lines, load_file, number
+from culmen.evaluate.program import CandidateError, CandidateGone, Program
 
 LIMIT = 1 << 30  # our own peers; the candidate's data was bounded before it came here
-_TRACE_CHARS = 6000
 _KNOWN = ("score", "metrics", "feedback", "artifacts")
 
 
@@ -44,7 +42,7 @@ def main() -> None:
     while True:
         try:
             _, payload = wire.receive(channel, LIMIT)
-            data, fds, _, _ = socket.recv_fds(channel, 1, 1) if form == "serve" else (b"", [], 0, None)
+            _, fds, _, _ = socket.recv_fds(channel, 1, 1) if form == "serve" else (b"", [], 0, None)
             output = None if form == "serve" else wire.receive(channel, LIMIT)[1]
         except EOFError:
             return
@@ -56,18 +54,11 @@ def main() -> None:
 
 
 def load(path: str, form: str) -> Callable[..., Any]:
-    """The judging function of an evaluator file. Whatever the file raises passes through; a missing one is a NameError."""
+    """The judging function of an evaluator file. What the file raises passes through; no function: NameError."""
     folder = os.path.dirname(path)
     os.chdir(folder)
     sys.path.insert(0, folder)
-    name = os.path.splitext(os.path.basename(path))[0]
-    name = name if name.isidentifier() and name not in sys.modules else "evaluator"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError("not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
+    module = load_file(path, "evaluator")
     wanted = ("drive", "score") if form == "serve" else ("score",)
     for candidate in wanted:
         function = getattr(module, candidate, None)
@@ -79,7 +70,7 @@ def load(path: str, form: str) -> Callable[..., Any]:
 def _answer(
     judge: Callable[..., Any], form: str, request: dict[str, Any], output: bytes | None, program: Program | None
 ) -> dict[str, Any]:
-    """What the orchestrator is told: kind score | invalid | bad_output | gone | raised, and the details."""
+    """What the orchestrator is told: kind score | invalid | bad_output | candidate | gone | raised, and the details."""
     try:
         offered = _offer(form, request, output, program)
     except wire.WireError as error:
@@ -88,6 +79,8 @@ def _answer(
         answer = read(apply(judge, offered))
     except CandidateGone:
         answer = {"kind": "gone"}
+    except CandidateError as error:
+        answer = {"kind": "candidate", "feedback": str(error)}
     except BaseException as error:  # noqa: BLE001 - the evaluator may raise anything; it becomes an answer
         if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
             answer = {"kind": "invalid", "feedback": str(error)}
@@ -106,7 +99,7 @@ def _offer(form: str, request: dict[str, Any], output: bytes | None, program: Pr
     }
     if program is not None:
         return {"call": program, "candidate": program, **offered}
-    value = None if not output else wire.decode(output)
+    value: Any = None if not output else wire.decode(output)
     if form != "command":
         return {"output": value, **offered}
     text = value["stdout"]
@@ -154,22 +147,6 @@ def read(result: Any) -> dict[str, Any]:
         "artifacts": {str(key): str(text) for key, text in dict(result.get("artifacts") or {}).items()},
     }
     return answer
-
-
-def number(value: Any) -> Any:
-    """A value JSON can carry that still shows what is wrong with it: NumPy scalars as numbers, others as their type."""
-    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "size", 0) == 1:
-        value = value.item()
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 1024:
-        return math.inf if value > 0 else -math.inf
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return f"<{type(value).__name__}>"
-
-
-def last_lines(error: BaseException) -> str:
-    """The end of the traceback."""
-    return "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
 
 
 if __name__ == "__main__":

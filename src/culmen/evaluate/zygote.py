@@ -17,15 +17,17 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from culmen.evaluate import census, kernel, landlock, runner, wire
-from culmen.evaluate.confine import Cage, Job, enter
+from culmen.evaluate.confine import CHANNEL, Cage, Job, enter, own_descriptors
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
 _BIG = 1 << 16
+Child = Callable[[Cage, Job, int, int], NoReturn]
 
 
 @dataclass
@@ -38,8 +40,8 @@ class _Running:
 class Zygote:
     """Serves the control socket until it closes. Messages are JSON, one per packet."""
 
-    def __init__(self, control: socket.socket, cage: Cage) -> None:
-        self.control, self.cage = control, cage
+    def __init__(self, control: socket.socket, cage: Cage, child: Child) -> None:
+        self.control, self.cage, self.child = control, cage, child
         self.running: dict[int, _Running] = {}
         self.helpers: set[int] = set()
         self.next_watch = 0.0
@@ -110,13 +112,7 @@ class Zygote:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            try:
-                enter(self.cage, job, channel, log)
-            except OSError as error:
-                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(3)) as pipe:
-                    wire.send(pipe, "J", str(error).encode())
-                os._exit(JAIL_FAILED)
-            runner.main(job.work)
+            self.child(self.cage, job, channel, log)
         finally:
             os._exit(1)
 
@@ -193,6 +189,18 @@ class Zygote:
             self.control.send(json.dumps(message).encode())
 
 
+def jailed(cage: Cage, job: Job, channel: int, log: int) -> NoReturn:
+    """What a child does: confine itself, or say why not and end; then serve its one request."""
+    own_descriptors(channel, log)
+    try:
+        enter(cage, job)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            wire.send(socket.socket(fileno=CHANNEL), "J", str(error).encode())
+        os._exit(JAIL_FAILED)
+    runner.main(job.work)
+
+
 def main() -> None:
     """Entry point: the control socket is descriptor `argv[1]`; its first message is the set-up."""
     control = socket.socket(fileno=int(sys.argv[1]))
@@ -207,7 +215,7 @@ def main() -> None:
     control.send(json.dumps({"ready": True, "threads": census.threads()}).encode())
     gc.collect()
     gc.freeze()
-    Zygote(control, cage).serve()
+    Zygote(control, cage, jailed).serve()
 
 
 def _settle(setup: dict[str, Any]) -> Cage:
