@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import shutil
 import sqlite3
 import tempfile
@@ -43,6 +44,7 @@ def engine_for(path: Path, *, write: bool) -> Engine:
             raw.execute("PRAGMA synchronous=FULL")
         else:
             raw.execute("PRAGMA query_only=ON")
+            raw.create_function("sqrt", 1, _sqrt, deterministic=True)  # not every SQLite is built with it
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -57,6 +59,10 @@ def _uri(path: Path, write: bool) -> str:
         return base
     # Without a log nobody is writing and nothing is pending: SQLite need not create its side files just to look.
     return f"{base}?mode=ro" + ("" if Path(f"{path}-wal").exists() else "&immutable=1")
+
+
+def _sqrt(value: float | None) -> float | None:
+    return None if value is None else math.sqrt(value)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.core.errors import UserError
+from culmen.core.errors import JournalDamaged, UserError
 from culmen.core.event import Entry, Event
 from culmen.store.blobs import Blobs
 from culmen.store.database import FILE, read_meta, reading, require_run
@@ -56,6 +56,15 @@ class SqlJournal:
         """An existing run. For writing, raises `RunLocked` while another process has it."""
         folder = Path(run_dir)
         require_run(folder)
+        try:
+            return cls._open(folder, write)
+        except JournalDamaged as error:
+            from culmen.store.recover import damaged
+
+            raise damaged(folder, error) from error
+
+    @classmethod
+    def _open(cls, folder: Path, write: bool) -> SqlJournal:
         if write:
             from culmen.store.writer import Writer
 
@@ -73,15 +82,18 @@ class SqlJournal:
         """
         return self._writing.append(entries) if entries else []
 
-    def read(self, after: int = 0) -> Iterator[Event]:
-        """Events with seq > `after`, in order. Raises `JournalDamaged` where the journal cannot be read."""
+    def read(self, after: int = 0, *, whole: bool = False) -> Iterator[Event]:
+        """Events with seq > `after`, in order; with `whole`, prompts and replies are texts, never references.
+
+        Raises `JournalDamaged` where the journal cannot be read.
+        """
 
         from culmen.store.reader import pages
 
         def snapshot() -> AbstractContextManager[Connection]:
             return reading(self.run_dir)
 
-        return pages(snapshot, self.run_dir, after)
+        return pages(snapshot, self.run_dir, after, whole=whole)
 
     def text(self, ref: str) -> str:
         """The text behind a `blob:` reference; any other text is returned as it is."""

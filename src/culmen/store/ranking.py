@@ -8,12 +8,13 @@ deviation within candidates, pooled over all of them, so one lucky sample of a n
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
 RULE = "highest mean minus one standard error (spread pooled over all candidates) among candidates that never failed"
 
@@ -27,15 +28,38 @@ class Standing(msgspec.Struct, frozen=True):
     bound: float
 
 
-def pooled_sd(connection: Connection) -> float:
-    """Standard deviation of scores within candidates, pooled; 0.0 while no candidate was evaluated twice."""
-    from sqlalchemy import func, select
+class _Queries(NamedTuple):
+    """Built once: making a statement costs more than running it."""
+
+    pooled: Select[*tuple[Any, ...]]
+    next_count: Select[*tuple[Any, ...]]
+    next_failures: Select[*tuple[Any, ...]]
+    earliest: Select[*tuple[Any, ...]]
+    extreme: dict[str, Select[*tuple[Any, ...]]]
+
+
+@cache
+def _queries() -> _Queries:
+    from sqlalchemy import bindparam, func, select
 
     from culmen.store.schema import tally
 
-    spread, degrees = connection.execute(
-        select(func.sum(tally.c.spread), func.sum(tally.c.count - 1)).where(tally.c.count > 1)
-    ).one()
+    failed, count, mean = tally.c.failed, tally.c.count, tally.c.mean
+    group = select(failed, count).order_by(failed, count).limit(1)
+    inside = (failed == bindparam("failed"), count == bindparam("count"))
+    means = select(mean).where(*inside).limit(1)
+    return _Queries(
+        select(func.sum(tally.c.spread), func.sum(count - 1)).where(count > 1),
+        group.where(failed == bindparam("failed"), count > bindparam("count")),
+        group.where(failed > bindparam("failed"), count > 0),
+        select(tally.c.candidate).where(*inside, mean == bindparam("mean")).order_by(tally.c.first).limit(1),
+        {"max": means.order_by(mean.desc()), "min": means.order_by(mean)},
+    )
+
+
+def pooled_sd(connection: Connection) -> float:
+    """Standard deviation of scores within candidates, pooled; 0.0 while no candidate was evaluated twice."""
+    spread, degrees = connection.execute(_queries().pooled).one()
     return math.sqrt(max(0.0, spread) / degrees) if degrees else 0.0
 
 
@@ -46,43 +70,26 @@ def leader(connection: Connection, direction: str) -> Standing | None:
     for each count that occurs finds the best, however many candidates there are.
     """
     sd = pooled_sd(connection)
-    return _leader(connection, direction, sd, failed=False) or _leader(connection, direction, sd, failed=True)
+    return _leader(connection, direction, sd, 0) or _leader(connection, direction, sd, 1)
 
 
-def _leader(connection: Connection, direction: str, sd: float, failed: bool) -> Standing | None:
+def _leader(connection: Connection, direction: str, sd: float, failures: int) -> Standing | None:
     sign = 1.0 if direction == "max" else -1.0
     best: Standing | None = None
-    place = (0, 0) if not failed else (1, 0)
-    while (place := _next_group(connection, place, failed)) is not None:
-        candidate, mean = _top_of(connection, place, direction)
-        bound = mean - sign * sd / math.sqrt(place[1])
+    place = _next_group(connection, {"failed": failures, "count": 0}, more=failures > 0)
+    while place is not None:
+        mean: float = connection.execute(_queries().extreme[direction], place).scalar_one()
+        bound = mean - sign * sd / math.sqrt(place["count"])
         if best is None or sign * bound > sign * best.bound:
-            best = Standing(candidate, mean, place[1], bound)
+            candidate = connection.execute(_queries().earliest, {**place, "mean": mean}).scalar_one()
+            best = Standing(candidate, mean, place["count"], bound)
+        place = _next_group(connection, place, more=failures > 0)
     return best
 
 
-def _next_group(connection: Connection, place: tuple[int, int], failed: bool) -> tuple[int, int] | None:
-    """The next (failures, count) with count > 0 that any candidate has."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import tally
-
-    failures, count = place
-    order = (tally.c.failed, tally.c.count)
-    query = select(*order).where(tally.c.failed == failures, tally.c.count > count).order_by(*order).limit(1)
-    row = connection.execute(query).one_or_none()
-    if row is None and failed:
-        query = select(*order).where(tally.c.failed > failures, tally.c.count > 0).order_by(*order).limit(1)
-        row = connection.execute(query).one_or_none()
-    return None if row is None else (row[0], row[1])
-
-
-def _top_of(connection: Connection, place: tuple[int, int], direction: str) -> tuple[str, float]:
-    from sqlalchemy import select
-
-    from culmen.store.schema import tally
-
-    query = select(tally.c.candidate, tally.c.mean).where(tally.c.failed == place[0], tally.c.count == place[1])
-    best = tally.c.mean.desc() if direction == "max" else tally.c.mean.asc()
-    row = connection.execute(query.order_by(best, tally.c.candidate).limit(1)).one()
-    return row[0], row[1]
+def _next_group(connection: Connection, place: dict[str, int], more: bool) -> dict[str, int] | None:
+    """The next count > 0 that a candidate with so many failures has; with `more`, then those of more failures."""
+    row = connection.execute(_queries().next_count, place).one_or_none()
+    if row is None and more:
+        row = connection.execute(_queries().next_failures, place).one_or_none()
+    return None if row is None else {"failed": row[0], "count": row[1]}

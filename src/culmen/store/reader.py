@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from culmen.core.brief import Proposal, Text
 from culmen.core.errors import JournalDamaged
 from culmen.core.event import Entry, Event
-from culmen.store.blobs import Blobs
+from culmen.store.blobs import Blobs, is_reference
 from culmen.store.codec import decode, unescape
 from culmen.store.rows import blobs_of, parse, restore
 
@@ -65,12 +66,17 @@ def pages(
     run_dir: Path,
     after: int,
     page: int = PAGE,
+    *,
+    whole: bool = False,
 ) -> Iterator[Event]:
     """Events with seq > `after`. Each page is its own short read, so a slow consumer holds nothing."""
     texts, last = Texts(), max(after, 0)
     while True:
         with snapshot() as connection:
             events = read_page(connection, run_dir, last, page, texts)
+            if whole:
+                blobs = Blobs(run_dir / "blobs", lookup_in(connection))
+                events = [_whole(event, blobs) for event in events]
         if not events:
             return
         yield from events
@@ -90,7 +96,7 @@ def read_page(connection: Connection, run_dir: Path, after: int, limit: int, tex
     return assemble(connection, run_dir, rows, texts or Texts())
 
 
-def assemble(connection: Connection, run_dir: Path, rows: Sequence[Row[Any]], texts: Texts) -> list[Event]:
+def assemble(connection: Connection, run_dir: Path, rows: Sequence[Row[*tuple[Any, ...]]], texts: Texts) -> list[Event]:
     """Rows of `event` as events."""
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
     try:
@@ -118,7 +124,15 @@ def gap(seq: int, run_dir: Path) -> JournalDamaged:
     )
 
 
-def _parse(row: Row[Any], blobs: Blobs) -> Any:
+def _whole(event: Event, blobs: Blobs) -> Event:
+    result = event.entry.result
+    if not isinstance(result, Proposal | Text) or not (is_reference(result.prompt) or is_reference(result.reply)):
+        return event
+    result = msgspec.structs.replace(result, prompt=blobs.text(result.prompt), reply=blobs.text(result.reply))
+    return msgspec.structs.replace(event, entry=msgspec.structs.replace(event.entry, result=result))
+
+
+def _parse(row: Row[*tuple[Any, ...]], blobs: Blobs) -> Any:
     if row.shape is None:
         return None
     raw: bytes = row.result
@@ -128,7 +142,7 @@ def _parse(row: Row[Any], blobs: Blobs) -> Any:
     return parse(row.shape, raw)
 
 
-def _event(row: Row[Any], result: Any) -> Event:
+def _event(row: Row[*tuple[Any, ...]], result: Any) -> Event:
     body = {} if row.body is None else decode(row.body, dict[str, Any])
     entry = Entry(row.kind, row.key, row.mark, unescape(row.effect), body, result, row.elapsed)
     return Event(row.seq, row.time, entry)

@@ -107,8 +107,9 @@ tally = Table(  # what is known of each candidate: count, mean and sum of square
     Column("timeout", Integer, nullable=False),
     Column("rejected", Integer, nullable=False),
     Column("lost", Integer, nullable=False),
+    Column("first", _Big, nullable=False),  # seq of its first observation
 )
-Index("tally_rank", tally.c.failed, tally.c.count, tally.c.mean)
+Index("tally_rank", tally.c.failed, tally.c.count, tally.c.mean, tally.c.first)
 
 spend = Table(
     "spend",

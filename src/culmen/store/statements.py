@@ -62,5 +62,5 @@ def _merge_tally(statement: Any) -> Any:
         "mean": old.mean + func.coalesce(delta * new.count / both, zero),
         "spread": old.spread + new.spread + func.coalesce(delta * delta * old.count * new.count / both, zero),
     }
-    sums = {c.name: c + new[c.name] for c in old if c.name not in ("candidate", *merged)}
+    sums = {c.name: c + new[c.name] for c in old if c.name not in ("candidate", "first", *merged)}
     return statement.on_conflict_do_update(index_elements=[old.candidate], set_=merged | sums)

@@ -21,6 +21,7 @@ FAILURES = ("invalid", "error", "timeout", "rejected")
 class Tally:
     """One candidate's scores within one append: count, mean, sum of squared deviations; and how it failed."""
 
+    first: int
     count: int = 0
     mean: float = 0.0
     spread: float = 0.0
@@ -39,7 +40,7 @@ class Tally:
     def row(self, candidate: str) -> tuple[Any, ...]:
         """In the order of the table's columns."""
         each = [self.failures[name] for name in FAILURES]
-        return (candidate, self.count, self.mean, self.spread, sum(each), *each, self.failures["lost"])
+        return (candidate, self.count, self.mean, self.spread, sum(each), *each, self.failures["lost"], self.first)
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class Totals:
         )
         tally = self.tallies.get(candidate)
         if tally is None:
-            tally = self.tallies[candidate] = Tally()
+            tally = self.tallies[candidate] = Tally(seq)
         tally.add(observation)
         self.counters["status", observation.status.value] += 1
         if observation.status is not Status.OK:

@@ -56,15 +56,16 @@ class Writer:
             lock.release()
             raise
 
-    def append(self, entries: Sequence[Entry]) -> list[Event]:
-        """See `SqlJournal.append`."""
+    def append(self, entries: Sequence[Entry], times: Sequence[float] | None = None) -> list[Event]:
+        """See `SqlJournal.append`; `times` are Unix seconds, now if not given."""
         for entry in entries:
             check(entry)
-        now, batch, totals = time.time(), Batch(), Totals()
+        times = times or [time.time()] * len(entries)
+        batch, totals = Batch(), Totals()
         rows: list[tuple[Any, ...]] = []
         events: list[Event] = []
-        for seq, entry in enumerate(entries, self._last + 1):
-            row, event = _row(entry, seq, now, batch)
+        for seq, (entry, when) in enumerate(zip(entries, times), self._last + 1):
+            row, event = _row(entry, seq, when, batch)
             rows.append(row)
             events.append(event)
             totals.see(entry, seq)

@@ -120,6 +120,7 @@ def upgrade() -> None:  # written out, not taken from store/schema.py: a revisio
         sa.Column("timeout", sa.Integer(), nullable=False),
         sa.Column("rejected", sa.Integer(), nullable=False),
         sa.Column("lost", sa.Integer(), nullable=False),
+        sa.Column("first", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.PrimaryKeyConstraint("candidate"),
     )
-    op.create_index("tally_rank", "tally", ["failed", "count", "mean"], unique=False)
+    op.create_index("tally_rank", "tally", ["failed", "count", "mean", "first"], unique=False)

@@ -1,0 +1,45 @@
+"""Read models of a run: plain data for the command line, the report and the web.
+
+Each function opens the run for reading, sees one moment of it, and closes it again. They never make the writer wait
+and create no file. `run` is a folder.
+Raises `UserError` where there is no run and `JournalDamaged` where it cannot be read.
+"""
+
+from culmen.store.views.candidates import (
+    Detail,
+    Row,
+    Step,
+    candidate,
+    candidates,
+    find_candidate,
+    lineage,
+)
+from culmen.store.views.events import Point, log, notes, observations, progress
+from culmen.store.views.run import Best, Calls, Spent, Status, best, calls, meta, status
+from culmen.store.views.runs import RunLine, find_run, runs
+
+__all__ = [
+    "Best",
+    "Calls",
+    "Detail",
+    "Point",
+    "Row",
+    "RunLine",
+    "Spent",
+    "Status",
+    "Step",
+    "best",
+    "calls",
+    "candidate",
+    "candidates",
+    "find_candidate",
+    "find_run",
+    "lineage",
+    "log",
+    "meta",
+    "notes",
+    "observations",
+    "progress",
+    "runs",
+    "status",
+]

@@ -1,0 +1,264 @@
+"""Candidates: lists with statistics, one in full, and where one came from."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation
+from culmen.store.blobs import Blobs
+from culmen.store.codec import decode, unescape
+from culmen.store.database import read_meta, reading
+from culmen.store.ranking import pooled_sd
+from culmen.store.reader import Texts, assemble, lookup_in
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Select
+    from sqlalchemy import Row as SqlRow
+
+Order = Literal["best", "score", "worst", "count", "new", "old"]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A candidate with the statistics of its scores (in the task's own direction).
+
+    `count` scored evaluations with `mean`, `sd` (None below two) and standard error `se` (from the spread pooled over
+    all candidates; None if it is not known); `bound` is what `best` orders by. `statuses` counts what gave no score.
+    """
+
+    id: str
+    seq: int
+    operator: str
+    model: str
+    parents: tuple[str, ...]
+    count: int
+    mean: float | None
+    sd: float | None
+    se: float | None
+    bound: float | None
+    failed: int
+    statuses: dict[str, int]
+
+
+class Detail(msgspec.Struct, frozen=True):
+    """One candidate in full. `prompt`, `reply` and `hypothesis` are those of the proposal it came with, if any."""
+
+    candidate: Candidate
+    row: Row
+    observations: tuple[Observation, ...]
+    children: tuple[str, ...]
+    prompt: str = ""
+    reply: str = ""
+    hypothesis: str = ""
+
+    @property
+    def id(self) -> str:
+        """The candidate's id."""
+        return self.candidate.id
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Its texts by name."""
+        return self.candidate.parts
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One ancestor. `gain` is the change of mean reward from the ancestor before it (None if either has no score)."""
+
+    row: Row
+    gain: float | None
+    note: str = ""
+
+
+def candidates(
+    run: Path | str,
+    order: Order = "best",
+    offset: int = 0,
+    limit: int | None = 50,
+    *,
+    operator: str | None = None,
+    model: str | None = None,
+    failed: bool | None = None,
+) -> list[Row]:
+    """One page of candidates (`limit` None: all the rest).
+
+    `best`: by the rule of store/ranking.py · `score`, `worst`: by mean · `count`: most evaluated · `new`, `old`: by
+    appearance. `failed` True keeps those with a failed evaluation, False those without.
+    """
+    from sqlalchemy import func
+
+    from culmen.store.schema import candidate as table
+    from culmen.store.schema import tally
+
+    with reading(Path(run)) as connection:
+        direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
+        query = _ordered(_rows(), order, direction, sd)
+        if operator is not None:
+            query = query.where(table.c.operator == operator)
+        if model is not None:
+            query = query.where(table.c.model == model)
+        if failed is not None:
+            failures = func.coalesce(tally.c.failed, 0)
+            query = query.where(failures > 0 if failed else failures == 0)
+        page = connection.execute(query.offset(offset).limit(limit))
+        return [_row(row, direction, sd) for row in page]
+
+
+def find_candidate(run: Path | str, prefix: str) -> str:
+    """The full id that begins with `prefix`; raises `UserError` with suggestions if none or several do."""
+    with reading(Path(run)) as connection:
+        return _resolve(connection, Path(run), prefix)
+
+
+def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> Detail:
+    """One candidate with its newest `observations` (in the order they were made)."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import candidate as table
+    from culmen.store.schema import event
+
+    folder = Path(run)
+    with reading(folder) as connection:
+        name = _resolve(connection, folder, id_prefix)
+        found = connection.execute(select(table).where(table.c.id == name)).one()
+        blobs = Blobs(folder / "blobs", lookup_in(connection))
+        parts = decode(blobs.get([found.parts])[found.parts], dict[str, str])
+        parents = tuple(unescape(found.parents).split())
+        whole = Candidate.of(parts, parents, decode(found.origin, Origin))
+        direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
+        row = _row(connection.execute(_rows().where(table.c.id == name)).one(), direction, sd)
+        first = connection.execute(select(event).where(event.c.seq == found.seq)).all()
+        source = assemble(connection, folder, first, Texts())[0].entry.result if first else None
+        prompt = reply = hypothesis = ""
+        if isinstance(source, Proposal):
+            prompt, reply, hypothesis = blobs.text(source.prompt), blobs.text(source.reply), source.hypothesis
+        seen = _observations(connection, folder, name, observations)
+        return Detail(whole, row, seen, _children(connection, name), prompt, reply, hypothesis)
+
+
+def lineage(run: Path | str, id_prefix: str) -> list[Step]:
+    """The candidate's ancestors from the seed to itself, following each one's first parent."""
+    from culmen.store.schema import candidate as table
+
+    folder = Path(run)
+    with reading(folder) as connection:
+        about = read_meta(connection).task.objective
+        sd = pooled_sd(connection)
+        chain: list[tuple[Row, str]] = []
+        name, seen = _resolve(connection, folder, id_prefix), set[str]()
+        while name and name not in seen:
+            seen.add(name)
+            found = connection.execute(_rows().add_columns(table.c.origin).where(table.c.id == name)).one_or_none()
+            if found is None:
+                break
+            row = _row(found, about.direction, sd)
+            chain.append((row, decode(found.origin, Origin).note))
+            name = row.parents[0] if row.parents else ""
+    chain.reverse()
+    steps: list[Step] = []
+    for row, note in chain:
+        before, now = (steps[-1].row.mean if steps else None), row.mean
+        gain = None if before is None or now is None else about.reward(now) - about.reward(before)
+        steps.append(Step(row, gain, note))
+    return steps
+
+
+def _rows() -> Select[*tuple[Any, ...]]:
+    """Candidates beside their tallies; those never evaluated have NULLs."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import candidate as table
+    from culmen.store.schema import tally
+
+    columns = (table.c.id, table.c.seq, table.c.operator, table.c.model, table.c.parents)
+    sums = [column for column in tally.c if column.name not in ("candidate", "first")]
+    return select(*columns, *sums).select_from(table.outerjoin(tally, tally.c.candidate == table.c.id))
+
+
+def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str, sd: float) -> Select[*tuple[Any, ...]]:
+    from sqlalchemy import case, func
+
+    from culmen.store.schema import candidate as table
+    from culmen.store.schema import tally
+
+    sign = 1.0 if direction == "max" else -1.0
+    unscored = case((func.coalesce(tally.c.count, 0) == 0, 1), else_=0)
+    reward = tally.c.mean * sign
+    keys: dict[str, tuple[Any, ...]] = {
+        "best": (unscored, case((tally.c.failed > 0, 1), else_=0), (reward - sd / func.sqrt(tally.c.count)).desc()),
+        "score": (unscored, reward.desc()),
+        "worst": (unscored, reward),
+        "count": (func.coalesce(tally.c.count, 0).desc(),),
+        "new": (table.c.seq.desc(), table.c.id),
+        "old": (table.c.seq, table.c.id),
+    }
+    return query.order_by(*keys[order], tally.c.first, table.c.seq, table.c.id)
+
+
+def _row(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
+    count = row._mapping["count"] or 0
+    mean = row.mean if count else None
+    se = sd / math.sqrt(count) if count and sd else None
+    sign = 1.0 if direction == "max" else -1.0
+    return Row(
+        id=unescape(row.id),
+        seq=row.seq,
+        operator=unescape(row.operator),
+        model=unescape(row.model),
+        parents=tuple(unescape(row.parents).split()),
+        count=count,
+        mean=mean,
+        sd=math.sqrt(row.spread / (count - 1)) if count > 1 else None,
+        se=se,
+        bound=None if mean is None else mean - sign * (se or 0.0),
+        failed=row.failed or 0,
+        statuses={name: n for name in ("invalid", "error", "timeout", "rejected", "lost") if (n := getattr(row, name))},
+    )
+
+
+def _resolve(connection: Connection, folder: Path, prefix: str) -> str:
+    from sqlalchemy import select
+
+    from culmen.store.schema import candidate as table
+
+    matches: list[str] = []
+    if prefix and all(letter in "0123456789abcdef" for letter in prefix):
+        inside = select(table.c.id).where(table.c.id >= prefix[:12], table.c.id < prefix[:12] + "g")
+        matches = list(connection.execute(inside.order_by(table.c.id).limit(9)).scalars())
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        more = ", ".join(matches[:8]) + (", ..." if len(matches) > 8 else "")
+        raise UserError(f"several candidates begin with '{prefix}'", where=str(folder), fix=f"give one of: {more}")
+    known = list(connection.execute(select(table.c.id).order_by(table.c.seq.desc()).limit(5000)).scalars())
+    close = difflib.get_close_matches(prefix, known, n=3, cutoff=0.5) or known[:3]
+    fix = f"did you mean {', '.join(close)}?" if close else "the run has no candidates yet"
+    raise UserError(f"there is no candidate '{prefix}'", where=str(folder), fix=fix)
+
+
+def _observations(connection: Connection, folder: Path, name: str, limit: int) -> tuple[Observation, ...]:
+    from sqlalchemy import select
+
+    from culmen.store.schema import event, observation
+
+    newest = select(observation.c.seq).where(observation.c.candidate == name)
+    newest = newest.order_by(observation.c.seq.desc()).limit(limit).subquery()
+    rows = connection.execute(select(event).join(newest, newest.c.seq == event.c.seq).order_by(event.c.seq)).all()
+    results = [event.entry.result for event in assemble(connection, folder, rows, Texts())]
+    return tuple(result for result in results if isinstance(result, Observation))
+
+
+def _children(connection: Connection, name: str) -> tuple[str, ...]:
+    from sqlalchemy import select
+
+    from culmen.store.schema import candidate as table
+
+    query = select(table.c.id).where(table.c.parents.contains(name)).order_by(table.c.seq)
+    return tuple(connection.execute(query.limit(100)).scalars())

@@ -1,0 +1,59 @@
+"""Which runs there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from culmen.core.errors import CulmenError, JournalDamaged, UserError
+from culmen.store.database import FILE
+from culmen.store.views.run import status
+
+
+class RunLine(msgspec.Struct, frozen=True):
+    """One line of a list of runs; a run that cannot be read has the state `damaged`."""
+
+    run: str
+    path: str
+    state: str
+    created: float
+    task: str = ""
+    strategy: str = ""
+    evaluations: int = 0
+    best: float | None = None
+
+
+def runs(folder: Path | str = "runs") -> list[RunLine]:
+    """All runs directly inside the folder, newest first."""
+    lines = [_line(path.parent) for path in Path(folder).glob(f"*/{FILE}")]
+    return sorted(lines, key=lambda line: (-line.created, line.run))
+
+
+def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
+    """A run by path, by its name (or the start of it) in `folder`, or, for None, the newest one there."""
+    if name is not None and (Path(name) / FILE).is_file():
+        return Path(name)
+    known = [path.parent for path in Path(folder).glob(f"*/{FILE}")]
+    if name is None:
+        if not known:
+            raise UserError("there are no runs yet", where=str(folder), fix="culmen demo, or culmen run TASK")
+        return Path(runs(folder)[0].path)
+    exact = [path for path in known if path.name == str(name)]
+    matches = exact or [path for path in known if path.name.startswith(str(name))]
+    if len(matches) == 1:
+        return matches[0]
+    names = ", ".join(sorted(path.name for path in matches or known)[:8]) or "none"
+    what = f"several runs begin with '{name}'" if matches else f"there is no run '{name}'"
+    raise UserError(what, where=str(folder), fix=f"give one of: {names}")
+
+
+def _line(folder: Path) -> RunLine:
+    try:
+        now = status(folder)
+    except JournalDamaged:
+        return RunLine(folder.name, str(folder), "damaged", (folder / FILE).stat().st_mtime)
+    except CulmenError:
+        return RunLine(folder.name, str(folder), "unreadable", (folder / FILE).stat().st_mtime)
+    score = None if now.best is None else now.best.score
+    return RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score)
