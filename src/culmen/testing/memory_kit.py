@@ -1,0 +1,61 @@
+"""What a semantic filter must keep to, and a plain reference of POLCA's Algorithm 4 to compare with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from culmen.core.candidate import Candidate
+
+Vector = Sequence[float]
+
+
+class Filter(Protocol):
+    """A memory's gatekeeper: see `culmen.memory.epsilon_net`."""
+
+    needs_vectors: bool
+    refused: int
+
+    def __len__(self) -> int: ...
+    def __contains__(self, candidate: Candidate) -> bool: ...
+    def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]: ...
+    def add(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]: ...
+    def admit(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]: ...
+    def facts(self) -> dict[str, Any]: ...
+
+
+def check_filter(make: Callable[[], Filter], batches: Sequence[Sequence[tuple[Candidate, Vector]]]) -> None:
+    """Feed batches to two filters: members are admitted once, counted, known afterwards, and both filters agree."""
+    one, two = make(), make()
+    members: list[str] = []
+    offered = 0
+    for batch in batches:
+        candidates, vectors = [c for c, _ in batch], [v for _, v in batch]
+        unknown = one.unknown(candidates)
+        admitted = one.admit(candidates, vectors)
+        offered += len(candidates)
+        assert admitted == two.admit(candidates, vectors), "the same offers are admitted differently"
+        digests = [candidate.digest for candidate in admitted]
+        assert len({*members, *digests}) == len(members) + len(digests), "a content was admitted twice"
+        assert all(candidate in unknown for candidate in admitted), "something not offered, or known, was admitted"
+        assert all(candidate in one for candidate in admitted), "an admitted candidate is not a member"
+        assert one.unknown(admitted) == [], "an admitted candidate still counts as unknown"
+        members += digests
+        assert len(one) == len(members), "the size is not the number admitted"
+        assert one.refused == offered - len(members), "the refusals do not add up"
+    assert one.facts()["size"] == len(members)
+
+
+def farthest_first(net: Sequence[Vector], raw: Sequence[Vector], epsilon: float) -> list[int]:
+    """Algorithm 4, word by word: indices of the admitted rows of `raw`, in order, for members `net`."""
+    members, remaining, new = list(net), list(range(len(raw))), list[int]()
+    while remaining:
+        distances = {i: min((math.dist(raw[i], member) for member in members), default=math.inf) for i in remaining}
+        farthest = max(remaining, key=lambda i: (distances[i], -i))
+        if distances[farthest] < epsilon:
+            break
+        new.append(farthest)
+        members.append(raw[farthest])
+        remaining.remove(farthest)
+    return new

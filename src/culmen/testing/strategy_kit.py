@@ -1,0 +1,178 @@
+"""What every strategy must keep to, as checks to call from your own tests.
+
+    def test_mine():
+        check_strategy(MyStrategy())
+
+Each check raises AssertionError with what went wrong. All run on a virtual clock; a whole suite takes seconds.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from culmen.core.ports import Journal, Strategy
+from culmen.core.task import Task, fingerprint
+from culmen.core.usage import Budget
+from culmen.engine.replay import replay
+from culmen.engine.search import Search, at_least
+from culmen.store.memory import MemoryJournal
+from culmen.strategies import catalog
+from culmen.testing.landscape import Faults, Landscape, task
+from culmen.testing.virtual import Simulation, VirtualWorld, simulate
+
+Order = Literal["request", "time"]
+NOISY = Landscape(sigma=0.2)
+EXACT = Landscape()
+ROUGH = Landscape(sigma=0.2, faults=Faults(error=0.15, timeout=0.1, lost=0.1, empty=0.2, repeat=0.2, silent=0.3))
+BUDGET = Budget(evaluations=60)
+
+
+def check_strategy(strategy: Strategy) -> None:
+    """All checks below: noisy, exact and faulty worlds, with one seed, several and none; kills; barren models."""
+    for world in (NOISY, ROUGH):
+        check_repeatable(strategy, task(), world)
+        check_kill_points(strategy, task(), world, order="request")
+        check_kill_points(strategy, task(), world, order="time")
+    check_repeatable(strategy, task(deterministic=True), EXACT, Budget(evaluations=60, calls=2000))
+    for seeds in ((), (0.0,), tuple(n / 20 for n in range(12))):
+        check_finishes(strategy, task(seeds=seeds), ROUGH)
+    check_barren(strategy)
+    check_hash_seeds(strategy)
+
+
+def outcome(journal: Journal) -> list[bytes]:
+    """What a run did, in order: finished effects and notes, without times and without what a crash tore."""
+    entries = (msgspec.structs.replace(event.entry, elapsed=0.0) for event in journal.read())
+    return [msgspec.json.encode(entry) for entry in entries if entry.kind in ("done", "note", "stop")]
+
+
+def check_repeatable(strategy: Strategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET) -> Simulation:
+    """Two runs from the same seed are the same, another seed's differs, and the budget is used."""
+    first, second, other = (simulate(strategy, task, world, budget, seed=s, workers=3) for s in (1, 1, 2))
+    assert outcome(first.journal) == outcome(second.journal), "two runs from one seed differ"
+    assert outcome(first.journal) != outcome(other.journal), "the seed changes nothing"
+    return first
+
+
+def check_kill_points(
+    strategy: Strategy,
+    task: Task,
+    world: VirtualWorld,
+    budget: Budget = BUDGET,
+    *,
+    order: Order = "request",
+    points: int = 15,
+) -> None:
+    """Killed after any number of completions and resumed, a run loses nothing and repeats nothing.
+
+    With completions in request order the resumed run is the uninterrupted one, entry by entry. In order of time, what
+    was in flight starts anew and may finish elsewhere in the order: then the finished effects must stay as they were,
+    each exactly once, and the whole journal must replay to the same choice. `points` kill points, evenly spread.
+    """
+    whole = simulate(strategy, task, world, budget, seed=3, workers=3, order=order)
+    for point in range(1, whole.performed, max(1, whole.performed // points)):
+        journal = MemoryJournal()
+        simulate(strategy, task, world, budget, seed=3, workers=3, order=order, journal=journal, kill_after=point)
+        before = _finished(journal)
+        assert len(before) == point, f"killed after {point} completions, {len(before)} are journaled"
+        resumed = simulate(strategy, task, world, budget, seed=3, workers=3, order=order, journal=journal)
+        after = _finished(journal)
+        assert after[:point] == before, f"what was finished before the kill at {point} has changed"
+        assert len({key for key, _ in after}) == len(after), f"an effect finished twice after the kill at {point}"
+        if order == "request":
+            assert outcome(journal) == outcome(whole.journal), f"resumed after {point} completions, the run differs"
+        again = Search(strategy, task, budget, 3, 3)
+        replay(again, journal.read(), at_least)
+        assert again.verdict == resumed.verdict, f"the journal of the run killed at {point} replays to another choice"
+
+
+def _finished(journal: Journal) -> list[tuple[int, bytes]]:
+    entries = (event.entry for event in journal.read())
+    return [(entry.key, msgspec.json.encode(entry.result)) for entry in entries if entry.kind == "done"]
+
+
+def check_finishes(strategy: Strategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET) -> Simulation:
+    """The run ends by spending its evaluations, and reports a candidate; every seed is looked at."""
+    run = simulate(strategy, task, world, budget, seed=5, workers=4)
+    assert run.search.reason == "evaluations", f"the search ended by '{run.search.reason}'"
+    assert run.verdict is not None, "nothing was reported"
+    for seed in task.candidates():
+        assert seed.id in run.search.record.tallies, f"the seed {seed.id} was never evaluated"
+    return run
+
+
+def check_barren(strategy: Strategy) -> None:
+    """A model that never gives a program, or only its input again, is ended by the budget of calls, not by spinning."""
+    for faults in (Faults(empty=1.0), Faults(repeat=1.0)):
+        for exact in (False, True):
+            world = Landscape(faults=faults)
+            run = simulate(strategy, task(deterministic=exact), world, Budget(calls=50, evaluations=5000), workers=2)
+            assert run.search.reason == "calls", f"a barren model: the search ended by '{run.search.reason}'"
+
+
+_CHILD = """
+import json, sys
+from culmen.core.task import fingerprint
+from culmen.strategies import catalog
+from culmen.testing.landscape import task
+from culmen.testing.strategy_kit import BUDGET, ROUGH, outcome, simulate
+run = simulate(catalog.revive(**json.loads(sys.argv[1])), task(), ROUGH, BUDGET, seed=7, workers=3)
+print(fingerprint(*outcome(run.journal)))
+"""
+
+
+def check_hash_seeds(strategy: Strategy, seeds: Sequence[int] = (0, 1, 2)) -> None:
+    """A run is the same whatever Python's hash seed; each is made in a process of its own."""
+    told = json.dumps(catalog.config(strategy))
+    here = simulate(strategy, task(), ROUGH, BUDGET, seed=7, workers=3)
+    expected = fingerprint(*outcome(here.journal))
+    for seed in seeds:
+        environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+        answer = subprocess.run(
+            [sys.executable, "-c", _CHILD, told], env=environment, capture_output=True, text=True, check=False
+        )
+        assert answer.returncode == 0, answer.stderr
+        assert answer.stdout.strip() == expected, f"with PYTHONHASHSEED={seed} the run differs"
+
+
+_BANNED = ("random", "time", "uuid", "asyncio", "datetime", "secrets", "threading", "socket")
+
+
+def impurities(path: str | Path) -> list[str]:
+    """What in a source file could make a replayed search differ: `line: complaint`, empty if nothing.
+
+    Clocks, sources of randomness and asyncio may not be imported (the name `Random` may, for annotations, not be
+    called); `hash` and `id` may not be called; sets may be asked, not iterated over.
+    """
+    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    found = [complaint for node in ast.walk(tree) for complaint in _complaints(node)]
+    return [f"{line}: {text}" for line, text in sorted(found)]
+
+
+def _complaints(node: ast.AST) -> list[tuple[int, str]]:
+    if isinstance(node, ast.Import):
+        return [(node.lineno, f"imports {a.name}") for a in node.names if a.name.partition(".")[0] in _BANNED]
+    if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in _BANNED:
+        return [(node.lineno, f"imports {a.name} of {node.module}") for a in node.names if a.name != "Random"]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id in ("hash", "id", "Random"):
+            return [(node.lineno, f"calls {node.func.id}()")]
+        if node.func.id in ("list", "tuple", "enumerate", "iter", "next") and any(map(_is_set, node.args)):
+            return [(node.lineno, "depends on the order of a set")]
+    if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
+        return [(getattr(node, "lineno", node.iter.lineno), "iterates over a set")]
+    return []
+
+
+def _is_set(node: Any) -> bool:
+    made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("set", "frozenset")
+    return made or isinstance(node, ast.Set | ast.SetComp)

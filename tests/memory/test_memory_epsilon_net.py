@@ -1,0 +1,115 @@
+"""The semantic filter: Algorithm 4 word by word, and as a machine over many batches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.memory.epsilon_net import EpsilonNet, KeepAll
+from culmen.memory.quantile import Quantile
+from culmen.testing.memory_kit import check_filter, farthest_first
+
+# whole coordinates: distances are exact, so that ties are ties for the net and for the reference alike
+point = st.tuples(st.integers(-4, 4), st.integers(-4, 4), st.integers(-4, 4))
+points = st.lists(point, max_size=8)
+epsilons = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.3, 3.0, 5.0])
+
+
+def named(rows, start=0):
+    return [Candidate.of({"p": f"{start + n}: {row}"}) for n, row in enumerate(rows)]
+
+
+class Net(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.net, self.epsilon, self.members, self.count = EpsilonNet(1.5), 1.5, [], 0
+
+    @rule(rows=points)
+    def admit(self, rows):
+        candidates = named(rows, self.count)
+        self.count += len(rows)
+        expected = farthest_first(self.members, rows, self.epsilon)
+        assert self.net.admit(candidates, rows) == [candidates[i] for i in expected]
+        self.members += [rows[i] for i in expected]
+
+    @rule(rows=points)
+    def admit_again(self, rows):
+        candidates = named(rows)
+        first = self.net.admit(candidates, rows)
+        self.members += [rows[candidates.index(c)] for c in first]
+        assert self.net.admit(candidates, rows) == []
+        self.count += 100
+
+    @invariant()
+    def no_two_members_are_closer_than_epsilon(self):
+        assert len(self.net) == len(self.members)
+        gaps = [math.dist(a, b) for i, a in enumerate(self.members) for b in self.members[:i]]
+        assert all(gap >= self.epsilon for gap in gaps)
+
+
+Net.TestCase.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
+TestNet = Net.TestCase
+
+
+@given(points, points, epsilons)
+def test_admission_is_farthest_first(members, raw, epsilon):
+    net = EpsilonNet(epsilon)
+    net.add(named(members), members)
+    candidates = named(raw, 100)
+    assert net.admit(candidates, raw) == [candidates[i] for i in farthest_first(members, raw, epsilon)]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 9), point), max_size=6), max_size=6), epsilons)
+def test_filters_keep_the_contract(batches, epsilon):
+    offers = [[(Candidate.of({"p": str(n)}), row) for n, row in batch] for batch in batches]
+    check_filter(lambda: EpsilonNet(epsilon), offers)
+    check_filter(KeepAll, offers)
+
+
+def test_an_exact_duplicate_is_refused_at_epsilon_zero_and_an_equal_vector_is_not():
+    net, (a, b) = EpsilonNet(0.0), named([(1, 0), (1, 0)])
+    assert net.admit([a, a], [(1, 0), (1, 0)]) == [a]
+    assert net.admit([a, b], [(1, 0), (1, 0)]) == [b]
+
+
+def test_a_distance_of_exactly_epsilon_is_admitted():
+    net = EpsilonNet(5.0)
+    net.add(named([(0, 0)]), [(0, 0)])
+    assert len(net.admit(named([(3, 4)], 1), [(3, 4)])) == 1
+    assert net.admit(named([(3, 3)], 2), [(3, 3)]) == []
+
+
+def test_close_vectors_are_measured_exactly_although_products_are_not():
+    """Differences far below float32's error in |a|^2 + |b|^2 - 2ab still decide."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(2000, 64)).astype(np.float32)
+    base /= np.linalg.norm(base, axis=1, keepdims=True)
+    net = EpsilonNet(0.0)
+    net.add(named(base.tolist()), base)
+    near = base[1234] + np.float32(1e-4)
+    expected = np.linalg.norm(base.astype(float) - near.astype(float), axis=1).min()
+    assert net.distances(near[None, :])[0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_quantile_refuses_about_that_share_whatever_the_scale():
+    for scale in (0.01, 1.0):
+        rng, net = np.random.default_rng(1), EpsilonNet(Quantile(0.3))
+        rows = rng.uniform(size=(600, 12)) * scale
+        for start in range(0, 600, 5):
+            net.admit(named(rows[start : start + 5].tolist(), start), rows[start : start + 5])
+        assert 0.2 < net.refused / 600 < 0.5
+        assert net.facts()["quantiles"]["q0.5"] > 0
+
+
+def test_a_quantile_is_written_q_and_lies_between_0_and_1():
+    assert Quantile.parse("q0.1") == Quantile(0.1) and str(Quantile(0.25)) == "q0.25"
+    assert Quantile.parse("0.1") is None
+    with pytest.raises(UserError, match="between 0 and 1"):
+        Quantile.parse("q1.5")

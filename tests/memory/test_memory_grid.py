@@ -1,0 +1,83 @@
+"""The grid as a machine: the best of every cell stays, whatever the layout does."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Rollout
+from culmen.memory.grid import Axis, Grid
+
+number = st.floats(-100, 100)
+
+
+def rollout(n):
+    return Rollout(Candidate.of({"p": str(n)}), (), ())
+
+
+class Cells(RuleBasedStateMachine):
+    @initialize(bins=st.integers(1, 5), fixed=st.booleans())
+    def start(self, bins, fixed):
+        self.fixed = fixed
+        self.grid = Grid([Axis("x", bins, -10.0, 10.0) if fixed else Axis("x", bins), Axis("y", 3, 0.0, 1.0)])
+        self.offered = []
+
+    @rule(x=number, y=st.floats(-1, 2), reward=st.integers(0, 9))
+    def add(self, x, y, reward):
+        elite = rollout(len(self.offered))
+        entered = self.grid.add(elite, float(reward), {"x": x, "y": y, "unused": 1.0})
+        assert entered == any(e.rollout is elite for e in self.grid.elites())
+        self.offered.append((float(reward), (x, y)))
+
+    @invariant()
+    def every_elite_has_a_cell_of_its_own_and_the_best_is_never_lost(self):
+        if not getattr(self, "offered", None):
+            return
+        elites = self.grid.elites()
+        cells = [self.grid.cell(e.features) for e in elites]
+        assert len(dict.fromkeys(cells)) == len(cells) == len(self.grid)
+        assert elites[0].reward == max(reward for reward, _ in self.offered)
+        assert all(0 <= i < axis.bins for cell in cells for i, axis in zip(cell, self.grid.axes))
+
+    @invariant()
+    def a_fixed_grid_is_the_best_per_cell(self):
+        if getattr(self, "offered", None) and self.fixed:
+            best = {}
+            for reward, features in self.offered:
+                cell = self.grid.cell(features)
+                best[cell] = max(reward, best.get(cell, reward))
+            assert {self.grid.cell(e.features): e.reward for e in self.grid.elites()} == best
+
+
+Cells.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestCells = Cells.TestCase
+
+
+def test_an_adaptive_axis_spans_what_was_seen():
+    grid = Grid([Axis("x", 2)])
+    for n, x in enumerate((5.0, 0.0, 100.0)):
+        grid.add(rollout(n), float(n), {"x": x})
+    assert len(grid) == 2  # 0 and 5 share the lower half now; the better stayed
+    assert [e.features[0] for e in grid.elites()] == [100.0, 0.0]
+
+
+def test_sampling_is_uniform_over_cells_and_none_when_empty():
+    grid, rng = Grid([Axis("x", 4, 0.0, 4.0)]), Random(0)
+    assert grid.sample(rng) is None
+    for n in range(4):
+        grid.add(rollout(n), float(n), {"x": n + 0.5})
+    drawn = [grid.sample(rng).reward for _ in range(400)]
+    assert all(70 < drawn.count(float(n)) < 130 for n in range(4))
+
+
+def test_an_axis_needs_bins_and_must_run_upwards():
+    with pytest.raises(UserError, match="at least one bin"):
+        Axis("x", 0)
+    with pytest.raises(UserError, match="upwards"):
+        Axis("x", 3, 1.0, 1.0)

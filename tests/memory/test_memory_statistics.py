@@ -1,0 +1,81 @@
+"""Running statistics equal recomputation from all observations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.memory.statistics import Statistics
+
+CANDIDATES = [Candidate.of({"p": str(n)}) for n in range(5)]
+reward = st.floats(-100, 100).map(lambda x: round(x, 3))
+outcome = st.one_of(reward, st.none(), st.just("lost"))
+rollouts = st.lists(st.tuples(st.integers(0, 4), st.lists(outcome, max_size=4), st.sampled_from(["", "a", "b"])))
+
+
+def rollout(candidate, outcomes, case=""):
+    def observe(outcome):
+        status = Status.LOST if outcome == "lost" else Status.ERROR if outcome is None else Status.OK
+        return Observation(candidate.id, status, None if isinstance(outcome, str) else outcome, case)
+
+    observations = tuple(observe(o) for o in outcomes)
+    return Rollout(candidate, observations, tuple(o.score for o in observations))
+
+
+@given(rollouts, st.sampled_from([None, -200.0]))
+def test_statistics_equal_recomputation(made, declared):
+    statistics = Statistics(declared)
+    seen = {c.id: [] for c in CANDIDATES}
+    for round, (n, outcomes, case) in enumerate(made):
+        statistics.update(rollout(CANDIDATES[n], outcomes, case), round)
+        seen[CANDIDATES[n].id] += [(o, case, round) for o in outcomes if o != "lost"]
+    scores = [o for kept in seen.values() for o, _, _ in kept if o is not None]
+    floor = declared if declared is not None else min(scores, default=0.0)
+    assert statistics.floor == floor
+    assert statistics.total == sum(map(len, seen.values()))
+    for row, key in enumerate(statistics._index):
+        values = [floor if o is None else o for o, _, _ in seen[key]]
+        summary = statistics.summary(key)
+        assert (summary.observations, summary.failures) == (len(values), sum(o is None for o, _, _ in seen[key]))
+        if all(o is None for o, _, _ in seen[key]):
+            assert summary.mean is None and statistics.means()[row] == -math.inf
+            continue
+        assert summary.mean == pytest.approx(np.mean(values), abs=1e-9)
+        assert statistics.means()[row] == pytest.approx(np.mean(values), abs=1e-9)
+        if len(values) > 1:
+            assert summary.sd == pytest.approx(np.std(values, ddof=1), abs=1e-6)
+        for case, mean in statistics.cases(key).items():
+            chosen = [floor if o is None else o for o, c, _ in seen[key] if c == case]
+            assert mean == pytest.approx(np.mean(chosen), abs=1e-9)
+
+
+def test_latest_is_the_mean_of_the_last_round_alone():
+    statistics, candidate = Statistics(), CANDIDATES[0]
+    statistics.update(rollout(candidate, [1.0, 3.0]), 1)
+    statistics.update(rollout(candidate, [10.0]), 2)
+    statistics.update(rollout(candidate, [20.0]), 2)
+    assert statistics.summary(candidate.id).latest == 15.0
+    assert statistics.summary(candidate.id).mean == 8.5
+
+
+def test_a_failure_counts_as_the_lowest_reward_seen_anywhere_also_if_that_is_seen_later():
+    statistics = Statistics()
+    statistics.update(rollout(CANDIDATES[0], [4.0, None]))
+    assert statistics.summary(CANDIDATES[0].id).mean == 4.0
+    statistics.update(rollout(CANDIDATES[1], [0.0]))
+    assert statistics.summary(CANDIDATES[0].id).mean == 2.0
+
+
+def test_rows_survive_growth():
+    statistics = Statistics()
+    many = [Candidate.of({"p": str(n)}) for n in range(300)]
+    for n, candidate in enumerate(many):
+        statistics.update(rollout(candidate, [float(n)]), n)
+    assert statistics.means().tolist() == [float(n) for n in range(300)]
+    assert statistics.column("birth").tolist() == [float(n) for n in range(300)]

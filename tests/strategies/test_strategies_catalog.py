@@ -1,0 +1,187 @@
+"""Strategies by name and settings, their pages, and the way through a journal and back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from culmen.core.errors import UserError
+from culmen.core.usage import Budget
+from culmen.memory.quantile import Quantile
+from culmen.memory.selection import Shuffled
+from culmen.strategies import catalog
+from culmen.strategies.ask_tell import AskTell
+from culmen.strategies.map_elites import MapElites
+from culmen.strategies.parts.priorities import Newest, Ucb, UcbSigma
+from culmen.strategies.parts.summarizer import Summarizer
+from culmen.strategies.parts.validation import FreshBatch
+from culmen.strategies.polca import Polca
+from culmen.testing.landscape import Landscape, task
+from culmen.testing.virtual import simulate
+
+from .optimizers import Counter, HillClimber
+
+NAMES = [name for name in catalog.CATALOG if name != "ask_tell"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, Polca()),
+        ({"explore": "3", "epsilon": "0.25", "tau": "0.9"}, Polca(explore=3, epsilon=0.25, tau=0.9)),
+        ({"epsilon": "q0.1", "tau": "q0.5"}, Polca(epsilon=Quantile(0.1), tau=Quantile(0.5))),
+        ({"epsilon": "off", "summarizer": "off"}, Polca(epsilon=None, summarizer=None)),
+        ({"priority": "ucb(1.5)"}, Polca(priority=Ucb(1.5))),
+        ({"priority": "UcbSigma(sigma=0.2, horizon=300)"}, Polca(priority=UcbSigma(0.2, 300))),
+        ({"priority": "newest", "ties": "shuffled"}, Polca(priority=Newest(), ties=Shuffled())),
+        ({"validation": "fresh_batch", "summarizer": "on"}, Polca(validation=FreshBatch())),
+        ({"summarizer": "summarizer(programs=4)"}, Polca(summarizer=Summarizer(programs=4))),
+        ({"priority": "culmen.strategies.parts.priorities:Newest"}, Polca(priority=Newest())),
+    ],
+)
+def test_settings_are_texts(settings, expected):
+    assert catalog.make("polca", settings) == expected
+
+
+def test_names_forgive_case_and_hyphens():
+    assert catalog.make("Map-Elites", {"features": "complexity, speed"}) == MapElites(features=("complexity", "speed"))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "complaint"),
+    [
+        ("polka", {}, "did you mean 'polca'"),
+        ("polca", {"exlore": "3"}, "did you mean 'explore'"),
+        ("polca", {"explore": "many"}, "a whole number"),
+        ("polca", {"explore": "2.5"}, "a whole number"),
+        ("polca", {"explore": "0"}, "1 or more"),
+        ("polca", {"epsilon": "-1"}, "0 or more"),
+        ("polca", {"epsilon": "nan"}, "out of range"),
+        ("polca", {"epsilon": "q2"}, "between 0 and 1"),
+        ("polca", {"priority": "best"}, "ucb\\(beta\\)"),
+        ("polca", {"priority": "ucb(x)"}, "a number"),
+        ("polca", {"priority": "ucb(1, 2)"}, "ucb\\(beta\\)"),
+        ("polca", {"priority": "__import__('os').getcwd()"}, "cannot be"),
+        ("map_elites", {"exploration": "1.5"}, "from 0 to 1"),
+        ("ask_tell", {}, "needs an optimiser"),
+        ("nowhere:Thing", {}, "no module 'nowhere'"),
+        ("nowhere.py:Thing", {}, "no file"),
+        ("json:Thing", {}, "no 'Thing' in json"),
+        (":", {}, "names no class"),
+    ],
+)
+def test_mistakes_are_explained(name, settings, complaint):
+    with pytest.raises(UserError, match=complaint):
+        catalog.make(name, settings)
+
+
+@pytest.mark.parametrize("name", catalog.CATALOG)
+def test_every_strategy_has_a_page(name):
+    page = catalog.describe(name)
+    assert page["name"] == name and page["title"] and page["paper"] and len(page["doc"]) > 100
+    assert all(field["doc"] and field["type"] and field["default"] is not None for field in page["fields"])
+    json.dumps(page)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_defaults_shown_on_the_page_are_settings_that_give_the_defaults(name):
+    page = catalog.describe(name)
+    assert catalog.make(name, {field["name"]: field["default"] for field in page["fields"]}) == catalog.make(name)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *(catalog.make(name) for name in NAMES),
+        Polca(epsilon=Quantile(0.2), priority=UcbSigma(0.3), summarizer=None, validation=FreshBatch()),
+        AskTell(HillClimber, batch=3),
+        MapElites(features=("a", "b")),
+    ],
+    ids=lambda s: type(s).__name__,
+)
+def test_a_strategy_survives_the_journal(strategy):
+    written = json.loads(json.dumps(catalog.config(strategy)))
+    assert catalog.revive(**written) == strategy
+
+
+OWN = """
+from dataclasses import dataclass
+from typing import Annotated
+from culmen.core.brief import Brief
+from culmen.strategies.parts.settings import About
+
+@dataclass(frozen=True)
+class Patient:
+    '''Asks and waits.'''
+    repeats: Annotated[int, About("looks per program", least=1)] = 2
+    name: str = "patient"
+
+    async def search(self, lab):
+        while True:
+            for candidate in (await lab.propose(Brief(lab.seeds[0]))).candidates:
+                await lab.evaluate(candidate, repeats=self.repeats)
+"""
+
+
+def test_a_strategy_of_your_own_from_a_file(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    strategy = catalog.make(f"{file}:Patient", {"repeats": "3"})
+    assert strategy.repeats == 3
+    written = json.loads(json.dumps(catalog.config(strategy)))
+    assert written == {"path": f"{file}:Patient", "config": {"repeats": 3, "name": "patient"}}
+    assert catalog.revive(**written) == strategy
+    assert [f["default"] for f in catalog.describe(f"{file}:Patient")["fields"]] == ["2", "patient"]
+    assert simulate(strategy, task(), Landscape(), Budget(evaluations=12)).search.reason == "evaluations"
+
+
+def test_a_strategy_of_your_own_from_a_module_beside_you(tmp_path, monkeypatch):
+    (tmp_path / "beside_me.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert catalog.make("beside_me:Patient").repeats == 2
+
+
+class Loose:
+    def __init__(self, n):
+        self.n = n
+
+    async def search(self, lab): ...
+
+
+class Bare:
+    async def search(self, lab): ...
+
+
+def test_an_object_with_hidden_state_has_to_be_passed_again():
+    written = catalog.config(Loose(3))
+    assert written["config"] is None
+    with pytest.raises(UserError, match="cannot write down"):
+        catalog.revive(**written)
+    assert isinstance(catalog.revive(**catalog.config(Bare())), Bare)
+
+
+@dataclass(frozen=True)
+class Holding:
+    thing: object = None
+
+    async def search(self, lab): ...
+
+
+def test_what_cannot_be_journaled_is_named():
+    with pytest.raises(UserError, match="setting 'thing' holds dict"):
+        catalog.config(Holding({}))
+
+
+def test_a_field_that_is_gone_is_named():
+    with pytest.raises(UserError, match="'old'"):
+        catalog.revive("culmen.strategies.polca:Polca", {"old": 1})
+
+
+def test_ask_tell_alternates_and_may_end_by_itself():
+    run = simulate(AskTell(Counter), task(), Landscape(), Budget(evaluations=100, final=0.0))
+    assert run.search.reason == "strategy_done"
+    assert len(Counter.told) == 3 and all(len(told) == 1 for told in Counter.told)

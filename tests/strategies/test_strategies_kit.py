@@ -1,0 +1,122 @@
+"""Every strategy passes the conformance kit, and the kit catches those that must not."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import culmen.memory
+import culmen.strategies
+from culmen.core.brief import Brief
+from culmen.strategies import catalog
+from culmen.strategies.ask_tell import AskTell
+from culmen.testing import strategy_kit as kit
+from culmen.testing.landscape import task
+
+from .optimizers import HillClimber
+
+VARIANTS = {
+    "polca": {},
+    "polca lanes": {"lanes": "3", "explore": "2", "ties": "shuffled", "validation": "fresh_batch", "proposals": "2"},
+    "polca bare": {"summarizer": "off", "epsilon": "off", "priority": "ucb(1.0)"},
+    "polca quantile": {"epsilon": "q0.3", "priority": "ucb_sigma(0.2)", "tau": "q0.8", "explore": "1"},
+    "map_elites": {"lanes": "2"},
+    "beam": {},
+    "sequential": {},
+    "best_of_n": {},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_strategy_keeps_the_contract(variant):
+    kit.check_strategy(catalog.make(variant.split()[0], VARIANTS[variant]))
+
+
+def test_ask_tell_keeps_the_contract():
+    kit.check_strategy(AskTell(HillClimber))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for package in (culmen.memory, culmen.strategies) for p in sorted(Path(package.__path__[0]).rglob("*.py"))],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_strategies_and_memories_cannot_see_clock_chance_or_hash_order(path):
+    assert kit.impurities(path) == []
+
+
+def test_impurities_are_found(tmp_path):
+    source = tmp_path / "bad.py"
+    source.write_text(
+        "import time\nfrom random import Random, choice\nimport os\n"
+        "x = hash('a')\nfor y in {1, 2}: pass\n"
+        "z = [q for q in set(x)]\nw = list({3})\nr = Random(1)\nok = sorted({4})\n"
+    )
+    assert [line.partition(":")[0] for line in kit.impurities(source)] == ["1", "2", "4", "5", "6", "7", "8"]
+
+
+class Chancy:
+    """Uses chance of its own."""
+
+    async def search(self, lab):
+        while True:
+            seeds = list(lab.seeds)
+            await lab.evaluate(seeds[0], repeats=random.randrange(1, 4))
+            await lab.propose(Brief(seeds[0], k=random.randrange(1, 1000)))
+
+
+def test_chance_from_elsewhere_is_caught():
+    with pytest.raises(AssertionError, match="two runs from one seed differ"):
+        kit.check_repeatable(Chancy(), task(), kit.NOISY)
+
+
+@dataclass(frozen=True)
+class HashOrdered:
+    """Depends on the iteration order of a set of texts."""
+
+    async def search(self, lab):
+        while True:
+            answer = await lab.propose(Brief(lab.seeds[0], k=6))
+            for name in {candidate.id for candidate in answer.candidates}:
+                await lab.evaluate(next(c for c in answer.candidates if c.id == name))
+
+
+def test_hash_order_is_caught():
+    with pytest.raises(AssertionError, match="PYTHONHASHSEED"):
+        kit.check_hash_seeds(HashOrdered())
+
+
+class Remembering:
+    """Keeps state outside its search, so that a resumed run starts from somewhere else."""
+
+    def __init__(self):
+        self.runs = 0
+
+    async def search(self, lab):
+        self.runs += 1
+        while True:
+            await lab.propose(Brief(lab.seeds[0], context=str(self.runs)))
+            await lab.evaluate(lab.seeds[0])
+
+
+def test_state_outside_the_search_is_caught():
+    with pytest.raises(Exception, match="journal"):
+        kit.check_kill_points(Remembering(), task(), kit.NOISY)
+
+
+class Blind:
+    """Never looks at the seeds."""
+
+    async def search(self, lab):
+        while True:
+            for candidate in (await lab.propose(Brief(lab.seeds[0]))).candidates:
+                await lab.evaluate(candidate)
+
+
+def test_an_unseen_seed_is_caught():
+    with pytest.raises(AssertionError, match="never evaluated"):
+        kit.check_finishes(Blind(), task(), kit.NOISY)

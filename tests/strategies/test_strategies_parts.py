@@ -1,0 +1,152 @@
+"""Priorities, contrast, summaries, features."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Case, Observation, Rollout, Status
+from culmen.core.task import Objective
+from culmen.memory.quantile import Quantile
+from culmen.memory.queue import PriorityQueue
+from culmen.memory.statistics import Statistics
+from culmen.memory.traces import Trace
+from culmen.strategies.parts.contrast import clip, contrast, split, threshold
+from culmen.strategies.parts.features import value
+from culmen.strategies.parts.priorities import Mean, Newest, ThisRound, Ucb, UcbSigma
+from culmen.strategies.parts.summarizer import guidance
+
+
+def rollout(name, *rewards, feedback="", metrics=None):
+    candidate = Candidate.of({"p": name})
+    made = [
+        Observation(
+            candidate.id, Status.ERROR if r is None else Status.OK, r, "c", feedback=feedback, metrics=metrics or {}
+        )
+        for r in rewards
+    ]
+    return Rollout(candidate, tuple(made), rewards)
+
+
+def statistics(*rounds):
+    """One rollout list per round; unknown candidates are born in it."""
+    made = Statistics()
+    for number, rollouts in enumerate(rounds):
+        for r in rollouts:
+            made.update(r, number)
+    return made
+
+
+def test_mean_and_both_forms_of_ucb():
+    made = statistics([rollout("a", 1.0, 3.0), rollout("b", 2.5)])
+    assert Mean()(made).tolist() == [2.0, 2.5]
+    wide, narrow = math.sqrt(math.log(3)), math.sqrt(math.log(3) / 2)
+    assert Ucb(0.5)(made).tolist() == pytest.approx([2.0 + 0.5 * narrow, 2.5 + 0.5 * wide])
+    assert UcbSigma(0.5)(made).tolist() == pytest.approx([2.0 + narrow, 2.5 + wide])
+    assert UcbSigma(0.5, horizon=100)(made).tolist() == pytest.approx(
+        [2.0 + math.sqrt(math.log(100) / 2), 2.5 + math.sqrt(math.log(100))]
+    )
+    with pytest.raises(UserError):
+        Ucb(-1.0)
+
+
+def test_newest_is_the_order_of_arrival():
+    assert Newest()(statistics([rollout("a", 9.0)], [rollout("b", 1.0), rollout("c", None)])).tolist() == [1, 2, 3]
+
+
+def test_this_round_judges_the_last_generation_by_its_own_iteration():
+    first = [rollout("a", 9.0)]
+    made = statistics(first, [*first, rollout("b", 1.0, 3.0), rollout("c", 4.0)])
+    old, *new = ThisRound()(made).tolist()
+    assert math.isnan(old) and new == [2.0, 4.0]
+
+
+def test_a_generation_that_fails_altogether_does_not_replace_the_one_before():
+    made = statistics([rollout("a", 1.0), rollout("b", 2.0)], [rollout("c", None)])
+    scores = ThisRound()(made).tolist()
+    assert scores[:2] == [1.0, 2.0] and math.isnan(scores[2])
+
+
+@pytest.mark.parametrize(
+    ("tau", "objective", "seen", "level"),
+    [
+        (0.7, Objective(), [], 0.7),
+        (10.0, Objective(direction="min"), [], -10.0),
+        (None, Objective(bounds=(0.0, 1.0)), [0.0, 0.0, 0.0], 0.5),
+        (None, Objective(), [1.0, 2.0, 6.0], 2.0),
+        (Quantile(0.75), Objective(), [0.0, 1.0, 2.0, 3.0, 4.0], 3.0),
+        (None, Objective(), [0.0, 1.0, 1.0, 1.0], 0.0),  # the median is the best there is: step below it
+        (None, Objective(), [1.0, 1.0], 1.0),
+        (None, Objective(), [], 0.0),
+    ],
+)
+def test_threshold(tau, objective, seen, level):
+    assert threshold(tau, objective, seen) == level
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(-5, 5))), st.floats(-5, 5))
+def test_every_trace_is_a_success_or_a_failure(rewards, level):
+    traces = [Trace("c", reward, "ok", "") for reward in rewards]
+    good, bad = split(traces, level)
+    assert len(good) + len(bad) == len(traces)
+    assert all(t.reward > level for t in good) and all(t.reward is None or t.reward <= level for t in bad)
+
+
+def queue_of(*rollouts):
+    queue = PriorityQueue()
+    queue.add([r.candidate for r in rollouts])
+    queue.update(rollouts)
+    return queue
+
+
+def test_contrast_draws_one_of_each_kind_and_the_one_there_is():
+    queue = queue_of(rollout("mixed", 1.0, 0.0, None), rollout("good", 1.0), rollout("bad", None, feedback="boom"))
+    cases = {"c": Case("c", input={"n": 1})}
+    mixed, good, bad = contrast(queue, 0.5, 10, 9000, cases, Random(0))
+    assert mixed["success"]["reward"] == 1.0 and mixed["failure"]["reward"] in (0.0, None)
+    assert mixed["success"]["input"] == '{"n": 1}' and mixed["program"] == "mixed" and mixed["count"] == 3
+    assert good["success"] and good["failure"] is None
+    assert bad["success"] is None and bad["failure"]["status"] == "error" and bad["failure"]["feedback"] == "boom"
+
+
+def test_contrast_varies_with_the_generator_and_leaves_out_the_unseen():
+    queue = queue_of(*(rollout(f"{n}", float(n)) for n in range(30)))
+    queue.add([Candidate.of({"p": "unseen"})])
+    drawn = [[p["program"] for p in contrast(queue, 15.0, 6, 9000, {}, Random(seed))] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert all(names[:3] == ["29", "28", "27"] and "unseen" not in names for names in drawn)
+
+
+@given(st.text(max_size=400), st.integers(60, 300))
+def test_clip_keeps_both_ends_and_the_size(text, chars):
+    short = clip(text, chars)
+    assert len(short) <= chars + 10
+    assert short == text or (short[:20] == text[:20] and short[-10:] == text[-10:])
+
+
+@pytest.mark.parametrize(
+    ("reply", "advice"),
+    [
+        ("<reasoning>why</reasoning>\n<summary>\n do this \n</summary> bye", "do this"),
+        ("<SUMMARY>do this", "do this"),
+        ("<reasoning>why</reasoning> do this", "do this"),
+        ("do this", "do this"),
+        ("<reasoning>cut off", ""),
+        ("", ""),
+    ],
+)
+def test_guidance_is_what_the_reply_advises(reply, advice):
+    assert guidance(reply) == advice
+
+
+def test_features_are_lengths_and_means_of_finite_metrics():
+    made = rollout("12345", 1.0, 2.0, metrics={"m": 4.0, "bad": math.nan})
+    assert value("complexity", made) == 5.0
+    assert value("m", made) == 4.0
+    assert value("bad", made) == value("missing", made) == 0.0

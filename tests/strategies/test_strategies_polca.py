@@ -1,0 +1,151 @@
+"""POLCA line by line: what it asks for, in which order, on which cases."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from culmen.core.evaluation import Case
+from culmen.core.usage import Budget
+from culmen.strategies.parts.priorities import Newest, ThisRound
+from culmen.strategies.parts.summarizer import Summarizer
+from culmen.strategies.parts.validation import FreshBatch
+from culmen.strategies.polca import Polca
+from culmen.testing.landscape import Faults, Landscape, task, truth
+from culmen.testing.virtual import simulate
+
+from .helpers import Witness
+
+CASES = msgspec.structs.replace(task(), cases=tuple(Case(str(n), input=n) for n in range(10)))
+
+
+def run(strategy, on=CASES, world=None, order="request", **budget):
+    witness = Witness(world or Landscape(sigma=0.1))
+    result = simulate(strategy, on, witness, Budget(final=0.0, **(budget or {"evaluations": 60})), order=order)
+    return witness, result
+
+
+def test_one_iteration_is_embed_evaluate_summarize_propose_embed_evaluate():
+    witness, _ = run(Polca(), world=Landscape(sigma=0.1, delta0=1.0), evaluations=4)
+    assert witness.kinds == ["embed", "evaluate", "evaluate", "write", "propose", "embed", "evaluate", "evaluate"]
+    seed, child = witness.evaluations[0].candidate, witness.evaluations[2].candidate
+    assert child.parents == (seed.id,)
+    first, second, third, fourth = (request.case.id for request in witness.evaluations)
+    assert (first, second) == (third, fourth)  # the same minibatch for parents and children
+    brief = witness.briefs[0]
+    assert brief.parent == seed and brief.context == "climb" and len(brief.observations) == 2
+    assert brief.reward == pytest.approx(sum(o.score for o in brief.observations) / 2)
+
+
+def test_fresh_batch_draws_cases_of_its_own():
+    witness, _ = run(Polca(validation=FreshBatch(), batch=4), evaluations=8)
+    cases = [request.case.id for request in witness.evaluations]
+    assert cases[:4] != cases[4:]
+
+
+def test_the_best_are_explored_and_explored_again():
+    witness, result = run(Polca(explore=2, epsilon=None, summarizer=None), evaluations=120)
+    tallies = list(result.search.record.tallies.values())
+    often = max(tallies, key=lambda t: t.count)
+    assert often.count >= 8
+    assert often.mean >= sorted(t.mean for t in tallies)[len(tallies) // 2]
+    assert len({id(b) for b in witness.briefs}) == len(witness.briefs)
+
+
+def test_without_summarizer_and_net_nothing_is_written_or_embedded():
+    witness, _ = run(Polca(summarizer=None, epsilon=None))
+    assert dict.fromkeys(witness.kinds) == {"evaluate": None, "propose": None}
+    assert all(brief.context == "" for brief in witness.briefs)
+
+
+def test_refused_proposals_are_not_evaluated():
+    """Failures fall back to 0, where the seed is: the net knows that place already."""
+    world = Landscape(sigma=0.1, delta0=0.3)
+    witness, result = run(Polca(epsilon=0.1), world=world)
+    seen = list(dict.fromkeys(request.candidate.id for request in witness.evaluations))
+    places = [truth(result.search.record.tallies[key].candidate) for key in seen]
+    gaps = [abs(a - b) for i, a in enumerate(places) for b in places[:i]]
+    assert all(world.distance(gap) >= 0.1 - 1e-6 for gap in gaps)
+    assert len(witness.briefs) > len(seen)
+
+
+def test_newest_first_follows_the_last_proposal():
+    witness, _ = run(Polca(1, 1, epsilon=None, priority=Newest(), summarizer=None))
+    for brief, following in zip(witness.briefs, witness.briefs[1:]):
+        assert following.parent.parents == (brief.parent.id,)
+
+
+def test_beam_improves_the_best_of_the_last_generation_only():
+    world = Landscape(delta0=0.5)
+    witness, _ = run(Polca(2, 1, None, priority=ThisRound(), summarizer=None, proposals=3), world=world, order="time")
+    generations = [0]
+    born = {witness.briefs[0].parent.id: 0}
+    children = {}
+    for request in witness.evaluations:
+        candidate = request.candidate
+        if candidate.parents and candidate.id not in born:
+            born[candidate.id] = born[candidate.parents[0]] + 1
+            children.setdefault(born[candidate.id], {})[candidate.id] = candidate
+    for brief in witness.briefs[1:]:
+        generation = born[brief.parent.id]
+        assert generation >= generations[-1]
+        generations.append(generation)
+        better = [c for c in children[generation].values() if truth(c) > truth(brief.parent) + 0.5]
+        assert len(better) < 2
+    assert generations[-1] >= 3
+
+
+def test_a_search_from_scratch_asks_for_first_programs_and_goes_on_from_them():
+    witness, result = run(Polca(explore=3, epsilon=None), on=task(seeds=()))
+    assert [brief.parent for brief in witness.briefs[:3]] == [None] * 3
+    assert all(brief.parent is not None for brief in witness.briefs[3:])
+    assert result.search.reason == "evaluations"
+
+
+def test_all_seeds_are_seen_before_the_first_choice_when_there_are_more_than_are_explored():
+    seeds = [n / 20 for n in range(8)]
+    witness, _ = run(Polca(explore=2, batch=1), on=task(seeds=seeds), world=Landscape())
+    assert [truth(r.candidate) for r in witness.evaluations[:8]] == seeds
+    assert [truth(brief.parent) for brief in witness.briefs[:2]] == [seeds[7], seeds[6]]
+
+
+def test_lanes_do_not_wait_for_one_another_and_spread_over_programs():
+    def seconds(lanes, explore):
+        world = Landscape(sigma=0.1, propose_seconds=10.0, evaluate_seconds=0.1)
+        strategy = Polca(explore, 1, None, summarizer=None, lanes=lanes)
+        return simulate(strategy, task(), world, Budget(evaluations=400, final=0.0), workers=8).seconds
+
+    assert seconds(8, 1) < 0.75 * seconds(1, 8)
+
+
+def test_a_lost_seed_is_tried_again():
+    witness, result = run(Polca(), world=Landscape(faults=Faults(lost=0.5, empty=0.5)), evaluations=40)
+    assert result.verdict is not None
+    assert len(witness.summaries) <= len(witness.briefs)
+
+
+def test_deterministic_tasks_pay_once_for_a_program():
+    witness, _ = run(Polca(), on=task(deterministic=True), world=Landscape(), calls=100)
+    asked = [request.candidate.id for request in witness.evaluations][:-1]  # the last is the final choice's check
+    assert len(asked) == len(dict.fromkeys(asked))
+    assert len(witness.briefs) > len(asked) / 2
+
+
+def test_the_summary_shows_contrasting_pairs_within_its_size():
+    witness, _ = run(Polca(summarizer=Summarizer(programs=3, chars=2000)))
+    for request in witness.summaries:
+        assert request.role == "summarizer" and request.slots["goal"] == "climb"
+        assert 1 <= len(request.slots["pairs"]) <= 3
+        for pair in request.slots["pairs"]:
+            assert pair["success"] is None or pair["success"]["reward"] > request.slots["level"]
+            assert pair["failure"] is None or pair["failure"]["reward"] <= request.slots["level"]
+            assert pair["success"] or pair["failure"]
+        assert len(msgspec.json.encode(request.slots["pairs"])) < 6000
+
+
+def test_notes_tell_the_size_of_the_memory_and_the_distances():
+    _, result = run(Polca())
+    notes = [event.entry.body for event in result.journal.read() if event.entry.kind == "note"]
+    last = [body for body in notes if body["note"] == "memory"][-1]
+    assert last["size"] > 1 and last["epsilon"] == 0.1 and last["quantiles"]["q0.5"] >= last["quantiles"]["q0.1"]
+    assert all(len(body["parents"]) <= 5 for body in notes if body["note"] == "priority")
