@@ -1,0 +1,154 @@
+"""OpenEvolve example folders, loaded as they are and run in the jail."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from culmen.core.errors import TaskError
+from culmen.core.evaluation import Observation
+from culmen.core.task import Task
+from culmen.evaluate.contracts import load
+from culmen.evaluate.local import LocalBackend
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+
+def run(task: Task) -> Observation:
+    """One evaluation of the first seed."""
+
+    async def once() -> Observation:
+        backend = LocalBackend(task, 1)
+        try:
+            await backend.start()
+            return await backend.evaluate(task.candidates()[0], None, 0)
+        finally:
+            await backend.close()
+
+    return asyncio.run(once())
+
+
+def test_stages_result_class_and_settings() -> None:
+    task = load(FIXTURES / "openevolve_stages")
+    assert (task.evaluator.form, task.evaluator.suffix, task.surface.language) == ("legacy", ".py", "python")
+    assert task.evaluator.thresholds == (0.5, 0.65) and task.objective.direction == "max"
+    assert (task.limits.seconds, task.surface.max_chars) == (20, 20000)
+    assert task.system == "You fit polynomials." and task.features == ("complexity", "fine")
+    defaults = task.defaults
+    assert (defaults["iterations"], defaults["seed"], defaults["workers"]) == (40, 7, 2)
+    assert (defaults["format"], defaults["model"]) == ("diff", "small-model")
+    assert defaults["llm"]["api_key_env"] == "CULMEN_TEST_KEY" and defaults["llm"]["temperature"] == 0.7
+    assert [m["weight"] for m in defaults["llm"]["models"]] == [0.8, 0.2]
+    assert defaults["settings"] == {"num_islands": 2} and defaults["prompt"] == {"num_top_programs": 3}
+    seen = run(task)
+    assert seen.ok and not seen.verified and seen.score == pytest.approx(0.72405, abs=1e-4)
+    assert {"runs", "rough", "fine"} <= seen.metrics.keys()
+    assert "200 points" in seen.artifacts["fine"] and "5 points" in seen.artifacts["rough"]
+
+
+def test_a_stage_below_its_threshold_ends_the_evaluation() -> None:
+    task = load(FIXTURES / "openevolve_stages")
+    strict = msgspec.structs.replace(task.evaluator, thresholds=(0.5, 0.99))
+    seen = run(msgspec.structs.replace(task, evaluator=strict))
+    assert seen.score == 0.7 and "fine" not in seen.metrics
+
+
+def test_async_evaluator_without_combined_score() -> None:
+    task = load(FIXTURES / "openevolve_async")
+    assert task.limits.seconds == 300 and task.evaluator.thresholds is None
+    assert any("combined_score" in note for note in task.notes)
+    seen = run(task)
+    assert seen.score == pytest.approx(0.75)  # the mean of brevity 0.5 and complete 1.0: no booleans, texts or None
+    assert "household" in seen.artifacts["kept"]
+
+
+def test_evaluator_with_a_process_of_its_own_and_misplaced_keys() -> None:
+    task = load(FIXTURES / "openevolve_process")
+    assert task.system == "You count primes."
+    assert (task.defaults["workers"], task.defaults["settings"]) == (3, {"num_islands": 4})
+    notes = " ".join(task.notes)
+    assert "parallel_evaluations as evaluator.parallel_evaluations" in notes
+    assert "llm.num_islands as database.num_islands" in notes
+    assert "allow_full_rewrites" in notes and "checkpoint_interval" in notes and "evaluator.use_llm_feedback" in notes
+    assert run(task).score == 1.0
+
+
+def test_a_key_written_out_never_enters_the_task() -> None:
+    task = load(FIXTURES / "openevolve_process")
+    assert b"sk-written" not in msgspec.json.encode(task)
+    assert any("API key in plain text" in note for note in task.notes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FIXTURES / "openevolve_stages", tmp_path / "task"))
+
+
+CONFIGS = {
+    "no YAML": ("llm: [1\nx: 2\n", ("not valid YAML", "config.yaml:2")),
+    "no mapping": ("- 1\n", ("not a mapping", "config.yaml")),
+    "wrong type": ("max_iterations: many\n", ("expected `int`", "(max_iterations)")),
+    "wrong type below": ("evaluator:\n  timeout: [3]\n", ("expected `float`", "(evaluator.timeout)")),
+    "no section": ("llm: gpt\n", ("'llm' must hold keys", "(llm)")),
+    "no time": ("evaluator:\n  timeout: 0\n", ("above 0", "(evaluator.timeout)")),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_bad_settings(folder: Path, name: str) -> None:
+    text, pieces = CONFIGS[name]
+    (folder / "config.yaml").write_text(text)
+    with pytest.raises(TaskError) as caught:
+        load(folder)
+    assert caught.value.fix and all(piece in str(caught.value) for piece in pieces)
+
+
+def test_cascade_defaults_and_switch(folder: Path) -> None:
+    (folder / "config.yaml").write_text("")
+    assert load(folder).evaluator.thresholds == (0.5, 0.75, 0.9)
+    (folder / "config.yaml").write_text("evaluator:\n  cascade_evaluation: false\n")
+    assert load(folder).evaluator.thresholds is None
+    (folder / "config.yaml").write_text("cascade_evaluation: false\n")  # misplaced
+    assert load(folder).evaluator.thresholds is None
+
+
+def test_a_key_at_its_place_wins_over_a_misplaced_one(folder: Path) -> None:
+    (folder / "config.yaml").write_text("num_islands: 9\ndatabase:\n  num_islands: 2\n")
+    task = load(folder)
+    assert task.defaults["settings"] == {"num_islands": 2}
+    assert any("ignored: num_islands" in note for note in task.notes)
+
+
+def test_a_key_that_two_sections_have_is_not_guessed(folder: Path) -> None:
+    (folder / "config.yaml").write_text("timeout: 5\n")
+    task = load(folder)
+    assert task.limits.seconds == 300 and any("ignored: timeout" in note for note in task.notes)
+
+
+def test_programs_of_other_languages_and_other_settings_files(folder: Path) -> None:
+    (folder / "initial_program.py").rename(folder / "initial_program.rs")
+    (folder / "config_large.yaml").write_text("")
+    task = load(folder)
+    assert (task.evaluator.suffix, task.surface.language) == (".rs", "rust")
+    assert any("config_large.yaml" in note for note in task.notes)
+    (folder / "initial_program.go").write_text("package main\n")
+    with pytest.raises(TaskError, match=r"initial_program\.go, initial_program\.rs"):
+        load(folder)
+
+
+def test_an_evaluator_without_evaluate(folder: Path) -> None:
+    (folder / "evaluator.py").write_text("def evaluat(path):\n    return {}\n")
+    with pytest.raises(TaskError, match="no function 'evaluate' is defined; there is 'evaluat' on line 1"):
+        load(folder)
+
+
+def test_settings_and_seed_do_not_touch_the_evaluators_digest(folder: Path) -> None:
+    first = load(folder)
+    (folder / "config.yaml").write_text("evaluator:\n  timeout: 7\n")
+    (folder / "initial_program.py").write_text("x = 1\n")
+    second = load(folder)
+    assert first.evaluator.digest == second.evaluator.digest and first.digest != second.digest
