@@ -15,7 +15,7 @@ from culmen.core.errors import UserError
 from culmen.core.ports import Backend, Embedder, Gateway, Proposer, Strategy
 from culmen.core.task import Task
 from culmen.engine.driver import Driver
-from culmen.engine.search import Search, at_least
+from culmen.engine.search import Estimate, Search, at_least
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
 
 if TYPE_CHECKING:
@@ -52,6 +52,19 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         )
         with _signals(driver, parts.observers):
             return await driver.run()
+
+
+def rebuild(path: Path, meta: RunMeta, parts: Parts) -> tuple[Search, Estimate]:
+    """The run's search as it was at the start, and what its effects are taken to cost: for replaying a journal.
+
+    Starts nothing and can perform nothing.
+    """
+    gateway, proposer, _ = _models(path, meta, parts)
+    nothing: Any = None
+    world = parts.world or LiveWorld(meta.task, nothing, gateway, nothing, None, nothing)
+    estimate = getattr(world, "estimate", at_least)
+    search = Search(_strategy(meta, parts), meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate)
+    return search, estimate
 
 
 def run_blocking(session: Coroutine[Any, Any, str]) -> str:
