@@ -1,0 +1,65 @@
+"""Verbs about culmen itself: strategies, doctor."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import verb
+
+PANEL = "About"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Declare the verbs of this group."""
+    for function in (strategies, doctor):
+        verb(app, PANEL)(function)
+
+
+def strategies(
+    screen: Screen,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A strategy. Default: list them all.")] = None,
+) -> Answer:
+    """List the search strategies, or show one: its paper, its settings, their defaults and meanings."""
+    from culmen.strategies import catalog
+
+    if name is None:
+        pages = [catalog.describe(known) for known in catalog.CATALOG]
+        return Answer({"strategies": pages}, lambda screen: _list(screen, pages))
+    page = catalog.describe(name)
+    return Answer(page, lambda screen: _page(screen, page))
+
+
+def _list(screen: Screen, pages: list[dict[str, Any]]) -> None:
+    screen.table(["name", "what it is"], [(page["name"], page["title"]) for page in pages])
+    screen.next_steps(("culmen strategies NAME", "paper, settings, defaults"))
+
+
+def _page(screen: Screen, page: dict[str, Any]) -> None:
+    screen.heading(page["name"], page["title"])
+    if page["paper"]:
+        screen.line(f"Paper: {page['paper']}", style="dim")
+    screen.line()
+    screen.line(page["doc"])
+    screen.line()
+    fields = page["fields"]
+    if fields:
+        rows = [(field["name"], field["default"], _meaning(field)) for field in fields]
+        screen.table(["setting", "default", "meaning"], rows)
+        first = f"--set {fields[0]['name']}={fields[0]['default']}"
+        screen.next_steps((f"culmen run TASK --strategy {page['name']} {first}", "use it"))
+
+
+def _meaning(field: dict[str, Any]) -> str:
+    """`programs explored per iteration (a whole number)`."""
+    return f"{field['doc']} ({field['type']})" if field["type"] and field["doc"] else field["doc"] or field["type"]
+
+
+def doctor(screen: Screen) -> Answer:
+    """Look at this machine: Python, isolation in force (found by trying), API keys by name, disk, cores, extras."""
+    from culmen.cli import examination
+
+    report = examination.examine()
+    return Answer(report, lambda screen: examination.show(screen, report))

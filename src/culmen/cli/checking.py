@@ -1,0 +1,92 @@
+"""`culmen check`: tries a task out and prints what was found."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from culmen.cli.screen import Answer, Screen
+from culmen.observe.figures import clean, count, joined, number
+
+if TYPE_CHECKING:
+    from culmen.core.task import Task
+    from culmen.evaluate.check import Report, SeedReport
+
+FINDINGS = 1
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+
+
+def answer(screen: Screen, path: Path, runs: int, require: str | None) -> Answer:
+    """Check the task at `path`."""
+    from culmen.evaluate import contracts
+    from culmen.evaluate.check import check
+    from culmen.evaluate.local import LocalBackend
+
+    task = contracts.load(path)
+    if screen.live:
+        screen.err.print("trying the seed ...", style="dim")
+    report = asyncio.run(check(task, LocalBackend(task, workers=1, require=require), runs))
+    data = {**msgspec.to_builtins(report), "fit": report.fit}
+    for seed in data["seeds"]:
+        del seed["observations"]  # one by one they say no more than the summary
+    return Answer(data, lambda screen: _show(screen, task, path, report), 0 if report.fit else FINDINGS)
+
+
+def _show(screen: Screen, task: Task, path: Path, report: Report) -> None:
+    splits = joined(f"{len(task.split(name))} {name}" for name in ("train", "val", "test") if task.split(name))
+    screen.heading(report.task, f"{task.evaluator.form} evaluator, {task.objective.direction}imise")
+    screen.pairs(
+        ("seeds", str(len(task.seeds) or "none: a model writes the first")),
+        ("cases", splits),
+        ("isolation", report.isolation),
+        ("tried", count(report.evaluations, "evaluation")),
+        ("repeatable", _repeatable(report)),
+    )
+    for seed in report.seeds:
+        screen.line()
+        _seed(screen, seed)
+    if report.findings:
+        screen.line()
+    for finding in report.findings:
+        screen.finding(finding.level, finding.what, finding.fix, _STYLES[finding.level])
+    screen.line()
+    if report.fit:
+        screen.line("This task can be searched.", style="green")
+        screen.next_steps((f"culmen run {path}", "search"))
+    else:
+        screen.line("This task cannot be searched yet.", style="red")
+
+
+def _repeatable(report: Report) -> str:
+    if report.repeatable is None:
+        return ""
+    if not report.repeatable:
+        return "no: results change even with the same random seed"
+    return "yes, whatever the random seed" if report.seed_free else "yes, with the same random seed"
+
+
+def _seed(screen: Screen, seed: SeedReport) -> None:
+    statuses = joined(f"{value} {name}" for name, value in seed.statuses.items())
+    screen.pairs(
+        ("seed", seed.candidate),
+        ("score", "none" if seed.mean is None else f"{number(seed.mean)} (mean)"),
+        ("noise", _noise(seed)),
+        ("between cases", "" if seed.case_spread is None else f"{seed.case_spread:.3g}"),
+        ("time", f"{seed.seconds:.3g} s median, {seed.slowest:.3g} s at most"),
+        ("outcomes", statuses),
+        ("failure", clean(seed.failure)),
+    )
+
+
+def _noise(seed: SeedReport) -> str:
+    if seed.noise is None:
+        return ""
+    if not seed.noise and not seed.seed_noise:
+        return "none"
+    texts = [f"{seed.noise:.3g} with the same random seed"]
+    if seed.seed_noise is not None:
+        texts.append(f"{seed.seed_noise:.3g} between random seeds")
+    return joined(texts) + " (standard deviations)"

@@ -1,0 +1,94 @@
+"""The `culmen` command: reads the arguments, runs one verb, turns what went wrong into words and an exit code.
+
+Exit codes: 0 done; 1 findings, such as a task that fails its check; 2 a mistake the user can fix; 3 the run is being
+written by another process; 4 the journal does not fit or is damaged; 5 the isolation asked for is not in force; 70 a
+bug in culmen; 75 something outside gave up, the run can be resumed; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from culmen.cli import about, reading, running, starting, taking
+from culmen.cli.screen import Screen
+from culmen.core.errors import CulmenError, UserError
+
+BUG, INTERRUPTED = 70, 130
+_UsageError: type[Any] = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps it
+
+app = typer.Typer(
+    name="culmen",
+    help="Improve any text - a program, a prompt, a configuration - against any evaluator.",
+    epilog="Start with: culmen demo",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _culmen() -> None: ...
+
+
+for group in (starting, running, reading, taking, about):
+    group.add_to(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; the console script passes it to the system."""
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+    if given in (["--version"], ["-V"]):
+        from culmen import __version__
+
+        sys.stdout.write(f"culmen {__version__}\n")
+        return 0
+    try:
+        return _run(given, Screen("--json" in given))
+    except BrokenPipeError:  # the reader left (culmen log | head): nothing more to say to anyone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(given: list[str], screen: Screen) -> int:
+    try:
+        code = app(args=given, prog_name="culmen", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except UserError as error:
+        screen.error(_kind(error), error.what, error.where, error.fix)
+        return error.exit_code
+    except CulmenError as error:
+        screen.error(_kind(error), str(error))
+        return error.exit_code
+    except _UsageError as error:
+        command = error.ctx.command_path if error.ctx else "culmen"
+        screen.error("usage", error.format_message().replace("\n", " "), command, f"{command} --help")
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        screen.error("interrupted", "interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the outermost frame: a bug is shown whole, with a code of its own
+        traceback.print_exc()
+        screen.error(
+            "bug", f"{type(error).__name__}: {error}", fix="this is a bug in culmen; nothing journaled is lost"
+        )
+        return BUG
+
+
+def _kind(error: CulmenError) -> str:
+    """`RunLocked` -> `run_locked`."""
+    name = type(error).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,179 @@
+"""What the reading verbs print for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from culmen.cli.screen import Screen
+from culmen.cli.session import best_line, ended, judged, next_steps, used
+from culmen.core.errors import UserError
+from culmen.observe.displays import costs
+from culmen.observe.figures import clean, count, decimals, duration, joined, number
+
+if TYPE_CHECKING:
+    from culmen.core.candidate import Candidate
+    from culmen.core.evaluation import Observation
+    from culmen.store.views import Best, CandidateDetail, CandidateRow, RunLine, RunStatus, Step
+
+_SHOWN = 20  # evaluations listed by `show`; the rest are counted
+_FEEDBACK = 600  # characters of one feedback
+
+
+def runs(screen: Screen, lines: Sequence[RunLine]) -> None:
+    """One line for each run."""
+    places = decimals(line.best for line in lines if line.best is not None)
+    rows = [
+        (line.run, line.state, line.strategy, f"{line.evaluations:,}", number(line.best, places), _when(line.created))
+        for line in lines
+    ]
+    screen.table(["run", "state", "strategy", "evaluations", "best", "created"], rows, right="evaluations best")
+
+
+def _when(created: float) -> str:
+    return time.strftime("%m-%d %H:%M", time.localtime(created)) if created else ""
+
+
+def status(screen: Screen, now: RunStatus, path: Path) -> None:
+    """One run, label by label."""
+    objective = f"{'maximise' if now.direction == 'max' else 'minimise'}"
+    target = "" if now.target is None else f", target {number(now.target)}"
+    owner = "" if now.state != "running" or now.owner is None else f"by {now.owner}"
+    reason = owner if now.state == "running" else ended(now)
+    screen.heading(now.run, f"{now.state}" + (f": {reason}" if reason else ""))
+    screen.pairs(
+        ("task", f"{now.task} ({objective}{target})"),
+        ("strategy", f"{now.strategy}, seed {now.seed}, {count(now.workers, 'worker')}"),
+        ("model", joined(_model(role, name) for role, name in now.models.items())),
+        ("best", best_line(now.best)),
+        ("", "" if now.best is None else judged(now.best)),
+        ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
+        ("lost", _lost(now)),
+        ("running", count(now.in_flight, "effect") if now.in_flight else ""),
+        ("candidates", f"{now.candidates:,}"),
+        ("outcomes", _counts(now.statuses)),
+        ("failures", _counts(now.failures)),
+        ("model faults", _counts(now.faults)),
+        ("isolation", now.isolation),
+        ("folder", str(path)),
+    )
+    screen.next_steps(*next_steps(now, path))
+
+
+def _model(role: str, name: str) -> str:
+    return name if role == "default" else f"{role}={name}"
+
+
+def _of_seconds(now: RunStatus) -> str:
+    return "" if now.budget.seconds is None else f" of {duration(now.budget.seconds)}"
+
+
+def _lost(now: RunStatus) -> str:
+    lost = now.usage.possibly_lost
+    return f"up to {count(lost.calls, 'call')}, ${lost.dollars:.4f} were cut off by a crash" if lost.calls else ""
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return joined(f"{value:,} {name.replace('_', ' ')}" for name, value in list(counts.items())[:6])
+
+
+def best(screen: Screen, found: Best, candidate: Candidate, files: Sequence[Path]) -> None:
+    """What is known of the best to standard error, its text to standard output (unless it went to files)."""
+    screen.pairs(("best", best_line(found)), ("", judged(found)), err=True)
+    if files:
+        for file in files:
+            screen.line(f"wrote {file}")
+        return
+    if screen.out.is_terminal:
+        screen.line()
+    screen.text(candidate.text)
+
+
+def write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
+    """Write a candidate's texts below a folder; raises `UserError` where it cannot."""
+    written: list[Path] = []
+    root = folder.expanduser().resolve()
+    for name, text in parts.items():
+        path = (root / name).resolve()
+        if root not in path.parents:
+            raise UserError(f"the part '{name}' would lie outside the folder", where=str(root), fix="culmen export")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        except OSError as error:
+            raise UserError(
+                f"cannot write {path.name}: {error.strerror}", where=str(root), fix="name another folder"
+            ) from None
+        written.append(path)
+    return written
+
+
+def candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> None:
+    """One candidate in full."""
+    row, found = detail.row, detail.candidate
+    origin = found.origin
+    screen.heading(found.id, joined([origin.operator, origin.model, origin.note]))
+    screen.pairs(
+        ("parents", joined(found.parents)),
+        ("children", joined(detail.children)),
+        ("score", score_line(row)),
+        ("failed", _counts(row.statuses)),
+        ("idea", detail.hypothesis),
+    )
+    if detail.observations:
+        screen.line()
+        _observations(screen, detail.observations)
+    for name, text in found.parts.items():
+        screen.rule(name)
+        screen.code(text, name)
+    if prompt:
+        for title, text in (("prompt", detail.prompt), ("reply", detail.reply)):
+            screen.rule(title)
+            screen.text(text or f"(no {title}: this candidate did not come from a model)")
+
+
+def score_line(row: CandidateRow) -> str:
+    """`2.51 ± 0.01, mean of 12 evaluations`."""
+    if row.mean is None:
+        return "none"
+    error = f" ± {row.se:.2g}" if row.se else ""
+    return f"{number(row.mean)}{error}, mean of {count(row.count, 'evaluation')}"
+
+
+def _observations(screen: Screen, observations: Sequence[Observation]) -> None:
+    shown = observations[-_SHOWN:]
+    places = decimals(o.score for o in shown if o.score is not None)
+    with_cases = any(o.case for o in shown)
+    rows = []
+    for o in shown:
+        outcome = number(o.score, places) if o.ok else joined([o.status.value, o.reason.replace("_", " ")], ": ")
+        metrics = joined(f"{name} {value:.4g}" for name, value in o.metrics.items() if name not in ("score",))
+        rows.append(((o.case,) if with_cases else ()) + (outcome, f"{o.seconds:.2f} s", metrics))
+    columns = ["case"] * with_cases + ["score", "time", "metrics"]
+    screen.table(columns, rows, right="score time")
+    if len(observations) > len(shown):
+        screen.line(f"and {count(len(observations) - len(shown), 'earlier evaluation')}", style="dim")
+    last = next((o for o in reversed(shown) if o.feedback), None)
+    if last is not None:
+        screen.rule("feedback of the last one")
+        text = last.feedback
+        screen.text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
+
+
+def lineage(screen: Screen, steps: Sequence[Step]) -> None:
+    """A chain, the seed first."""
+    places = decimals(step.row.mean for step in steps if step.row.mean is not None)
+    rows = [
+        (
+            str(place),
+            step.row.id,
+            number(step.row.mean, places),
+            "" if step.gain is None else f"{step.gain:+.3g}",
+            str(step.row.count),
+            joined([step.row.operator, step.row.model, clean(step.note)]),
+        )
+        for place, step in enumerate(steps)
+    ]
+    screen.table(["step", "id", "score", "gain", "n", "how"], rows, right="step score gain n")

@@ -1,0 +1,141 @@
+"""What a run is about to do, and what it can cost at most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.core.usage import Budget
+from culmen.engine.ledger import final_share
+from culmen.observe.figures import clean, count, dollars, duration, joined, number
+from culmen.store.meta import RunMeta
+
+MILLION = 1_000_000
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """Of the models a run may ask: names, dollars per million tokens (input, output) where known, and the dearest."""
+
+    names: tuple[str, ...] = ()
+    known: dict[str, tuple[float, float]] = {}
+
+    @property
+    def unknown(self) -> list[str]:
+        """Models without a known price."""
+        return [name for name in self.names if name not in self.known]
+
+    @property
+    def dearest(self) -> float | None:
+        """Most dollars a single token can cost; None if any price is unknown."""
+        return None if self.unknown else max((max(pair) for pair in self.known.values()), default=0.0) / MILLION
+
+
+def prices(meta: RunMeta) -> Prices:
+    """Which models a run may ask, and their prices. Raises `UserError` for models that cannot be read."""
+    model = meta.extra.get("model")
+    if model in (None, "offline"):
+        return Prices()
+    if not isinstance(model, str | dict) or ":" in str(model).partition("/")[0]:
+        return Prices((str(model),))
+    from culmen.llm.call import Tokens
+    from culmen.llm.roles import ModelBook
+
+    names: list[str] = []
+    known: dict[str, tuple[float, float]] = {}
+    for entry in ModelBook(meta.extra.get("models_file")).roles(model).models():
+        names.append(entry.name)
+        ask, reply = (entry.price_list.dollars(t) for t in (Tokens(input=MILLION), Tokens(output=MILLION)))
+        if ask is not None and reply is not None:
+            known[entry.name] = (ask, reply)
+    return Prices(tuple(dict.fromkeys(names)), known)
+
+
+def at_most(budget: Budget, known: Prices) -> float | None:
+    """The most dollars a run can cost; None if nothing limits them."""
+    if not known.names:
+        return 0.0
+    limits = [] if budget.dollars is None else [budget.dollars]
+    if budget.tokens is not None and known.dearest is not None:
+        limits.append(budget.tokens * known.dearest)
+    return min(limits) if limits else None
+
+
+def data(path: Path, meta: RunMeta) -> dict[str, Any]:
+    """The same for `--json`."""
+    known = prices(meta)
+    return {
+        "run": meta.id,
+        "path": str(path),
+        "task": meta.task.name,
+        "strategy": meta.strategy.get("path", ""),
+        "settings": meta.strategy.get("config"),
+        "models": meta.models,
+        "embedder": meta.extra.get("embedder", ""),
+        "budget": {k: v for k, v in msgspec.structs.asdict(meta.budget).items() if v is not None},
+        "dollars_at_most": at_most(meta.budget, known),
+        "price_unknown": known.unknown,
+        "seed": meta.seed,
+        "workers": meta.workers,
+    }
+
+
+def lines(meta: RunMeta) -> list[tuple[str, str]]:
+    """Label and value for people, in the order one wants to know them."""
+    known = prices(meta)
+    goal = meta.task.objective
+    target = "" if goal.target is None else f", target {number(goal.target)}"
+    return [
+        ("task", f"{clean(meta.task.name)}  ({'maximise' if goal.direction == 'max' else 'minimise'}{target})"),
+        ("strategy", _strategy(meta)),
+        ("model", ", ".join(known.names) or "offline: syntax-tree edits, no language model"),
+        ("embedder", str(meta.extra.get("embedder", ""))),
+        ("at most", _limits(meta, known)),
+        ("seed", f"{meta.seed}, {count(meta.workers, 'worker')}"),
+    ]
+
+
+def _strategy(meta: RunMeta) -> str:
+    """Name and the settings that are not the defaults."""
+    from culmen.strategies import catalog
+
+    path = str(meta.strategy.get("path", ""))
+    name = next((known for known, where in catalog.CATALOG.items() if where == path), path.rpartition(":")[2])
+    config = meta.strategy.get("config")
+    if config is None:
+        return name
+    strategy = catalog.revive(path, config)
+    changed = []
+    for field in catalog.describe(path)["fields"]:
+        value = catalog.shown(getattr(strategy, field["name"]))
+        if value != field["default"]:
+            changed.append(f"{field['name']}={value}")
+    return joined([name, *changed], "  ")
+
+
+def _limits(meta: RunMeta, known: Prices) -> str:
+    budget = meta.budget
+    parts: list[str] = []
+    if budget.evaluations is not None:
+        kept = final_share(budget, meta.task.deterministic)
+        parts.append(count(budget.evaluations, "evaluation") + (f" ({kept} for the final choice)" if kept else ""))
+    if budget.seconds is not None:
+        parts.append(duration(budget.seconds))
+    if known.names:
+        parts.append("any number of calls" if budget.calls is None else count(budget.calls, "call"))
+        if budget.tokens is not None:
+            parts.append(count(budget.tokens, "token"))
+    parts.append(_money(budget, known))
+    return ", ".join(parts)
+
+
+def _money(budget: Budget, known: Prices) -> str:
+    most = at_most(budget, known)
+    if known.unknown:
+        note = f"price unknown of {', '.join(known.unknown)}"
+        return note if most is None else f"{dollars(most)} ({note})"
+    if most is not None:
+        return dollars(most)
+    pairs = ", ".join(f"{dollars(a)} in, {dollars(b)} out per million tokens" for a, b in known.known.values())
+    return f"dollars not limited ({pairs})"

@@ -1,0 +1,128 @@
+"""Verbs that search: run, resume, fork."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import Run, verb
+
+if TYPE_CHECKING:
+    from culmen.observe.watch import Watch
+
+PANEL = "Search"
+
+Task = Annotated[Path, typer.Argument(metavar="TASK", help="A task folder, its task.toml, or an OpenEvolve folder.")]
+Strategy = Annotated[str | None, typer.Option(help="See: culmen strategies.", show_default="polca")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable.")
+]
+Model = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[ROLE=]MODEL", help="Model, for one role or for all. Repeatable.", show_default="offline"),
+]
+Models = Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices (TOML or YAML).")]
+Budget = Annotated[
+    str | None,
+    typer.Option(metavar="NAME=N,...", help="Hard limits: evaluations, seconds, calls, tokens, dollars, final."),
+]
+Seed = Annotated[int | None, typer.Option(help="Of all random choices.", show_default="0")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.", show_default="one per core")]
+RunDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where the run lies.", show_default="runs/TASK-TIME")]
+Require = Annotated[
+    str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation: namespaces, restricted, limits.")
+]
+Embedder = Annotated[
+    str | None, typer.Option(metavar="NAME", help="hashing, local:MODEL or PROVIDER/MODEL.", show_default="hashing")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Declare the verbs of this group."""
+    for function in (run, resume, fork):
+        verb(app, PANEL)(function)
+
+
+def run(
+    screen: Screen,
+    task: Task,
+    strategy: Strategy = None,
+    settings: Settings = None,
+    model: Model = None,
+    models: Models = None,
+    budget: Budget = None,
+    seed: Seed = None,
+    workers: Workers = None,
+    run_dir: RunDir = None,
+    require: Require = None,
+    embedder: Embedder = None,
+    quiet: Quiet = False,
+) -> Answer:
+    """Search for a better text, within a budget.
+
+    Ctrl-C stops cleanly, a second one at once; culmen resume goes on from there.
+    """
+    from culmen.cli import options, session
+    from culmen.evaluate import contracts
+    from culmen.study import Study
+
+    loaded = contracts.load(task)
+    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder)
+    chosen = options.settle(loaded, given)
+
+    def create(watch: Watch) -> Study:
+        return Study.create(loaded, run_dir=run_dir, observers=(watch,), **chosen)
+
+    return session.search(screen, create, quiet, loaded.notes)
+
+
+def resume(
+    screen: Screen,
+    run: Run = None,
+    require: Require = None,
+    quiet: Quiet = False,
+) -> Answer:
+    """Go on with a run that was interrupted, from where its journal ends."""
+    from culmen.cli import runs, session
+    from culmen.study import Study
+
+    parts: dict[str, Any] = {} if require is None else {"require": require}
+    path = runs.find(run)
+    return session.search(screen, lambda watch: Study.resume(path, observers=(watch,), **parts), quiet)
+
+
+def fork(
+    screen: Screen,
+    run: Run = None,
+    strategy: Strategy = None,
+    settings: Settings = None,
+    model: Model = None,
+    models: Models = None,
+    budget: Budget = None,
+    seed: Seed = None,
+    workers: Workers = None,
+    run_dir: RunDir = None,
+    require: Require = None,
+    embedder: Embedder = None,
+    quiet: Quiet = False,
+) -> Answer:
+    """Start a new run from an old one: same task and settings but for those given, nothing finished paid twice.
+
+    Whatever the new run asks for that the old one has already done is answered from the old journal.
+    """
+    from culmen.cli import options, runs, session
+    from culmen.store import views
+    from culmen.study import Study
+
+    parent = runs.find(run)
+    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder)
+    changes = options.changes(views.meta(parent), given)
+
+    def create(watch: Watch) -> Study:
+        return Study.fork(parent, run_dir=run_dir, observers=(watch,), **changes)
+
+    return session.search(screen, create, quiet)

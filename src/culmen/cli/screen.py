@@ -1,0 +1,187 @@
+"""Where output goes: one JSON document, or words for a person.
+
+With `--json` standard output carries exactly one document, errors included. Without it, answers go to standard output
+and everything about the way there (progress, errors) to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.observe.figures import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Answer(msgspec.Struct):
+    """What a verb found out: plain `data` for `--json`, `show` prints the same for people, `code` is the exit code."""
+
+    data: Any
+    show: Callable[[Screen], None] | None = None
+    code: int = 0
+
+
+class Screen:
+    """Prints answers and errors in the form asked for. Consoles are made when first used."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._out: Console | None = None
+        self._err: Console | None = None
+
+    @property
+    def out(self) -> Console:
+        """Console on standard output."""
+        self._out = self._out or _console(stderr=False)
+        return self._out
+
+    @property
+    def err(self) -> Console:
+        """Console on standard error."""
+        self._err = self._err or _console(stderr=True)
+        return self._err
+
+    @property
+    def live(self) -> bool:
+        """Whether progress may be drawn: a person watches standard error."""
+        return not self.as_json and sys.stderr.isatty()
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """One line to standard output; never wrapped where nobody reads it on a terminal."""
+        self.out.print(clean(text), style=style or None, markup=False, soft_wrap=not self.out.is_terminal)
+
+    def text(self, text: str) -> None:
+        """A text of unknown origin to standard output: exact in a pipe, harmless on a terminal."""
+        sys.stdout.write(clean(text) if sys.stdout.isatty() else text)
+        if text and not text.endswith("\n"):
+            sys.stdout.write("\n")
+
+    def rule(self, title: str) -> None:
+        """A line with a title across the page."""
+        self.out.print()
+        self.out.rule(f"[dim]{clean(title).replace('[', '(')}[/]", align="left", style="dim", characters="─")
+
+    def code(self, text: str, name: str) -> None:
+        """A program text; coloured by its file name on a terminal, exact elsewhere."""
+        if not self.out.is_terminal:
+            self.text(text)
+            return
+        from rich.syntax import Syntax
+
+        lexer = Syntax.guess_lexer(name, clean(text))
+        self.out.print(Syntax(clean(text), lexer, theme="ansi_dark", background_color="default", word_wrap=True))
+
+    def code_line(self, text: str, style: str = "") -> None:
+        """One line of a text whose spaces matter."""
+        self.out.print(text, style=style or None, markup=False, soft_wrap=True)
+
+    def finding(self, level: str, what: str, fix: str, style: str) -> None:
+        """One finding of a check, with its remedy below."""
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style=style, width=7)
+        grid.add_column(overflow="fold")
+        grid.add_row(level, _text(what))
+        if fix:
+            grid.add_row("", _text(f"-> {fix}"))
+        self.out.print(grid)
+
+    def heading(self, title: str, rest: str = "") -> None:
+        """A bold word and what belongs to it."""
+        self.out.print(clean(title), style="bold", markup=False, end="  " if rest else "\n")
+        if rest:
+            self.out.print(clean(rest), markup=False)
+
+    def note(self, text: str) -> None:
+        """A remark on standard error."""
+        self.err.print(f"note  {clean(text)}", style="yellow", markup=False)
+
+    def pairs(self, *rows: tuple[str, str], err: bool = False) -> None:
+        """Label and value, aligned; rows without a value are left out."""
+        from rich.table import Table
+
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for label, value in rows:
+            if value:
+                grid.add_row(label, _text(value))
+        (self.err if err else self.out).print(grid)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:
+        """Rows under headings; `right` names the columns, separated by spaces, that are flush right."""
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+        for place, name in enumerate(columns):
+            flush = "right" if name in right.split() else "left"
+            table.add_column(name, justify=flush, no_wrap=place < len(columns) - 1, overflow="fold")
+        for row in rows:
+            table.add_row(*(_text(cell) for cell in row))
+        self.out.print(table)
+
+    def next_steps(self, *steps: tuple[str, str]) -> None:
+        """Commands to type next, with what each is for."""
+        self.out.print()
+        width = max(len(command) for command, _ in steps)
+        for place, (command, why) in enumerate(steps):
+            self.out.print("next  " if place == 0 else "      ", style="dim", end="")
+            self.out.print(clean(command), style="bold", markup=False, end="", soft_wrap=True)
+            fits = width + len(why) + 8 <= self.out.width
+            self.out.print(f"{' ' * (width - len(command))}  {why}" if fits else "", style="dim", markup=False)
+
+    def give(self, answer: Answer) -> int:
+        """Print an answer; returns its exit code."""
+        if self.as_json:
+            self.document(answer.data)
+        elif answer.show is not None:
+            answer.show(self)
+        return answer.code
+
+    def document(self, data: Any) -> None:
+        """Print the one JSON document."""
+        sys.stdout.write(json.dumps(_plain(msgspec.to_builtins(data)), indent=2) + "\n")
+
+    def error(self, kind: str, what: str, where: str = "", fix: str = "", **more: Any) -> None:
+        """Say what happened, where, and what to do next."""
+        if self.as_json:
+            self.document({"error": {"kind": kind, "what": what, "where": where, "next": fix}, **more})
+            return
+        self.err.print("Error: ", style="bold red", end="")
+        self.err.print(clean(what), markup=False, soft_wrap=True)
+        for label, text in (("where", where), ("next", fix)):
+            if text:
+                self.err.print(f"  {label:<6} ", style="dim", end="")
+                self.err.print(clean(text), markup=False, soft_wrap=True)
+
+
+def _text(value: str) -> Any:
+    from rich.text import Text
+
+    return Text(clean(value))
+
+
+def _console(stderr: bool) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, emoji=False)
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no NaN and no infinity: they become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value

@@ -1,0 +1,135 @@
+"""One search as a person sees it: what it may cost, how it goes, how it ended, what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.cli import preflight, runs
+from culmen.cli.screen import Answer, Screen
+from culmen.core.errors import UserError
+from culmen.observe.figures import count, dollars, duration, joined, number, plus_minus
+from culmen.store import views
+from culmen.store.views import Best, RunStatus
+
+if TYPE_CHECKING:
+    from culmen.observe.watch import Display, Watch
+    from culmen.study import Study
+
+INTERRUPTED = 130
+
+
+def search(screen: Screen, make: Callable[[Watch], Study], quiet: bool, notes: Sequence[str] = ()) -> Answer:
+    """Run the study that `make` makes to its end or an interrupt, showing how it goes."""
+    from culmen.observe.watch import Watch
+
+    watch = Watch(_display(screen, quiet))
+    study = make(watch)
+    if not screen.as_json and not quiet:
+        announce(screen, study, notes)
+    try:
+        with watch.of(study.path):
+            study.run()
+    except UserError as error:
+        error.fix = error.fix or f"culmen resume {runs.shown(study.path)}"
+        raise
+    except KeyboardInterrupt:  # before the search had begun, or while it was taken down
+        pass
+    now = views.status(study.path)
+    return Answer(document(now, study.path), lambda screen: end(screen, now, study.path), code(now))
+
+
+def code(now: RunStatus) -> int:
+    """Exit code for how a run ended."""
+    return 0 if now.state == "finished" else INTERRUPTED
+
+
+def announce(screen: Screen, study: Study, notes: Sequence[str]) -> None:
+    """What is about to happen, to standard error."""
+    screen.pairs(*preflight.lines(study.meta), ("run", str(runs.shown(study.path))), err=True)
+    for note in notes:
+        screen.note(note)
+
+
+def _display(screen: Screen, quiet: bool) -> Display:
+    from culmen.observe.displays import Plain, Silent, Terminal
+
+    if quiet or screen.as_json:
+        return Silent()
+    return Terminal(screen.err) if screen.live else Plain()
+
+
+def document(now: RunStatus, path: Path) -> dict[str, Any]:
+    """The status, with what can be done next."""
+    return {**msgspec.to_builtins(now), "next": [command for command, _ in next_steps(now, path)]}
+
+
+def end(screen: Screen, now: RunStatus, path: Path) -> None:
+    """How the run ended, for people."""
+    screen.line()
+    screen.heading(now.state, ended(now))
+    screen.pairs(
+        ("best", best_line(now.best)),
+        ("", "" if now.best is None else judged(now.best)),
+        ("used", used(now)),
+        ("isolation", now.isolation),
+        ("run", runs.shown(path)),
+    )
+    screen.next_steps(*next_steps(now, path))
+
+
+_REASONS = {
+    "evaluations": "the budget of evaluations is spent",
+    "calls": "the budget of calls is spent",
+    "tokens": "the budget of tokens is spent",
+    "dollars": "the budget of dollars is spent",
+    "seconds": "the budget of seconds is spent",
+    "budget": "the budget is spent",
+    "strategy_done": "the strategy is done",
+    "strategy_waits_for_nothing": "the strategy asks for nothing more",
+    "target": "the target is reached",
+}
+
+
+def ended(now: RunStatus) -> str:
+    """Why it ended, in words."""
+    if now.state == "finished":
+        return _REASONS.get(now.reason, now.reason.replace("_", " "))
+    return now.error or "nothing is lost"
+
+
+def best_line(best: Best | None) -> str:
+    """`2.51234 ± 0.0012  0a1b2c3d4e5f`."""
+    return "nothing has scored" if best is None else f"{number(best.score)}{plus_minus(best.se)}  {best.id}"
+
+
+def judged(best: Best) -> str:
+    """How far the score can be trusted."""
+    looks = count(best.count, "evaluation")
+    fresh = f"mean of {looks} made after it was chosen" if best.confirmed else f"mean of {looks} of the search"
+    return f"{fresh}, {'verified outside its process' if best.verified else 'self-reported by the task'}"
+
+
+def used(now: RunStatus) -> str:
+    """Evaluations, calls, money and time."""
+    usage = now.usage
+    calls = tokens = money = ""
+    if usage.calls:
+        calls = count(usage.calls, "call")
+        tokens = f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens"
+        money = dollars(usage.dollars) + (
+            f" and {count(usage.unpriced, 'call')} of unknown price" * bool(usage.unpriced)
+        )
+    return joined([count(now.evaluations, "evaluation"), calls, tokens, money, duration(now.elapsed_seconds)])
+
+
+def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
+    """Commands worth typing now."""
+    run = runs.shown(path)
+    steps = [] if now.state in ("finished", "running") else [(f"culmen resume {run}", "go on")]
+    if now.best is not None:
+        steps += [(f"culmen best {run}", "print the best"), (f"culmen diff {run} seed best", "what changed")]
+    return steps or [(f"culmen log {run}", "what happened")]

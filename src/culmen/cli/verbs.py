@@ -1,0 +1,43 @@
+"""What all verbs share: how one is declared, and the arguments that several of them take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from culmen.cli.screen import Answer, Screen
+
+Verb = Callable[..., Answer]
+
+Run = Annotated[
+    str | None,
+    typer.Argument(metavar="[RUN]", help="A run folder, or its name under ./runs. Default: the latest run."),
+]
+Candidate = Annotated[
+    str, typer.Argument(metavar="ID", help="A candidate: its id, its first digits, 'best' or 'seed'.")
+]
+
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]
+
+
+def verb(app: typer.Typer, panel: str, name: str | None = None) -> Callable[[Verb], Verb]:
+    """Declare a verb: a function of a `Screen` and its arguments that returns an `Answer`. Adds `--json`."""
+
+    def declare(function: Verb) -> Verb:
+        def command(**arguments: Any) -> int:
+            screen = Screen(arguments.pop("json"))
+            return screen.give(function(screen, **arguments))
+
+        own = inspect.signature(function, eval_str=True)
+        parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in list(own.parameters.values())[1:]]
+        parameters.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json))
+        command.__signature__ = own.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        command.__doc__, command.__name__ = function.__doc__, function.__name__
+        app.command(name or function.__name__, rich_help_panel=panel)(command)
+        return function
+
+    return declare

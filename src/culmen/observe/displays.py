@@ -1,0 +1,225 @@
+"""Progress on a terminal (two lines that stay in place) and everywhere else (a line now and then)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from typing import IO, TYPE_CHECKING, Any
+
+from culmen.observe.figures import clock, dollars, number
+from culmen.store.views import Best, RunStatus
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+_WINDOW = 10.0  # seconds over which the rate is taken
+_QUIET = 1.0  # seconds between two lines about improvements
+_OCCASION = 30.0  # seconds between two plain lines without news
+
+
+class Pace:
+    """Evaluations per second over the last ten seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def see(self, at: float, evaluations: int) -> float | None:
+        """Take one reading, `at` in seconds; the rate, None while there is too little to tell."""
+        self._seen.append((at, evaluations))
+        while at - self._seen[0][0] > _WINDOW and len(self._seen) > 2:
+            self._seen.popleft()
+        begun, first = self._seen[0]
+        return (evaluations - first) / (at - begun) if at - begun >= 1.0 else None
+
+
+def share(now: RunStatus, elapsed: float) -> float | None:
+    """How much of the tightest budget is spent, 0..1; None without any limit."""
+    usage = now.usage
+    spent = {
+        "evaluations": now.evaluations,
+        "calls": usage.calls,
+        "tokens": usage.input_tokens + usage.output_tokens,
+        "dollars": usage.dollars,
+        "seconds": elapsed,
+    }
+    shares = [used / limit for name, used in spent.items() if (limit := getattr(now.budget, name))]
+    return min(1.0, max(shares)) if shares else None
+
+
+def costs(now: RunStatus) -> list[str]:
+    """`312/500 evaluations`, `40 calls`, `$0.31`: what was used, with limits where there are any."""
+    usage, budget = now.usage, now.budget
+    texts = [f"{_of(now.evaluations, budget.evaluations)} evaluations"]
+    if usage.calls:
+        texts.append(f"{_of(usage.calls, budget.calls)} calls")
+        limit = f"/{dollars(budget.dollars)}" if budget.dollars else ""
+        texts.append("price unknown" if usage.unpriced and not usage.dollars else f"{dollars(usage.dollars)}{limit}")
+    return texts
+
+
+def _of(used: int, limit: int | None) -> str:
+    return f"{used:,}" if limit is None else f"{used:,}/{limit:,}"
+
+
+def gain(best: Best, before: Best | None) -> str:
+    """`+0.0123` against what led before."""
+    return "" if before is None else f"{best.score - before.score:+.3g}"
+
+
+class Plain:
+    """A line at improvements, and every half minute."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._written = time.monotonic()
+
+    def start(self, now: RunStatus) -> None:
+        """Nothing: whoever begins the run has said so."""
+
+    def draw(self, now: RunStatus) -> None:
+        """A line if there was none for long."""
+        if time.monotonic() - self._written >= _OCCASION:
+            self._write(now, "")
+
+    def improved(self, now: RunStatus, best: Best, before: Best | None) -> None:
+        """A line, unless one was written this second."""
+        if time.monotonic() - self._written >= _QUIET or before is None:
+            self._write(now, gain(best, before))
+
+    def say(self, text: str) -> None:
+        """A message of its own."""
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _write(self, now: RunStatus, news: str) -> None:
+        self._written = time.monotonic()
+        best = "no score yet" if now.best is None else f"best {number(now.best.score)}"
+        parts = [clock(now.elapsed_seconds), best, news, *costs(now), f"{now.in_flight} running"]
+        self.say("  ".join(part for part in parts if part))
+
+
+class Silent:
+    """Messages only: for --quiet."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stderr
+
+    def start(self, now: RunStatus) -> None:
+        """Nothing."""
+
+    def draw(self, now: RunStatus) -> None:
+        """Nothing."""
+
+    def improved(self, now: RunStatus, best: Best, before: Best | None) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """A message, such as what Ctrl-C does."""
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Terminal:
+    """Two lines that stay at the bottom, with improvements scrolling by above them."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._pace = Pace()
+        self._better_at: float | None = None
+        self._spoken = 0.0
+        self._held: tuple[RunStatus, Best, Best | None] | None = None
+        self._clock = (time.monotonic(), 0.0)
+
+    def start(self, now: RunStatus) -> None:
+        """Take the bottom of the terminal."""
+        self._clock = (time.monotonic(), now.elapsed_seconds)
+        self._live.start()
+
+    def draw(self, now: RunStatus) -> None:
+        """Redraw both lines."""
+        self._announce(patience=_QUIET)
+        elapsed = self._elapsed()
+        self._live.update(_Lines(self, now, elapsed, self._pace.see(elapsed, now.evaluations)), refresh=True)
+
+    def improved(self, now: RunStatus, best: Best, before: Best | None) -> None:
+        """Announced with the next drawing, though not more than once a second: then all that happened in one line."""
+        self._better_at = self._elapsed()
+        self._held = (now, best, before if self._held is None else self._held[2])
+
+    def say(self, text: str) -> None:
+        """A message of its own, above the lines."""
+        self._console.print(text, markup=False)
+
+    def close(self) -> None:
+        """Announce what was held back, then give the terminal back."""
+        self._announce(patience=0.0)
+        self._live.stop()
+
+    def _announce(self, patience: float) -> None:
+        from rich.text import Text
+
+        if self._held is None or time.monotonic() - self._spoken < patience:
+            return
+        (now, best, before), self._held, self._spoken = self._held, None, time.monotonic()
+        line = Text(f"{clock(now.elapsed_seconds):>7}  ", style="dim")
+        line.append(f"{number(best.score):>10}", style="not dim")
+        line.append(f"  {gain(best, before):<10}", style="green not dim")
+        line.append(f"  {best.id}  at {now.evaluations:,} evaluations")
+        self._console.print(line)
+
+    def _elapsed(self) -> float:
+        began, base = self._clock
+        return base + time.monotonic() - began
+
+    def lines(self, now: RunStatus, elapsed: float, rate: float | None, width: int) -> list[Text]:
+        """The two lines, none wider than `width`."""
+        lines = [self._first(now, elapsed, width), self._second(now, elapsed, rate)]
+        for line in lines:
+            line.truncate(width)
+        return lines
+
+    def _first(self, now: RunStatus, elapsed: float, width: int) -> Text:
+        from rich.text import Text
+
+        times = clock(elapsed) + (f" of {clock(now.budget.seconds)}" if now.budget.seconds else "")
+        line = Text(f"{times:>7}  ", style="dim")
+        part = share(now, elapsed)
+        if part is not None:
+            room = max(10, min(40, width - len(times) - 36))
+            full = int(part * room)
+            line.append("━" * full, style="cyan not dim").append("━" * (room - full)).append(f" {part:4.0%}  ")
+        line.append("best ")
+        line.append("no score yet" if now.best is None else number(now.best.score), style="bold not dim")
+        return line
+
+    def _second(self, now: RunStatus, elapsed: float, rate: float | None) -> Text:
+        from rich.text import Text
+
+        parts = costs(now)
+        parts[0] += "" if rate is None else f" ({rate:.1f}/s)"
+        parts.append(f"{now.in_flight} running")
+        if self._better_at is not None:
+            parts.append(f"better {clock(max(0.0, elapsed - self._better_at))} ago")
+        return Text(" " * 9 + "  ".join(parts), style="dim")
+
+
+class _Lines:
+    """Renderable: the terminal's two lines at the width it has right now."""
+
+    def __init__(self, terminal: Terminal, now: RunStatus, elapsed: float, rate: float | None) -> None:
+        self._draw = terminal.lines
+        self._data = (now, elapsed, rate)
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        yield from self._draw(*self._data, options.max_width)

@@ -1,0 +1,82 @@
+"""Numbers and times as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+_DIGITS = 6  # significant digits of a score; more is noise, less hides late improvements
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+
+
+def clean(text: str) -> str:
+    """Text of unknown origin made safe for a terminal: control characters are spelled out, not obeyed."""
+    return text.replace("\r\n", "\n").translate(_CONTROL)
+
+
+def decimals(values: Iterable[float]) -> int:
+    """How many decimals show every value of a column to six significant digits of the largest, and no more."""
+    finite = [v for v in values if math.isfinite(v)]
+    top = max((abs(v) for v in finite), default=0.0)
+    if top == 0.0 or top >= 10**9 or top < 10**-4:
+        return 0 if top != 0.0 and top >= 1 else _DIGITS
+    most = max(0, _DIGITS - 1 - math.floor(math.log10(top)))
+    return next((d for d in range(most) if all(f"{v:.{d}f}".rstrip("0") == _long(v, most) for v in finite)), most)
+
+
+def _long(value: float, places: int) -> str:
+    text = f"{value:.{places}f}"
+    return text.rstrip("0") if places else text
+
+
+def number(value: float | None, places: int | None = None) -> str:
+    """One number: `places` decimals, or as many as `decimals` finds; `-` for None."""
+    if value is None:
+        return "-"
+    if value and not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.6g}"
+    return f"{value:.{decimals([value]) if places is None else places}f}"
+
+
+def plus_minus(error: float | None) -> str:
+    """` ± 0.0012` with two significant digits, "" when the error is unknown."""
+    return "" if error is None else f" ± {error:.2g}"
+
+
+def count(value: int, noun: str) -> str:
+    """`1 evaluation`, `1,204 evaluations`."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{value:,} {noun if value == 1 else plural}"
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:40`, `1:02:03`: for columns of times."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def dollars(value: float) -> str:
+    """`$0`, `$0.0123`, `$4.20`."""
+    if value == 0:
+        return "$0"
+    return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def joined(parts: Iterable[str], separator: str = ", ") -> str:
+    """The parts that are not empty."""
+    return separator.join(part for part in parts if part)

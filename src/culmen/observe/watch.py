@@ -1,0 +1,113 @@
+"""An observer that shows a run's progress from a thread of its own.
+
+It reads the same view as `culmen status`, a few times a second and only after something was journaled, so what it shows
+is durable, is the same in both places, and a slow terminal never holds up the search.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from culmen.core.event import Event
+from culmen.store import views
+from culmen.store.views import Best, RunStatus
+
+INTERVAL = 0.25  # seconds between two drawings
+_SHARE = 0.05  # of the time may go into reading the run: large tasks are looked at less often
+
+
+class Display(Protocol):
+    """Draws how a run stands; used from one thread only."""
+
+    def start(self, now: RunStatus) -> None: ...
+
+    def draw(self, now: RunStatus) -> None: ...
+
+    def improved(self, now: RunStatus, best: Best, before: Best | None) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Watch:
+    """Observer that shows a run on `display`: `with watch.of(folder): ...`."""
+
+    def __init__(self, display: Display) -> None:
+        self._display, self._run = display, Path()
+        self._messages: list[str] = []
+        self._interrupts = 0
+        self._begun = self._changed = False
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._now: RunStatus | None = None
+        self._best: Best | None = None
+        self._look_at = 0.0
+        self._thread = threading.Thread(target=self._loop, name="culmen-progress", daemon=True)
+
+    def of(self, run: Path) -> Watch:
+        """The run to show."""
+        self._run = run
+        return self
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._wake.set()
+        self._thread.join()
+
+    def see(self, events: Iterable[Event]) -> None:
+        """Something new is durable."""
+        self._begun = self._changed = True
+
+    def interrupted(self) -> None:
+        """Ctrl-C was understood: say what happens now."""
+        self._interrupts += 1
+        if self._interrupts == 1:
+            self._messages.append("Stopping: waiting for what runs, 10 s at most. Ctrl-C again stops at once.")
+        elif self._interrupts == 2:
+            self._messages.append("Stopping at once: what was running is done again on resume.")
+        self._wake.set()
+
+    def _loop(self) -> None:
+        while not self._closing.is_set():
+            self._wake.wait(INTERVAL)
+            self._wake.clear()
+            self._tick(last=self._closing.is_set())
+        self._display.close()
+
+    def _tick(self, last: bool) -> None:
+        if not self._begun:
+            return
+        began = time.monotonic()
+        if self._now is None or last or (self._changed and began >= self._look_at):
+            self._changed = False
+            self._look(views.status(self._run))
+            self._look_at = time.monotonic() + (time.monotonic() - began) / _SHARE
+        messages, self._messages = self._messages, []
+        for message in messages:
+            self._display.say(message)
+        assert self._now is not None
+        self._display.draw(self._now)
+
+    def _look(self, now: RunStatus) -> None:
+        if self._now is None:
+            self._display.start(now)
+            self._best = now.best if now.evaluations > 1 else None
+        self._now = now
+        best, before = now.best, self._best
+        if best is None or now.state == "finished":  # the reported score is another mean: no improvement
+            return
+        if before is None or (best.id != before.id and _better(now, best.score, before.score)):
+            self._best = best
+            self._display.improved(now, best, before)
+
+
+def _better(now: RunStatus, score: float, than: float) -> bool:
+    return score > than if now.direction == "max" else score < than
