@@ -25,12 +25,8 @@ from culmen.strategies.parts.summarizer import guidance
 
 def rollout(name, *rewards, feedback="", metrics=None):
     candidate = Candidate.of({"p": name})
-    made = [
-        Observation(
-            candidate.id, Status.ERROR if r is None else Status.OK, r, "c", feedback=feedback, metrics=metrics or {}
-        )
-        for r in rewards
-    ]
+    common = {"case": "c", "feedback": feedback, "metrics": metrics or {}}
+    made = [Observation(candidate.id, Status.ERROR if r is None else Status.OK, r, **common) for r in rewards]
     return Rollout(candidate, tuple(made), rewards)
 
 

@@ -42,7 +42,7 @@ def check_strategy(strategy: Strategy) -> None:
         check_repeatable(strategy, task(), world)
         check_kill_points(strategy, task(), world, order="request")
         check_kill_points(strategy, task(), world, order="time")
-    check_repeatable(strategy, task(deterministic=True), EXACT, Budget(evaluations=60, calls=2000))
+    check_repeatable(strategy, task(deterministic=True), EXACT, Budget(evaluations=60, calls=600))
     for seeds in ((), (0.0,), tuple(n / 20 for n in range(12))):
         check_finishes(strategy, task(seeds=seeds), ROUGH)
     check_barren(strategy)
