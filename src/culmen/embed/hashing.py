@@ -1,8 +1,8 @@
 """Embeddings without weights: signed hashing of character and token n-grams into a fixed number of buckets.
 
-The hashing trick of Weinberger et al., "Feature Hashing for Large Scale Multitask Learning" (2009), section 2, over byte
-4- and 6-grams, tokens and token pairs. All arithmetic before the last square root is exact on integers, so that a text
-has the same vector on every machine.
+The hashing trick of Weinberger et al., "Feature Hashing for Large Scale Multitask Learning" (2009), section 2, over
+byte 4- and 6-grams, tokens and token pairs. All arithmetic before the last square root is exact on integers, so that a
+text has the same vector on every machine.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class HashingEmbedder:
         sums = np.zeros(self.width)
         for hashes, weight in _features(data):
             mixed = (hashes ^ (hashes >> np.uint64(32))) * np.uint64(_MIX)
-            buckets = (mixed >> np.uint64(64 - self.width.bit_length() + 1)).astype(np.int64)
-            signs = ((mixed >> np.uint64(20)) & np.uint64(1)).astype(np.float64) * 2.0 - 1.0
-            sums += weight * np.bincount(buckets, weights=signs, minlength=self.width)
+            places = (mixed >> np.uint64(64 - self.width.bit_length())).view(np.int64)  # bucket, then one bit of sign
+            counts = np.bincount(places, minlength=2 * self.width)
+            sums += weight * (counts[0::2] - counts[1::2])
         size = np.abs(sums).sum()  # = the squared length once square roots are taken
         if size == 0:
             sums[0] = size = 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -37,7 +38,8 @@ class ReplyCache:
             draft.write_bytes(msgspec.json.encode(choice))
             os.replace(draft, path)
         except OSError:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
 
     def _path(self, model: str, call: Call, sample: int) -> Path:
         name = hashlib.sha256(f"{model}\0{call.digest()}\0{call.seed}\0{sample}".encode()).hexdigest()

@@ -75,7 +75,9 @@ class Writer:
         filled = {key: sections.material(value, 3) for key, value in slots.items() if key != "goal"}
         everything = sections.material({key: value for key, value in slots.items() if key != "goal"})
         goal = str(slots.get("goal") or self._task.goal or "Find the best candidate.").strip()
-        user = self._templates.fill(name, **{"pairs": "", **filled, "goal": goal, "role": role, "slots": everything})
+        user = self._templates.fill(
+            name, **{"pairs": "", "level": "the usual", **filled, "goal": goal, "role": role, "slots": everything}
+        )
         system = f"{role}.system" if self._templates.has(f"{role}.system") else "system"
         return Prompt(self._templates.fill(system).strip(), user)
 

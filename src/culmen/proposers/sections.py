@@ -159,15 +159,16 @@ def plain(value: Any) -> str:
 
 
 def material(value: Any, level: int = 2) -> str:
-    """Plain data as a readable outline: tables become headings, long texts fenced blocks."""
+    """Plain data as a readable outline: short entries one a line, long texts fenced, the rest under headings."""
     if isinstance(value, Mapping):
-        return "\n\n".join(
-            _entry(str(name), item, level) for name, item in value.items() if item not in (None, "", {}, [])
-        )
-    if isinstance(value, list | tuple):
-        return "\n\n".join(f"{'#' * level} {i}\n\n{material(item, level + 1)}" for i, item in enumerate(value, 1))
-    text = number(value) if isinstance(value, float) else plain(value)
-    return fence(text) if "\n" in text else text
+        entries = [_entry(str(name), item, level) for name, item in value.items() if item not in (None, "", {}, [])]
+    elif isinstance(value, list | tuple):
+        entries = [_entry(str(place), item, level) for place, item in enumerate(value, 1)]
+    else:
+        text = number(value) if isinstance(value, float) else plain(value)
+        return fence(text) if "\n" in text else text
+    short = [entry for entry in entries if "\n" not in entry]
+    return "\n\n".join(filter(None, ["\n".join(short), *(entry for entry in entries if "\n" in entry)]))
 
 
 def _entry(name: str, item: Any, level: int) -> str:

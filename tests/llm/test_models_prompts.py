@@ -1,0 +1,137 @@
+"""Golden prompts: what a model is told, word by word. CULMEN_GOLDEN=1 writes them anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from culmen.core.brief import Brief, Exhibit
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.task import Evaluator, Objective, Surface, Task
+from culmen.proposers.formats import FORMATS, Format
+from culmen.proposers.model import Prompt, Writer
+from culmen.proposers.sections import clip, fence
+from culmen.proposers.template import Templates
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def check(name: str, prompt: Prompt) -> None:
+    text = f"=== system ===\n{prompt.system}\n\n=== user ===\n{prompt.user}"
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("CULMEN_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def full_brief(parent: Candidate) -> Brief:
+    return Brief(
+        parent=parent,
+        observations=(
+            Observation(
+                parent.id, Status.OK, 1.25, "a", metrics={"sum": 1.25, "gap": 0.5}, feedback="Gap at the left."
+            ),
+            Observation(parent.id, Status.TIMEOUT, None, "b", reason="wall_clock", seconds=60.04, feedback="too slow"),
+            Observation(
+                parent.id, Status.ERROR, None, "", feedback="ValueError: n", artifacts={"trace": "line 1\nline 2"}
+            ),
+        ),
+        reward=1.25,
+        inspirations=(Exhibit(Candidate.of({"main.py": "def run(n):\n    return []\n"}), 0.75, "Empty."),),
+        context="Hexagonal starts did better than grids.",
+    )
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_improving(form: str, task: Task, parent: Candidate) -> None:
+    check(f"improve_{form}", Writer(task).brief(full_brief(parent), FORMATS[form]))
+
+
+def test_bare_brief(task: Task, parent: Candidate) -> None:
+    check("improve_bare", Writer(task).brief(Brief(parent=parent), FORMATS["rewrite"]))
+
+
+def test_several_parts_downwards(pair: Task) -> None:
+    import msgspec
+
+    task = msgspec.structs.replace(pair, objective=Objective("min"), system="You are a careful editor.")
+    parent = task.candidates()[0]
+    brief = Brief(parent=parent, reward=-3.5)  # a reward is the score turned round
+    check("improve_parts", Writer(task).brief(brief, FORMATS["diff"]))
+
+
+def test_markers() -> None:
+    seed = {"p.rs": "// EVOLVE-BLOCK-START\nfn f() {}\n// EVOLVE-BLOCK-END\n"}
+    evaluator = Evaluator(form="command", command=("cargo", "run", "{p.rs}"))
+    task = Task("m", "Faster.", (seed,), evaluator, surface=Surface(markers="enforced", language="rust"))
+    check("improve_markers", Writer(task).brief(Brief(parent=task.candidates()[0]), FORMATS["diff"]))
+
+
+def test_seedless(task: Task) -> None:
+    check("seedless", Writer(task).brief(Brief(), FORMATS["rewrite"]))
+
+
+def test_summarizer(task: Task) -> None:
+    trace = {"case": "a", "reward": 0.9, "status": "ok", "input": '{"n": 3}', "feedback": "well\nspread"}
+    pairs = [
+        {
+            "id": "aa",
+            "mean": 0.4,
+            "count": 3,
+            "failures": 1,
+            "program": "x = 1\ny = 2\n",
+            "success": trace,
+            "failure": None,
+        },
+        {"id": "bb", "mean": 0.1, "count": 1, "failures": 0, "program": "x = 2", "success": None, "failure": trace},
+    ]
+    check("summarizer", Writer(task).prose("summarizer", {"goal": "g", "level": 0.5, "pairs": pairs}))
+
+
+def test_a_role_without_a_template(task: Task) -> None:
+    check("write", Writer(task).prose("critic", {"question": "Why?", "numbers": [1, 2.5], "none": None}))
+
+
+def test_hidden_cases_and_answers_are_never_shown(task: Task, parent: Candidate) -> None:
+    import msgspec
+
+    cases = (Case("a", {"n": 3}, info="ANSWER-A"), Case("t", "HIDDEN-INPUT", info="ANSWER-T", split="test"))
+    task = msgspec.structs.replace(task, cases=cases)
+    for brief in (Brief(), full_brief(parent)):
+        user = Writer(task).brief(brief, FORMATS["rewrite"]).user
+        assert "ANSWER" not in user and "HIDDEN" not in user
+
+
+def test_user_templates(tmp_path: Path, task: Task, parent: Candidate) -> None:
+    (tmp_path / "improve.md").write_text("$goal! Costs $$5.\n\n$context\n\n$reply")
+    (tmp_path / "critic.md").write_text("Critic of $goal: $question")
+    writer = Writer(task, Templates(tmp_path))
+    user = writer.brief(Brief(parent=parent), FORMATS["rewrite"]).user
+    assert user.startswith(f"{task.goal}! Costs $5.\n\n# Format")
+    assert writer.prose("critic", {"question": "$goal?"}).user == f"Critic of {task.goal}: $goal?\n"
+    (tmp_path / "improve.md").write_text("$nobody")
+    with pytest.raises(UserError, match="nobody"):
+        writer.brief(Brief(parent=parent), FORMATS["rewrite"])
+    with pytest.raises(UserError, match="does not exist"):
+        Templates(tmp_path / "missing")
+
+
+def test_long_texts_are_cut_in_the_middle_and_fences_cannot_be_closed() -> None:
+    assert clip("abc", 3) == "abc"
+    cut = clip("a" * 100 + "b" * 100, 60)
+    assert cut.startswith("a" * 40) and cut.endswith("b" * 20) and "140 characters left out" in cut
+    assert fence("```\nx\n```").startswith("````\n")
+
+
+def test_every_shipped_template_is_used(task: Task) -> None:
+    import culmen.proposers
+
+    names = {p.stem for p in (Path(culmen.proposers.__file__).parent / "templates").glob("*.md")}
+    forms: list[Format] = list(FORMATS.values())
+    assert names == {"improve", "seedless", "system", "summarizer", "summarizer.system", "write"} | {
+        f.name for f in forms
+    }
