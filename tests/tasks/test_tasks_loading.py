@@ -302,7 +302,8 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
 
 
 def test_the_digest_covers_what_shapes_a_score_and_not_the_place(tmp_path: Path) -> None:
-    here = small(tmp_path / "here" if (tmp_path / "here").mkdir() is None else tmp_path, helper__py="x = 1\n")
+    here = tmp_path / "here"
+    small(here, helper__py="x = 1\n")
     first = load(here)
     moved = shutil.copytree(here, tmp_path / "there")
     assert load(moved).digest == first.digest

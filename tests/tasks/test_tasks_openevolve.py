@@ -152,3 +152,11 @@ def test_settings_and_seed_do_not_touch_the_evaluators_digest(folder: Path) -> N
     (folder / "initial_program.py").write_text("x = 1\n")
     second = load(folder)
     assert first.evaluator.digest == second.evaluator.digest and first.digest != second.digest
+
+
+def test_numerical_packages_are_loaded_once_before_the_first_candidate(folder: Path) -> None:
+    text = (folder / "evaluator.py").read_text()
+    (folder / "evaluator.py").write_text(f"import json\nfrom scipy import no_such\nimport scipy.no_such\n{text}")
+    with (folder / "initial_program.py").open("a") as file:
+        file.write("\n\ndef later():\n    from scipy.optimize import minimize\n")
+    assert load(folder).evaluator.packages == ("numpy", "scipy", "scipy.optimize")

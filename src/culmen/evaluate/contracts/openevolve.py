@@ -61,6 +61,7 @@ def read(program: Path | None, evaluator_path: Path, config: Path | None = None,
         path=str(evaluator_path),
         suffix=suffix,
         thresholds=_thresholds(module, settings),
+        packages=_packages(program, evaluator_path),
         digest=digest,
     )
     seeds = _seeds(program)
@@ -93,6 +94,12 @@ def _seeds(program: Path | None) -> tuple[dict[str, str], ...]:
     text = read_text(program)
     check_text(text, str(program))
     return ({program.name: text},)
+
+
+def _packages(program: Path | None, evaluator: Path) -> tuple[str, ...]:
+    """What evaluator and program import of the usual numerical packages."""
+    texts = [read_text(path) for path in (program, evaluator) if path and path.suffix == ".py"]
+    return tuple(sorted({"numpy", *(name for text in texts for name in syntax.preloadable(text))}))
 
 
 def _thresholds(module: syntax.Module, settings: Settings) -> tuple[float, ...] | None:

@@ -1,0 +1,136 @@
+"""What `check` says about tasks that are not right, each a real task run in the jail, and the rules by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import TaskError
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.task import Evaluator, Limits, Objective, Task
+from culmen.evaluate import findings
+from culmen.evaluate.check import Report, check, pooled, spread, summarize
+from culmen.evaluate.contracts import load
+from culmen.evaluate.local import LocalBackend
+
+EVALUATOR = "def score(output):\n    return output\n"
+
+
+def report(folder: Path, program: str, toml: str = "", evaluator: str = EVALUATOR, top: str = "") -> Report:
+    (folder / "p.py").write_text(program)
+    (folder / "evaluator.py").write_text(evaluator)
+    (folder / "task.toml").write_text(top + '[seed]\nfiles = ["p.py"]\n' + toml)
+    task = load(folder)
+    return asyncio.run(check(task, LocalBackend(task, 2), 3))
+
+
+def said(found: Report) -> str:
+    return "\n".join(f"{f.level}: {f.what} -> {f.fix}" for f in found.findings)
+
+
+def test_a_seed_that_fails_is_an_error_with_its_feedback(tmp_path: Path) -> None:
+    found = report(tmp_path, "def run():\n    raise KeyError('no such thing')\n")
+    assert not found.fit and found.evaluations == 1 and found.repeatable is None
+    assert "error: seed" in said(found) and "no such thing" in said(found) and "correct the seed" in said(found)
+    assert found.seeds[0].mean is None and found.seeds[0].statuses == {"error": 1}
+    assert "KeyError" in found.seeds[0].failure
+
+
+def test_a_seed_that_takes_too_long(tmp_path: Path) -> None:
+    found = report(tmp_path, "def run():\n    while True: pass\n", "[limits]\nseconds = 0.5\n")
+    assert "ends with timeout" in said(found) and "raise [limits] seconds" in said(found)
+
+
+def test_scores_outside_the_bounds(tmp_path: Path) -> None:
+    found = report(tmp_path, "def run():\n    return 7\n", "[objective]\nbounds = [0, 1]\n")
+    assert not found.fit and "score_out_of_bounds" in said(found) and "correct [objective] bounds" in said(found)
+
+
+def test_an_evaluator_that_raises_is_not_the_seeds_fault(tmp_path: Path) -> None:
+    found = report(tmp_path, "def run():\n    return 7\n", evaluator="def score(output):\n    return 1 / 0\n")
+    assert not found.fit and "ends with lost" in said(found) and "correct the evaluator" in said(found)
+
+
+def test_an_evaluator_that_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="no_such_module"):
+        report(tmp_path, "def run():\n    return 7\n", evaluator="import no_such_module\n" + EVALUATOR)
+
+
+def test_a_false_claim_of_determinism(tmp_path: Path) -> None:
+    found = report(tmp_path, "import random\ndef run():\n    return random.random()\n", top="deterministic = true\n")
+    assert found.repeatable and found.seed_free is False
+    assert "declared deterministic, but results change with the random seed" in said(found)
+
+
+def test_randomness_that_no_seed_controls(tmp_path: Path) -> None:
+    found = report(tmp_path, "import os\ndef run():\n    return int.from_bytes(os.urandom(4), 'big')\n")
+    assert found.repeatable is False and (found.seeds[0].noise or 0) > 0
+    assert "even with the same random seed" in said(found)
+
+
+def test_levels_that_do_not_fit(tmp_path: Path) -> None:
+    found = report(tmp_path, "def run():\n    return 5\n", "[objective]\nstart = 1\ntarget = 4\n")
+    assert "already reach the target 4" in said(found) and "the task says they start at 1" in said(found)
+    found = report(tmp_path, "def run():\n    return 0\n", "[objective]\nbounds = [0, 1]\n")
+    assert "the worst the bounds allow" in said(found) and found.fit
+    assert "deterministic = true saves" in said(found)
+
+
+def look(task: Task, *observations: Observation, isolation: str = "namespaces") -> str:
+    found = findings.of(task, isolation, observations, None, None)
+    return "\n".join(f"{f.level}: {f.what} -> {f.fix}" for f in found)
+
+
+def observed(score: float | None, **fields: object) -> Observation:
+    status = Status.OK if score is not None else Status.ERROR
+    return Observation("c", status, score, **fields)  # pyright: ignore[reportArgumentType]
+
+
+def test_rules_by_themselves() -> None:
+    seeds = ({"p": "x"},)
+    task = Task("t", seeds=seeds, evaluator=Evaluator(form="legacy", thresholds=(0.5, 0.8)), limits=Limits(seconds=10))
+    said = look(task, observed(0.4, seconds=8.0))
+    assert "self-reported" in said and "later stages never run" in said
+    assert "take up to 8 s (median 8 s) of the 10 s allowed" in said
+    good = look(task, observed(0.6, seconds=1.0, verified=True))
+    assert good == ""
+    assert "apt install bubblewrap" in look(task, observed(0.6, verified=True), isolation="limits")
+    assert "has no seed" in look(Task("t", goal="g"))
+    assert look(Task("t", seeds=seeds, notes=("mind this",)), observed(1.0, verified=True)) == "note: mind this -> "
+
+
+def test_a_start_within_the_noise_is_not_reported() -> None:
+    task = Task("t", seeds=({"p": "x"},), objective=Objective(start=1.0))
+    noisy = [observed(score, seed=seed, verified=True) for seed, score in enumerate((0.2, 1.9, 0.4, 1.7))]
+    assert look(task, *noisy) == ""
+    exact = [observed(1.2, seed=seed, verified=True) for seed in range(4)]
+    assert "start at 1" in look(task, *exact)
+
+
+def test_some_failures_are_a_warning_and_come_after_errors() -> None:
+    task = Task("t", seeds=({"p": "x"},))
+    flaky = [
+        observed(1.0, seed=0, verified=True),
+        observed(None, seed=1, reason="exception", feedback="a\nlast words\n"),
+    ]
+    assert look(task, *flaky).startswith("warning: seed c ends with error (exception): last words")
+    assert look(task, flaky[1]).startswith("error: seed c")
+
+
+def test_noise_is_pooled_within_cases() -> None:
+    assert pooled([[1.0, 3.0], [11.0, 13.0]]) == pytest.approx(2**0.5)
+    assert pooled([[1.0], []]) is None
+    same = [observed(score, case=case) for case, score in (("a", 1.0), ("a", 1.0), ("b", 5.0), ("b", 5.0))]
+    other = [observed(score, case=case, seed=1) for case, score in (("a", 3.0), ("b", 7.0))]
+    seen = summarize(Candidate.of({"p": "x"}), same, other)
+    assert seen.noise == 0 and seen.seed_noise == pytest.approx(2**0.5)
+    assert seen.mean == 4 and seen.case_spread == pytest.approx(8**0.5)
+
+
+def test_cases_are_spread_over_the_data_set() -> None:
+    cases = [Case(str(i)) for i in range(10)]
+    assert [case.id for case in spread(cases) if case] == ["0", "3", "6", "9"]
+    assert spread(cases[:3]) == tuple(cases[:3]) and spread([]) == (None,)
