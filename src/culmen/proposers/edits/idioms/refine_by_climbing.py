@@ -1,0 +1,35 @@
+def refine_by_climbing(score, start, reduce="sum", sign=1, seconds=0.5, step=0.3, moved=2, heat=0.0, seed=0):
+    """A few numbers in `start` changed at a time, kept when sign * reduce(score(.)) rises, or by chance while hot."""
+    import time
+
+    import numpy as np
+
+    rng, shape = np.random.default_rng(seed), np.shape(start)
+    x = np.array(start, dtype=float).ravel()
+
+    def rebuild(vector):
+        value = vector.reshape(shape)
+        return value.copy() if isinstance(start, np.ndarray) else type(start)(value.tolist())
+
+    def gain(vector):
+        try:
+            value = sign * float(getattr(np, reduce)(score(rebuild(vector))))
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            return -1e30
+        return value if np.isfinite(value) else -1e30
+
+    now = top = gain(x)
+    best, scale = x.copy(), np.std(x) or np.max(np.abs(x), initial=0.0) or 1.0
+    warmth, width = heat * abs(top), step
+    begin = time.perf_counter()
+    while (spent := (time.perf_counter() - begin) / max(seconds, 1e-9)) < 1:
+        trial, places = x.copy(), rng.integers(max(x.size, 1), size=max(1, int(moved)))
+        trial[places] += width * scale * rng.standard_normal(places.size)
+        value = gain(trial)
+        width *= 1.3 if value > now else 0.98
+        width = step if width < 1e-7 * step else width
+        if value > now or rng.random() < np.exp(min(0.0, (value - now) / (warmth * (1 - spent) ** 2 + 1e-12))):
+            x, now = trial, value
+        if now > top:
+            best, top = x.copy(), now
+    return rebuild(best)

@@ -1,0 +1,37 @@
+def refine_by_gradient(score, start, reduce="sum", sign=1, seconds=0.5, step=0.1, pairs=8, seed=0):
+    """The numbers in `start` moved along slopes of sign * reduce(score(.)) estimated from random mirrored pairs."""
+    import time
+
+    import numpy as np
+
+    rng, shape = np.random.default_rng(seed), np.shape(start)
+    x = np.array(start, dtype=float).ravel()
+
+    def rebuild(vector):
+        value = vector.reshape(shape)
+        return value.copy() if isinstance(start, np.ndarray) else type(start)(value.tolist())
+
+    def gain(vector):
+        try:
+            value = sign * float(getattr(np, reduce)(score(rebuild(vector))))
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            return -1e30
+        return value if np.isfinite(value) else -1e30
+
+    best, top = x.copy(), gain(x)
+    scale = step * (np.std(x) or np.max(np.abs(x), initial=0.0) or 1.0)
+    speed, square, turns = np.zeros_like(x), np.zeros_like(x), 0
+    begin = time.perf_counter()
+    while (spent := (time.perf_counter() - begin) / max(seconds, 1e-9)) < 1:
+        width, slope, turns = scale * (1 - spent) ** 2 + 1e-3 * scale, 0, turns + 1
+        for _ in range(max(1, int(pairs))):
+            move = rng.standard_normal(x.size)
+            up, down = gain(x + width * move), gain(x - width * move)
+            if min(up, down) > -1e30:
+                slope = slope + move * (up - down)
+            for value, point in ((up, x + width * move), (down, x - width * move)):
+                if value > top:
+                    best, top = point, value
+        speed, square = 0.9 * speed + 0.1 * slope, 0.99 * square + 0.01 * slope**2
+        x = x + width * (speed / (1 - 0.9**turns)) / (np.sqrt(square / (1 - 0.99**turns)) + 1e-12)
+    return rebuild(best)

@@ -1,0 +1,34 @@
+def refine_by_solver(score, start, reduce="sum", sign=1, seconds=0.5, step=0.1, method="L-BFGS-B", seed=0):
+    """The numbers in `start` improved by scipy.optimize.minimize on -sign * reduce(score(.)), restarted nearby."""
+    import time
+
+    import numpy as np
+    from scipy.optimize import minimize
+
+    rng, shape = np.random.default_rng(seed), np.shape(start)
+    x = np.array(start, dtype=float).ravel()
+    found, end = [np.inf, x.copy()], time.perf_counter() + seconds
+
+    def rebuild(vector):
+        value = vector.reshape(shape)
+        return value.copy() if isinstance(start, np.ndarray) else type(start)(value.tolist())
+
+    def loss(vector):
+        if time.perf_counter() > end:
+            raise TimeoutError
+        try:
+            value = -sign * float(getattr(np, reduce)(score(rebuild(vector))))
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            return 1e30
+        if value < found[0]:
+            found[:] = value, np.array(vector)
+        return value if np.isfinite(value) else 1e30
+
+    scale = step * (np.std(x) or np.max(np.abs(x), initial=0.0) or 1.0)
+    try:
+        while x.size:
+            minimize(loss, x, method=method)
+            x = found[1] + scale * rng.standard_normal(x.size)
+    except TimeoutError:
+        pass
+    return rebuild(found[1])

@@ -1,0 +1,177 @@
+"""A text under edit: which characters may change, and, for Python, its syntax tree with character positions.
+
+Edits replace spans of the original text, so comments, layout and everything outside the span stay as they were.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+
+Span = tuple[int, int]
+_MARKER = re.compile(r"EVOLVE-BLOCK-(START|END)\b")
+_SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
+
+
+@dataclass
+class Source:
+    """One text. `marked` tells whether EVOLVE-BLOCK markers, where present, bound the editable characters."""
+
+    name: str
+    text: str
+    marked: bool = True
+    tree: ast.Module | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tree = parse(self.text) if suffix(self.name) in ("", ".py") else None
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """Offset of every line's first character, and the length of the text as the last."""
+        return [0, *(i + 1 for i, char in enumerate(self.text) if char == "\n"), len(self.text)]
+
+    @cached_property
+    def editable(self) -> list[Span]:
+        """The spans that may change: all of it, or what lies between markers if there are any."""
+        spans: list[Span] = []
+        opened: int | None = None
+        seen = False
+        for start, end in zip(self.line_starts, self.line_starts[1:]):
+            match = _MARKER.search(self.text, start, end)
+            if not match:
+                continue
+            seen = True
+            if match[1] == "START" and opened is None:
+                opened = end
+            elif match[1] == "END" and opened is not None:
+                spans.append((opened, start))
+                opened = None
+        return spans if seen and self.marked else [(0, len(self.text))]
+
+    def allows(self, start: int, end: int) -> bool:
+        """Whether this span lies inside an editable one."""
+        return any(low <= start and end <= high for low, high in self.editable)
+
+    def span(self, node: ast.AST) -> Span:
+        """Character offsets of a node that has a position, decorators included."""
+        first = min((n for n in getattr(node, "decorator_list", [])), key=lambda n: n.lineno, default=node)
+        start = self._offset(first.lineno, first.col_offset)  # pyright: ignore[reportAttributeAccessIssue]
+        if first is not node:
+            start = self.text.rindex("@", 0, start + 1)
+        return start, self._offset(node.end_lineno, node.end_col_offset)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def code(self, node: ast.AST) -> str:
+        """The node's own text."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def replace(self, *changes: tuple[Span, str]) -> str | None:
+        """The text with these spans replaced; None if one of them may not change or two overlap."""
+        ordered = sorted(changes, reverse=True)
+        text, limit = self.text, len(self.text) + 1
+        for (start, end), new in ordered:
+            if end > limit or not self.allows(start, end):
+                return None
+            text, limit = text[:start] + new + text[end:], start
+        return text
+
+    def nodes(self) -> Iterator[ast.AST]:
+        """All editable nodes with a position, in the order of the text; nothing inside formatted strings."""
+        queue: list[ast.AST] = [self.tree] if self.tree else []
+        while queue:
+            node = queue.pop()
+            if hasattr(node, "lineno") and self.allows(*self.span(node)):
+                yield node
+            if not isinstance(node, ast.JoinedStr):
+                queue.extend(reversed(list(ast.iter_child_nodes(node))))
+
+    def bodies(self) -> list[list[ast.stmt]]:
+        """The statement lists of the program, module first."""
+        found: list[list[ast.stmt]] = []
+        for node in ast.walk(self.tree) if self.tree else ():
+            for name in ("body", "orelse", "finalbody"):
+                body = getattr(node, name, None)
+                if isinstance(body, list) and body:
+                    found.append(body)
+        return found
+
+    def lines(self, node: ast.AST) -> Span | None:
+        """The whole lines a statement fills, or None if it shares a line with something else."""
+        start, end = self.span(node)
+        low = self.text.rfind("\n", 0, start) + 1
+        high = self.text.find("\n", end)
+        high = len(self.text) if high < 0 else high + 1
+        after = self.text[end:high].strip()
+        if self.text[low:start].strip() or (after and not after.startswith("#")) or not self.allows(low, high):
+            return None
+        return low, high
+
+    def indent(self, node: ast.AST) -> str:
+        """The white space before a statement's first line."""
+        start = self.span(node)[0]
+        return self.text[self.text.rfind("\n", 0, start) + 1 : start]
+
+    def _offset(self, line: int, byte: int) -> int:
+        start, end = self.line_starts[line - 1], self.line_starts[line]
+        raw = self.text[start:end]
+        return start + (byte if raw.isascii() else len(raw.encode()[:byte].decode(errors="ignore")))
+
+
+@dataclass
+class Edit:
+    """What an operator gets beside the source: randomness, step size, other texts of the same part, time allowances.
+
+    `seconds` is the wall time that an inserted loop may use at first, `most` what it may grow to.
+    """
+
+    rng: Random
+    step: float = 0.3
+    mates: tuple[str, ...] = ()
+    seconds: float = 0.5
+    most: float = 10.0
+
+
+def parse(text: str) -> ast.Module | None:
+    """The tree of a Python text, None if it is none (form feeds and lone carriage returns would shift positions)."""
+    if "\f" in text or "\r" in text or "\0" in text:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+            compile(text, "candidate", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return None
+    return tree
+
+
+def suffix(name: str) -> str:
+    """The file suffix of a part's name, lower case, "" if it has none."""
+    match = _SUFFIX.search(name)
+    return match[0].lower() if match else ""
+
+
+def valid(source: Source, text: str) -> bool:
+    """Whether an edited text is as well-formed as its source was: still Python, still JSON, still storable."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    if source.tree is not None:
+        return parse(text) is not None
+    return not is_json(source.text) or suffix(source.name) != ".json" or is_json(text)
+
+
+def is_json(text: str) -> bool:
+    """Whether the text is one JSON document."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

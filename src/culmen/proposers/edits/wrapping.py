@@ -1,0 +1,235 @@
+"""Idioms: a computed value refined in a time-bounded loop, a function restarted, a loop given more time.
+
+What the loop should improve is not known, so it is drawn at random: a function of the program that takes the value
+(or what follows it in the same block), how its result is reduced to a number (sum, mean, min, max), and the sign.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from culmen.proposers.edits.source import Edit, Source, Span
+
+_REFINERS = ("refine_by_gradient", "refine_by_gradient", "refine_by_climbing", "refine_by_climbing",
+             "refine_by_solver", "refine_order")  # fmt: skip
+_METHODS = ("L-BFGS-B", "Nelder-Mead", "Powell", "BFGS", "SLSQP", "COBYLA")
+_IDIOMS = {*_REFINERS, "best_of_restarts"}
+_LEAVES = ast.Return | ast.Break | ast.Continue | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A value to refine: the expression, the statement it stands in, and that statement's block."""
+
+    value: ast.expr
+    statement: ast.stmt
+    body: list[ast.stmt]
+    name: str  # what it is assigned to, "" where it is returned
+    looped: bool  # inside a loop, where refining it costs the time again and again
+
+
+def refine(source: Source, edit: Edit) -> str | None:
+    """Wrap one value, assigned or returned, in a loop that improves it by a criterion drawn from the program."""
+    spots = _spots(source)
+    if not spots:
+        return None
+    outside = [spot for spot in spots if not spot.looped]
+    spot = edit.rng.choice(outside if outside and edit.rng.random() < 0.9 else spots)
+    idiom = edit.rng.choice(_REFINERS)
+    following = _following(source, edit, spot) if spot.name and edit.rng.random() < 0.5 else None
+    criterion = following or _consumer(source, edit, spot.statement)
+    if criterion is None:
+        return None
+    before, call = criterion
+    wrapped = f"{idiom}({call}, {source.code(spot.value)}, {_goal(edit)}, {_settings(idiom, edit)})"
+    place = _home(source, spot.statement)
+    changes: list[tuple[Span, str]] = [(source.span(spot.value), wrapped)]
+    start = source.span(spot.statement)[0]
+    indent = source.indent(spot.statement)
+    helper = _helper(source, idiom, source.indent(place))
+    if place is spot.statement:
+        before = helper + before
+    elif helper:
+        top = source.span(place)[0]
+        changes.append(((top, top), helper + source.indent(place)))
+    if before:
+        changes.append(((start, start), before.lstrip() + indent))
+    return source.replace(*changes)
+
+
+def restart(source: Source, edit: Edit) -> str | None:
+    """Let one function run several times and keep the result that a criterion drawn from the program prefers."""
+    functions = [
+        node for node in source.nodes() if isinstance(node, ast.FunctionDef) and not source.indent(node).strip()
+    ]
+    functions = [node for node in functions if node.name not in _IDIOMS]
+    if not functions:
+        return None
+    node = edit.rng.choice(functions)
+    criterion = _consumer(source, edit, node)
+    call = criterion[1] if criterion and edit.rng.random() < 0.7 else _own(edit)
+    indent, start = source.indent(node), source.span(node)[0]
+    helper = _helper(source, "best_of_restarts", indent)
+    if helper and indent:
+        return None  # a method: the helper would become one too
+    decorator = f"@best_of_restarts({call}, {_goal(edit)}, seconds={edit.seconds:.3g})\n{indent}"
+    return source.replace(((start, start), helper + decorator))
+
+
+def effort(source: Source, edit: Edit) -> str | None:
+    """Give the loops of one or all idioms in the program more time, up to the share of the limit they may use."""
+    spans: list[tuple[Span, float]] = []
+    for node in source.nodes():
+        match node:
+            case ast.keyword(arg="seconds", value=ast.Constant(value=int() | float() as value) as place):
+                spans.append((source.span(place), float(value)))
+            case _:
+                continue
+    total = sum(value for _, value in spans)
+    factor = min(edit.rng.choice((2.0, 3.0, 4.0)), edit.most / total if total > 0 else 0.0)
+    if factor < 1.2:
+        return None
+    return source.replace(*((span, f"{value * factor:.3g}") for span, value in spans))
+
+
+@cache
+def template(idiom: str) -> str:
+    """The source text of an idiom's helper function."""
+    return (Path(__file__).parent / "idioms" / f"{idiom}.py").read_text(encoding="utf-8")
+
+
+def _spots(source: Source) -> list[Spot]:
+    helpers = [
+        source.span(node) for node in source.nodes() if isinstance(node, ast.FunctionDef) and node.name in _IDIOMS
+    ]
+    loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
+    found: list[Spot] = []
+    for body in source.bodies():
+        for statement in body:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    pass
+                case ast.Return(value=ast.expr() as value):
+                    name = ""
+                case _:
+                    continue
+            start = source.span(statement)[0]
+            own = any(low <= start < high for low, high in helpers)
+            if not own and not isinstance(value, ast.Lambda) and source.lines(statement):
+                found.append(Spot(value, statement, body, name, any(low <= start < high for low, high in loops)))
+    return found
+
+
+def _goal(edit: Edit) -> str:
+    reduce = edit.rng.choice(("sum", "sum", "mean", "min", "max"))
+    return f'reduce="{reduce}", sign={edit.rng.choice((1, -1))}'
+
+
+def _settings(idiom: str, edit: Edit) -> str:
+    rng, step = edit.rng, f"{10 ** edit.rng.uniform(-1.5, 0.0):.2g}"
+    text = f"seconds={edit.seconds:.3g}, seed={rng.randrange(1000)}"
+    if idiom == "refine_by_gradient":
+        return f"{text}, step={step}"
+    if idiom == "refine_by_climbing":
+        return f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
+    if idiom == "refine_by_solver":
+        return f'{text}, step={step}, method="{rng.choice(_METHODS)}"'
+    return f"{text}, heat={rng.choice((0.0, 0.01, 0.05))}"
+
+
+def _consumer(source: Source, edit: Edit, inside: ast.stmt) -> tuple[str, str] | None:
+    """A function of the program that takes the value, as a whole or item by item; never one that leads back here."""
+    here = _enclosing(source, inside)
+    choices: list[str] = []
+    for node in source.tree.body if source.tree else ():
+        if not isinstance(node, ast.FunctionDef) or node.name in _IDIOMS or node is here:
+            continue
+        if here is not None and _calls(source, node.name, here.name):
+            continue
+        needed = len(node.args.args) - len(node.args.defaults)
+        if node.args.args and needed <= 1:
+            choices.append(f"lambda value: {node.name}(value)")
+        if len(node.args.args) > 1:
+            choices.append(f"lambda value: {node.name}(*value)")
+    return ("", edit.rng.choice(choices)) if choices else None
+
+
+def _own(edit: Edit) -> str:
+    return edit.rng.choice(("lambda value: value", "lambda value: value[-1]", "lambda value: value[0]"))
+
+
+def _following(source: Source, edit: Edit, spot: Spot) -> tuple[str, str] | None:
+    """The statements after the value, up to one that gives a name a value or returns one, as a criterion function."""
+    at = spot.body.index(spot.statement)
+    ends: list[tuple[int, str]] = []
+    for index, node in enumerate(spot.body[at + 1 :], at + 1):
+        if isinstance(node, ast.Return):
+            parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            ends.extend((index, source.code(part)) for part in parts if part is not None)
+            break
+        if any(isinstance(inner, _LEAVES) for inner in ast.walk(node)) or source.lines(node) is None:
+            break
+        ends.extend((index, name) for name in sorted(_stores(node)) if name != spot.name)
+    if not ends:
+        return None
+    last, result = edit.rng.choice(ends)
+    block = spot.body[at + 1 : last + 1]
+    block = block[:-1] if isinstance(block[-1], ast.Return) else block
+    indent = source.indent(spot.statement)
+    text = "".join(source.text[slice(*span)] for node in block if (span := source.lines(node)))
+    earlier = {name for node in spot.body[:at] for name in _stores(node)}
+    bound = "".join(f", {name}={name}" for name in sorted({n for node in block for n in _stores(node)} & earlier))
+    lines = textwrap.dedent(text) + ("" if not text or text.endswith("\n") else "\n") + f"return {result}\n"
+    function = f"def outcome({spot.name}{bound}):\n{textwrap.indent(lines, '    ')}"
+    return textwrap.indent(function, indent), "outcome"
+
+
+def _stores(node: ast.AST) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
+
+
+def _home(source: Source, statement: ast.stmt) -> ast.stmt:
+    """Where a helper goes: before the top-level statement around this one if that is editable, else right before it."""
+    top = _top(source, statement)
+    return top if top is not None and source.lines(top) else statement
+
+
+def _helper(source: Source, idiom: str, indent: str) -> str:
+    """The helper's text for this place, without the first line's indent; "" if the program already has it."""
+    if f"def {idiom}(" in source.text:
+        return ""
+    return textwrap.indent(template(idiom), indent).lstrip() + ("\n\n" if not indent else "\n")
+
+
+def _top(source: Source, inside: ast.stmt) -> ast.stmt | None:
+    start = source.span(inside)[0]
+    for node in source.tree.body if source.tree else ():
+        low, high = source.span(node)
+        if low <= start < high:
+            return node
+    return None
+
+
+def _enclosing(source: Source, inside: ast.stmt) -> ast.FunctionDef | None:
+    top = _top(source, inside)
+    return top if isinstance(top, ast.FunctionDef) else None
+
+
+def _calls(source: Source, caller: str, callee: str) -> bool:
+    """Whether running one top-level function may run the other, judged by the names they mention."""
+    bodies = {
+        node.name: node for node in (source.tree.body if source.tree else ()) if isinstance(node, ast.FunctionDef)
+    }
+    seen, queue = set[str](), [caller]
+    while queue:
+        name = queue.pop()
+        if name == callee:
+            return True
+        if name in bodies and name not in seen:
+            seen.add(name)
+            queue.extend(node.id for node in ast.walk(bodies[name]) if isinstance(node, ast.Name))
+    return False
