@@ -363,3 +363,19 @@ def test_a_command_that_is_not_installed_is_noted(tmp_path: Path) -> None:
     task = load(small(tmp_path, toml))
     assert task.evaluator.command == ("no-such-program", "{p.py}")
     assert any("not found on PATH" in note for note in task.notes)
+
+
+def test_other_seeds(tmp_path: Path) -> None:
+    small(tmp_path, SEED + "[surface]\nmax_chars = 1000\n")
+    task = load(tmp_path, seeds=[{"mine.py": PROGRAM}, {"mine.py": PROGRAM + "#\n"}])
+    assert task.evaluator.module == "mine.py" and len(task.seeds) == 2
+    assert load(tmp_path / "evaluator.py", seeds=[{"m.py": PROGRAM}]).evaluator.module == "m.py"
+    with pytest.raises(TaskError, match="seed 2, part m"):
+        load(tmp_path, seeds=[{"m": "x"}, {"m": " "}])
+    with pytest.raises(TaskError, match="differ in their parts"):
+        load(tmp_path, seeds=[{"m": "x"}, {"n": "x"}])
+    small(tmp_path, SEED + "[evaluator]\nform = 'command'\ncommand = ['cat', '{p.py}']\n")
+    with pytest.raises(TaskError, match=r"no part 'p\.py'"):
+        load(tmp_path, seeds=[{"m": "x"}])
+    (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1}\n")
+    assert load(tmp_path / "evaluator.py", seeds=[{"m.rs": "x"}]).evaluator.suffix == ".rs"

@@ -2,42 +2,78 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from culmen.core.errors import TaskError
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 from culmen.evaluate.contracts import digests, openevolve, own, syntax
 from culmen.evaluate.contracts.places import closest, missing
+from culmen.evaluate.contracts.seeds import check_text
+
+Seeds = Sequence[Mapping[str, str]]
 
 
-def load(path: str | Path, goal: str = "") -> Task:
-    """The task at a path: a folder, its `task.toml`, or an evaluator file alone (then `goal` says what to write).
+def load(path: str | Path, goal: str = "", seeds: Seeds = ()) -> Task:
+    """The task at a path: a folder, its `task.toml`, or an evaluator file alone.
 
     Folders are culmen's own (`task.toml`) or OpenEvolve's (`initial_program.*`, `evaluator.py`, perhaps
-    `config.yaml`). `goal` fills in where the task has none. Raises `TaskError` for whatever cannot work; nothing of the
-    task is imported or run.
+    `config.yaml`). `goal` fills in where the task has none, `seeds` (named texts) replace those of the task; an
+    evaluator alone needs one of the two. Raises `TaskError` for whatever cannot work; nothing of the task is imported
+    or run.
     """
-    place = Path(path).expanduser()
+    task = _find(Path(path).expanduser(), goal, bool(seeds))
+    task = task if task.goal or not goal else replace(task, goal=goal)
+    return with_seeds(task, seeds) if seeds else task
+
+
+def with_seeds(task: Task, seeds: Seeds) -> Task:
+    """The task with other seeds; raises `TaskError` if it speaks of parts that they do not have."""
+    parts = seeds[0]
+    evaluator, frozen = task.evaluator, task.surface.frozen
+    for name in (*frozen, *re.findall(r"\{([^{}]*)\}", " ".join(evaluator.command))):
+        if name not in parts:
+            raise TaskError(f"the seed has no part '{name}'", where=f"task {task.name}", fix=f"call it '{name}'")
+    for number, seed in enumerate(seeds, 1):
+        for name, text in seed.items():
+            check_text(text, f"seed {number}, part {name}")
+        if seed.keys() != parts.keys():
+            fix = "give all seeds the same part names"
+            raise TaskError("the seeds differ in their parts", where=f"seed {number}", fix=fix)
+    first = next(iter(parts))
+    if evaluator.form in ("call", "serve") and evaluator.entry and evaluator.module not in parts:
+        evaluator = replace(evaluator, module=first)
+    if evaluator.form == "legacy":
+        evaluator = replace(evaluator, suffix=Path(first).suffix or evaluator.suffix)
+    copies = tuple(dict(seed) for seed in seeds)
+    digest = digests.task_digest(evaluator, task.cases, task.objective, task.limits, task.surface, copies)
+    return replace(task, seeds=copies, evaluator=evaluator, digest=digest)
+
+
+def _find(place: Path, goal: str, seeded: bool) -> Task:
     if place.is_dir():
-        return _folder(place.resolve(), goal)
+        return _folder(place.resolve(), goal, seeded)
     if not place.exists():
         raise missing(place.absolute())
     if place.suffix == ".toml":
-        return _with_goal(own.read(place.resolve()), goal)
+        return own.read(place.resolve())
     if place.suffix == ".py":
-        return _evaluator(place.resolve(), goal)
+        return _evaluator(place.resolve(), goal, seeded)
     fix = "give the folder, its task.toml, or an evaluator.py together with a goal"
     raise TaskError(f"'{place.name}' is not a task", where=str(place), fix=fix)
 
 
-def _folder(folder: Path, goal: str) -> Task:
+def _folder(folder: Path, goal: str, seeded: bool) -> Task:
     if (folder / "task.toml").is_file():
-        return _with_goal(own.read(folder / "task.toml"), goal)
+        return own.read(folder / "task.toml")
     evaluator = folder / "evaluator.py"
     if openevolve.initial_programs(folder):
         return openevolve.read_folder(folder, goal)
     if evaluator.is_file():
-        return _evaluator(evaluator, goal)
+        return _evaluator(evaluator, goal, seeded)
     names = [entry.name for entry in folder.iterdir()]
     if "evaluate.py" in names and any(name.startswith("initial.") for name in names):
         fix = "write a task.toml beside them, with the initial file as seed and an evaluator with a function score"
@@ -47,15 +83,9 @@ def _folder(folder: Path, goal: str) -> Task:
     raise TaskError("no task here: neither task.toml nor evaluator.py", where=str(folder), fix=fix)
 
 
-def _with_goal(task: Task, goal: str) -> Task:
-    from msgspec.structs import replace
-
-    return task if task.goal or not goal else replace(task, goal=goal)
-
-
-def _evaluator(path: Path, goal: str) -> Task:
-    """An evaluator alone: a task without a seed."""
-    if not goal.strip():
+def _evaluator(path: Path, goal: str, seeded: bool) -> Task:
+    """An evaluator alone: a task without a seed of its own."""
+    if not goal.strip() and not seeded:
         fix = "give a goal, from which a model writes the first program, or put an initial_program.py beside it"
         raise TaskError("an evaluator without a seed needs a goal", where=str(path), fix=fix)
     module = syntax.read_module(path)
