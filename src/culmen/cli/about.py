@@ -8,6 +8,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import verb
+from culmen.observe.figures import joined
 
 PANEL = "About"
 
@@ -42,19 +43,18 @@ def _page(screen: Screen, page: dict[str, Any]) -> None:
     if page["paper"]:
         screen.line(f"Paper: {page['paper']}", style="dim")
     screen.line()
-    screen.line(page["doc"])
-    screen.line()
+    screen.prose(page["doc"])
     fields = page["fields"]
     if fields:
-        rows = [(field["name"], field["default"], _meaning(field)) for field in fields]
-        screen.table(["setting", "default", "meaning"], rows)
+        screen.rule("settings")
+        screen.definitions((field["name"], field["doc"], _default(field)) for field in fields)
         first = f"--set {fields[0]['name']}={fields[0]['default']}"
         screen.next_steps((f"culmen run TASK --strategy {page['name']} {first}", "use it"))
 
 
-def _meaning(field: dict[str, Any]) -> str:
-    """`programs explored per iteration (a whole number)`."""
-    return f"{field['doc']} ({field['type']})" if field["type"] and field["doc"] else field["doc"] or field["type"]
+def _default(field: dict[str, Any]) -> str:
+    """`default 5; a whole number`."""
+    return joined([f"default {field['default']}" if field["default"] else "", field["type"]], "; ")
 
 
 def doctor(screen: Screen) -> Answer:

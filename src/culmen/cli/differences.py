@@ -10,12 +10,12 @@ from culmen.cli.screen import Answer, Screen
 from culmen.observe.figures import clean, count, number
 
 if TYPE_CHECKING:
-    from culmen.store.views import CandidateDetail
+    from culmen.store.views import Detail
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def lines(first: CandidateDetail, second: CandidateDetail) -> list[str]:
+def lines(first: Detail, second: Detail) -> list[str]:
     """The unified diff over all parts, without line ends."""
     found: list[str] = []
     one, two = first.candidate, second.candidate
@@ -25,7 +25,7 @@ def lines(first: CandidateDetail, second: CandidateDetail) -> list[str]:
     return found
 
 
-def answer(first: CandidateDetail, second: CandidateDetail) -> Answer:
+def answer(first: Detail, second: Detail) -> Answer:
     """The diff as an answer."""
     found = lines(first, second)
     data = {
@@ -37,7 +37,7 @@ def answer(first: CandidateDetail, second: CandidateDetail) -> Answer:
     return Answer(data, lambda screen: show(screen, first, second, found))
 
 
-def show(screen: Screen, first: CandidateDetail, second: CandidateDetail, found: Sequence[str], most: int = 0) -> None:
+def show(screen: Screen, first: Detail, second: Detail, found: Sequence[str], most: int = 0) -> None:
     """Coloured; `most` lines at most (0: all of them)."""
     scores = " -> ".join(number(detail.row.mean) for detail in (first, second))
     if screen.out.is_terminal:

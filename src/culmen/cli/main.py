@@ -20,7 +20,7 @@ from culmen.cli.screen import Screen
 from culmen.core.errors import CulmenError, UserError
 
 BUG, INTERRUPTED = 70, 130
-_UsageError: type[Any] = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps it
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps it
 
 app = typer.Typer(
     name="culmen",
@@ -68,9 +68,7 @@ def _run(given: list[str], screen: Screen) -> int:
         screen.error(_kind(error), str(error))
         return error.exit_code
     except _UsageError as error:
-        command = error.ctx.command_path if error.ctx else "culmen"
-        screen.error("usage", error.format_message().replace("\n", " "), command, f"{command} --help")
-        return int(error.exit_code)
+        return _misused(screen, error)
     except KeyboardInterrupt:
         screen.error("interrupted", "interrupted")
         return INTERRUPTED
@@ -82,6 +80,13 @@ def _run(given: list[str], screen: Screen) -> int:
             "bug", f"{type(error).__name__}: {error}", fix="this is a bug in culmen; nothing journaled is lost"
         )
         return BUG
+
+
+def _misused(screen: Screen, error: Any) -> int:
+    """An unknown verb or option, a value of the wrong kind."""
+    command = error.ctx.command_path if error.ctx else "culmen"
+    screen.error("usage", error.format_message().replace("\n", " "), command, f"{command} --help")
+    return int(error.exit_code)
 
 
 def _kind(error: CulmenError) -> str:

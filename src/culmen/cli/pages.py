@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from culmen.cli.screen import Screen
-from culmen.cli.session import best_line, ended, judged, next_steps, used
+from culmen.cli.session import best_line, ended, judged, next_steps
 from culmen.core.errors import UserError
 from culmen.observe.displays import costs
 from culmen.observe.figures import clean, count, decimals, duration, joined, number
@@ -16,7 +16,7 @@ from culmen.observe.figures import clean, count, decimals, duration, joined, num
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import Observation
-    from culmen.store.views import Best, CandidateDetail, CandidateRow, RunLine, RunStatus, Step
+    from culmen.store.views import Best, Detail, Row, RunLine, Status, Step
 
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted
 _FEEDBACK = 600  # characters of one feedback
@@ -36,7 +36,7 @@ def _when(created: float) -> str:
     return time.strftime("%m-%d %H:%M", time.localtime(created)) if created else ""
 
 
-def status(screen: Screen, now: RunStatus, path: Path) -> None:
+def status(screen: Screen, now: Status, path: Path) -> None:
     """One run, label by label."""
     objective = f"{'maximise' if now.direction == 'max' else 'minimise'}"
     target = "" if now.target is None else f", target {number(now.target)}"
@@ -66,11 +66,11 @@ def _model(role: str, name: str) -> str:
     return name if role == "default" else f"{role}={name}"
 
 
-def _of_seconds(now: RunStatus) -> str:
+def _of_seconds(now: Status) -> str:
     return "" if now.budget.seconds is None else f" of {duration(now.budget.seconds)}"
 
 
-def _lost(now: RunStatus) -> str:
+def _lost(now: Status) -> str:
     lost = now.usage.possibly_lost
     return f"up to {count(lost.calls, 'call')}, ${lost.dollars:.4f} were cut off by a crash" if lost.calls else ""
 
@@ -110,7 +110,7 @@ def write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
     return written
 
 
-def candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> None:
+def candidate(screen: Screen, detail: Detail, prompt: bool) -> None:
     """One candidate in full."""
     row, found = detail.row, detail.candidate
     origin = found.origin
@@ -134,7 +134,7 @@ def candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> None:
             screen.text(text or f"(no {title}: this candidate did not come from a model)")
 
 
-def score_line(row: CandidateRow) -> str:
+def score_line(row: Row) -> str:
     """`2.51 ± 0.01, mean of 12 evaluations`."""
     if row.mean is None:
         return "none"

@@ -33,9 +33,12 @@ def pick(run: Path, candidate: str) -> str:
 def shown(run: Path | str) -> str:
     """A run as one would type it here: its name if it lies under ./runs, else its path."""
     path = Path(run)
-    if path.resolve().parent == FOLDER.resolve():
-        return path.name
+    return path.name if path.resolve().parent == FOLDER.resolve() else place(path)
+
+
+def place(run: Path | str) -> str:
+    """The path of a run, as short as it can be said from here."""
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(Path(run).resolve().relative_to(Path.cwd()))
     except ValueError:
-        return str(path)
+        return str(run)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from culmen.observe.figures import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_PIPED = 160  # columns where no terminal says how many
 
 
 class Answer(msgspec.Struct):
@@ -82,6 +85,19 @@ class Screen:
         """One line of a text whose spaces matter."""
         self.out.print(text, style=style or None, markup=False, soft_wrap=True)
 
+    def definitions(self, rows: Iterable[tuple[str, str, str]]) -> None:
+        """Names with their meanings, and a remark below each."""
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="bold", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, meaning, remark in rows:
+            grid.add_row(name, _text(meaning))
+            grid.add_row("", Text(clean(remark), style="dim"))
+        self.out.print(grid)
+
     def finding(self, level: str, what: str, fix: str, style: str) -> None:
         """One finding of a check, with its remedy below."""
         from rich.table import Table
@@ -96,9 +112,16 @@ class Screen:
 
     def heading(self, title: str, rest: str = "") -> None:
         """A bold word and what belongs to it."""
-        self.out.print(clean(title), style="bold", markup=False, end="  " if rest else "\n")
-        if rest:
-            self.out.print(clean(rest), markup=False)
+        from rich.text import Text
+
+        self.out.print(Text(clean(title), style="bold").append(f"  {clean(rest)}" if rest else "", style="not bold"))
+
+    def prose(self, text: str) -> None:
+        """Paragraphs, wrapped anew to the width there is."""
+        for place, paragraph in enumerate(text.strip().split("\n\n")):
+            if place:
+                self.out.print()
+            self.out.print(_text(" ".join(paragraph.split())))
 
     def note(self, text: str) -> None:
         """A remark on standard error."""
@@ -173,7 +196,10 @@ def _text(value: str) -> Any:
 def _console(stderr: bool) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, emoji=False)
+    console = Console(stderr=stderr, highlight=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPED
+    return console
 
 
 def _plain(value: Any) -> Any:

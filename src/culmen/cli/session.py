@@ -13,7 +13,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
 from culmen.observe.figures import count, dollars, duration, joined, number, plus_minus
 from culmen.store import views
-from culmen.store.views import Best, RunStatus
+from culmen.store.views import Best, Status
 
 if TYPE_CHECKING:
     from culmen.observe.watch import Display, Watch
@@ -42,14 +42,14 @@ def search(screen: Screen, make: Callable[[Watch], Study], quiet: bool, notes: S
     return Answer(document(now, study.path), lambda screen: end(screen, now, study.path), code(now))
 
 
-def code(now: RunStatus) -> int:
+def code(now: Status) -> int:
     """Exit code for how a run ended."""
     return 0 if now.state == "finished" else INTERRUPTED
 
 
 def announce(screen: Screen, study: Study, notes: Sequence[str]) -> None:
     """What is about to happen, to standard error."""
-    screen.pairs(*preflight.lines(study.meta), ("run", str(runs.shown(study.path))), err=True)
+    screen.pairs(*preflight.lines(study.meta), ("run", runs.place(study.path)), err=True)
     for note in notes:
         screen.note(note)
 
@@ -62,12 +62,12 @@ def _display(screen: Screen, quiet: bool) -> Display:
     return Terminal(screen.err) if screen.live else Plain()
 
 
-def document(now: RunStatus, path: Path) -> dict[str, Any]:
+def document(now: Status, path: Path) -> dict[str, Any]:
     """The status, with what can be done next."""
     return {**msgspec.to_builtins(now), "next": [command for command, _ in next_steps(now, path)]}
 
 
-def end(screen: Screen, now: RunStatus, path: Path) -> None:
+def end(screen: Screen, now: Status, path: Path) -> None:
     """How the run ended, for people."""
     screen.line()
     screen.heading(now.state, ended(now))
@@ -76,7 +76,7 @@ def end(screen: Screen, now: RunStatus, path: Path) -> None:
         ("", "" if now.best is None else judged(now.best)),
         ("used", used(now)),
         ("isolation", now.isolation),
-        ("run", runs.shown(path)),
+        ("run", runs.place(path)),
     )
     screen.next_steps(*next_steps(now, path))
 
@@ -94,11 +94,11 @@ _REASONS = {
 }
 
 
-def ended(now: RunStatus) -> str:
+def ended(now: Status) -> str:
     """Why it ended, in words."""
     if now.state == "finished":
-        return _REASONS.get(now.reason, now.reason.replace("_", " "))
-    return now.error or "nothing is lost"
+        return _REASONS.get(now.reason) or now.reason.replace("_", " ")
+    return str(now.error) or "nothing is lost"
 
 
 def best_line(best: Best | None) -> str:
@@ -113,7 +113,7 @@ def judged(best: Best) -> str:
     return f"{fresh}, {'verified outside its process' if best.verified else 'self-reported by the task'}"
 
 
-def used(now: RunStatus) -> str:
+def used(now: Status) -> str:
     """Evaluations, calls, money and time."""
     usage = now.usage
     calls = tokens = money = ""
@@ -126,7 +126,7 @@ def used(now: RunStatus) -> str:
     return joined([count(now.evaluations, "evaluation"), calls, tokens, money, duration(now.elapsed_seconds)])
 
 
-def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
+def next_steps(now: Status, path: Path) -> list[tuple[str, str]]:
     """Commands worth typing now."""
     run = runs.shown(path)
     steps = [] if now.state in ("finished", "running") else [(f"culmen resume {run}", "go on")]

@@ -8,14 +8,15 @@ from collections import deque
 from typing import IO, TYPE_CHECKING, Any
 
 from culmen.observe.figures import clock, dollars, number
-from culmen.store.views import Best, RunStatus
+from culmen.store.views import Best, Status
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
 _WINDOW = 10.0  # seconds over which the rate is taken
-_QUIET = 1.0  # seconds between two lines about improvements
+_QUIET = 1.0  # seconds between two lines about improvements on a terminal
+_SELDOM = 5.0  # and elsewhere
 _OCCASION = 30.0  # seconds between two plain lines without news
 
 
@@ -34,7 +35,7 @@ class Pace:
         return (evaluations - first) / (at - begun) if at - begun >= 1.0 else None
 
 
-def share(now: RunStatus, elapsed: float) -> float | None:
+def share(now: Status, elapsed: float) -> float | None:
     """How much of the tightest budget is spent, 0..1; None without any limit."""
     usage = now.usage
     spent = {
@@ -48,7 +49,7 @@ def share(now: RunStatus, elapsed: float) -> float | None:
     return min(1.0, max(shares)) if shares else None
 
 
-def costs(now: RunStatus) -> list[str]:
+def costs(now: Status) -> list[str]:
     """`312/500 evaluations`, `40 calls`, `$0.31`: what was used, with limits where there are any."""
     usage, budget = now.usage, now.budget
     texts = [f"{_of(now.evaluations, budget.evaluations)} evaluations"]
@@ -68,25 +69,45 @@ def gain(best: Best, before: Best | None) -> str:
     return "" if before is None else f"{best.score - before.score:+.3g}"
 
 
+class News:
+    """Improvements waiting to be told, at most one telling every `patience` seconds: then all of them in one."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience, self._told = patience, 0.0
+        self._held: tuple[Status, Best, Best | None] | None = None
+
+    def add(self, now: Status, best: Best, before: Best | None) -> None:
+        """One more improvement."""
+        self._held = (now, best, before if self._held is None else self._held[2])
+
+    def take(self, at_once: bool = False) -> tuple[Status, Best, Best | None] | None:
+        """What to tell now: the run then, its best, and what was best when last told."""
+        if self._held is None or (not at_once and time.monotonic() - self._told < self._patience):
+            return None
+        told, self._held, self._told = self._held, None, time.monotonic()
+        return told
+
+
 class Plain:
     """A line at improvements, and every half minute."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
         self._written = time.monotonic()
+        self._news = News(_SELDOM)
 
-    def start(self, now: RunStatus) -> None:
+    def start(self, now: Status) -> None:
         """Nothing: whoever begins the run has said so."""
 
-    def draw(self, now: RunStatus) -> None:
-        """A line if there was none for long."""
+    def draw(self, now: Status) -> None:
+        """A line if there is news, or was none for long."""
+        self._tell(at_once=False)
         if time.monotonic() - self._written >= _OCCASION:
             self._write(now, "")
 
-    def improved(self, now: RunStatus, best: Best, before: Best | None) -> None:
-        """A line, unless one was written this second."""
-        if time.monotonic() - self._written >= _QUIET or before is None:
-            self._write(now, gain(best, before))
+    def improved(self, now: Status, best: Best, before: Best | None) -> None:
+        """Told with the next drawing."""
+        self._news.add(now, best, before)
 
     def say(self, text: str) -> None:
         """A message of its own."""
@@ -94,9 +115,15 @@ class Plain:
         self._stream.flush()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Tell what was held back."""
+        self._tell(at_once=True)
 
-    def _write(self, now: RunStatus, news: str) -> None:
+    def _tell(self, at_once: bool) -> None:
+        if (told := self._news.take(at_once)) is not None:
+            now, best, before = told
+            self._write(now, gain(best, before))
+
+    def _write(self, now: Status, news: str) -> None:
         self._written = time.monotonic()
         best = "no score yet" if now.best is None else f"best {number(now.best.score)}"
         parts = [clock(now.elapsed_seconds), best, news, *costs(now), f"{now.in_flight} running"]
@@ -109,13 +136,13 @@ class Silent:
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
 
-    def start(self, now: RunStatus) -> None:
+    def start(self, now: Status) -> None:
         """Nothing."""
 
-    def draw(self, now: RunStatus) -> None:
+    def draw(self, now: Status) -> None:
         """Nothing."""
 
-    def improved(self, now: RunStatus, best: Best, before: Best | None) -> None:
+    def improved(self, now: Status, best: Best, before: Best | None) -> None:
         """Nothing."""
 
     def say(self, text: str) -> None:
@@ -137,25 +164,24 @@ class Terminal:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._pace = Pace()
         self._better_at: float | None = None
-        self._spoken = 0.0
-        self._held: tuple[RunStatus, Best, Best | None] | None = None
+        self._news = News(_QUIET)
         self._clock = (time.monotonic(), 0.0)
 
-    def start(self, now: RunStatus) -> None:
+    def start(self, now: Status) -> None:
         """Take the bottom of the terminal."""
         self._clock = (time.monotonic(), now.elapsed_seconds)
         self._live.start()
 
-    def draw(self, now: RunStatus) -> None:
+    def draw(self, now: Status) -> None:
         """Redraw both lines."""
-        self._announce(patience=_QUIET)
+        self._announce(at_once=False)
         elapsed = self._elapsed()
         self._live.update(_Lines(self, now, elapsed, self._pace.see(elapsed, now.evaluations)), refresh=True)
 
-    def improved(self, now: RunStatus, best: Best, before: Best | None) -> None:
-        """Announced with the next drawing, though not more than once a second: then all that happened in one line."""
+    def improved(self, now: Status, best: Best, before: Best | None) -> None:
+        """Announced with the next drawing, though not more than once a second."""
         self._better_at = self._elapsed()
-        self._held = (now, best, before if self._held is None else self._held[2])
+        self._news.add(now, best, before)
 
     def say(self, text: str) -> None:
         """A message of its own, above the lines."""
@@ -163,15 +189,15 @@ class Terminal:
 
     def close(self) -> None:
         """Announce what was held back, then give the terminal back."""
-        self._announce(patience=0.0)
+        self._announce(at_once=True)
         self._live.stop()
 
-    def _announce(self, patience: float) -> None:
+    def _announce(self, at_once: bool) -> None:
         from rich.text import Text
 
-        if self._held is None or time.monotonic() - self._spoken < patience:
+        if (told := self._news.take(at_once)) is None:
             return
-        (now, best, before), self._held, self._spoken = self._held, None, time.monotonic()
+        now, best, before = told
         line = Text(f"{clock(now.elapsed_seconds):>7}  ", style="dim")
         line.append(f"{number(best.score):>10}", style="not dim")
         line.append(f"  {gain(best, before):<10}", style="green not dim")
@@ -182,14 +208,14 @@ class Terminal:
         began, base = self._clock
         return base + time.monotonic() - began
 
-    def lines(self, now: RunStatus, elapsed: float, rate: float | None, width: int) -> list[Text]:
+    def lines(self, now: Status, elapsed: float, rate: float | None, width: int) -> list[Text]:
         """The two lines, none wider than `width`."""
         lines = [self._first(now, elapsed, width), self._second(now, elapsed, rate)]
         for line in lines:
             line.truncate(width)
         return lines
 
-    def _first(self, now: RunStatus, elapsed: float, width: int) -> Text:
+    def _first(self, now: Status, elapsed: float, width: int) -> Text:
         from rich.text import Text
 
         times = clock(elapsed) + (f" of {clock(now.budget.seconds)}" if now.budget.seconds else "")
@@ -203,7 +229,7 @@ class Terminal:
         line.append("no score yet" if now.best is None else number(now.best.score), style="bold not dim")
         return line
 
-    def _second(self, now: RunStatus, elapsed: float, rate: float | None) -> Text:
+    def _second(self, now: Status, elapsed: float, rate: float | None) -> Text:
         from rich.text import Text
 
         parts = costs(now)
@@ -217,7 +243,7 @@ class Terminal:
 class _Lines:
     """Renderable: the terminal's two lines at the width it has right now."""
 
-    def __init__(self, terminal: Terminal, now: RunStatus, elapsed: float, rate: float | None) -> None:
+    def __init__(self, terminal: Terminal, now: Status, elapsed: float, rate: float | None) -> None:
         self._draw = terminal.lines
         self._data = (now, elapsed, rate)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from culmen.core.event import Event
 from culmen.store import views
-from culmen.store.views import Best, RunStatus
+from culmen.store.views import Best, Status
 
 INTERVAL = 0.25  # seconds between two drawings
 _SHARE = 0.05  # of the time may go into reading the run: large tasks are looked at less often
@@ -23,11 +23,11 @@ _SHARE = 0.05  # of the time may go into reading the run: large tasks are looked
 class Display(Protocol):
     """Draws how a run stands; used from one thread only."""
 
-    def start(self, now: RunStatus) -> None: ...
+    def start(self, now: Status) -> None: ...
 
-    def draw(self, now: RunStatus) -> None: ...
+    def draw(self, now: Status) -> None: ...
 
-    def improved(self, now: RunStatus, best: Best, before: Best | None) -> None: ...
+    def improved(self, now: Status, best: Best, before: Best | None) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -43,7 +43,7 @@ class Watch:
         self._interrupts = 0
         self._begun = self._changed = False
         self._wake, self._closing = threading.Event(), threading.Event()
-        self._now: RunStatus | None = None
+        self._now: Status | None = None
         self._best: Best | None = None
         self._look_at = 0.0
         self._thread = threading.Thread(target=self._loop, name="culmen-progress", daemon=True)
@@ -96,10 +96,12 @@ class Watch:
         assert self._now is not None
         self._display.draw(self._now)
 
-    def _look(self, now: RunStatus) -> None:
+    def _look(self, now: Status) -> None:
         if self._now is None:
             self._display.start(now)
-            self._best = now.best if now.evaluations > 1 else None
+            self._best = now.best
+            if now.best is not None:
+                self._display.improved(now, now.best, None)
         self._now = now
         best, before = now.best, self._best
         if best is None or now.state == "finished":  # the reported score is another mean: no improvement
@@ -109,5 +111,5 @@ class Watch:
             self._display.improved(now, best, before)
 
 
-def _better(now: RunStatus, score: float, than: float) -> bool:
+def _better(now: Status, score: float, than: float) -> bool:
     return score > than if now.direction == "max" else score < than
