@@ -18,6 +18,19 @@ def children(pid: int) -> list[int]:
         return [child for child, (parent, _) in _table().items() if parent == pid]
 
 
+def marked(mark: str) -> list[int]:
+    """Processes that were started (or forked from one that was started) with `mark` in their environment."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark.encode() in file.read():
+                    found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
 def threads() -> int:
     """Number of threads of this process, also those that Python does not know."""
     try:

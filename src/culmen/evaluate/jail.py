@@ -12,11 +12,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from culmen.core.errors import TaskError
-from culmen.evaluate import bubblewrap
+from culmen.evaluate import bubblewrap, census
 from culmen.evaluate.confine import WORK, Cage, Job
 
 START_SECONDS = 120.0  # a fork-server imports what the task asks for, which may be large and on a cold disk
@@ -33,6 +34,7 @@ ENVIRONMENT = {
     "NUMEXPR_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
 }
+MARK = "CULMEN_JAIL"  # names the fork-server a process came from, so that strays can be found
 
 
 class JailFailed(Exception):
@@ -92,7 +94,8 @@ class Jail:
         with theirs, tempfile.TemporaryFile() as complaints:
             try:
                 self._process = subprocess.Popen(
-                    line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, env=ENVIRONMENT,
+                    line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
+                    env={**ENVIRONMENT, MARK: os.path.basename(self.scratch)},
                     pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
                 )  # fmt: skip
             except OSError as error:
@@ -199,7 +202,21 @@ class Jail:
         process, self._process = self._process, None
         if process is not None:
             await _wait(process)
+        if self.level != "namespaces":  # there the kernel has ended them all; here the fork-server may have been killed
+            await asyncio.to_thread(self._end_strays)
         await asyncio.to_thread(shutil.rmtree, self.scratch, True)
+
+
+    def _end_strays(self) -> None:
+        mark = f"{MARK}={os.path.basename(self.scratch)}"
+        for _ in range(100):
+            strays = census.marked(mark)
+            if not strays:
+                return
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
 
 
 async def _wait(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:

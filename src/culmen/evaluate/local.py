@@ -10,7 +10,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Task
-from culmen.evaluate import levels, outcome
+from culmen.evaluate import levels, outcome, probes
 from culmen.evaluate.jail import Jail, JailFailed
 from culmen.evaluate.judge import Judges, ScorerFailed
 from culmen.evaluate.outcome import Verdict
@@ -61,6 +61,7 @@ class LocalBackend:
             jail = self._new_jail(level)
             try:
                 await jail.start()
+                await probes.verify(jail)
             except JailFailed as error:
                 why[level] = str(error)
                 await jail.close()

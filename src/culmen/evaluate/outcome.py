@@ -58,6 +58,8 @@ def of_end(end: End, cpu_limit: float) -> Verdict:
         return Verdict(Status.REJECTED, "memory_limit", feedback="the program and its children used too much memory")
     if end.end in ("zygote_died", "jail_error"):
         return lost(end.end, end.text)
+    if end.end == "killed":
+        return Verdict(Status.ERROR, "no_output", feedback="the program closed its channel without a result")
     if end.code == -signal.SIGXCPU or (end.code == -signal.SIGKILL and end.cpu >= cpu_limit):
         return Verdict(Status.TIMEOUT, "cpu_limit", feedback="the limit of processor time passed")
     if end.code < 0:

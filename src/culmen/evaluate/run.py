@@ -21,6 +21,7 @@ from culmen.evaluate.outcome import Verdict
 from culmen.evaluate.pipes import Log, read_frame, write_frame
 
 GRACE_SECONDS = 10.0  # how long past its deadline a child may stay unreported before the fork-server counts as dead
+_LAST_WORDS_SECONDS = 0.25
 _DRAIN_SECONDS = 1.0  # what a child sent before it ended still counts; it lies in the socket's buffer
 
 
@@ -81,6 +82,8 @@ class Run:
         finally:
             talk.cancel()
         self.finished = max(self.finished, time.monotonic()) if said is None else self.finished
+        if said is None:  # the pipe closes a moment before a dying child is reaped
+            await asyncio.wait({end}, timeout=_LAST_WORDS_SECONDS)
         self.jail.kill(self.number)
         ended = await self._ended(end)
         if said is None and not self.stands and ended.end == "exit":

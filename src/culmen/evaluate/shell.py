@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from culmen.evaluate import wire
+from culmen.evaluate import kernel, wire
 
 _STDIN = ".input"
 _MAX_FILES = 64
@@ -27,6 +27,7 @@ class OutputLimit(Exception):
 def run_command(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
     """Run it once: stdin is the case's input, {part} and {input} in the arguments stand for files."""
     feed(work, request)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # the command has our uid; it need not see our memory
     line = [substitute(word, request["parts"]) for word in request["command"]]
     with (work / _STDIN).open("rb") as stdin:
         process = subprocess.Popen(line, stdin=stdin, stdout=subprocess.PIPE, cwd=work)

@@ -140,6 +140,8 @@ class Zygote:
             self._sweep()
             self._remove(running.job.work)
         code = os.waitstatus_to_exitcode(status)
+        if code != -signal.SIGKILL:  # it ended by itself before our signal came
+            running.end = "exit"
         self._report({"id": running.job.id, "end": running.end, "code": code, "cpu": cpu, "peak_kb": peak_kb})
 
     def _enforce(self) -> None:

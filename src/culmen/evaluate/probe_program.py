@@ -1,0 +1,184 @@
+"""A candidate that tries to get out: runs inside the jail and says what it managed. `quick` is for every start."""
+
+import contextlib
+import ctypes
+import os
+import resource
+import socket
+
+ENOSYS = 38
+
+
+def quick(target):
+    """name -> whether the attempt was stopped."""
+    return {name: attempt(target) for name, attempt in QUICK.items()}
+
+
+def run(target):
+    """All attempts."""
+    return {name: attempt(target) for name, attempt in {**QUICK, **MORE}.items()}
+
+
+def linger(target):
+    """Leave a daemon behind and a shared memory segment."""
+    ctypes.CDLL(None).shmget(target["shm_key"], 4096, 0o1666)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv("/bin/sleep", ["sleep", target["nap"]])
+        os._exit(0)
+    return True
+
+
+def spin(target):
+    """Never end."""
+    while True:
+        pass
+
+
+def stopped(attempt):
+    """Whether an operation was refused."""
+    try:
+        attempt()
+    except OSError:
+        return True
+    return False
+
+
+def read_file(target):
+    return stopped(lambda: open(target["secret"]).read())
+
+
+def write_file(target):
+    return stopped(lambda: open(target["secret"] + ".new", "w").close())
+
+
+def signal_others(target):
+    return stopped(lambda: os.kill(target["victim"], 0))
+
+
+def tcp(target):
+    return stopped(lambda: socket.create_connection(("127.0.0.1", target["tcp"]), 1).close())
+
+
+def descriptors(target):
+    return not any(_is_open(fd) for fd in range(4, 64))
+
+
+def _is_open(fd):
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def udp(target):
+    return stopped(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", target["udp"])))
+
+
+def abstract_socket(target):
+    def attempt():
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect("\0" + target["abstract"])
+
+    return stopped(attempt)
+
+
+def foreign_keys(target):
+    names = ["self", str(os.getppid()), str(target["victim"])]
+    with contextlib.suppress(OSError):
+        names += os.listdir("/proc")
+    for name in names:
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if target["key"].encode() in file.read():
+                    return False
+    return target["key"] not in os.environ.values()
+
+
+def process_list(target):
+    return not os.path.exists(f"/proc/{target['victim']}/stat") or stopped(
+        lambda: open(f"/proc/{target['victim']}/stat").read()
+    )
+
+
+def system_calls(target):
+    libc = ctypes.CDLL(None, use_errno=True)
+    return libc.unshare(0x10000000) != 0 and libc.ptrace(16, target["victim"], 0, 0) != 0
+
+
+def memory(target):
+    try:
+        bytearray((target["memory_mb"] + 64) << 20)
+    except MemoryError:
+        return True
+    return False
+
+
+def processes(target):
+    children, refused = [], False
+    for _ in range(target["processes"] + 8):
+        try:
+            pid = os.fork()
+        except OSError:
+            refused = True
+            break
+        if pid == 0:
+            os.read(3, 1)
+            os._exit(0)
+        children.append(pid)
+    for pid in children:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+    return refused
+
+
+def disk_file(target):
+    return stopped(lambda: _fill("one", target["files_mb"] + 8))
+
+
+def disk_total(target):
+    half = target["files_mb"] // 2 + 4
+    try:
+        return stopped(lambda: [_fill(name, half) for name in ("a", "b", "c")])
+    finally:
+        for name in ("a", "b", "c"):
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
+def _fill(name, megabytes):
+    try:
+        with open(name, "wb", buffering=0) as file:
+            for _ in range(megabytes):
+                if file.write(b"\1" * (1 << 20)) < (1 << 20):
+                    raise OSError("short write")
+    except OSError:
+        os.unlink(name)
+        raise
+
+
+def core_dumps(target):
+    return resource.getrlimit(resource.RLIMIT_CORE)[1] == 0
+
+
+QUICK = {
+    "reading files of the user": read_file,
+    "writing outside the work folder": write_file,
+    "signals to other processes": signal_others,
+    "TCP": tcp,
+    "inherited descriptors": descriptors,
+}
+MORE = {
+    "UDP": udp,
+    "abstract sockets": abstract_socket,
+    "environment of other processes": foreign_keys,
+    "list of other processes": process_list,
+    "ptrace and new namespaces": system_calls,
+    "memory limit": memory,
+    "process limit": processes,
+    "file size limit": disk_file,
+    "total file limit": disk_total,
+    "core dumps": core_dumps,
+}

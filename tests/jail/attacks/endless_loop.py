@@ -1,0 +1,4 @@
+# expect: timeout
+def run(**target):
+    while True:
+        pass

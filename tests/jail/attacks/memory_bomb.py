@@ -1,0 +1,5 @@
+# expect: memory_limit timeout
+def run(**target):
+    hoard = []
+    while True:
+        hoard.append(bytearray(1 << 24))

@@ -1,0 +1,177 @@
+"""Real backends on real processes, one event loop per group of tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation
+from culmen.core.task import Evaluator, Limits, Task
+from culmen.evaluate import census
+from culmen.evaluate.jail import MARK, Jail, JailFailed
+from culmen.evaluate.local import LocalBackend
+
+FAKE_KEY = "sk-fake-0123456789"
+LIMITS = Limits(seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb=256, scorer_seconds=10.0)
+
+
+@cache
+def available(level: str) -> str:
+    """"" if a jail of this level starts here, else why not."""
+
+    async def attempt() -> str:
+        jail = Jail(level)
+        try:
+            await jail.start()
+            return ""
+        except JailFailed as error:
+            return str(error)
+        finally:
+            await jail.close()
+
+    return asyncio.run(attempt())
+
+
+def need(level: str) -> None:
+    """Skip where the machine lacks the mechanism."""
+    why = available(level)
+    if why:
+        pytest.skip(f"level {level} cannot be had here: {why}")
+
+
+class Ground:
+    """A backend with its loop, and things around it that candidates must not touch."""
+
+    def __init__(self, task: Task, level: str, workers: int = 2) -> None:
+        self.task = task
+        self.runner = asyncio.Runner()
+        self.backend = LocalBackend(task, workers, level=level)
+        self.level = self.runner.run(self.backend.start())
+
+    def evaluate(self, *programs: str | dict[str, str], case: Case | None = None, seed: int = 1) -> list[Observation]:
+        """All programs at once."""
+
+        async def work() -> list[Observation]:
+            candidates = [Candidate.of({"program.py": p} if isinstance(p, str) else p) for p in programs]
+            return list(await asyncio.gather(*(self.backend.evaluate(c, case, seed) for c in candidates)))
+
+        return self.runner.run(work())
+
+    def one(self, program: str | dict[str, str], case: Case | None = None, seed: int = 1) -> Observation:
+        """One program."""
+        return self.evaluate(program, case=case, seed=seed)[0]
+
+    def processes(self) -> list[int]:
+        """Everything that descends from the fork-server, without itself and its wrapper."""
+        jail = self.backend._jail
+        if jail is None or jail._process is None:
+            return []
+        keep = {jail._process.pid, *census.children(jail._process.pid)}
+        return [pid for pid in census.marked(f"{MARK}={os.path.basename(jail.scratch)}") if pid not in keep]
+
+    def close(self) -> None:
+        self.runner.run(self.backend.close())
+        self.runner.close()
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Iterator[Callable[..., Ground]]:
+    """Makes a `Ground` from an evaluator's source text."""
+    made: list[Ground] = []
+
+    def make(source: str, level: str = "namespaces", limits: Limits = LIMITS, **evaluator: Any) -> Ground:
+        need(level)
+        path = tmp_path / "evaluator.py"
+        path.write_text(source)
+        workers = evaluator.pop("workers", 2)
+        task = Task("test", evaluator=Evaluator(path=str(path), digest="d" * 8, **evaluator), limits=limits)
+        made.append(Ground(task, level, workers))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+class Surroundings:
+    """A run folder, a task folder with a hidden answer, listeners, a bystander process with a key."""
+
+    def __init__(self, folder: Path, source: str) -> None:
+        self.run_folder, self.task_folder = folder / "run", folder / "task"
+        for each in (self.run_folder, self.task_folder):
+            each.mkdir()
+            each.chmod(0o777)
+        (self.run_folder / "journal").write_text("precious")
+        (self.task_folder / "seed.py").write_text("def honest(): pass")
+        self.evaluator = self.task_folder / "evaluator.py"
+        self.evaluator.write_text(source)
+        for path in (self.run_folder / "journal", self.task_folder / "seed.py", self.evaluator):
+            path.chmod(0o666)
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", 0))
+        self.abstract = socket.socket(socket.AF_UNIX)
+        self.name = f"culmen-test-{os.getpid()}-{id(self)}"
+        self.abstract.bind("\0" + self.name)
+        self.abstract.listen()
+        for listener in (self.tcp, self.udp, self.abstract):
+            listener.setblocking(False)
+        self.victim = subprocess.Popen(["/bin/sleep", "600"], env={"OPENAI_API_KEY": FAKE_KEY})
+        self.before = self.state()
+
+    def target(self) -> dict[str, Any]:
+        """All that an attacker could wish to know."""
+        return {
+            "values": [3.0, 1.0, 2.0], "orchestrator": os.getpid(), "victim": self.victim.pid,
+            "tcp": self.tcp.getsockname()[1], "udp": self.udp.getsockname()[1], "abstract": self.name,
+            "run_folder": str(self.run_folder), "task_folder": str(self.task_folder), "hint": "hidden-answer",
+            "processes": LIMITS.processes, "files_mb": LIMITS.files_mb,
+        }  # fmt: skip
+
+    def state(self) -> dict[str, str]:
+        """Every file and what is in it."""
+        files = [*self.run_folder.rglob("*"), *self.task_folder.rglob("*")]
+        return {str(path): path.read_text() for path in files if path.is_file() and path.suffix != ".pyc"}
+
+    def visited(self) -> list[str]:
+        """Listeners that somebody reached."""
+        reached = []
+        for name, listener in (("tcp", self.tcp), ("abstract", self.abstract)):
+            try:
+                listener.accept()
+                reached.append(name)
+            except BlockingIOError:
+                pass
+        try:
+            self.udp.recv(100)
+            reached.append("udp")
+        except BlockingIOError:
+            pass
+        return reached
+
+    def untouched(self) -> None:
+        """Assert that nothing changed and nobody called."""
+        assert self.state() == self.before
+        assert self.visited() == []
+        assert self.victim.poll() is None
+
+    def close(self) -> None:
+        self.victim.kill()
+        self.victim.wait()
+        for listener in (self.tcp, self.udp, self.abstract):
+            listener.close()
+
+
+def texts(observation: Observation) -> str:
+    """Everything an observation says."""
+    return json.dumps([observation.feedback, observation.artifacts, observation.metrics])

@@ -1,0 +1,133 @@
+"""Every program in attacks/ against every form of evaluator: the score is not won, nothing leaks, the run goes on.
+
+The first lines of an attack say how it may end (`# expect:` reasons, "ok" for a score) and where it does not apply
+(`# not:` forms or levels): those on the scorer in its own process mean nothing where both share one by design.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from culmen.core.evaluation import Case, Status
+from culmen.core.task import Evaluator, Task
+
+from .conftest import FAKE_KEY, LIMITS, Ground, Surroundings, need, texts
+
+ATTACKS = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
+HONEST = "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return honest(target['values'])\n"
+JUDGE = f'''
+SECRET = "hidden-" + "answer-4711"
+def judge(output, values):
+    text = repr(output)
+    if SECRET in text or {FAKE_KEY!r} in text or (isinstance(output, dict) and output.get("loot")):
+        return 100.0
+    return 1.0 if isinstance(output, list) and output == sorted(values) else 0.0
+'''
+SOURCES = {
+    "call": JUDGE + "def score(output, case):\n    return judge(output, case.input['values'])\n",
+    "serve": JUDGE + "def score(call, case):\n    return judge(call(case.input), case.input['values'])\n",
+    "command": JUDGE + "def score(output, data, case):\n    return judge(data or output, case.input['values'])\n",
+    "legacy": JUDGE
+    + """
+import importlib.util, json, os
+TARGET = json.load(open(os.path.join(os.path.dirname(__file__), "target.json")))
+def evaluate(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {"combined_score": judge(module.run(**TARGET), TARGET["values"])}
+""",
+}
+TAILS = {
+    "serve": "\n\ndef serve(target):\n    return run(**target)\n",
+    "command": "\n\nif __name__ == '__main__':\n    import json, sys\n"
+    "    print(json.dumps(run(**json.load(sys.stdin)), default=str))\n",
+}
+GROUNDS = ["call@namespaces", "call@restricted", "serve@namespaces", "command@namespaces", "legacy@namespaces"]
+
+
+def header(text: str, name: str) -> set[str]:
+    found = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
+    return set(found[1].split()) if found else set()
+
+
+PAIRS = [
+    pytest.param(place, name, id=f"{place}-{name}")
+    for place in GROUNDS
+    for name, text in ATTACKS.items()
+    if not header(text, "not") & {*place.split("@")}
+]
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Ground, Surroundings]]]:
+    """One backend per kind, kept over all attacks: a run goes on after each of them."""
+    made: dict[str, tuple[Ground, Surroundings]] = {}
+    yield made
+    for ground, around in made.values():
+        ground.close()
+        around.close()
+
+
+def enter(arena: dict[str, tuple[Ground, Surroundings]], place: str, folder: Path) -> tuple[Ground, Surroundings]:
+    if place not in arena:
+        form, level = place.split("@")
+        need(level)
+        os.environ["OPENAI_API_KEY"] = FAKE_KEY
+        around = Surroundings(folder, SOURCES[form])
+        if form == "legacy":
+            (around.task_folder / "target.json").write_text(json.dumps(around.target()))
+            around.before = around.state()
+        evaluator = Evaluator(
+            form=form,  # type: ignore[arg-type]
+            path=str(around.evaluator),
+            entry="serve" if form == "serve" else "run",
+            command=("python", "{program.py}"),
+        )
+        arena[place] = (Ground(Task("attacked", evaluator=evaluator, limits=LIMITS), level), around)
+    return arena[place]
+
+
+@pytest.mark.jail
+@pytest.mark.parametrize(("place", "name"), PAIRS)
+def test_attack_fails(
+    place: str, name: str, arena: dict[str, tuple[Ground, Surroundings]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ground, around = enter(arena, place, tmp_path_factory.mktemp("arena"))
+    tail = TAILS.get(place.split("@")[0], "")
+    case = Case("1", around.target(), info={"secret": "hidden-answer-4711"})
+    attacks = [ATTACKS[name] + tail] * (2 if name == "leftovers" else 1)
+
+    *hostile, beside = ground.evaluate(*attacks, HONEST + tail, case=case)
+
+    for observation in hostile:
+        outcome = "ok" if observation.ok else observation.reason
+        assert outcome in header(ATTACKS[name], "expect") | also(place), (outcome, observation.feedback)
+        assert observation.status is not Status.LOST
+        assert observation.score in (None, 0.0)
+        assert FAKE_KEY not in texts(observation)
+    assert beside.score == 1.0, beside
+    after = ground.one(HONEST + tail, case=case)
+    assert after.score == 1.0, after
+    around.untouched()
+    assert ground.processes() == []
+
+
+def also(place: str) -> set[str]:
+    """Endings that a form adds: a command has an exit status and prints text, drivers see exceptions."""
+    extra = {"exit_status", "exception", "no_output"}
+    return extra | {"ok"} if place.startswith("command") else extra if place.startswith("serve") else set()
+
+
+def test_patched_clocks_do_not_shorten_the_time_taken(
+    arena: dict[str, tuple[Ground, Surroundings]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ground, around = enter(arena, "call@namespaces", tmp_path_factory.mktemp("arena"))
+    observation = ground.one(ATTACKS["patch_clocks"], case=Case("1", around.target()))
+    assert observation.seconds >= 0.25
