@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,9 +37,8 @@ def test_golden_vector_is_the_same_everywhere() -> None:
     )
     here = hashlib.sha256(HashingEmbedder().embed([SAMPLE]).astype("<f4").tobytes()).hexdigest()
     for seed in ("0", "1"):
-        out = subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
-        )
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
         assert out.stdout.decode().strip() == here
     assert here == GOLDEN
 
@@ -106,6 +106,7 @@ def test_remote_in_batches_with_faults(tmp_path: Path) -> None:
         embedder = remote(tmp_path, server)
         rows, usage = embedder.embed_with_usage(texts)
         again = embedder.embed(texts[::-1])
+        assert embedder.usage_of_last.calls == 4
     assert rows.shape == (10, 16) and rows.dtype == np.float32
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
     assert np.array_equal(rows, again[::-1])  # the server sends them in another order

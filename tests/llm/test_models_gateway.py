@@ -105,6 +105,21 @@ def test_spending_more_needs_permission(task: Task, parent: Candidate) -> None:
     assert asked[0].calls == 1 and asked[0].output_tokens == 32_768
 
 
+def test_what_was_permitted_is_held_until_the_request_ends(task: Task, parent: Candidate) -> None:
+    model = ScriptedModel(lambda call: Choice("```python\nx = ", "length"))
+    gateway = make_gateway(task, model)
+    assert isinstance(gateway, ModelGateway)
+    asked: list[int] = []
+    gateway.permit = lambda usage: asked.append(usage.calls) or True
+
+    async def main() -> None:
+        await asyncio.gather(*(gateway.propose(Brief(parent=parent), seed) for seed in range(3)))
+        await gateway.propose(Brief(parent=parent), 9)
+
+    asyncio.run(main())
+    assert sorted(asked) == [1, 1, 2, 3]
+
+
 def test_malformed_replies_are_kept_and_counted(task: Task, parent: Candidate) -> None:
     def bad(call: Call) -> str:
         if len(model.calls) < 3:

@@ -39,6 +39,7 @@ def test_texts() -> None:
         ("0*gpt-5", "weight"),
         ("gpt-5|", "missing"),
         ("openai/", "unknown provider"),
+        ("gpt-5,summarizer=offline", "summarizer|ROLE=none"),
     ],
 )
 def test_mistakes_in_texts(text: str, says: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,11 +27,18 @@ class RemoteEmbedder:
 
     def __init__(self, model: Model, *, batch: int = 64, chars: int = 24_000) -> None:
         self._model, self._batch, self._chars = model, batch, chars
+        self._last = threading.local()
         self.name = model.name
 
     def embed(self, texts: Sequence[str]) -> Any:
         """Array of shape (len(texts), width), float32. Not to be called from a running event loop."""
-        return self.embed_with_usage(texts)[0]
+        rows, self._last.usage = self.embed_with_usage(texts)
+        return rows
+
+    @property
+    def usage_of_last(self) -> Usage:
+        """What this thread's last `embed` cost."""
+        return getattr(self._last, "usage", Usage())
 
     def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
         """The array, and what it cost."""

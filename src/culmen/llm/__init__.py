@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,20 +18,25 @@ def make_gateway(
     models_file: str | None = None,
     cache_dir: str | PathLike[str] | None = None,
     templates: str | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Gateway:
     """A gateway for a `--model` text, a backend object, a mapping role -> either, or what a models file says.
 
-    A ready gateway is passed through. `templates` is a folder whose files replace the shipped prompts. Raises
-    `UserError` for what cannot be read; keys are looked for at the first call only.
+    A ready gateway is passed through. `templates` is a folder whose files replace the shipped prompts, `tell` hears one
+    sentence when a provider goes down or comes back (default: a log warning). Raises `UserError` for what cannot be
+    read; keys are looked for at the first call only.
     """
     if callable(getattr(model, "propose", None)) and callable(getattr(model, "write", None)):
         return model  # pyright: ignore[reportReturnType]
     from culmen.llm.cache import ReplyCache
     from culmen.llm.gateway import ModelGateway
+    from culmen.llm.providers import Providers
     from culmen.llm.roles import ModelBook
     from culmen.llm.spec import OTHERS
     from culmen.proposers.template import Templates
 
     named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
     roles = ModelBook(models_file).roles(named)
-    return ModelGateway(task, roles, ReplyCache(cache_dir) if cache_dir else None, templates=Templates(templates))
+    cache = ReplyCache(cache_dir) if cache_dir else None
+    providers = Providers(tell=tell) if tell else Providers()
+    return ModelGateway(task, roles, cache, templates=Templates(templates), providers=providers)

@@ -220,7 +220,8 @@ class Caller:
 
 def worst(call: Call, prices: PriceList) -> Usage:
     """The most that one attempt at this call may cost, as far as the prices are known."""
-    return prices.usage(Tokens(call.prompt_tokens(), call.samples * call.max_tokens))
+    prompt = -(-call.prompt_tokens() // 256) * 256  # rounded up, so that few different prices need to be worked out
+    return prices.usage(Tokens(prompt, call.samples * call.max_tokens))
 
 
 def clean(text: str) -> str:

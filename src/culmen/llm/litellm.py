@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
+
 from culmen.core.errors import UserError
 from culmen.llm.call import Call, Interrupted, Reply, ServerFailed
 from culmen.llm.keys import Key
@@ -33,7 +35,8 @@ class LiteLLMBackend:
         failure: Exception
         try:
             response = await litellm.acompletion(**body, **options)
-            return read_reply(json.dumps(response.model_dump(), default=str))
+            reply = read_reply(json.dumps(response.model_dump(), default=str))
+            return msgspec.structs.replace(reply, dollars=_cost(response))
         except openai.APITimeoutError:  # litellm's exceptions are children of the SDK's
             failure = Interrupted("timeout")
         except openai.APIConnectionError as error:
@@ -41,6 +44,12 @@ class LiteLLMBackend:
         except openai.APIStatusError as error:
             failure = translate(error, self._key, call.model)
         raise failure from None
+
+
+def _cost(response: Any) -> float | None:
+    """What litellm's own price list says, None if it does not know."""
+    cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
+    return float(cost) if isinstance(cost, int | float) and 0 <= cost < float("inf") else None
 
 
 def _load() -> Any:

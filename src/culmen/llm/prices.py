@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import msgspec
 
@@ -40,11 +41,14 @@ class PriceList:
         return _listed(self._model, self._provider, tokens) if self._provider else None
 
     def usage(self, tokens: Tokens | None, dollars: float | None = None) -> Usage:
-        """The ledger's view of one request: `tokens` None if nobody knows them, `dollars` if the backend said so."""
+        """The ledger's view of one request: `tokens` None if nobody knows them, `dollars` if the backend said so.
+
+        The user's own table overrules the backend.
+        """
         if tokens is None:
             known = dollars is not None
             return Usage(calls=1, dollars=dollars or 0.0, unpriced=0 if known else 1)
-        cost = self.dollars(tokens) if dollars is None else dollars
+        cost = self.dollars(tokens) if dollars is None or self._table is not None else dollars
         return Usage(
             calls=1,
             input_tokens=tokens.input,
@@ -54,6 +58,7 @@ class PriceList:
         )
 
 
+@lru_cache(4096)
 def _listed(model: str, provider: str, tokens: Tokens) -> float | None:
     from genai_prices import Usage as Counted
     from genai_prices import calc_price

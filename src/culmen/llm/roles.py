@@ -67,6 +67,9 @@ class ModelBook:
         name = name.strip()
         if name in self._models:
             return self._configured(name, self._models[name])
+        if name == "offline":
+            raise UserError("'offline' is no model that a role can have", where=self._where or "--model",
+                            fix="use --model offline alone, or ROLE=none for a role without a model")  # fmt: skip
         prefix, slash, rest = name.partition("/")
         if not slash:
             return self._plain("openai", prefix)

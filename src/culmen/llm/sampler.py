@@ -25,12 +25,30 @@ class Answers(msgspec.Struct, frozen=True):
     raws: tuple[str, ...] = ()
 
 
+class _Grants:
+    """What one request may spend beyond its estimate; held against all others until the request ends."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler, self.held = sampler, Usage()
+
+    def __call__(self, usage: Usage) -> bool:
+        granted = self._sampler.permit(self._sampler.extra + usage)
+        if granted:
+            self.held, self._sampler.extra = self.held + usage, self._sampler.extra + usage
+        return granted
+
+    def release(self) -> None:
+        minus = Usage(*(-getattr(self.held, name) for name in Usage.__struct_fields__))
+        self._sampler.extra = self._sampler.extra + minus
+
+
 class Sampler:
-    """Gets samples. `permit` is asked before anything beyond the first attempt is spent."""
+    """Gets samples. `permit` is asked before anything beyond the first attempt is spent, `extra` is what it granted to
+    requests in flight."""
 
     def __init__(self, providers: Providers, cache: ReplyCache | None, permit: Callable[[Usage], bool]) -> None:
-        self._providers, self._cache, self._permit = providers, cache, permit
-        self._extra = Usage()
+        self._providers, self._cache, self.permit = providers, cache, permit
+        self.extra = Usage()
 
     async def ask(self, model: Model, call: Call, broken: Callable[[Choice], bool]) -> Answers:
         """All samples, those of the cache first; what broke off is asked for once more with twice the room."""
@@ -39,10 +57,14 @@ class Sampler:
         if len(hits) == call.samples:
             return Answers(tuple(hits), Usage(cache_hits=len(hits)))
         missing = msgspec.structs.replace(call, samples=call.samples - len(hits))
-        fresh = await self._fresh(model, missing)
-        cut = [choice for choice in fresh.choices if broken(choice)]
-        if cut:
-            fresh = await self._longer(model, missing, fresh, cut)
+        grants = _Grants(self)
+        try:
+            fresh = await self._fresh(model, missing, grants)
+            cut = [choice for choice in fresh.choices if broken(choice)]
+            if cut:
+                fresh = await self._longer(model, missing, fresh, cut, grants)
+        finally:
+            grants.release()
         self._keep(model, call, cached, fresh.choices)
         usage = fresh.usage + Usage(cache_hits=len(hits))
         return msgspec.structs.replace(fresh, choices=(*hits, *fresh.choices), usage=usage)
@@ -51,16 +73,12 @@ class Sampler:
         """Close all connections."""
         await self._providers.close()
 
-    async def _longer(self, model: Model, call: Call, first: Answers, cut: list[Choice]) -> Answers:
+    async def _longer(self, model: Model, call: Call, first: Answers, cut: list[Choice], grants: _Grants) -> Answers:
         longer = msgspec.structs.replace(call, samples=len(cut), max_tokens=2 * call.max_tokens)
         need = total(worst(part, model.price_list) for part in parts(longer, model.samples))
-        if not self._permitted(need):
+        if not grants(need):
             return first
-        self._extra = self._extra + need
-        try:
-            second = await self._fresh(model, longer)
-        finally:
-            self._extra = self._extra + _minus(need)
+        second = await self._fresh(model, longer, grants)
         kept = [choice for choice in first.choices if choice not in cut]
         choices = (*kept, *second.choices) if second.choices else first.choices
         faults = Counter(first.faults) + Counter(second.faults)
@@ -68,30 +86,29 @@ class Sampler:
             faults["truncated"] += len(cut)
         return Answers(tuple(choices), first.usage + second.usage, dict(faults), (*first.raws, *second.raws))
 
-    async def _fresh(self, model: Model, call: Call) -> Answers:
+    async def _fresh(self, model: Model, call: Call, grants: _Grants) -> Answers:
         """The samples, in as many requests side by side as the server's `n` makes necessary.
 
         Servers that send fewer choices than asked for are asked again, one sample a request.
         """
-        answers = _merged(await self._side_by_side(model, parts(call, model.samples)))
+        answers = _merged(await self._side_by_side(model, parts(call, model.samples), grants))
         short = call.samples - len(answers.choices)
         if short > 0 and model.samples > 1 and answers.choices and not answers.faults:
-            rest = msgspec.structs.replace(call, samples=short)
-            more = _merged(await self._side_by_side(model, parts(rest, 1)))
+            rest = parts(msgspec.structs.replace(call, samples=short), 1)
+            if not grants(total(worst(part, model.price_list) for part in rest)):
+                return answers
+            more = _merged(await self._side_by_side(model, rest, grants))
             answers = _merged([answers, more])
         return msgspec.structs.replace(answers, choices=answers.choices[: call.samples])
 
-    async def _side_by_side(self, model: Model, calls: list[Call]) -> list[Outcome]:
+    async def _side_by_side(self, model: Model, calls: list[Call], grants: _Grants) -> list[Outcome]:
         caller = self._providers.caller(model)
-        jobs = [asyncio.ensure_future(caller.call(call, model.price_list, self._permitted)) for call in calls]
+        jobs = [asyncio.ensure_future(caller.call(call, model.price_list, grants)) for call in calls]
         try:
             return list(await asyncio.gather(*jobs))
         finally:
             for job in jobs:
                 job.cancel()
-
-    def _permitted(self, usage: Usage) -> bool:
-        return self._permit(self._extra + usage)
 
     def _keep(self, model: Model, call: Call, cached: list[Choice | None], fresh: tuple[Choice, ...]) -> None:
         if self._cache is None:
@@ -118,7 +135,3 @@ def _merged(outcomes: Sequence[Outcome | Answers]) -> Answers:
         dict(faults),
         tuple(raw for outcome in outcomes for raw in outcome.raws),
     )
-
-
-def _minus(usage: Usage) -> Usage:
-    return Usage(*(-getattr(usage, name) for name in Usage.__struct_fields__))
