@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.evaluate.contracts import example_path
@@ -82,6 +82,7 @@ def test_repair_gives_a_packing_of_the_score() -> None:
     assert 0 < worst < 1e-7 and disjoint(centers, exact)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=26, max_size=26))
 def test_repair_always_ends_in_a_packing(circles: list[tuple[float, float, float]]) -> None:
     centers, radii = [[x, y] for x, y, _ in circles], [r for *_, r in circles]

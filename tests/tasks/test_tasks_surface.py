@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
@@ -41,6 +41,7 @@ def programs(draw: st.DrawFn) -> tuple[str, list[str]]:
     return text, inside
 
 
+@settings(deadline=None)
 @given(programs())
 def test_regions_are_the_text_and_alternate(program: tuple[str, list[str]]) -> None:
     text, inside = program
@@ -50,6 +51,7 @@ def test_regions_are_the_text_and_alternate(program: tuple[str, list[str]]) -> N
     assert list(markers.blocks(text)) == inside and markers.has_blocks(text) == bool(inside)
 
 
+@settings(deadline=None)
 @given(programs(), st.data())
 def test_any_text_may_fill_the_blocks(program: tuple[str, list[str]], data: st.DataObject) -> None:
     text, inside = program
@@ -60,6 +62,7 @@ def test_any_text_may_fill_the_blocks(program: tuple[str, list[str]], data: st.D
     assert list(markers.blocks(changed)) == new
 
 
+@settings(deadline=None)
 @given(programs(), st.data())
 def test_no_text_outside_the_blocks_may_change(program: tuple[str, list[str]], data: st.DataObject) -> None:
     text, _ = program
