@@ -98,11 +98,14 @@ def require_run(run_dir: Path) -> None:
 def read_meta(connection: Connection) -> RunMeta:
     """The run's settings; raises `JournalDamaged` if they make no sense."""
     from sqlalchemy import select
+    from sqlalchemy.exc import NoResultFound
 
     from culmen.store import schema
 
     try:
         return decode(connection.execute(select(schema.run.c.meta)).scalar_one(), RunMeta)
+    except NoResultFound:
+        raise JournalDamaged("the settings of the run are lost") from None
     except msgspec.DecodeError as error:
         raise JournalDamaged(f"the settings of the run make no sense ({error})") from error
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +22,7 @@ from culmen.store.meta import RunMeta
 from culmen.store.reader import PAGE, lookup_in, read_page
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Table
 
 
 _LARGEST = 1 << 40  # bytes; a header that promises more is itself damaged
@@ -46,7 +47,7 @@ def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
     target = Path(out) if out is not None else source.with_name(source.name + "-recovered")
     if (target / FILE).exists():
         raise UserError("there is a run already", where=str(target), fix="give another folder for the recovered run")
-    with _lenient(source) as connection:
+    with _salvage(source) as connection:
         meta = msgspec.structs.replace(_settings(connection, source), id=target.name)
         target.mkdir(parents=True, exist_ok=True)
         writer, _ = Writer.open(target, meta)
@@ -64,11 +65,13 @@ def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
 def damaged(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
     """The error, with how much can be saved."""
     try:
-        with _lenient(run_dir) as connection:
+        with _salvage(run_dir) as connection:
             _settings(connection, run_dir)
             count = sum(len(events) for events in _prefix(connection, run_dir))
     except JournalDamaged as hopeless:
         return hopeless
+    except CulmenError:  # no room for a copy: the damage is what matters
+        return error
     what = f"{error.what}; its first {count} events can be saved"
     return JournalDamaged(what, where=str(run_dir), fix=f"culmen recover {run_dir}")
 
@@ -83,21 +86,51 @@ def _settings(connection: Connection, run_dir: Path) -> RunMeta:
 
 
 @contextmanager
-def _lenient(run_dir: Path) -> Iterator[Connection]:
-    """A connection to a copy, filled up with zeros where the file was cut: SQLite would refuse all of it otherwise."""
+def _salvage(run_dir: Path) -> Iterator[Connection]:
+    """A connection to a sound database that holds each table's rows up to the first unreadable one.
+
+    Rows are fetched in the order they were written: indexes, whose pages lie all over the file, are not needed.
+    """
+    from culmen.store import schema
+
     require_run(run_dir)
     with tempfile.TemporaryDirectory(prefix="culmen-") as folder, meanings(run_dir):
-        copy = Path(folder) / FILE
-        shutil.copyfile(run_dir / FILE, copy)
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(run_dir / f"{FILE}-wal", f"{copy}-wal")
-        with copy.open("r+b") as file:
-            header = file.read(100)
-            promised = int.from_bytes(header[16:18]) * int.from_bytes(header[28:32])
-            if header.startswith(b"SQLite format 3\0") and copy.stat().st_size < promised <= _LARGEST:
-                file.truncate(promised)
-        with engine_for(copy, write=False).connect() as connection:
-            yield connection  # never committed: a commit fails once a damaged page was met
+        broken = _padded_copy(run_dir, Path(folder) / "broken.db")
+        source = sqlite3.connect(broken)
+        with engine_for(Path(folder) / FILE, write=True).connect() as connection:
+            with connection.begin():
+                schema.metadata.create_all(connection)
+                for table in (schema.run, schema.blob, schema.event):
+                    _copy_rows(source, connection, table)
+            source.close()
+            with connection.begin():
+                yield connection
+
+
+def _padded_copy(run_dir: Path, copy: Path) -> Path:
+    """A copy, filled up with zeros where the file was cut: SQLite would refuse all of it otherwise."""
+    shutil.copyfile(run_dir / FILE, copy)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(run_dir / f"{FILE}-wal", f"{copy}-wal")
+    with copy.open("r+b") as file:
+        header = file.read(100)
+        promised = int.from_bytes(header[16:18]) * int.from_bytes(header[28:32])
+        if header.startswith(b"SQLite format 3\0") and copy.stat().st_size < promised <= _LARGEST:
+            file.truncate(promised)
+    return copy
+
+
+def _copy_rows(source: sqlite3.Connection, target: Connection, table: Table) -> None:
+    names = ", ".join(column.name for column in table.columns)
+    marks = ", ".join("?" * len(table.columns))
+
+    def readable() -> Iterator[tuple[Any, ...]]:
+        with contextlib.suppress(sqlite3.Error):
+            yield from source.execute(f"SELECT {names} FROM {table.name} NOT INDEXED ORDER BY rowid")
+
+    cursor = target.connection.cursor()
+    rows: Any = readable()  # streamed: the driver takes any iterator
+    cursor.executemany(f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})", rows)
 
 
 def _prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:

@@ -1,0 +1,149 @@
+"""What every journal must do. Subclass `JournalContract` in a test module, name it `Test...`, and give `make`.
+
+class TestMine(JournalContract):
+    def make(self, folder): return MyJournal(folder)
+    def reopen(self, journal, folder): journal.close(); return MyJournal(folder)   # if it is durable
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from culmen.core.brief import Proposal, Text
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Custom, Edits, Entry, Event, Vectors
+from culmen.core.ports import Journal
+from culmen.core.usage import Usage
+
+ODD = "\ud83d\ude00 \x00 \x1b0000 \U0001f600 blob:"
+"""Text that is legal in Python and that files, JSON and databases choke on: two lone surrogates, NUL, escapes."""
+
+
+def specimens() -> list[Entry]:
+    """One entry of every kind and with every result, with texts short, long, very long and odd."""
+    parts = {"main.py": "x = 1\n" * 20_000, "odd.txt": ODD}
+    one = Candidate.of(parts, ("aaaaaaaaaaaa",), Origin("rewrite", "a-model", 1, 0.25, 2, ODD))
+    two = Candidate.of({"main.py": ""})
+    usage = Usage(calls=1, input_tokens=10, output_tokens=20, dollars=0.125)
+    seen = Observation(one.id, Status.OK, -0.5, "case", metrics={"a": 1.5}, feedback="f" * 9000 + ODD, seconds=0.25)
+    failed = Observation(two.id, Status.TIMEOUT, reason="cpu", artifacts={"log": "l" * 70_000, ODD: ODD}, seed=2**62)
+    reply = Proposal((one, two), "why", "", "a-model", usage, "p" * 70_000, ODD)
+    return [
+        Entry("note", 1, effect="seeds", body={"note": "seeds"}, result=Proposal((two,))),
+        Entry("state", body={"state": "running"}),
+        Entry("started", 1, "0f", "propose", elapsed=0.5),
+        Entry("done", 1, "0f", "propose", {"role": "proposer"}, reply, 1.5),
+        Entry("done", 2, "0f", "write", {}, Text("t" * 70_000, "", "a-model", usage, ODD, "blob:" + "0" * 64)),
+        Entry("done", 3, "0f", "embed", {}, Vectors(2, 1, bytes(range(8)), "hashing")),
+        Entry("done", 4, "0f", "edit", {}, Edits((parts, {}), (ODD,), {"deep": [1, {"x": None}]}, "")),
+        Entry("done", 5, "0f", "session", {}, Custom({"list": ["a", 1, 2.5, True, None]}, usage)),
+        Entry("done", 6, "0f", "evaluate", {"phase": "search"}, seen, 2.0),
+        Entry("done", 7, "0f", "evaluate", {}, failed),
+        Entry("torn", 8, "0f", "propose", {"usage": {"calls": 1, "dollars": 0.5}}),
+        Entry("tell", body={"text": ODD, "big": 2**70}),
+        Entry("stop", body={"reason": "seconds"}, elapsed=3.0),
+    ]
+
+
+class JournalContract:
+    """The contract of `core.ports.Journal`, as tests for pytest."""
+
+    def make(self, folder: Path) -> Journal:
+        """A new, empty journal; `folder` exists and is empty."""
+        raise NotImplementedError
+
+    def reopen(self, journal: Journal, folder: Path) -> Journal:
+        """The same journal in a new process, as far as that can be had; the default stays in this one."""
+        return journal
+
+    def whole(self, journal: Journal, text: str) -> str:
+        """The text of a prompt or reply that `read` gave."""
+        return getattr(journal, "text", str)(text)
+
+    def plain(self, journal: Journal, events: Iterable[Event]) -> list[Entry]:
+        """The entries of events, with prompts and replies whole."""
+        return [_with_texts(event.entry, lambda text: self.whole(journal, text)) for event in events]
+
+    def test_an_empty_journal_reads_nothing(self, tmp_path: Path) -> None:
+        journal = self.make(tmp_path)
+        assert journal.append([]) == []
+        assert list(journal.read()) == []
+        journal.close()
+
+    def test_everything_comes_back_as_it_was_given(self, tmp_path: Path) -> None:
+        journal = self.make(tmp_path)
+        journal.append(specimens())
+        journal = self.reopen(journal, tmp_path)
+        assert self.plain(journal, journal.read()) == specimens()
+        journal.close()
+
+    def test_append_returns_what_read_gives(self, tmp_path: Path) -> None:
+        journal = self.make(tmp_path)
+        returned = [event for entry in specimens() for event in journal.append([entry])]
+        assert list(journal.read()) == returned
+        journal.close()
+
+    def test_places_are_counted_from_one_without_gaps(self, tmp_path: Path) -> None:
+        journal = self.make(tmp_path)
+        journal.append(specimens()[:3])
+        journal = self.reopen(journal, tmp_path)
+        journal.append(specimens()[3:5])
+        assert [event.seq for event in journal.read()] == [1, 2, 3, 4, 5]
+        assert [event.seq for event in journal.read(after=3)] == [4, 5]
+        assert list(journal.read(after=5)) == []
+        journal.close()
+
+    def test_reading_sees_what_is_appended_meanwhile(self, tmp_path: Path) -> None:
+        journal = self.make(tmp_path)
+        journal.append(specimens()[:2])
+        reader = journal.read()
+        first = next(reader)
+        journal.append(specimens()[2:4])
+        assert [first.seq, *(event.seq for event in reader)] == [1, 2, 3, 4]
+        journal.close()
+
+    def test_a_score_that_is_no_number_is_refused_and_its_batch_with_it(self, tmp_path: Path) -> None:
+        journal = self.make(tmp_path)
+        for score in (float("nan"), float("inf"), None):
+            self._refused(journal, Observation("c", Status.OK, score))
+        self._refused(journal, Observation("c", Status.ERROR, 1.0))
+        assert list(journal.read()) == []
+        assert [event.seq for event in journal.append(specimens()[:1])] == [1]
+        journal.close()
+
+    def test_a_metric_may_be_no_number(self, tmp_path: Path) -> None:
+        journal = self.make(tmp_path)
+        metrics = {"nan": float("nan"), "high": float("inf"), "low": float("-inf"), "one": 1.0}
+        journal.append([Entry("done", 1, "0f", "evaluate", result=Observation("c", Status.OK, 1.0, metrics=metrics))])
+        result: Any = next(iter(self.reopen(journal, tmp_path).read())).entry.result
+        assert str(result.metrics) == str(metrics)
+
+    def test_a_closed_journal_takes_nothing(self, tmp_path: Path) -> None:
+        journal = self.make(tmp_path)
+        journal.close()
+        journal.close()
+        try:
+            journal.append(specimens()[:1])
+        except ValueError:
+            return
+        raise AssertionError("append after close must raise ValueError")
+
+    def _refused(self, journal: Journal, observation: Observation) -> None:
+        batch = [*specimens()[:2], Entry("done", 1, "0f", "evaluate", result=observation)]
+        try:
+            journal.append(batch)
+        except ValueError:
+            return
+        raise AssertionError(f"{observation} must be refused with ValueError")
+
+
+def _with_texts(entry: Entry, whole: Any) -> Entry:
+    import msgspec
+
+    if not isinstance(entry.result, Proposal | Text):
+        return entry
+    texts = {"prompt": whole(entry.result.prompt), "reply": whole(entry.result.reply)}
+    return msgspec.structs.replace(entry, result=msgspec.structs.replace(entry.result, **texts))
