@@ -10,7 +10,7 @@ import numpy as np
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.memory.quantile import Sample
-from culmen.memory.selection import Priority, Ties
+from culmen.memory.selection import Earliest, Priority, Ties
 from culmen.memory.statistics import Floats, Statistics
 from culmen.memory.traces import Traces
 
@@ -78,6 +78,15 @@ class PriorityQueue:
             self._in_hand[candidate.id] -= 1
             if not self._in_hand[candidate.id]:
                 del self._in_hand[candidate.id]
+
+    def sample(self, n: int, rng: Random) -> list[int]:
+        """Rows of up to `n` members that were observed: all if they fit, else half the best by mean, half at random."""
+        seen = np.flatnonzero(self.statistics.counts() > 0)
+        if len(seen) <= n:
+            return [int(row) for row in seen]
+        best = [int(seen[i]) for i in top(self.statistics.means()[seen], (n + 1) // 2, Earliest(), rng)]
+        drawn = [int(seen[i]) for i in rng.sample(range(len(seen)), n)]
+        return best + [row for row in drawn if row not in best][: n - len(best)]
 
     def mean(self, candidate: Candidate) -> float | None:
         """Mean reward of a member; None without a score."""

@@ -51,7 +51,7 @@ def contrast(
     A program with only one kind of trajectory gives that one and None for the other. Where the memory holds more
     programs than fit, half of the places go to the best by mean and half are drawn at random from the rest.
     """
-    chosen = _choose(queue, programs, rng)
+    chosen = queue.sample(programs, rng)
     share = chars // max(len(chosen), 1)
     pairs: list[dict[str, Any]] = []
     for row in chosen:
@@ -72,16 +72,6 @@ def clip(text: str, chars: int) -> str:
     head = max(chars - 20, 0) * 2 // 3
     tail = max(chars - 20, 0) - head
     return f"{text[:head]}\n[... left out ...]\n{text[len(text) - tail :]}"
-
-
-def _choose(queue: PriorityQueue, programs: int, rng: Random) -> list[int]:
-    seen = [row for row, count in enumerate(queue.statistics.counts().tolist()) if count]
-    if len(seen) <= programs:
-        return seen
-    means = queue.statistics.means()
-    best = sorted(seen, key=lambda row: -float(means[row]))[: (programs + 1) // 2]
-    rest = [row for row in seen if row not in best]
-    return best + rng.sample(rest, programs - len(best))
 
 
 def _plain(trace: Trace, cases: Mapping[str, Case], chars: int) -> dict[str, Any]:
