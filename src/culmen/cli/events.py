@@ -17,42 +17,56 @@ from culmen.store import views
 
 _PAGE = 500
 _POLL = 0.5  # seconds between two looks at a run that goes on
+_KINDS = ("done", "note", "torn", "stop", "state", "tell")
 _OVER = ("finished", "failed", "paused", "interrupted")
 
 
-def answer(screen: Screen, run: Path, last: int | None, follow: bool) -> Answer:
+class Log(msgspec.Struct, frozen=True):
+    """The events of one run, with or without those that only say that an effect was started."""
+
+    run: Path
+    starts: bool = False
+
+    def after(self, seq: int) -> list[Event]:
+        """One page of events beyond `seq`."""
+        return views.log(self.run, seq, _PAGE, _KINDS + (("started",) if self.starts else ()))
+
+    def last(self, count: int | None) -> list[Event]:
+        """The last `count` events, all of them for None."""
+        seq = 0
+        if count is not None:  # at most every other event is a start
+            seq = max(0, views.status(self.run).events - 3 * count)
+        events: list[Event] = []
+        while page := self.after(seq):
+            events += page
+            seq = page[-1].seq
+        return events if count is None else events[-count:]
+
+
+def answer(screen: Screen, log: Log, last: int | None, follow: bool) -> Answer:
     """The last events (all of them for None); with `follow` those that come, until the run ends."""
     if follow and screen.as_json:
-        raise UserError("--follow never ends, so it cannot give one document", where="--json", fix="leave one out")
-    events = _events(run, last)
+        raise UserError("--follow goes on, so it cannot give one document", where="--json", fix="leave one out")
+    events = log.last(last)
     if screen.as_json:
-        return Answer({"run": run.name, "events": [_plain(event) for event in events]})
+        return Answer({"run": log.run.name, "events": [_plain(event) for event in events]})
 
     def show(screen: Screen) -> None:
         for event in events:
             _line(screen, event)
         if follow:
-            _follow(screen, run, events[-1].seq if events else 0)
+            _follow(screen, log, events[-1].seq if events else 0)
 
     return Answer(None, show)
 
 
-def _events(run: Path, last: int | None) -> list[Event]:
-    after = 0 if last is None else max(0, views.status(run).events - last)
-    events: list[Event] = []
-    while page := views.log(run, after, _PAGE):
-        events += page
-        after = page[-1].seq
-    return events
-
-
-def _follow(screen: Screen, run: Path, after: int) -> None:
+def _follow(screen: Screen, log: Log, seq: int) -> None:
     while True:
-        state = views.status(run).state  # asked first: what is journaled before the end is still shown
-        page = views.log(run, after, _PAGE)
+        state = views.status(log.run).state  # asked first: what is journaled before the end is still shown
+        page = log.after(seq)
         for event in page:
             _line(screen, event)
-            after = event.seq
+            seq = event.seq
         if state in _OVER and not page:
             return
         if len(page) < _PAGE:
@@ -125,8 +139,14 @@ def _note(entry: Entry) -> str:
     body = dict(entry.body)
     kind = str(body.pop("note", "note"))
     fields = joined(f"{name} {_short(value)}" for name, value in body.items())
-    candidates = getattr(entry.result, "candidates", ())
-    return joined([kind.replace("_", " "), joined(c.id for c in candidates), fields], ": ")
+    made = [_made(candidate) for candidate in getattr(entry.result, "candidates", ())]
+    return joined(["seeds" if kind == "seeds" else "new" if made else kind.replace("_", " "), *made, fields], "  ")
+
+
+def _made(candidate: Any) -> str:
+    """A candidate with what made it."""
+    origin = candidate.origin
+    return candidate.id if origin.operator == "seed" else f"{candidate.id} by {joined([origin.operator, origin.note])}"
 
 
 def _short(value: Any) -> str:

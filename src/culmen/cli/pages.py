@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from culmen.cli.screen import Screen
 from culmen.cli.session import best_line, ended, judged, next_steps
+from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
 from culmen.observe.displays import costs
-from culmen.observe.figures import clean, count, decimals, duration, joined, number
+from culmen.observe.figures import count, decimals, duration, joined, number
 
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
@@ -26,14 +26,15 @@ def runs(screen: Screen, lines: Sequence[RunLine]) -> None:
     """One line for each run."""
     places = decimals(line.best for line in lines if line.best is not None)
     rows = [
-        (line.run, line.state, line.strategy, f"{line.evaluations:,}", number(line.best, places), _when(line.created))
+        (line.run, number(line.best, places), f"{line.evaluations:,}", line.state, strategy_name(line.strategy))
         for line in lines
     ]
-    screen.table(["run", "state", "strategy", "evaluations", "best", "created"], rows, right="evaluations best")
+    screen.table(["run", "best", "evaluations", "state", "strategy"], rows, right="best evaluations")
 
 
-def _when(created: float) -> str:
-    return time.strftime("%m-%d %H:%M", time.localtime(created)) if created else ""
+def _how(operator: str, model: str, note: str = "") -> str:
+    """`offline:cma`, `rewrite, openai/gpt-5-mini`: what made a candidate."""
+    return joined([operator, "" if operator.startswith(model) else model, note])
 
 
 def status(screen: Screen, now: Status, path: Path) -> None:
@@ -45,7 +46,7 @@ def status(screen: Screen, now: Status, path: Path) -> None:
     screen.heading(now.run, f"{now.state}" + (f": {reason}" if reason else ""))
     screen.pairs(
         ("task", f"{now.task} ({objective}{target})"),
-        ("strategy", f"{now.strategy}, seed {now.seed}, {count(now.workers, 'worker')}"),
+        ("strategy", f"{strategy_name(now.strategy)}, seed {now.seed}, {count(now.workers, 'worker')}"),
         ("model", joined(_model(role, name) for role, name in now.models.items())),
         ("best", best_line(now.best)),
         ("", "" if now.best is None else judged(now.best)),
@@ -55,7 +56,7 @@ def status(screen: Screen, now: Status, path: Path) -> None:
         ("candidates", f"{now.candidates:,}"),
         ("outcomes", _counts(now.statuses)),
         ("failures", _counts(now.failures)),
-        ("model faults", _counts(now.faults)),
+        ("faults", _counts(now.faults)),
         ("isolation", now.isolation),
         ("folder", str(path)),
     )
@@ -114,7 +115,7 @@ def candidate(screen: Screen, detail: Detail, prompt: bool) -> None:
     """One candidate in full."""
     row, found = detail.row, detail.candidate
     origin = found.origin
-    screen.heading(found.id, joined([origin.operator, origin.model, origin.note]))
+    screen.heading(found.id, _how(origin.operator, origin.model, origin.note))
     screen.pairs(
         ("parents", joined(found.parents)),
         ("children", joined(detail.children)),
@@ -170,9 +171,9 @@ def lineage(screen: Screen, steps: Sequence[Step]) -> None:
             str(place),
             step.row.id,
             number(step.row.mean, places),
-            "" if step.gain is None else f"{step.gain:+.3g}",
+            "" if step.gain is None else f"{step.gain:+.{places}f}",
             str(step.row.count),
-            joined([step.row.operator, step.row.model, clean(step.note)]),
+            _how(step.row.operator, step.row.model, step.note),
         )
         for place, step in enumerate(steps)
     ]

@@ -29,7 +29,7 @@ def status(
     """How a run stands: state, best, budget used, isolation in force."""
     import msgspec
 
-    from culmen.cli import pages, runs
+    from culmen.cli import pages, runs, session
     from culmen.store import views
 
     if all_runs:
@@ -37,7 +37,7 @@ def status(
         return Answer({"runs": msgspec.to_builtins(lines)}, lambda screen: pages.runs(screen, lines))
     path = runs.find(run)
     now = views.status(path)
-    return Answer(now, lambda screen: pages.status(screen, now, path))
+    return Answer(session.document(now, path), lambda screen: pages.status(screen, now, path))
 
 
 def best(
@@ -100,10 +100,11 @@ def log(
     run: Run = None,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many events, counted from the end.")] = 50,
     every: Annotated[bool, typer.Option("--all", help="All events from the beginning.")] = False,
+    starts: Annotated[bool, typer.Option("--starts", help="Also when each effect was started.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the run goes on; not with --json.")] = False,
 ) -> Answer:
     """What happened, event by event, in plain words."""
     from culmen.cli import events, runs
 
     path = runs.find(run)
-    return events.answer(screen, path, None if every else last, follow)
+    return events.answer(screen, events.Log(path, starts), None if every else last, follow)

@@ -74,7 +74,7 @@ def _compare(search: Any, said: Journaled) -> list[str]:
     """Differences between what the replay came to and what the journal says."""
     found: list[str] = []
     verdict = search.verdict
-    winner = None if verdict is None else msgspec.to_builtins(verdict)
+    winner = None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))  # as the journal has it
     if not search.done:
         found.append("the journal says the run finished, the replay does not come to an end")
     if winner != said.winner:

@@ -144,7 +144,7 @@ class Screen:
         from rich import box
         from rich.table import Table
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 1, 0, 0))
         for place, name in enumerate(columns):
             flush = "right" if name in right.split() else "left"
             table.add_column(name, justify=flush, no_wrap=place < len(columns) - 1, overflow="fold")

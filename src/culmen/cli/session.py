@@ -10,6 +10,7 @@ import msgspec
 
 from culmen.cli import preflight, runs
 from culmen.cli.screen import Answer, Screen
+from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
 from culmen.observe.figures import count, dollars, duration, joined, number, plus_minus
 from culmen.store import views
@@ -64,7 +65,8 @@ def _display(screen: Screen, quiet: bool) -> Display:
 
 def document(now: Status, path: Path) -> dict[str, Any]:
     """The status, with what can be done next."""
-    return {**msgspec.to_builtins(now), "next": [command for command, _ in next_steps(now, path)]}
+    strategy = strategy_name(now.strategy)
+    return {**msgspec.to_builtins(now), "strategy": strategy, "next": [command for command, _ in next_steps(now, path)]}
 
 
 def end(screen: Screen, now: Status, path: Path) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import IO, TYPE_CHECKING, Any
 
-from culmen.observe.figures import clock, dollars, number
+from culmen.observe.figures import clock, count, dollars, number
 from culmen.store.views import Best, Status
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Terminal:
         line = Text(f"{clock(now.elapsed_seconds):>7}  ", style="dim")
         line.append(f"{number(best.score):>10}", style="not dim")
         line.append(f"  {gain(best, before):<10}", style="green not dim")
-        line.append(f"  {best.id}  at {now.evaluations:,} evaluations")
+        line.append(f"  {best.id}  after {count(now.evaluations, 'evaluation')}")
         self._console.print(line)
 
     def _elapsed(self) -> float:
