@@ -301,8 +301,7 @@ def _new_path(task: Task, run_dir: str | Path | None) -> Path:
 def _folder_task(path: str | Path, seed: Any, goal: str) -> Task:
     from culmen.evaluate.contracts import load
 
-    task = load(path, goal=goal) if goal else load(path)
-    return msgspec.structs.replace(task, seeds=_seed_parts(seed)) if seed is not None else task
+    return load(path, goal=goal, seeds=_seed_parts(seed))
 
 
 def _function_task(

@@ -25,7 +25,8 @@ from culmen.engine.loop import Task as Coroutine
 from culmen.engine.record import Record
 
 Estimate = Callable[[Request], Usage]
-_FUTILE = 1000  # effects in a row that used nothing of any budget, after which no budget will ever end the run
+_FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
+_FUTILE_PROPOSALS = 200  # proposals in a row that brought nothing to evaluate: only money would end the run
 
 
 def at_least(request: Request) -> Usage:
@@ -64,7 +65,7 @@ class Search:
         self._abandoned: set[int] = set()
         self._closing = ""
         self._notes = 0
-        self._futile = 0
+        self._free_effects = self._proposals = 0
         self._loop = Loop()
         self.lab = EngineLab(
             task, proposer or ModelProposer(), self.ledger, self._loop, seed, workers, self._issue, self._remark
@@ -126,10 +127,17 @@ class Search:
             raise _mismatch(entry, effect)
         usage = usage_of(entry.result)
         self.ledger.settle(entry.key, usage)
-        self._futile = self._futile + 1 if usage == Usage() else 0
+        self._count_futile(effect.request, usage)
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             self.record.see(effect.request.candidate, entry.result)
         self._futures.pop(entry.key).resolve(entry.result)
+
+    def _count_futile(self, request: Request, usage: Usage) -> None:
+        self._free_effects = self._free_effects + 1 if usage == Usage() else 0
+        if isinstance(request, EvaluateRequest):
+            self._proposals = 0
+        elif isinstance(request, ProposeRequest):
+            self._proposals += 1
 
     def _advance(self) -> list[Effect]:
         """Run to the next standstill: coroutines wait, and what the budget admits is admitted."""
@@ -163,7 +171,7 @@ class Search:
 
     def _settle_phase(self) -> bool:
         """Move to the next phase when this one can go no further; True if it moved."""
-        if self._futile > _FUTILE:
+        if self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS:
             self._end("nothing_new")
         elif self._root.done and not self.in_flight:
             self._end("strategy_done")
@@ -178,7 +186,7 @@ class Search:
     def _end(self, reason: str) -> None:
         """Leave the current phase; effects in flight are abandoned."""
         self._abandoned.update(self.in_flight)
-        self._closing, self._futile = "", 0
+        self._closing, self._free_effects, self._proposals = "", 0, 0
         self.in_flight.clear()
         self._waiting.clear()
         self._admitted.clear()

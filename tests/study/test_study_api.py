@@ -1,0 +1,154 @@
+"""The public API: a function as evaluator, a scripted model, strategies and proposers of one's own, resume and fork."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+
+import pytest
+
+import culmen
+from culmen.core.brief import Brief, Proposal
+from culmen.testing.scripted import ScriptedModel
+
+SEED = "VALUE = 1.0\n"
+
+
+def closeness(candidate: str) -> float:
+    """The nearer VALUE is to 7, the better."""
+    space: dict[str, float] = {}
+    exec(candidate, space)
+    return -abs(space["VALUE"] - 7.0)
+
+
+def far(candidate: str) -> float:
+    """As `closeness`, with the top out of reach."""
+    return closeness(candidate.replace("VALUE = ", "VALUE = -100.0 + "))
+
+
+def improve(call) -> str:
+    """A model that adds one to the number it is shown."""
+    value = float(re.findall(r"VALUE = ([-\d.]+)", call.prompt)[-1])
+    return f"A step up.\n```python\nVALUE = {value + 1.0}\n```"
+
+
+def test_a_function_and_a_scripted_model_climb_to_the_top(tmp_path):
+    study = culmen.optimize(
+        SEED,
+        evaluator=closeness,
+        strategy=culmen.Polca(explore=1, batch=1, epsilon=0.0, summarizer=None),
+        model=ScriptedModel(improve),
+        budget=culmen.Budget(evaluations=40),
+        deterministic=True,
+        run_dir=tmp_path / "run",
+    )
+    assert study.best is not None
+    assert study.best.text == "VALUE = 7.0\n"
+    assert study.best.score == 0.0
+    assert study.best.confirmed
+    assert not study.best.verified  # the function shares a process with the candidate
+    assert study.status.state == "finished"
+    assert study.status.usage.calls > 5
+    assert len(list(study.observations())) == study.status.evaluations
+    assert study.candidates()[0].id == study.best.id
+
+
+def test_it_works_where_a_loop_already_runs(tmp_path):
+    async def notebook_cell():
+        return culmen.optimize(
+            SEED,
+            evaluator=closeness,
+            model=ScriptedModel(improve),
+            budget=culmen.Budget(evaluations=12),
+            run_dir=tmp_path / "run",
+        )
+
+    assert asyncio.run(notebook_cell()).best is not None
+
+
+def test_a_strategy_and_a_proposer_of_ones_own(tmp_path):
+    @dataclass(frozen=True)
+    class Doubling:
+        async def search(self, lab):
+            current = lab.seeds[0]
+            for _ in range(4):
+                (current,) = (await lab.propose(Brief(current))).candidates
+                await lab.evaluate(current)
+
+    class Double:
+        async def propose(self, lab, brief):
+            value = float(brief.parent.text.partition("=")[2])
+            return Proposal((culmen.Candidate.of({"candidate": f"VALUE = {value * 2}\n"}, (brief.parent.id,)),))
+
+    study = culmen.optimize(
+        SEED, evaluator=closeness, strategy=Doubling(), proposer=Double(), run_dir=tmp_path / "run", deterministic=True
+    )
+    assert study.best is not None
+    assert study.best.text == "VALUE = 8.0\n"
+    assert study.status.state == "finished"
+
+
+def test_cases_reach_the_evaluator_and_the_hold_out_decides(tmp_path):
+    def judge(candidate: str, case) -> float:
+        space: dict[str, float] = {}
+        exec(candidate, space)
+        return -abs(space["VALUE"] - case.input)
+
+    cases = [culmen.Case(str(i), i, split="test" if i > 6 else "train") for i in range(1, 10)]
+    study = culmen.optimize(
+        SEED,
+        evaluator=judge,
+        cases=cases,
+        model=ScriptedModel(improve),
+        budget=culmen.Budget(evaluations=60, final=0.3),
+        run_dir=tmp_path / "run",
+    )
+    seen = {observation.case for observation in study.observations()}
+    assert {"7", "8", "9"} <= seen
+    assert study.best is not None
+
+
+def test_an_interrupted_study_is_resumed_and_a_fork_pays_for_nothing_twice(tmp_path):
+    first = culmen.optimize(
+        SEED,
+        evaluator=far,
+        strategy=culmen.Polca(explore=1, batch=1, epsilon=0.0, summarizer=None),
+        model=ScriptedModel(improve),
+        budget=culmen.Budget(evaluations=20),
+        deterministic=True,
+        run_dir=tmp_path / "run",
+    )
+    model = ScriptedModel(improve)
+    longer = culmen.Study.fork(
+        first.path, tmp_path / "fork", budget=culmen.Budget(evaluations=40), evaluator=far, model=model
+    )
+    assert longer.run() == "finished"
+    assert longer.status.evaluations > first.status.evaluations
+    assert longer.best is not None
+    assert len(model.calls) < longer.status.evaluations - first.status.evaluations + 3
+    with pytest.raises(culmen.UserError, match="reading"):
+        culmen.Study.open(first.path).run()
+
+
+def test_mistakes_say_what_where_and_what_next(tmp_path):
+    with pytest.raises(culmen.UserError, match="nothing ends this run"):
+        culmen.optimize(SEED, evaluator=closeness, budget=culmen.Budget(), run_dir=tmp_path / "a")
+    with pytest.raises(culmen.UserError, match="without a seed"):
+        culmen.optimize(None, evaluator=closeness, run_dir=tmp_path / "b")
+    with pytest.raises(culmen.UserError, match="polka"):
+        culmen.optimize(SEED, evaluator=closeness, strategy="polka", run_dir=tmp_path / "c")
+    with pytest.raises(culmen.UserError):
+        culmen.Study.open(tmp_path / "nothing")
+
+
+def test_a_run_made_with_a_function_asks_for_it_on_resume(tmp_path):
+    study = culmen.optimize(
+        SEED,
+        evaluator=closeness,
+        model=ScriptedModel(improve),
+        budget=culmen.Budget(evaluations=10),
+        run_dir=tmp_path / "r",
+    )
+    with pytest.raises(culmen.UserError, match="Python function"):
+        culmen.Study.resume(study.path, model=ScriptedModel(improve)).run()
