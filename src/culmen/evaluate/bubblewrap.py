@@ -53,6 +53,7 @@ def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bo
             line += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
             line += ["--ro-bind", path, path]
+    line += ["--perms", "0755", "--dir", "/etc"]  # else 0700, and Debian's /etc/alternatives could not be followed
     for name in _ETC:
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     line += [
