@@ -52,7 +52,7 @@ SEARCHES: dict[str, tuple[Strategy, Landscape]] = {
     "polca": (Polca(), WORLD),
     "polca, blurred embeddings": (Polca(), BLURRED),
     "polca, blurred, epsilon=0.15": (Polca(epsilon=0.15), BLURRED),
-    "polca, blurred, epsilon=q0.3": (Polca(epsilon=Quantile(0.3)), BLURRED),
+    "polca, blurred, epsilon=q0.7": (Polca(epsilon=Quantile(0.7)), BLURRED),
     "polca, 4 lanes of 1": (Polca(explore=1, lanes=4), WORLD),
     "polca, UCB eq. 1": (Polca(priority=UcbSigma(WORLD.sigma)), WORLD),
     "polca, no epsilon-net": (Polca(epsilon=None), WORLD),
