@@ -144,5 +144,5 @@ def _parse(row: Row[*tuple[Any, ...]], blobs: Blobs) -> Any:
 
 def _event(row: Row[*tuple[Any, ...]], result: Any) -> Event:
     body = {} if row.body is None else decode(row.body, dict[str, Any])
-    entry = Entry(row.kind, row.key, row.mark, unescape(row.effect), body, result, row.elapsed)
+    entry = Entry(row.kind, row.key, unescape(row.mark), unescape(row.effect), body, result, row.elapsed)
     return Event(row.seq, row.time, entry)
