@@ -213,3 +213,25 @@ def test_what_the_prompt_shows_can_be_read_back(body: str) -> None:
     text = body if body.endswith("\n") else body + "\n"
     _, blocks = read_blocks(f"Intro\n\n{fence(text, 'python main.py')}\nOutro", ("main.py",))
     assert [(b.name, b.text + "\n", b.closed) for b in blocks] == [("main.py", text, True)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["{" * 100_000, '[{"a"' * 20_000, '{"parts": {"main.py": "' + "x\\n" * 200_000, "```\n" * 50_000, "<think>" * 20_000],
+    ids=["braces", "nested", "long", "fences", "thoughts"],
+)
+@pytest.mark.parametrize("form", sorted(FORMATS))
+@pytest.mark.timeout(20)
+def test_hostile_replies_take_no_time(reply: str, form: str, task: Task) -> None:
+    """Each of these takes minutes in a naive reading; the limit only tells that apart."""
+    assert fault(reply, task, form)
+
+
+@pytest.mark.timeout(20)
+def test_edits_of_a_large_repetitive_text() -> None:
+    big = Task(name="t", seeds=({"p.py": "x = 1\n" * 30_000},))
+    search = "x = 1\n" * 5_000
+    reply = f"<<<<<<< SEARCH\n{search}y\n=======\nz\n>>>>>>> REPLACE\n"
+    assert fault(reply, big, "diff") == "diff_mismatch"
+    reply = f"<<<<<<< SEARCH\n{search}=======\nz\n>>>>>>> REPLACE\n"
+    assert parts(reply, big, "diff") == {"p.py": "z\n" + "x = 1\n" * 25_000}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -70,45 +70,54 @@ def apply_edits(parts: Mapping[str, str], edits: list[Edit]) -> dict[str, str]:
 
 def _placed(parts: Mapping[str, str], edit: Edit) -> tuple[str, str]:
     names = [edit.part] if edit.part in parts else list(parts)
-    for find in (_exact, _loose_end, _loose):
+    for change in (_exact, _loose_end, _loose):
         for name in names:
-            lines = parts[name].split("\n")
-            found = find(lines, edit)
-            if found is not None:
-                start, replacement = found
-                after = lines[start + len(edit.search) :] if edit.search else []
-                return name, "\n".join([*lines[:start], *replacement, *after])
+            text = change(parts[name], edit)
+            if text is not None:
+                return name, text
     raise Mismatch("\n".join(edit.search)[:200])
 
 
-def _exact(lines: list[str], edit: Edit) -> tuple[int, tuple[str, ...]] | None:
+def _exact(text: str, edit: Edit) -> str | None:
     if not edit.search:  # an empty part is filled
-        return (0, edit.replace) if not "".join(lines).strip() else None
-    return _find(lines, list(edit.search), edit.replace)
-
-
-def _loose_end(lines: list[str], edit: Edit) -> tuple[int, tuple[str, ...]] | None:
-    return _find([line.rstrip() for line in lines], [line.rstrip() for line in edit.search], edit.replace)
-
-
-def _loose(lines: list[str], edit: Edit) -> tuple[int, tuple[str, ...]] | None:
-    """Indentation may differ; the replacement is moved by the difference at the first line that has text."""
-    found = _find([line.strip() for line in lines], [line.strip() for line in edit.search], edit.replace)
-    if found is None or not any(line.strip() for line in edit.search):
+        return "\n".join(edit.replace) if not text.strip() else None
+    framed, wanted = f"\n{text}\n", _framed(edit.search)
+    found = framed.find(wanted)
+    if found < 0:
         return None
-    start = found[0]
+    return (framed[:found] + _framed(edit.replace) + framed[found + len(wanted) :])[1:-1]
+
+
+def _loose_end(text: str, edit: Edit) -> str | None:
+    lines = text.split("\n")
+    start = _find([line.rstrip() for line in lines], [line.rstrip() for line in edit.search])
+    return None if start is None else _spliced(lines, start, len(edit.search), edit.replace)
+
+
+def _loose(text: str, edit: Edit) -> str | None:
+    """Indentation may differ; the replacement is moved by the difference at the first line that has text."""
+    lines = text.split("\n")
+    start = _find([line.strip() for line in lines], [line.strip() for line in edit.search])
+    if start is None or not any(line.strip() for line in edit.search):
+        return None
     at = next(i for i, line in enumerate(edit.search) if line.strip())
     there, here = _indent(lines[start + at]), _indent(edit.search[at])
-    return start, tuple(_moved(line, here, there) for line in edit.replace)
+    return _spliced(lines, start, len(edit.search), [_moved(line, here, there) for line in edit.replace])
 
 
-def _find(lines: list[str], search: list[str], replace: tuple[str, ...]) -> tuple[int, tuple[str, ...]] | None:
-    if not search:
-        return None
-    for start in range(len(lines) - len(search) + 1):
-        if lines[start] == search[0] and lines[start : start + len(search)] == search:
-            return start, replace
-    return None
+def _framed(lines: Sequence[str]) -> str:
+    """Whole lines as they stand inside a text that begins and ends with a line break."""
+    return "".join(f"\n{line}" for line in lines) + "\n"
+
+
+def _find(lines: list[str], search: list[str]) -> int | None:
+    """Where the lines first occur. A search in one joined text takes time in proportion to its length."""
+    found = _framed(lines).find(_framed(search)) if search else -1
+    return None if found < 0 else _framed(lines).count("\n", 0, found)
+
+
+def _spliced(lines: list[str], start: int, count: int, replace: Sequence[str]) -> str:
+    return "\n".join([*lines[:start], *replace, *lines[start + count :]])
 
 
 def _indent(line: str) -> str:

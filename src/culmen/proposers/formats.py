@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import warnings
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from culmen.proposers.sections import fence
 from culmen.proposers.surface import OutsideBlocks, inherit
 from culmen.proposers.template import Templates
 
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _ALIASES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "c++": "cpp", "rs": "rust"}
 _SUFFIXES = {"python": ".py", "rust": ".rs", "cpp": ".cpp", "c": ".c", "javascript": ".js", "text": ".txt"}
 
@@ -149,12 +151,20 @@ def read_json(text: str) -> tuple[Any, bool]:
         return json.loads(raw[start : raw.rfind("}") + 1]), True
     except (ValueError, RecursionError):
         pass
+    if not _repairable(raw[start:]):
+        return None, True
     import json_repair
 
     try:
         return json_repair.loads(raw[start:]) or None, raw.rstrip().endswith("}")
     except (ValueError, RecursionError, IndexError):
         return None, True
+
+
+def _repairable(raw: str) -> bool:
+    """Whether repair ends in about a second: its time grows with the square of nesting, and ours nests twice."""
+    opened = sum(1 for char in _STRING.sub("", raw) if char in "{[")
+    return len(raw) <= 200_000 and opened <= 100
 
 
 def _edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
