@@ -42,6 +42,8 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         estimate = getattr(world, "estimate", at_least)
         search = Search(_strategy(meta, parts), meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate)
         stack.callback(search.close)
+        if hasattr(gateway, "permit"):  # a paid retry needs room in the budget as a first try does
+            gateway.permit = lambda extra: not search.ledger.refusal(extra)
         driver = Driver(
             search,
             RememberingWorld(world, remembered) if remembered else world,
@@ -157,7 +159,11 @@ def _models(path: Path, meta: RunMeta, parts: Parts) -> tuple[Gateway | None, Pr
     from culmen.llm import make_gateway
 
     file = parts.models_file or meta.extra.get("models_file")
-    return make_gateway(meta.task, model, models_file=file, cache_dir=_cache_dir()), parts.proposer, None
+    tell = [observer.told for observer in parts.observers if hasattr(observer, "told")]
+    gateway = make_gateway(
+        meta.task, model, models_file=file, cache_dir=_cache_dir(), tell=tell[0] if tell else None
+    )
+    return gateway, parts.proposer, None
 
 
 def _cache_dir() -> Path:
@@ -171,7 +177,7 @@ def _embedder(meta: RunMeta, parts: Parts) -> Embedder:
         return chosen
     from culmen.embed import make
 
-    return make(chosen)
+    return make(chosen, parts.models_file or meta.extra.get("models_file"))
 
 
 def _world(

@@ -31,6 +31,7 @@ from culmen.core.usage import Budget
 
 if TYPE_CHECKING:
     from culmen.store.meta import RunMeta
+    from culmen.store.views.candidates import Order
     from culmen.store.views import Status as RunStatus
 
 DEFAULT_BUDGET = Budget(evaluations=200)
@@ -208,7 +209,7 @@ class Study:
         texts = views.candidate(self.path, best.id).parts
         return Best(best.id, best.score, best.count, best.verified, best.confirmed, texts)
 
-    def candidates(self, order: str = "best", limit: int | None = None) -> list[Any]:
+    def candidates(self, order: Order = "best", limit: int | None = None) -> list[Any]:
         """Candidates with their statistics (`culmen.store.views.Row`), best first."""
         from culmen.store import views
 

@@ -75,6 +75,11 @@ class Watch:
             self._messages.append("Stopping at once: what was running is done again on resume.")
         self._wake.set()
 
+    def told(self, text: str) -> None:
+        """Something outside wants a sentence said: a provider is down, or back."""
+        self._messages.append(text)
+        self._wake.set()
+
     def _loop(self) -> None:
         while not self._closing.is_set():
             self._wake.wait(INTERVAL)
