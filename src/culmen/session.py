@@ -42,8 +42,9 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         estimate = getattr(world, "estimate", at_least)
         search = Search(_strategy(meta, parts), meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate)
         stack.callback(search.close)
-        if hasattr(gateway, "permit"):  # a paid retry needs room in the budget as a first try does
-            gateway.permit = lambda extra: not search.ledger.refusal(extra)
+        asking: Any = gateway
+        if hasattr(asking, "permit"):  # a paid retry needs room in the budget as a first try does
+            asking.permit = lambda extra: not search.ledger.refusal(extra)
         driver = Driver(
             search,
             RememberingWorld(world, remembered) if remembered else world,
@@ -160,10 +161,8 @@ def _models(path: Path, meta: RunMeta, parts: Parts) -> tuple[Gateway | None, Pr
 
     file = parts.models_file or meta.extra.get("models_file")
     tell = [observer.told for observer in parts.observers if hasattr(observer, "told")]
-    gateway = make_gateway(
-        meta.task, model, models_file=file, cache_dir=_cache_dir(), tell=tell[0] if tell else None
-    )
-    return gateway, parts.proposer, None
+    heard = tell[0] if tell else None
+    return make_gateway(meta.task, model, file, _cache_dir(), tell=heard), parts.proposer, None
 
 
 def _cache_dir() -> Path:

@@ -10,29 +10,26 @@ proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` f
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from culmen import inputs
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Case, Observation
+from culmen.core.evaluation import Observation
 from culmen.core.event import Entry
 from culmen.core.ports import Backend, Embedder, Observer, Proposer, Strategy
-from culmen.core.task import Evaluator, Limits, Objective, Task
+from culmen.core.task import Limits, Task
 from culmen.core.usage import Budget
 
 if TYPE_CHECKING:
     from culmen.store.meta import RunMeta
-    from culmen.store.views.candidates import Order
     from culmen.store.views import Status as RunStatus
+    from culmen.store.views.candidates import Order
 
 DEFAULT_BUDGET = Budget(evaluations=200)
 
@@ -95,10 +92,10 @@ def optimize(
     Raises `UserError` for what you can fix.
     """
     if callable(evaluator):
-        task = _function_task(seed, cases, goal, direction, name, deterministic, limits, evaluator)
+        task = inputs.function_task(seed, cases, goal, direction, name, deterministic, limits, evaluator)
         parts["evaluator"] = evaluator
     else:
-        task = _folder_task(evaluator, seed, goal)
+        task = inputs.folder_task(evaluator, seed, goal)
     study = Study.create(
         task, strategy, model=model, budget=budget, random_seed=random_seed, workers=workers, run_dir=run_dir, **parts
     )
@@ -130,11 +127,11 @@ class Study:
         from culmen.store.journal import SqlJournal
         from culmen.strategies import catalog
 
-        task = task if isinstance(task, Task) else _folder_task(task, None, "")
+        task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
         made = catalog.make(strategy, {}) if isinstance(strategy, str) else strategy
-        _check_runnable(task, model, budget, parts)
-        path = _new_path(task, run_dir)
-        meta = _meta(path, task, catalog.config(made), model, budget, random_seed, workers, parts)
+        inputs.check_runnable(task, model, budget, parts)
+        path = inputs.new_path(task, run_dir)
+        meta = inputs.meta(path, task, catalog.config(made), model, budget, random_seed, workers, parts)
         journal = SqlJournal.create(path, meta)
         seeds = Proposal(candidates=task.candidates())
         journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
@@ -156,7 +153,7 @@ class Study:
         """
         parent = cls.open(run)
         meta, keep = parent.meta, Parts(**{k: v for k, v in changes.items() if k in Parts.__struct_fields__})
-        strategy = changes.pop("strategy", None) or _revive(meta, keep)
+        strategy = changes.pop("strategy", None) or inputs.revive(meta, keep)
         defaults = {
             "model": meta.extra.get("model", "offline"),
             "budget": meta.budget,
@@ -234,119 +231,6 @@ class Study:
                     yield event.entry, event.entry.result
         finally:
             journal.close()
-
-
-def _check_runnable(task: Task, model: Any, budget: Budget, parts: Mapping[str, Any]) -> None:
-    if not budget.bounded:
-        raise UserError("nothing ends this run", where="budget", fix="give a budget, for example evaluations=200")
-    if not task.seeds and model == "offline" and parts.get("proposer") is None:
-        raise UserError(
-            "a task without a seed needs a model to write the first candidate",
-            where=f"task {task.name}",
-            fix="add a seed to the task, or choose a model with --model NAME",
-        )
-
-
-def _meta(
-    path: Path, task: Task, strategy: Any, model: Any, budget: Budget, seed: int, workers: int | None, parts: Any
-) -> RunMeta:
-    from culmen import __version__
-    from culmen.store.meta import RunMeta
-
-    named = (
-        model
-        if isinstance(model, str | dict) or model is None
-        else f"{type(model).__module__}:{type(model).__qualname__}"
-    )
-    return RunMeta(
-        id=path.name,
-        task=task,
-        strategy=strategy,
-        models=dict(named) if isinstance(named, dict) else {"default": str(named)},
-        budget=budget,
-        seed=seed,
-        workers=workers or min(8, os.cpu_count() or 1),
-        created=time.time(),
-        culmen=__version__,
-        python=platform.python_version(),
-        platform=sys.platform,
-        extra={
-            "model": named,
-            "embedder": _embedder_name(parts.get("embedder")),
-            "models_file": parts.get("models_file"),
-            "require": parts.get("require"),
-        },
-    )
-
-
-def _embedder_name(embedder: Any) -> str:
-    return embedder if isinstance(embedder, str) else getattr(embedder, "name", "hashing")
-
-
-def _revive(meta: RunMeta, parts: Parts) -> Any:
-    from culmen.strategies import catalog
-
-    return parts.strategy or catalog.revive(meta.strategy["path"], meta.strategy["config"])
-
-
-def _new_path(task: Task, run_dir: str | Path | None) -> Path:
-    if run_dir is not None:
-        return Path(run_dir).expanduser().resolve()
-    stem = "".join(c if c.isalnum() or c in "-_" else "-" for c in task.name) or "run"
-    base = Path("runs").resolve() / f"{stem}-{time.strftime('%m%d-%H%M%S')}"
-    return next(
-        p for n in range(1, 10_000) if not (p := base if n == 1 else base.with_name(f"{base.name}-{n}")).exists()
-    )
-
-
-def _folder_task(path: str | Path, seed: Any, goal: str) -> Task:
-    from culmen.evaluate.contracts import load
-
-    return load(path, goal=goal, seeds=_seed_parts(seed))
-
-
-def _function_task(
-    seed: Any,
-    cases: Iterable[Any],
-    goal: str,
-    direction: str,
-    name: str,
-    deterministic: bool,
-    limits: Limits | None,
-    evaluator: Callable[..., Any],
-) -> Task:
-    from culmen.core.task import fingerprint
-
-    listed = tuple(c if isinstance(c, Case) else Case(str(i), input=c) for i, c in enumerate(cases))
-    code = getattr(evaluator, "__code__", None)
-    digest = fingerprint(getattr(evaluator, "__qualname__", ""), code.co_code if code else b"", repr(listed))
-    return Task(
-        name=name,
-        goal=goal,
-        seeds=_seed_parts(seed),
-        evaluator=Evaluator(form="function", digest=digest),
-        cases=listed,
-        objective=Objective(direction="min" if direction == "min" else "max"),
-        limits=limits or Limits(),
-        deterministic=deterministic,
-        digest=digest,
-    )
-
-
-def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
-    """Texts, files, mappings, or several of them, as seeds."""
-    if seed is None:
-        return ()
-    if isinstance(seed, Mapping):
-        return ({str(k): str(v) for k, v in seed.items()},)
-    if isinstance(seed, Path) or (isinstance(seed, str) and "\n" not in seed and seed.endswith((".py", ".txt", ".md"))):
-        path = Path(seed)
-        if not path.is_file():
-            raise UserError(f"there is no seed file '{seed}'", where=str(path.resolve()), fix="check the path")
-        return ({path.name: path.read_text(encoding="utf-8")},)
-    if isinstance(seed, str):
-        return ({"candidate": seed},)
-    return tuple(parts for item in seed for parts in _seed_parts(item))
 
 
 __all__ = ["DEFAULT_BUDGET", "Backend", "Best", "Embedder", "Observer", "Proposer", "Study", "optimize"]

@@ -1,0 +1,137 @@
+"""From what a person passes to what a run is made of: tasks, seeds, folders, and the run's description."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Case
+from culmen.core.task import Evaluator, Limits, Objective, Task, fingerprint
+from culmen.core.usage import Budget
+
+if TYPE_CHECKING:
+    from culmen.store.meta import RunMeta
+    from culmen.study import Parts
+
+
+def check_runnable(task: Task, model: Any, budget: Budget, parts: Mapping[str, Any]) -> None:
+    """Refuse what could never start or never end."""
+    if not budget.bounded:
+        raise UserError("nothing ends this run", where="budget", fix="give a budget, for example evaluations=200")
+    if not task.seeds and model == "offline" and parts.get("proposer") is None:
+        raise UserError(
+            "a task without a seed needs a model to write the first candidate",
+            where=f"task {task.name}",
+            fix="add a seed to the task, or choose a model with --model NAME",
+        )
+
+
+def meta(
+    path: Path, task: Task, strategy: Any, model: Any, budget: Budget, seed: int, workers: int | None, parts: Any
+) -> RunMeta:
+    """What the journal must know to resume this run; never a key."""
+    from culmen import __version__
+    from culmen.store.meta import RunMeta
+
+    named = (
+        model
+        if isinstance(model, str | dict) or model is None
+        else f"{type(model).__module__}:{type(model).__qualname__}"
+    )
+    return RunMeta(
+        id=path.name,
+        task=task,
+        strategy=strategy,
+        models=dict(named) if isinstance(named, dict) else {"default": str(named)},
+        budget=budget,
+        seed=seed,
+        workers=workers or min(8, os.cpu_count() or 1),
+        created=time.time(),
+        culmen=__version__,
+        python=platform.python_version(),
+        platform=sys.platform,
+        extra={
+            "model": named,
+            "embedder": _embedder_name(parts.get("embedder")),
+            "models_file": parts.get("models_file"),
+            "require": parts.get("require"),
+        },
+    )
+
+
+def _embedder_name(embedder: Any) -> str:
+    return embedder if isinstance(embedder, str) else getattr(embedder, "name", "hashing")
+
+
+def revive(meta: RunMeta, parts: Parts) -> Any:
+    """The run's strategy: the object given, else the one described in its journal."""
+    from culmen.strategies import catalog
+
+    return parts.strategy or catalog.revive(meta.strategy["path"], meta.strategy["config"])
+
+
+def new_path(task: Task, run_dir: str | Path | None) -> Path:
+    """The folder of a new run: as asked, else runs/NAME-TIME, numbered if that exists."""
+    if run_dir is not None:
+        return Path(run_dir).expanduser().resolve()
+    stem = "".join(c if c.isalnum() or c in "-_" else "-" for c in task.name) or "run"
+    base = Path("runs").resolve() / f"{stem}-{time.strftime('%m%d-%H%M%S')}"
+    return next(
+        p for n in range(1, 10_000) if not (p := base if n == 1 else base.with_name(f"{base.name}-{n}")).exists()
+    )
+
+
+def folder_task(path: str | Path, seed: Any, goal: str) -> Task:
+    """The task on disk, with a goal or seeds of the caller's own."""
+    from culmen.evaluate.contracts import load
+
+    return load(path, goal=goal, seeds=_seed_parts(seed))
+
+
+def function_task(
+    seed: Any,
+    cases: Iterable[Any],
+    goal: str,
+    direction: str,
+    name: str,
+    deterministic: bool,
+    limits: Limits | None,
+    evaluator: Callable[..., Any],
+) -> Task:
+    """A task judged by a Python function."""
+    listed = tuple(c if isinstance(c, Case) else Case(str(i), input=c) for i, c in enumerate(cases))
+    code = getattr(evaluator, "__code__", None)
+    digest = fingerprint(getattr(evaluator, "__qualname__", ""), code.co_code if code else b"", repr(listed))
+    return Task(
+        name=name,
+        goal=goal,
+        seeds=_seed_parts(seed),
+        evaluator=Evaluator(form="function", digest=digest),
+        cases=listed,
+        objective=Objective(direction="min" if direction == "min" else "max"),
+        limits=limits or Limits(),
+        deterministic=deterministic,
+        digest=digest,
+    )
+
+
+def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
+    """Texts, files, mappings, or several of them, as seeds."""
+    if seed is None:
+        return ()
+    if isinstance(seed, Mapping):
+        return ({str(k): str(v) for k, v in seed.items()},)
+    if isinstance(seed, Path) or (isinstance(seed, str) and "\n" not in seed and seed.endswith((".py", ".txt", ".md"))):
+        path = Path(seed)
+        if not path.is_file():
+            raise UserError(f"there is no seed file '{seed}'", where=str(path.resolve()), fix="check the path")
+        return ({path.name: path.read_text(encoding="utf-8")},)
+    if isinstance(seed, str):
+        return ({"candidate": seed},)
+    return tuple(parts for item in seed for parts in _seed_parts(item))
