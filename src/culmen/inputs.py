@@ -61,6 +61,7 @@ def meta(
             "embedder": _embedder_name(parts.get("embedder")),
             "models_file": parts.get("models_file"),
             "require": parts.get("require"),
+            "fork_of": parts.get("fork_of"),
         },
     )
 

@@ -52,7 +52,10 @@ class Best(msgspec.Struct, frozen=True):
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What performs a run's effects; anything left None is made from the run's settings."""
+    """What performs a run's effects; anything left None is made from the run's settings.
+
+    `require` is the lowest isolation level accepted, `fork_of` the run whose finished results are reused.
+    """
 
     strategy: Any = None
     evaluator: Callable[..., Any] | None = None
@@ -63,6 +66,7 @@ class Parts(msgspec.Struct, frozen=True):
     embedder: Any = None
     world: Any = None
     require: str | None = None
+    fork_of: str | None = None
     observers: tuple[Any, ...] = ()
 
 
@@ -106,9 +110,8 @@ def optimize(
 class Study:
     """One run: a folder with a journal. `create`, `resume` and `fork` make one that can `run`; `open` one to read."""
 
-    def __init__(self, path: Path, meta: RunMeta, parts: Parts | None, remembered: Mapping[str, Any] | None) -> None:
-        self.path, self.meta = path, meta
-        self._parts, self._remembered = parts, remembered or {}
+    def __init__(self, path: Path, meta: RunMeta, parts: Parts | None) -> None:
+        self.path, self.meta, self._parts = path, meta, parts
 
     @classmethod
     def create(
@@ -136,7 +139,7 @@ class Study:
         seeds = Proposal(candidates=task.candidates())
         journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
         journal.close()
-        return cls(path, meta, Parts(strategy=made, model=model, **parts), None)
+        return cls(path, meta, Parts(strategy=made, model=model, **parts))
 
     @classmethod
     def resume(cls, run: str | Path, **parts: Any) -> Study:
@@ -160,9 +163,7 @@ class Study:
             "random_seed": meta.seed,
             "workers": meta.workers,
         }
-        study = cls.create(meta.task, strategy, run_dir=run_dir, **{**defaults, **changes})
-        study._remembered = parent._finished()
-        return study
+        return cls.create(meta.task, strategy, run_dir=run_dir, fork_of=str(parent.path), **{**defaults, **changes})
 
     @classmethod
     def open(cls, run: str | Path) -> Study:
@@ -174,7 +175,7 @@ class Study:
         journal = SqlJournal.open(path, write=False)
         meta = journal.meta
         journal.close()
-        return cls(Path(path), meta, None, None)
+        return cls(Path(path), meta, None)
 
     def run(self, session: Callable[..., Any] | None = None) -> str:
         """Search until the budget ends, or Ctrl-C. Returns finished | interrupted.
@@ -186,7 +187,9 @@ class Study:
             raise UserError("this study was opened for reading", where=str(self.path), fix="Study.resume(run).run()")
         from culmen import session as sessions
 
-        return sessions.run_blocking((session or sessions.live)(self.path, self.meta, self._parts, self._remembered))
+        parent = Path(self.meta.extra.get("fork_of") or "")
+        remembered = Study.open(parent)._finished() if (parent / "journal.db").is_file() else {}
+        return sessions.run_blocking((session or sessions.live)(self.path, self.meta, self._parts, remembered))
 
     @property
     def status(self) -> RunStatus:
@@ -219,7 +222,9 @@ class Study:
                 yield result
 
     def _finished(self) -> dict[str, Any]:
-        return {entry.mark: result for entry, result in self._results() if entry.mark}
+        """Results by mark; what was lost by our own failure is asked again."""
+        results = ((entry.mark, result) for entry, result in self._results() if entry.mark)
+        return {mark: r for mark, r in results if not (isinstance(r, Observation) and r.status is Status.LOST)}
 
     def _results(self) -> Iterator[tuple[Entry, Any]]:
         from culmen.store.journal import SqlJournal
