@@ -20,7 +20,7 @@ from culmen import inputs
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Observation
+from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry
 from culmen.core.ports import Backend, Embedder, Observer, Proposer, Strategy
 from culmen.core.task import Limits, Task
