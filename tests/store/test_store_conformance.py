@@ -39,7 +39,7 @@ class TestSqlJournal(JournalContract):
         return SqlJournal.open(folder / "run", write=True)
 
 
-texts = st.text(st.characters(), max_size=20) | st.sampled_from(["x" * 5000, "blob:" + "a" * 64])
+texts = st.text(st.characters(), max_size=20) | st.builds("x".__mul__, st.just(5000)) | st.just("blob:" + "a" * 64)
 names = st.text(st.characters(), max_size=6)
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | names,
@@ -147,8 +147,8 @@ class Machine(RuleBasedStateMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("CULMEN_EXAMPLES", "25")),
-    stateful_step_count=15,
+    max_examples=int(os.environ.get("CULMEN_EXAMPLES", "15")),
+    stateful_step_count=12,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking whole batches of texts takes minutes
     print_blob=True,

@@ -58,11 +58,13 @@ class RunLock:
         return cls(fd, owner)
 
     def release(self) -> None:
-        """Give the lock back; a second call does nothing."""
+        """Give the lock back, whoever else has inherited the descriptor; a second call does nothing."""
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
         self.forget()
 
     def forget(self) -> None:
-        """Close our descriptor: releases the lock, or, in a forked child, leaves it to the parent."""
+        """Close the descriptor and no more: a forked child leaves the lock to its parent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,0 +1,35 @@
+"""Small runs to test on."""
+
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Entry
+from culmen.core.task import Objective, Task
+from culmen.core.usage import Budget, Usage
+from culmen.store.journal import SqlJournal
+from culmen.store.meta import RunMeta
+
+
+def new_run(folder, name="run-1", direction="max", **settings):
+    task = Task("a task", "a goal", objective=Objective(direction))
+    strategy = {"path": "culmen.strategies.polca:Polca", "config": {"explore": 5}}
+    meta = RunMeta(name, task, strategy, models={"proposer": "m"}, budget=Budget(evaluations=100), **settings)
+    return SqlJournal.create(folder / name, meta)
+
+
+def program(number, parents=(), operator="rewrite", text=""):
+    return Candidate.of({"main.py": f"x = {number}\n{text}"}, tuple(parents), Origin(operator, "m", note=f"n{number}"))
+
+
+def proposed(key, *candidates, usage=None, **fields):
+    proposal = Proposal(candidates, "an idea", model="m", usage=usage or Usage(calls=1, dollars=0.5), **fields)
+    return Entry("done", key, "aa", "propose", {"role": "proposer"}, proposal)
+
+
+def observed(key, candidate, score, status=Status.OK, elapsed=0.0, **fields):
+    result = Observation(candidate.id, status, score, verified=True, **fields)
+    return Entry("done", key, "bb", "evaluate", result=result, elapsed=elapsed)
+
+
+def state(name, **fields):
+    return Entry("state", body={"state": name, **fields})

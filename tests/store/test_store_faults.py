@@ -1,0 +1,310 @@
+"""Kills, full disks, cut and garbled files, rivals, clocks: nothing acknowledged is lost, and every error says why."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from culmen.core.errors import JournalDamaged, RunLocked, Unavailable, UserError
+from culmen.store import views
+from culmen.store.journal import SqlJournal
+from culmen.store.lock import RunLock, owner
+from culmen.store.place import filesystem, refuse_network
+from culmen.store.recover import recover
+from tests.store.runs import new_run, observed, program, proposed, state
+
+HERE = Path(__file__).parent
+
+
+def fill(journal, batches, text="x" * 3000):
+    """Batches of one proposal and one evaluation each."""
+    last = len(list(journal.read()))
+    for number in range(last, last + batches):
+        candidate = program(number, text=text)
+        journal.append([proposed(2 * number, candidate, prompt="p" * 5000), observed(2 * number + 1, candidate, 1.0)])
+
+
+def entries(run):
+    return [event.entry for event in SqlJournal.open(run).read()]
+
+
+@pytest.mark.slow
+def test_sigkill_at_random_instants_loses_nothing_acknowledged(tmp_path):
+    command = [sys.executable, str(HERE / "crash_harness.py"), str(tmp_path / "run"), "40", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["lost"] == report["wrong"] == report["miscounted"] == 0
+    assert report["check"] == "ok" and report["state"] == "interrupted"
+    assert report["events"] >= report["acknowledged"] > 100
+
+
+def test_a_full_database_raises_unavailable_and_goes_on_when_there_is_room(tmp_path):
+    journal = new_run(tmp_path)
+    fill(journal, 5)
+    before = entries(journal.run_dir)
+    connection = journal._writing._connection.connection.driver_connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count={pages + 3}")
+    with pytest.raises(Unavailable) as caught:
+        fill(journal, 50)
+    assert caught.value.exit_code == 75 and "resume" in caught.value.fix
+    reached = entries(journal.run_dir)
+    assert reached[: len(before)] == before and len(reached) % 2 == 0
+    connection.execute("PRAGMA max_page_count=1000000")
+    fill(journal, 5)
+    assert len(entries(journal.run_dir)) == len(reached) + 10
+    journal.close()
+
+
+LIMITED = """
+import resource, sys
+from culmen.core.errors import Unavailable
+from culmen.store.journal import SqlJournal
+from tests.store.test_store_faults import entries, fill
+
+folder, size = sys.argv[1], int(sys.argv[2])
+journal = SqlJournal.open(folder, write=True)
+hard = resource.RLIM_INFINITY
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+try:
+    fill(journal, 500, text="y" * 80_000)
+except Unavailable:
+    reached = entries(folder)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    fill(journal, 2)
+    print(len(reached), len(entries(folder)))
+"""
+
+
+@pytest.mark.parametrize("size", [60_000, 150_000, 400_000])
+def test_a_file_that_may_not_grow_is_unavailable_and_writing_goes_on_afterwards(tmp_path, size):
+    """60 kB stops a large candidate's file, the others stop the log."""
+    journal = new_run(tmp_path)
+    journal.close()
+    command = [sys.executable, "-c", LIMITED, str(journal.run_dir), str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[1], timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    reached, after = map(int, done.stdout.split())
+    assert after == reached + 4 == len(entries(journal.run_dir))
+
+
+@pytest.fixture
+def long_run(tmp_path):
+    journal = new_run(tmp_path)
+    fill(journal, 150)
+    journal.close()
+    return journal.run_dir
+
+
+def test_a_cut_journal_says_what_can_be_saved_and_recover_saves_it(long_run):
+    whole = entries(long_run)
+    database = long_run / "journal.db"
+    os.truncate(database, database.stat().st_size * 6 // 10 + 123)
+    for write in (False, True):
+        with pytest.raises(JournalDamaged, match=r"first \d+ events can be saved"):
+            SqlJournal.open(long_run, write)
+    saved = recover(long_run)
+    assert 10 < saved.events < len(whole)
+    assert entries(saved.path) == whole[: saved.events]
+    assert views.status(saved.path).evaluations == saved.events // 2
+    with SqlJournal.open(saved.path, write=True) as journal:
+        fill(journal, 1)
+    with pytest.raises(UserError, match="already"):
+        recover(long_run)
+
+
+def test_garbage_in_the_middle_is_found_and_what_comes_before_it_is_saved(long_run):
+    whole = entries(long_run)
+    database = long_run / "journal.db"
+    with database.open("r+b") as file:
+        file.seek(database.stat().st_size // 2)
+        file.write(b"\xa5" * 50_000)
+    with pytest.raises(JournalDamaged):
+        list(SqlJournal.open(long_run).read())
+    saved = recover(long_run, long_run.with_name("rescued"))
+    assert 10 < saved.events < len(whole)
+    assert entries(saved.path) == whole[: saved.events]
+
+
+@pytest.mark.parametrize("content", [b"", b"hello" * 1000, b"SQLite format 3\x00" + b"\xff" * 5000])
+def test_a_journal_that_is_none_is_damaged_beyond_recovery(long_run, content):
+    (long_run / "journal.db").write_bytes(content)
+    for attempt in (lambda: SqlJournal.open(long_run, write=True), lambda: recover(long_run)):
+        with pytest.raises(JournalDamaged, match="nothing of it can be read"):
+            attempt()
+    assert [line.state for line in views.runs(long_run.parent)] == ["damaged"]
+
+
+def test_a_missing_blob_file_is_named(tmp_path):
+    journal = new_run(tmp_path)
+    fill(journal, 2, text="z" * 100_000)
+    journal.close()
+    shutil.rmtree(journal.run_dir / "blobs")
+    with pytest.raises(JournalDamaged, match="blob"):
+        entries(journal.run_dir)
+
+
+def test_a_second_writer_is_refused_by_name_and_let_in_later(tmp_path):
+    journal = new_run(tmp_path)
+    with pytest.raises(RunLocked, match=f"process {os.getpid()} on "):
+        SqlJournal.open(journal.run_dir, write=True)
+    journal.append([state("running")])
+    assert views.status(journal.run_dir).owner.pid == os.getpid()
+    journal.close()
+    assert owner(journal.run_dir) is None
+    SqlJournal.open(journal.run_dir, write=True).close()
+
+
+def test_another_process_is_refused_too(tmp_path):
+    journal = new_run(tmp_path)
+    code = "import sys; from culmen.store.journal import SqlJournal; SqlJournal.open(sys.argv[1], write=True)"
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(journal.run_dir)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode != 0 and f"process {os.getpid()} on " in run.stderr
+    journal.close()
+
+
+ORPHAN = """
+import os, signal, sys
+from pathlib import Path
+from culmen.store.lock import RunLock
+lock = RunLock.acquire(Path(sys.argv[1]))
+ready, tell = os.pipe()
+if os.fork() == 0:
+    os.write(tell, b"x")
+    sys.stdin.read()  # outlives its parent, until the test closes this
+    os._exit(0)
+os.read(ready, 1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_children_of_a_killed_owner_do_not_keep_the_run_locked(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdin=subprocess.PIPE) as process:
+        assert process.wait(60) == -signal.SIGKILL
+        assert owner(tmp_path) is None
+        RunLock.acquire(tmp_path).release()
+
+
+def test_a_released_lock_is_free_though_a_child_inherited_it(tmp_path):
+    lock = RunLock.acquire(tmp_path)
+    copy = os.dup(lock._fd)
+    assert owner(tmp_path) == lock.owner
+    lock.release()
+    assert owner(tmp_path) is None
+    os.close(copy)
+
+
+def test_a_stale_owner_whose_lock_was_lost_cannot_write(tmp_path):
+    stale = new_run(tmp_path)
+    stale.append([state("running")])
+    (stale.run_dir / "lock").unlink()
+    fresh = SqlJournal.open(stale.run_dir, write=True)
+    fresh.append([state("running")])
+    with pytest.raises(RunLocked, match="took this run over"):
+        stale.append([state("finished")])
+    with pytest.raises(RunLocked):
+        stale.set_meta(isolation="none")
+    assert [entry.body["state"] for entry in entries(fresh.run_dir)] == ["running", "running"]
+    fresh.close()
+
+
+def test_readers_create_no_file_and_do_not_hinder_the_writer(tmp_path):
+    journal = new_run(tmp_path)
+    fill(journal, 3)
+    reader = journal.read()
+    next(reader)
+    fill(journal, 3)  # while a reader stands in the middle
+    assert len(list(reader)) == 11
+    journal.close()
+    before = sorted(path.name for path in journal.run_dir.rglob("*"))
+    assert len(entries(journal.run_dir)) == 12 and views.status(journal.run_dir).events == 12
+    assert (
+        sorted(path.name for path in journal.run_dir.rglob("*")) == before == ["blobs", "journal.db", "lock"] or before
+    )
+
+
+def test_a_run_whose_log_was_left_behind_is_read_without_its_index(tmp_path):
+    journal = new_run(tmp_path)
+    fill(journal, 3)
+    copy = tmp_path / "copy"
+    shutil.copytree(journal.run_dir, copy)
+    (copy / "journal.db-shm").unlink()
+    names = sorted(os.listdir(copy))
+    assert entries(copy) == entries(journal.run_dir)
+    assert sorted(os.listdir(copy)) == names
+    journal.close()
+
+
+def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, monkeypatch):
+    times = iter([2000.0, 1000.0, 3.0])
+    journal = new_run(tmp_path, created=1.0)
+    monkeypatch.setattr("time.time", lambda: next(times))
+    for name in ("a", "b", "c"):
+        journal.append([state(name)])
+    monkeypatch.undo()
+    assert [(e.seq, e.time, e.entry.body["state"]) for e in journal.read()] == [
+        (1, 2000.0, "a"),
+        (2, 1000.0, "b"),
+        (3, 3.0, "c"),
+    ]
+    assert views.status(journal.run_dir).events == 3
+    journal.close()
+
+
+def test_a_newer_format_is_refused_clearly(tmp_path):
+    from sqlalchemy import update
+
+    from culmen.store import schema
+
+    journal = new_run(tmp_path)
+    with journal._writing._connection.begin():
+        journal._writing._connection.execute(update(schema.run).values(format=99))
+    journal.close()
+    for attempt in (lambda: SqlJournal.open(journal.run_dir), lambda: SqlJournal.open(journal.run_dir, write=True)):
+        with pytest.raises(UserError, match="newer culmen"):
+            attempt()
+
+
+def test_no_run_and_a_run_already(tmp_path):
+    with pytest.raises(UserError, match="no run"):
+        SqlJournal.open(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    new_run(tmp_path).close()
+    with pytest.raises(UserError, match="already"):
+        new_run(tmp_path)
+
+
+MOUNTS = """\
+22 1 253:0 / / rw - ext4 /dev/vda rw
+40 22 0:40 / /home rw,relatime shared:1 - nfs4 server:/home rw
+41 40 0:41 / /home/me/local\\040disk rw - xfs /dev/vdb rw
+42 22 0:42 / /mnt/team rw - fuse.sshfs host:/ rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "refused"),
+    [
+        ("/work/run", "ext4", False),
+        ("/home", "nfs4", True),
+        ("/home/me/run", "nfs4", True),
+        ("/homes/me/run", "ext4", False),
+        ("/home/me/local disk/run", "xfs", False),
+        ("/mnt/team/run", "fuse.sshfs", True),
+    ],
+)
+def test_network_file_systems_are_told_from_the_mounts(path, kind, refused):
+    assert filesystem(Path(path), MOUNTS) == kind
+    if refused:
+        with pytest.raises(UserError, match="network file system"):
+            refuse_network(Path(path), kind)
+    else:
+        refuse_network(Path(path), kind)

@@ -1,0 +1,286 @@
+"""Read models against what is computed by hand from the same events; exports; tables and migrations."""
+
+import csv
+import json
+import math
+import random
+import statistics
+
+import pytest
+
+from culmen.core.brief import Proposal
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Status
+from culmen.core.event import Entry
+from culmen.core.usage import Usage
+from culmen.store import views
+from culmen.store.export import export
+from culmen.store.journal import SqlJournal
+from tests.store.runs import new_run, observed, program, proposed, state
+
+
+def random_run(folder, direction="max", seed=1, noise=0.3):
+    """60 candidates, unevenly observed, some failing; returns the journal and scores and failures by id."""
+    chance = random.Random(seed)
+    journal = new_run(folder, direction=direction)
+    pool = [program(number) for number in range(60)]
+    journal.append([Entry("note", 1, effect="candidates", body={"note": "candidates"}, result=Proposal(tuple(pool)))])
+    scores, failures = {c.id: [] for c in pool}, {c.id: 0 for c in pool}
+    key = 0
+    for _ in range(80):
+        batch = []
+        for _ in range(chance.randrange(1, 9)):
+            place, key = chance.randrange(50), key + 1  # ten are never evaluated
+            candidate = pool[place]
+            if place % 9 == 0 and chance.random() < 0.3:
+                batch.append(observed(key, candidate, None, chance.choice(list(Status)[1:]), elapsed=key))
+                failures[candidate.id] += batch[-1].result.status is not Status.LOST
+            else:
+                batch.append(observed(key, candidate, place + chance.gauss(0, noise), elapsed=key))
+                scores[candidate.id].append(batch[-1].result.score)
+        journal.append(batch)
+    return journal, scores, failures
+
+
+def by_hand(scores, failures, direction):
+    """Ids in the order of the rule, from all scores."""
+    repeated = [values for values in scores.values() if len(values) > 1]
+    degrees = sum(len(values) - 1 for values in repeated)
+    sd = math.sqrt(sum(statistics.variance(v) * (len(v) - 1) for v in repeated) / degrees)
+    sign = 1 if direction == "max" else -1
+
+    def place(name):
+        return failures[name] > 0, -(sign * statistics.mean(scores[name]) - sd / math.sqrt(len(scores[name])))
+
+    return sorted((name for name in scores if scores[name]), key=place)
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_best_and_list_follow_the_rule(tmp_path, direction, seed):
+    journal, scores, failures = random_run(tmp_path, direction, seed)
+    order = by_hand(scores, failures, direction)
+    rows = views.candidates(journal.run_dir, "best", limit=None)
+    assert [row.id for row in rows if row.count] == order
+    assert len(rows) == 60 and all(row.mean is None for row in rows[len(order) :])
+    best = views.status(journal.run_dir).best
+    assert best == views.best(journal.run_dir)
+    assert (best.id, best.count) == (order[0], len(scores[order[0]])) and "standard error" in best.how
+    points = views.progress(journal.run_dir)
+    assert points[-1].candidate == order[0] and points[-1].mean == pytest.approx(best.score)
+    assert [point.evaluations for point in points] == sorted({point.evaluations for point in points})
+    journal.close()
+
+
+def test_statistics_of_a_candidate_are_those_of_its_scores(tmp_path):
+    journal, scores, failures = random_run(tmp_path)
+    for row in views.candidates(journal.run_dir, "old", limit=None):
+        values = scores[row.id]
+        assert (row.count, row.failed) == (len(values), failures[row.id])
+        if len(values) > 1:
+            assert row.mean == pytest.approx(statistics.mean(values))
+            assert row.sd == pytest.approx(statistics.stdev(values), abs=1e-9)
+        assert sum(n for name, n in row.statuses.items() if name != "lost") == failures[row.id]
+    pages = [views.candidates(journal.run_dir, "score", offset, 7) for offset in range(0, 63, 7)]
+    assert [row.id for page in pages for row in page] == [
+        row.id for row in views.candidates(journal.run_dir, "score", limit=None)
+    ]
+    assert all(row.failed for row in views.candidates(journal.run_dir, failed=True))
+    assert views.candidates(journal.run_dir, operator="nothing") == []
+    journal.close()
+
+
+def test_many_large_scores_that_differ_little_keep_their_spread(tmp_path):
+    journal, candidate = new_run(tmp_path), program(1)
+    values = [1e9 + random.Random(number).random() for number in range(200)]
+    for start in range(0, 200, 7):
+        journal.append([observed(start + i, candidate, v) for i, v in enumerate(values[start : start + 7])])
+    journal.append([proposed(999, candidate)])
+    row = views.candidates(journal.run_dir)[0]
+    assert row.sd == pytest.approx(statistics.stdev(values), rel=1e-5)
+    journal.close()
+
+
+def test_one_lucky_sample_does_not_win_but_a_steady_candidate_does(tmp_path):
+    journal, lucky, steady = new_run(tmp_path), program(1), program(2)
+    noisy = [observed(key, steady, 0.8 + 0.2 * (-1) ** key) for key in range(2, 20)]
+    journal.append([proposed(1, lucky, steady), *noisy, observed(50, lucky, 0.95)])
+    assert views.best(journal.run_dir).id == steady.id
+    journal.close()
+
+
+def test_a_failing_candidate_is_best_only_where_all_fail(tmp_path):
+    journal, good, flaky = new_run(tmp_path), program(1), program(2)
+    journal.append([proposed(1, good, flaky), observed(2, flaky, 9.0), observed(3, flaky, None, Status.ERROR)])
+    assert views.best(journal.run_dir).id == flaky.id
+    journal.append([observed(4, good, 1.0), observed(5, good, None, Status.LOST)])
+    assert views.best(journal.run_dir).id == good.id
+    journal.close()
+
+
+def test_states_follow_the_lock_and_the_last_state_event(tmp_path):
+    journal = new_run(tmp_path)
+
+    def now():
+        return views.status(journal.run_dir).state
+
+    assert now() == "running"
+    journal.append([state("running"), Entry("started", 1, "aa", "propose"), Entry("started", 2, "aa", "propose")])
+    journal.append([proposed(1)])
+    assert views.status(journal.run_dir).in_flight == 1
+    journal.close()
+    assert now() == "interrupted"
+    for name in ("paused", "failed", "interrupted"):
+        journal = SqlJournal.open(journal.run_dir, write=True)
+        journal.append([state("running"), state(name, reason="why", error="E")])
+        assert now() == "running"
+        journal.close()
+        assert (now(), views.status(journal.run_dir).reason) == (name, "why")
+    journal = SqlJournal.open(journal.run_dir, write=True)
+    winner = {"id": "abc", "score": 0.5, "count": 12, "se": 0.1, "confirmed": True, "verified": True}
+    journal.append([state("running"), Entry("started", 2, "aa", "propose"), state("finished", winner=winner)])
+    status = views.status(journal.run_dir)
+    assert (status.state, status.in_flight) == ("finished", 0)
+    assert (status.best.id, status.best.score, status.best.count, status.best.verified) == ("abc", 0.5, 12, True)
+    assert "final choice" in status.best.how
+    journal.close()
+
+
+def test_usage_calls_and_faults_add_up(tmp_path):
+    journal = new_run(tmp_path)
+    paid = Usage(calls=2, input_tokens=10, output_tokens=5, dollars=0.25, unpriced=1)
+    lost = Entry("torn", 4, "aa", "propose", {"usage": {"calls": 1, "dollars": 2.0}})
+    failed = Entry("done", 3, "aa", "propose", {"role": "judge"}, Proposal(fault="truncated", model="k", usage=paid))
+    journal.append([proposed(1, program(1), usage=paid), proposed(2, usage=paid), failed, lost])
+    status = views.status(journal.run_dir)
+    assert (status.usage.calls, status.usage.input_tokens, status.usage.dollars, status.usage.unpriced) == (
+        6,
+        30,
+        0.75,
+        3,
+    )
+    assert status.usage.possibly_lost == Usage(calls=1, dollars=2.0)
+    assert status.faults == {"truncated": 1}
+    assert [(row.role, row.model, row.effects) for row in views.calls(journal.run_dir)] == [
+        ("proposer", "m", 2),
+        ("judge", "k", 1),
+    ]
+    journal.close()
+
+
+def test_a_candidate_in_full_its_children_and_its_lineage(tmp_path):
+    journal = new_run(tmp_path, direction="min")
+    seed = program(0, operator="seed")
+    child = program(1, [seed.id])
+    grandchild = program(2, [child.id, seed.id])
+    journal.append([Entry("note", 1, effect="seeds", body={"note": "seeds"}, result=Proposal((seed,)))])
+    journal.append([observed(1, seed, 5.0), proposed(2, child, prompt="P" * 9000, reply="R")])
+    journal.append([observed(3, child, 4.0, feedback="slow"), observed(4, child, None, Status.ERROR)])
+    journal.append([proposed(5, grandchild), observed(6, grandchild, 4.5)])
+    detail = views.candidate(journal.run_dir, child.id[:6])
+    assert detail.candidate == child and detail.parts == child.parts
+    assert (detail.prompt, detail.reply, detail.hypothesis) == ("P" * 9000, "R", "an idea")
+    assert [o.score for o in detail.observations] == [4.0, None] and detail.children == (grandchild.id,)
+    steps = views.lineage(journal.run_dir, grandchild.id)
+    assert [(step.row.id, step.gain, step.note) for step in steps] == [
+        (seed.id, None, "n0"),
+        (child.id, 1.0, "n1"),
+        (grandchild.id, -0.5, "n2"),
+    ]
+    assert [o.score for o in views.observations(journal.run_dir, child.id)] == [4.0, None]
+    assert len(list(views.observations(journal.run_dir))) == 4
+    journal.close()
+
+
+def test_unknown_and_ambiguous_ids_come_with_suggestions(tmp_path):
+    journal = new_run(tmp_path)
+    with pytest.raises(UserError, match="no candidates yet"):
+        views.candidate(journal.run_dir, "abc")
+    pool = [program(number) for number in range(40)]
+    journal.append([proposed(1, *pool)])
+    shared = next(c.id[0] for c in pool if sum(o.id[0] == c.id[0] for o in pool) > 1)
+    with pytest.raises(UserError, match=f"several candidates begin with '{shared}'"):
+        views.candidate(journal.run_dir, shared)
+    wrong = pool[0].id[:-1] + "z"
+    with pytest.raises(UserError, match=f"did you mean {pool[0].id}"):
+        views.candidate(journal.run_dir, wrong)
+    with pytest.raises(UserError, match="no candidate ''"):
+        views.candidate(journal.run_dir, "")
+    assert views.find_candidate(journal.run_dir, pool[3].id) == pool[3].id
+    journal.close()
+
+
+def test_log_and_notes_select_and_page(tmp_path):
+    journal = new_run(tmp_path)
+    for number in range(10):
+        journal.append([Entry("note", number, body={"note": "width" if number % 2 else "odd\ud800", "n": number})])
+        journal.append([observed(number, program(number), 1.0)])
+    assert [event.entry.body["n"] for event in views.notes(journal.run_dir, "width")] == [1, 3, 5, 7, 9]
+    later = views.notes(journal.run_dir, "odd\ud800", after=8)
+    assert [event.entry.body["n"] for event in later] == [4, 6, 8]
+    assert [event.seq for event in views.log(journal.run_dir, after=3, limit=2)] == [4, 5]
+    assert [event.seq for event in views.log(journal.run_dir, kinds=["note"], limit=3)] == [1, 3, 5]
+    assert [event.entry.kind for event in views.log(journal.run_dir, kinds={"done"}, limit=2)] == ["done", "done"]
+    journal.close()
+
+
+def test_runs_are_listed_newest_first_and_found_by_name(tmp_path):
+    for name, created in (("old", 1.0), ("new", 9.0), ("middle", 5.0)):
+        new_run(tmp_path, name, created=created).close()
+    (tmp_path / "no-run").mkdir()
+    assert [line.run for line in views.runs(tmp_path)] == ["new", "middle", "old"]
+    assert views.find_run(None, tmp_path).name == "new"
+    assert views.find_run("mid", tmp_path) == views.find_run(tmp_path / "middle", tmp_path) == tmp_path / "middle"
+    with pytest.raises(UserError, match="no run 'none'"):
+        views.find_run("none", tmp_path)
+    with pytest.raises(UserError, match="no runs yet"):
+        views.find_run(None, tmp_path / "no-run")
+
+
+def test_settings_can_be_changed_and_are_kept(tmp_path):
+    journal = new_run(tmp_path)
+    journal.set_meta(isolation="namespaces", models={"proposer": "other"})
+    with pytest.raises(TypeError):
+        journal.set_meta(nonsense=1)
+    journal.close()
+    assert views.meta(journal.run_dir) == journal.meta
+    assert views.status(journal.run_dir).isolation == "namespaces"
+
+
+def test_exports_hold_everything_once(tmp_path):
+    journal, scores, _ = random_run(tmp_path)
+    odd = program(100, text="\ud800\x00")
+    journal.append([proposed(900, odd, prompt="p" * 9000), observed(901, odd, 1e9)])
+    lines = tmp_path / "out" / "run.jsonl"
+    assert export(journal.run_dir, "jsonl", lines) == views.status(journal.run_dir).events
+    events = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert events[-2]["result"]["prompt"] == "p" * 9000
+    assert events[-2]["result"]["candidates"][0]["parts"] == odd.parts
+    count = export(journal.run_dir, "csv", tmp_path / "run.csv")
+    with (tmp_path / "run.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == count == views.status(journal.run_dir).evaluations
+    assert sum(1 for row in rows if row["score"]) == sum(map(len, scores.values())) + 1
+    assert export(journal.run_dir, "files", tmp_path / "best", count=3) == 3
+    first = tmp_path / "best" / f"1-{odd.id}"
+    assert (first / "main.py").read_bytes().decode("utf-8", "surrogatepass") == odd.parts["main.py"]
+    assert json.loads((first / "about.json").read_text())["mean"] == 1e9
+    with pytest.raises(UserError, match="unknown format"):
+        export(journal.run_dir, "xml", tmp_path / "x")
+    journal.close()
+
+
+def test_exported_parts_cannot_leave_their_folder(tmp_path):
+    from culmen.core.candidate import Candidate
+
+    journal = new_run(tmp_path)
+    names = ["../../evil.py", "/etc/evil", "about.json", "a/b/c.py", "nul\x00", ""]
+    sly = Candidate.of(dict.fromkeys(names, "x"))
+    journal.append([proposed(1, sly)])
+    export(journal.run_dir, "files", tmp_path / "deep" / "out")
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and journal.run_dir not in path.parents]
+    assert all((tmp_path / "deep" / "out") in path.parents for path in written)
+    assert len(written) == len(names) + 1
+    assert any(path.as_posix().endswith("a/b/c.py") for path in written)
+    journal.close()
