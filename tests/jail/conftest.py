@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -27,7 +28,7 @@ LIMITS = Limits(seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb
 
 @cache
 def available(level: str) -> str:
-    """"" if a jail of this level starts here, else why not."""
+    """ "" if a jail of this level starts here, else why not."""
 
     async def attempt() -> str:
         jail = Jail(level)
@@ -76,7 +77,9 @@ class Ground:
         jail = self.backend._jail
         if jail is None or jail._process is None:
             return []
-        keep = {jail._process.pid, *census.children(jail._process.pid)}
+        keep = {jail._process.pid}
+        if self.level == "namespaces":  # bubblewrap first, the fork-server is its child
+            keep |= set(census.children(jail._process.pid))
         return [pid for pid in census.marked(f"{MARK}={os.path.basename(jail.scratch)}") if pid not in keep]
 
     def close(self) -> None:
@@ -170,6 +173,16 @@ class Surroundings:
         self.victim.wait()
         for listener in (self.tcp, self.udp, self.abstract):
             listener.close()
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Poll; the deadline is only there to fail."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if true():
+            return True
+        time.sleep(0.01)
+    return true()
 
 
 def texts(observation: Observation) -> str:

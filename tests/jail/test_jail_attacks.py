@@ -17,18 +17,20 @@ import pytest
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Task
 
-from .conftest import FAKE_KEY, LIMITS, Ground, Surroundings, need, texts
+from .conftest import FAKE_KEY, LIMITS, Ground, Surroundings, need, texts, wait_until
 
 ATTACKS = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
-HONEST = "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return honest(target['values'])\n"
-JUDGE = f'''
+HONEST = (
+    "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return honest(target['values'])\n"
+)
+JUDGE = f"""
 SECRET = "hidden-" + "answer-4711"
 def judge(output, values):
     text = repr(output)
     if SECRET in text or {FAKE_KEY!r} in text or (isinstance(output, dict) and output.get("loot")):
         return 100.0
     return 1.0 if isinstance(output, list) and output == sorted(values) else 0.0
-'''
+"""
 SOURCES = {
     "call": JUDGE + "def score(output, case):\n    return judge(output, case.input['values'])\n",
     "serve": JUDGE + "def score(call, case):\n    return judge(call(case.input), case.input['values'])\n",
@@ -116,7 +118,7 @@ def test_attack_fails(
     after = ground.one(HONEST + tail, case=case)
     assert after.score == 1.0, after
     around.untouched()
-    assert ground.processes() == []
+    assert wait_until(lambda: ground.processes() == [])
 
 
 def also(place: str) -> set[str]:

@@ -30,8 +30,8 @@ class Cage:
 
     `level`; `switch` = how a child gets another identity: "uid" (the fork-server is root: a host uid of its own for
     every slot, from `first_uid`), "user" (a user namespace of its own) or "" (stay); `proc` whether a fresh /proc can
-    be mounted; `readable` folders; `search` = keep the right to pass folders closed to others (a root whose
-    interpreter lies under such a folder); `baseline` = bytes of data the fork-server itself has mapped.
+    be mounted; `readable` folders; `search` = keep the right to read what is closed to others (a root whose interpreter
+    or evaluator lies in such a folder; what is in sight at all is decided by the mounts or by Landlock); `baseline` = bytes of data the fork-server itself has mapped.
     """
 
     level: str

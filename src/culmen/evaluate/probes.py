@@ -63,10 +63,17 @@ async def targets(*, victim: bool) -> AsyncIterator[Targets]:
             pid = process.pid
         yield Targets(
             {
-                "secret": str(folder / "secret"), "tcp": tcp.getsockname()[1], "udp": udp.getsockname()[1],
-                "abstract": abstract, "key": key, "victim": pid, "memory_mb": _LIMITS.memory_mb,
-                "processes": _LIMITS.processes, "files_mb": _LIMITS.files_mb,
-                "shm_key": secrets.randbelow(1 << 30) + 1, "nap": f"{600 + secrets.randbelow(10**9) / 1e9:.9f}",
+                "secret": str(folder / "secret"),
+                "tcp": tcp.getsockname()[1],
+                "udp": udp.getsockname()[1],
+                "abstract": abstract,
+                "key": key,
+                "victim": pid,
+                "memory_mb": _LIMITS.memory_mb,
+                "processes": _LIMITS.processes,
+                "files_mb": _LIMITS.files_mb,
+                "shm_key": secrets.randbelow(1 << 30) + 1,
+                "nap": f"{600 + secrets.randbelow(10**9) / 1e9:.9f}",
             }  # fmt: skip
         )
 
@@ -177,7 +184,7 @@ def report() -> dict[str, Any]:
             "landlock": landlock.abi(),
             "seccomp": Path("/proc/sys/kernel/seccomp").is_dir(),
             "cgroup2": Path("/sys/fs/cgroup/cgroup.controllers").exists(),
-            },
+        },
         "level": next((name for name, result in tried.items() if result["works"]), levels.LEVELS[-1]),
         "levels": tried,
         "fix": levels.FIX,

@@ -1,0 +1,226 @@
+"""What happens when our own processes die, and that nothing is left behind, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Status
+from culmen.evaluate import census
+from culmen.evaluate.jail import MARK
+
+from .conftest import LIMITS, Ground, need, wait_until
+
+pytestmark = pytest.mark.jail
+Make = Callable[..., Ground]
+SCORE = "def score(output): return output\n"
+SPIN = "def run():\n    while True: pass"
+DAEMON = (
+    "import os, time\ndef run():\n"
+    "    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0: time.sleep(600)\n        os._exit(0)\n"
+    "    while True: pass"
+)
+
+
+def zygote(arena: Ground) -> int:
+    jail = arena.backend._jail
+    assert jail is not None and jail._process is not None
+    children = census.children(jail._process.pid) if arena.level == "namespaces" else []
+    return children[0] if children else jail._process.pid
+
+
+@pytest.mark.parametrize("level", ["namespaces", "restricted", "limits"])
+def test_a_dead_fork_server_is_replaced_and_its_candidates_run_again(ground: Make, level: str) -> None:
+    arena = ground(SCORE, level)
+
+    async def work():
+        slow = Candidate.of({"program": "import time\ndef run():\n    time.sleep(0.5); return 1"})
+        running = [asyncio.create_task(arena.backend.evaluate(slow, None, 0)) for _ in range(2)]
+        while not arena.processes():
+            await asyncio.sleep(0.005)
+        old = arena.processes()
+        os.kill(zygote(arena), signal.SIGKILL)
+        return old, await asyncio.gather(*running)
+
+    old, observations = arena.runner.run(work())
+    assert [o.score for o in observations] == [1.0, 1.0]
+    assert wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in old))
+    assert arena.one("def run(): return 2").score == 2.0
+
+
+def test_daemons_of_a_killed_fork_server_end_too(ground: Make) -> None:
+    arena = ground(SCORE, "restricted")
+
+    async def work():
+        running = asyncio.create_task(arena.backend.evaluate(Candidate.of({"program": DAEMON}), None, 0))
+        while len(arena.processes()) < 2:
+            await asyncio.sleep(0.005)
+        old = arena.processes()
+        os.kill(zygote(arena), signal.SIGKILL)
+        return old, await running
+
+    old, observation = arena.runner.run(work())
+    assert observation.status is Status.TIMEOUT
+    assert wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in old))
+
+
+def test_a_scorer_that_dies_or_hangs_is_replaced(ground: Make, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    source = (
+        "import os, time\ndef score(output):\n"
+        f"    if output and not os.path.exists({str(flag)!r}):\n"
+        f"        open({str(flag)!r}, 'w').close()\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "    while output == 2: pass\n"
+        "    return output\n"
+    )
+    arena = ground(source)
+    arena.backend._judges.seconds = 1.0
+    assert arena.one("def run(): return 1").score == 1.0
+    hung = arena.one("def run(): return 2")
+    assert (hung.status, hung.reason) == (Status.LOST, "scorer_error")
+    assert arena.one("def run(): return 3").score == 3.0
+
+
+ORCHESTRATOR = """
+import asyncio, sys
+from culmen.core.candidate import Candidate
+from culmen.core.task import Evaluator, Limits, Task
+from culmen.evaluate.function import FunctionBackend
+from culmen.evaluate.local import LocalBackend
+
+async def main(kind, path, program):
+    task = Task("t", evaluator=Evaluator(path=path), limits=Limits(seconds=60.0, memory_mb=256, processes=16))
+    if kind == "function":
+        def spin(text):
+            while True: pass
+        backend = FunctionBackend(task, spin, 2)
+    else:
+        backend = LocalBackend(task, 2, level=kind)
+    await backend.start()
+    jobs = [asyncio.create_task(backend.evaluate(Candidate.of({"program": program}), None, 0)) for _ in range(2)]
+    await asyncio.sleep(0.3)
+    print("running", flush=True)
+    await asyncio.gather(*jobs)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["namespaces", "restricted", "limits", "function"])
+def test_killing_the_orchestrator_ends_everything(kind: str, tmp_path: Path) -> None:
+    if kind != "function":
+        need(kind)
+    (tmp_path / "evaluator.py").write_text(SCORE)
+    mark = f"CULMEN_TEST={os.getpid()}-{kind}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", ORCHESTRATOR, kind, str(tmp_path / "evaluator.py"), DAEMON],
+        stdout=subprocess.PIPE, env={**os.environ, "CULMEN_TEST": mark.partition("=")[2]},
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == b"running\n"
+    family = descendants(process.pid) | set(census.marked(mark))
+    assert len(family) > 3
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert wait_until(lambda: not alive(family)), alive(family)
+
+
+def descendants(pid: int) -> set[int]:
+    found, new = set(), {pid}
+    while new:
+        new = {child for parent in new for child in census.children(parent)} - found
+        found |= new
+    return found
+
+
+def alive(pids: Iterable[int]) -> list[str]:
+    names = []
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            names += [f"{pid} {Path(f'/proc/{pid}/comm').read_text().strip()}"] if state not in "ZX" else []
+        except OSError:
+            continue
+    return names
+
+
+@pytest.mark.parametrize("level", ["namespaces", "restricted"])
+def test_hundreds_of_hostile_runs_leave_nothing(ground: Make, level: str) -> None:
+    hostile = [
+        "import os\ndef run(): os._exit(1)",
+        "import os\ndef run(): os.abort()",
+        "def run(): return 'x' * (1 << 20)",
+        "def run(): raise SystemExit",
+        "import os, time\ndef run():\n    if os.fork() == 0:\n        os.setsid(); time.sleep(600)\n    return 1",
+        "import threading, time\ndef run():\n    threading.Thread(target=time.sleep, args=(600,)).start()\n    return 1",
+        "def run(): return bytearray(1 << 33)",
+        "import os\ndef run():\n    os.write(3, b'junk' * 1000); os._exit(0)",
+        "def run():\n    print('x' * 100_000); return object()",
+        "import os\ndef run():\n    os.close(3); os.close(1); return 1",
+    ]
+    arena = ground(SCORE, level, workers=4)
+    arena.evaluate(*hostile)  # whatever is opened lazily is open now
+
+    def ours() -> int:  # a scorer more or less holds two
+        return len(os.listdir("/proc/self/fd")) - 2 * len(arena.backend._judges._idle)
+
+    before = ours()
+    resident = resident_kb(zygote(arena))
+    for _ in range(20):
+        arena.evaluate(*hostile)
+    assert ours() == before
+    assert wait_until(lambda: arena.processes() == [])
+    assert resident_kb(zygote(arena)) < resident + 4096
+    assert arena.one("def run(): return 5").score == 5.0
+
+
+def resident_kb(pid: int) -> int:
+    return next(
+        int(line.split()[1]) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in line
+    )
+
+
+@pytest.mark.parametrize("level", ["namespaces", "restricted", "limits"])
+def test_closing_leaves_no_process_and_no_file(tmp_path: Path, level: str) -> None:
+    from culmen.core.task import Evaluator, Task
+
+    need(level)
+    (tmp_path / "evaluator.py").write_text(SCORE)
+    arena = Ground(Task("t", evaluator=Evaluator(path=str(tmp_path / "evaluator.py")), limits=LIMITS), level)
+    jail = arena.backend._jail
+    assert jail is not None
+    arena.one("import os\ndef run():\n    open('left', 'w').close(); os.mkdir('x'); os.chmod('x', 0); return 1")
+
+    async def cut_short():
+        running = asyncio.create_task(arena.backend.evaluate(Candidate.of({"program": SPIN}), None, 0))
+        while not arena.processes():
+            await asyncio.sleep(0.005)
+        running.cancel()
+
+    arena.runner.run(cut_short())
+    arena.close()
+    assert not os.path.exists(jail.scratch)
+    assert wait_until(lambda: census.marked(f"{MARK}={os.path.basename(jail.scratch)}") == [])
+
+
+def test_a_jail_that_cannot_be_set_up_never_starts_the_candidate(ground: Make) -> None:
+    arena = ground(SCORE, "restricted")
+    jail = arena.backend._jail
+    assert jail is not None
+    os.chmod(jail.scratch, 0)  # the work folder cannot be entered
+    marker = Path(jail.scratch).parent / f"started-{os.getpid()}"
+    if os.geteuid() == 0:
+        assert wait_until(lambda: not os.listdir(jail.scratch))
+        os.rmdir(jail.scratch)  # a root passes anything: then there is no folder at all
+    observation = arena.one(f"open({str(marker)!r}, 'w')\ndef run(): return 1")
+    assert observation.status is Status.LOST and observation.reason == "jail_error"
+    assert not marker.exists()

@@ -1,0 +1,264 @@
+"""The pieces: wire format, filter program, process trees, probes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import socket
+import struct
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from culmen.core.errors import IsolationError
+from culmen.evaluate import census, levels, probes, wire
+from culmen.evaluate.pipes import Log, clean
+from culmen.evaluate.runner import arguments
+from culmen.evaluate.seccomp import Filter
+
+from .conftest import need
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**200), 2**200) | st.floats(allow_nan=False) | st.binary()
+    | st.text(st.characters(exclude_categories=["Cs"])) | st.complex_numbers(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])) | st.integers(), inner, max_size=4),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(PLAIN)
+def test_plain_values_survive_the_wire(value: Any) -> None:
+    assert wire.decode(wire.encode(value)) == value
+
+
+@given(
+    st.sampled_from(["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u1", "?", "c16", "c8", ">f8", ">i4"]),
+    st.lists(st.integers(0, 3), min_size=1, max_size=3),
+)
+def test_arrays_survive_the_wire(kind: str, shape: list[int]) -> None:
+    array = numpy.arange(math.prod(shape)).reshape(shape).astype(kind)
+    back = wire.decode(wire.encode({"a": array, "b": [array.T]}))
+    assert numpy.array_equal(back["a"], array) and numpy.array_equal(back["b"][0], array.T)
+    back["a"][...] = 0  # an evaluator may work in place
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200))
+def test_no_bytes_do_more_than_raise_a_wire_error(junk: bytes) -> None:
+    for data in (junk, struct.pack("<I", len(junk)) + junk, struct.pack("<I", 0) + junk):
+        try:
+            wire.decode(data)
+        except wire.WireError:
+            continue
+
+
+def document(text: str, tail: bytes = b"") -> bytes:
+    return struct.pack("<I", len(text.encode())) + text.encode() + tail
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        document("[" * 100_000 + "]" * 100_000),
+        document("[" * 500 + "]" * 500),
+        document("1" * 10_000),
+        document("NaN"),
+        document('"\\ud800"'),
+        document('{"$":"object"}'),
+        document('{"$":["array"],"v":1}'),
+        document('{"$":"float","v":"1"}'),
+        document('{"$":"array","v":["|O",[1],0,8]}', b"\0" * 8),
+        document('{"$":"array","v":["<f8",[1000000000],0,8]}', b"\0" * 8),
+        document('{"$":"array","v":["<f8",[2,-1],0,8]}', b"\0" * 8),
+        document('{"$":"array","v":["<f8",[1],8,8]}', b"\0" * 8),
+        document('{"$":"array","v":["<f8",[1.0],0,8]}', b"\0" * 8),
+        document('{"$":"dict","v":[[{},1]]}'),
+    ],
+)
+def test_hostile_documents_are_refused(data: bytes) -> None:
+    with pytest.raises(wire.WireError):
+        wire.decode(data)
+
+
+class Text(str):
+    def __str__(self) -> str:
+        return "a lie"
+
+
+class Number(float):
+    def __float__(self) -> float:
+        return 100.0
+
+    def __repr__(self) -> str:
+        return "100.0"
+
+
+class Array(numpy.ndarray):
+    def tobytes(self, order: Any = "C") -> bytes:
+        return b"\1" * 24
+
+
+def test_objects_travel_as_the_value_underneath() -> None:
+    lies = [Text("x"), Number(0.5), numpy.zeros(3).view(Array)]
+    text, number, array = wire.decode(wire.encode(lies))
+    assert (text, number) == ("x", 0.5) and not array.any()
+
+
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, lambda: 0, 1 << 5000, "\ud800", [object()], numpy.array(["2020"], "M8"), type, ...]
+)
+def test_what_is_no_plain_data_is_refused(value: Any) -> None:
+    with pytest.raises(wire.WireError):
+        wire.encode(value)
+
+
+def test_endless_structures_are_refused() -> None:
+    knot: list[Any] = []
+    knot.append(knot)
+    with pytest.raises(wire.WireError):
+        wire.encode(knot)
+
+
+def test_frames_have_a_limit() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        wire.send(left, "R", b"x" * 100)
+        assert wire.receive(right, 100) == ("R", b"x" * 100)
+        wire.send(left, "R", b"x" * 101)
+        with pytest.raises(wire.TooLarge):
+            wire.receive(right, 100)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "expected"),
+    [
+        (lambda x: x, {"a": 1}, ([{"a": 1}], {})),
+        (lambda a: a, {"a": 1}, ([], {"a": 1})),
+        (lambda a, b: 0, {"a": 1, "b": 2}, ([], {"a": 1, "b": 2})),
+        (lambda a, b: 0, [1, 2], ([1, 2], {})),
+        (lambda a: 0, [1, 2], ([[1, 2]], {})),
+        (lambda a: 0, "text", (["text"], {})),
+    ],
+)
+def test_how_an_entry_gets_its_case(entry: Any, value: Any, expected: Any) -> None:
+    assert arguments(entry, True, value) == expected
+    assert arguments(entry, False, value) == ([], {})
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_decides_as_its_table_says(machine: str) -> None:
+    audit = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
+    numbers = {
+        "x86_64": {
+            "ptrace": 101,
+            "read": 0,
+            "clone": 56,
+            "clone3": 435,
+            "socket": 41,
+            "kill": 62,
+            "shmget": 29,
+            "ioctl": 16,
+        },
+        "aarch64": {
+            "ptrace": 117,
+            "read": 63,
+            "clone": 220,
+            "clone3": 435,
+            "socket": 198,
+            "kill": 129,
+            "shmget": 194,
+            "ioctl": 29,
+        },
+    }[machine]
+    code = Filter(leftovers=True, own_signals=True).assemble(machine, pid=77)
+    allow, refuse, missing = 0x7FFF0000, 0x50001, 0x50026
+
+    def decide(name: str, *args: int) -> int:
+        return interpret(code, numbers[name], audit, args)
+
+    assert decide("read", 3) == allow and decide("ptrace", 16) == refuse and decide("shmget") == refuse
+    assert decide("clone", 17) == allow and decide("clone", 0x10000000 | 17) == refuse and decide("clone3") == missing
+    assert decide("socket", 1) == allow and decide("socket", 2) == refuse and decide("socket", 16) == refuse
+    assert decide("kill", 77, 9) == allow and decide("kill", 78, 0) == refuse and decide("kill", 2**32 - 1) == refuse
+    assert decide("ioctl", 0, 0x5412) == refuse and decide("ioctl", 0, 0x5401) == allow
+    assert interpret(code, numbers["read"], 0x40000003, ()) == refuse
+    assert interpret(Filter().assemble(machine), numbers["kill"], audit, (1,)) == allow
+
+
+def interpret(code: bytes, number: int, audit: int, args: tuple[int, ...]) -> int:
+    """A classic BPF machine, as far as filters use it."""
+    data = struct.pack("<iIQ6Q", number, audit, 0, *(args + (0,) * 6)[:6])
+    program = [struct.unpack_from("HBBI", code, at) for at in range(0, len(code), 8)]
+    place, register = 0, 0
+    while True:
+        operation, yes, no, value = program[place]
+        place += 1
+        if operation == 0x20:
+            (register,) = struct.unpack_from("<I", data, value)
+        elif operation == 0x06:
+            return value
+        else:
+            held = {0x15: register == value, 0x35: register >= value, 0x45: bool(register & value)}[operation]
+            place += yes if held else no
+
+
+def test_an_unknown_machine_has_no_filter() -> None:
+    with pytest.raises(OSError):
+        Filter().assemble("vax")
+
+
+def test_census_sees_this_process() -> None:
+    pid = os.getpid()
+    assert pid in census.children(os.getppid())
+    assert census.memory([pid], lambda _: 1)[pid] > 1000
+    assert census.threads() >= 1 and census.data_bytes() > 1 << 20
+
+
+def test_logs_are_cut_not_lost() -> None:
+    async def work(size: int) -> str:
+        log = Log(1000)
+        writer = await asyncio.create_subprocess_exec("head", "-c", str(size), "/dev/zero", stdout=log.write)
+        log.handed_over()
+        await writer.wait()
+        text = log.close()
+        assert log.close() == text
+        return text
+
+    assert len(asyncio.run(work(500))) == 500
+    assert asyncio.run(work(500_000)).endswith("[cut: the log was longer]")
+
+
+@given(st.text(), st.integers(40, 100))
+def test_clean_text_is_safe_and_bounded(text: str, limit: int) -> None:
+    kept = clean(text + "\ud800\0", limit)
+    kept.encode("utf-8")
+    assert "\0" not in kept and len(kept) <= limit
+
+
+def test_levels_are_ordered() -> None:
+    assert [levels.rank(name) for name in levels.LEVELS] == [0, 1, 2, 3]
+    levels.demand("namespaces", "restricted", {})
+    with pytest.raises(IsolationError, match="apt install bubblewrap"):
+        levels.demand("limits", "restricted", {"restricted": "no Landlock"})
+
+
+@pytest.mark.jail
+def test_the_doctor_finds_every_probe_held_at_namespaces() -> None:
+    need("namespaces")
+    report = probes.report()
+    assert report["level"] == probes.level() == "namespaces"
+    assert set(report["levels"]["namespaces"]["probes"].values()) == {probes.PASS}
+
+
+@pytest.mark.jail
+def test_the_doctor_says_what_the_weaker_levels_lose() -> None:
+    need("restricted")
+    weak = {name for name, held in asyncio.run(probes.probe("restricted")).items() if held != probes.PASS}
+    weaker = {name for name, held in asyncio.run(probes.probe("limits")).items() if held != probes.PASS}
+    assert weak == {"total file limit"}
+    assert weaker > weak | {"TCP", "reading files of the user"}
+    assert not weaker & {"time limit", "memory limit", "process limit", "file size limit"}
