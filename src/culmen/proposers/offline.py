@@ -6,9 +6,8 @@ and rewards. What it does to a text is done by the tools of `edits`; here is dec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 from culmen.core.brief import Brief, Proposal
@@ -18,22 +17,23 @@ from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
 from culmen.core.ports import Lab
 
-OPERATORS = (
-    "numbers",
-    "lines",
-    "crossover",
-    "statements",
-    "operators",
-    "bounds",
-    "cheaper",
-    "refine",
-    "restart",
-    "effort",
-    "cma",
-)
+OPERATORS = {  # and how many successes in eight trials each is believed to have at first
+    "numbers": 1.0,
+    "lines": 1.0,
+    "crossover": 1.0,
+    "statements": 0.5,
+    "operators": 0.5,
+    "bounds": 1.0,
+    "cheaper": 0.7,
+    "refine": 2.0,
+    "restart": 1.0,
+    "effort": 2.0,
+    "cma": 0.5,
+}
 _FADE = 0.98  # older trials count less, so that an operator whose time comes later is found
 _AGAIN = 0.35  # probability of one more edit on top of the last
-_ATTEMPTS = 8  # operators tried for one child before giving up on it
+_PREFIX = "offline:"
+_OVERHEAD = 0.02  # seconds that an evaluation takes beside the candidate's own, roughly
 _BARREN = 500  # proposals in a row without a child after which there is plainly nothing to edit
 
 
@@ -41,14 +41,14 @@ _BARREN = 500  # proposals in a row without a child after which there is plainly
 class Credit:
     """How an operator has done: faded counts of its children and of those better than their parents."""
 
+    prior: float = 1.0
     tried: float = 0.0
     better: float = 0.0
-    fits: float = 1.0  # lowered each time there was nowhere to apply it, raised when there was
 
     @property
     def weight(self) -> float:
         """Probability matching on the success rate, from an optimistic prior, never quite zero."""
-        return self.fits * (self.better + 1.0) / (self.tried + 4.0) + 0.005
+        return (self.better + self.prior) / (self.tried + 8.0)
 
     def fade(self) -> None:
         """Let what is past count less."""
@@ -66,14 +66,20 @@ class Birth:
 class OfflineProposer:
     """Adaptive choice among operators; the step of numeric changes follows their success (1/5 rule).
 
-    A child counts as a success of its operators when it comes back in a brief with a higher reward than its parent
-    had. `cma` spends evaluations of its own, at most `share` of the budget that is left each time.
+    For one child up to `width` variants are made by one operator and evaluated, as ordinary budgeted evaluations on
+    the cases of the brief, and the best goes on, for up to `depth` rounds while it gets better. Where the evaluations
+    are dear (`width` of them would cost more than `share` of the budget left), the variant is handed over unseen and
+    is credited when it comes back as a parent with a higher reward than its own parent had.
     """
 
-    def __init__(self, operators: Sequence[str] = OPERATORS, share: float = 0.1) -> None:
-        self._credits = {name: Credit() for name in operators}
+    def __init__(
+        self, operators: Mapping[str, float] = OPERATORS, width: int = 4, depth: int = 3, share: float = 0.02
+    ) -> None:
+        self._credits = {name: Credit(prior) for name, prior in operators.items()}
         self._births: dict[str, Birth] = {}
-        self._step, self._share, self._barren = 0.3, share, 0
+        self._most, self._depth, self._share = width, depth, share
+        self._step, self._barren = 0.3, 0
+        self._spent = self._usual = 0.0  # seconds of evaluation: all so far, a typical one of late
 
     async def propose(self, lab: Lab, brief: Brief) -> Proposal:
         """Up to `brief.k` children of the parent; fault `inapplicable` if no operator found anything to change."""
@@ -85,63 +91,75 @@ class OfflineProposer:
             child = await self._child(lab, brief, brief.parent)
             if child is not None:
                 children.setdefault(child.id, child)
-        self._barren = 0 if children else self._barren + 1
-        if self._barren > _BARREN:
-            raise UserError(
-                "the offline proposer finds nothing that it could change",
-                where="the candidate's editable text",
-                fix="check `frozen` and the EVOLVE-BLOCK markers, or use a model: --model NAME",
-            )
         return Proposal(tuple(children.values()), fault="" if children else "inapplicable", model="offline")
 
     async def _child(self, lab: Lab, brief: Brief, parent: Candidate) -> Candidate | None:
-        """One child by one or more edits in a row, or by tuning."""
-        current, used = parent, list[str]()
-        for _ in range(_ATTEMPTS):
-            name = self._choose(lab.rng, plain=bool(used))
-            if name == "cma":
-                return await self._tune(lab, brief, parent)
-            mates = [exhibit.candidate for exhibit in brief.inspirations]
-            edits: Edits = await lab.edit(name, (current, *mates), **self._options(lab))
-            self._fit(name, bool(edits.parts))
-            if edits.parts:
-                used.append(name)
-                current = _bred(edits.parts[0], parent, used, brief)
-                if lab.rng.random() > _AGAIN:
-                    break
-        if not used or current.id == parent.id:
-            return None
-        self._bear(current, tuple(used), brief)
-        return current
+        """The best of a few rounds of edits, None if nothing could be edited or no variant was scored."""
+        best, reward = parent, brief.reward
+        for _ in range(self._depth):
+            if lab.rng.random() < self._odds("cma"):
+                top = await self._tune(lab, brief, best)
+                self._credit(("cma",), top is not None and _above(top.reward, reward))
+            else:
+                variants = await self._variants(lab, brief, best)
+                if len(variants) == 1 and self._width(lab) == 1:
+                    return self._unseen(variants[0], brief)
+                rollouts = await self._try(lab, brief, variants)
+                for rollout in rollouts:
+                    self._credit(_operators(rollout.candidate), _above(rollout.reward, reward))
+                top = _best(rollouts)
+            better = top is not None and _above(top.reward, reward)
+            if top is not None and top.reward is not None and (better or best.id == parent.id):
+                best, reward = top.candidate, top.reward
+            if not better:
+                break
+        return None if best.id == parent.id else best
 
-    async def _tune(self, lab: Lab, brief: Brief, parent: Candidate) -> Candidate | None:
-        """CMA-ES over the parent's numbers by evaluations of our own; the best candidate seen.
+    async def _variants(self, lab: Lab, brief: Brief, parent: Candidate) -> list[Candidate]:
+        """Different edits of the parent, by operators drawn according to their credit."""
+        mates = [exhibit.candidate for exhibit in brief.inspirations]
+        weights = {name: credit.weight for name, credit in self._credits.items() if name != "cma"}
+        options = self._options(lab) | {"weights": weights, "count": self._width(lab), "again": _AGAIN}
+        edits: Edits = await lab.edit("vary", (parent, *mates), **options)
+        self._barren = 0 if edits.parts else self._barren + 1
+        if self._barren > _BARREN:
+            raise _nothing_to_edit()
+        return [_bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)]
 
-        The first one is evaluated alone: if what it cost says that a generation is too much, it is the answer.
-        """
-        begun, cases = lab.progress, _cases(lab, brief)
-        most = self._share * (1 - begun)
-        options = self._options(lab) | {"seed": lab.rng.getrandbits(30), "size": max(6, 2 * lab.workers), "step": 0.15}
-        rewards, best, stalled = list[list[float | None]](), None, 0
-        while stalled < 2 and (not rewards or lab.progress - begun < most):
+    async def _try(self, lab: Lab, brief: Brief, variants: Sequence[Candidate]) -> list[Rollout]:
+        """Evaluate on the cases of the brief, and learn what an evaluation costs of the budget."""
+        cases = _cases(lab, brief)
+        rollouts = await lab.gather(*(lab.evaluate(variant, cases) for variant in variants))
+        for rollout in rollouts:
+            seconds = _OVERHEAD + sum(observation.seconds for observation in rollout.observations)
+            self._spent += seconds
+            self._usual += 0.1 * (seconds - self._usual)
+        return rollouts
+
+    async def _tune(self, lab: Lab, brief: Brief, parent: Candidate) -> Rollout | None:
+        """CMA-ES over the parent's numbers until it stalls or its share of the budget is spent; the best seen."""
+        size, best, stalled, rewards = max(6, 2 * lab.workers), None, 0, list[list[float | None]]()
+        begun, most = lab.progress, 5 * self._share * (1 - lab.progress)
+        options = self._options(lab) | {"seed": lab.rng.getrandbits(30), "size": size, "step": 0.15}
+        while stalled < 2 and lab.progress - begun + size * self._price(lab) <= most:
             edits: Edits = await lab.edit("cma", (parent,), generations=rewards, **options)
-            self._fit("cma", bool(edits.parts))
             if not edits.parts:
                 break
-            bred = [_bred(parts, parent, ["cma"], brief) for parts in edits.parts]
-            first = [await lab.evaluate(bred[0], cases)]
-            if not rewards and (lab.progress - begun) * len(bred) > most:
-                self._bear(bred[0], ("cma",), brief)
-                return bred[0] if bred[0].id != parent.id else None
-            generation = first + await lab.gather(*(lab.evaluate(candidate, cases) for candidate in bred[1:]))
+            generation = await self._try(lab, brief, [_bred(parts, brief, "cma") for parts in edits.parts])
             rewards.append([rollout.reward for rollout in generation])
             top = _best(generation, best)
             stalled = stalled + 1 if top is best else 0
             best = top
-        if best is None or best.candidate.id == parent.id:
-            return None
-        self._bear(best.candidate, ("cma",), brief)
-        return best.candidate
+        return best
+
+    def _width(self, lab: Lab) -> int:
+        """How many variants to look at: as many as a small share of what is left of the budget pays for."""
+        price = self._price(lab)
+        return self._most if price <= 0 else max(1, min(self._most, int(self._share * (1 - lab.progress) / price)))
+
+    def _price(self, lab: Lab) -> float:
+        """What an evaluation costs as a share of the budget: the progress so far, shared out by seconds."""
+        return lab.progress * self._usual / self._spent if self._spent > 0 else 0.0
 
     def _options(self, lab: Lab) -> dict[str, Any]:
         """What tools may do: the task's surface, the step, and time for inserted loops well inside the limit."""
@@ -151,52 +169,68 @@ class OfflineProposer:
             "frozen": list(surface.frozen),
             "marked": surface.markers != "off",
             "chars": surface.max_chars,
-            "seconds": min(0.5, 0.1 * seconds),
+            "seconds": min(0.15, 0.05 * seconds),
             "most": 0.4 * seconds,
         }
 
-    def _choose(self, rng: Random, plain: bool) -> str:
-        names = [name for name in self._credits if not (plain and name == "cma")]
-        return rng.choices(names, [self._credits[name].weight for name in names])[0]
+    def _odds(self, name: str) -> float:
+        """Probability of this operator among all."""
+        return (
+            self._credits[name].weight / sum(c.weight for c in self._credits.values()) if name in self._credits else 0.0
+        )
 
-    def _fit(self, name: str, fits: bool) -> None:
-        credit = self._credits[name]
-        credit.fits = min(1.0, 2.0 * credit.fits) if fits else max(0.02, 0.6 * credit.fits)
-
-    def _bear(self, child: Candidate, operators: tuple[str, ...], brief: Brief) -> None:
-        """Remember the child; until it comes back as a success it counts as a failure of its operators."""
-        if child.id in self._births or brief.reward is None:
-            return
-        self._births[child.id] = Birth(operators, brief.reward)
+    def _credit(self, operators: Sequence[str], better: bool) -> None:
+        """One trial of these operators; the factors of the step balance at one success in five."""
         for credit in self._credits.values():
             credit.fade()
         for name in operators:
             self._credits[name].tried += 1.0
+            self._credits[name].better += better
         if "numbers" in operators:
-            self._step = self._step * 0.93 if self._step > 0.02 else 0.5
+            self._step = min(1.0, self._step * 1.4) if better else self._step * 0.92
+            self._step = 0.5 if self._step < 0.02 else self._step
+
+    def _unseen(self, child: Candidate, brief: Brief) -> Candidate:
+        """Remember a child that was not evaluated here; until it comes back it counts as a failure."""
+        if brief.reward is not None and child.id not in self._births:
+            self._births[child.id] = Birth(_operators(child), brief.reward)
+            self._credit(_operators(child), better=False)
+        return child
 
     def _learn(self, brief: Brief) -> None:
-        """Credit the operators of the parent and the inspirations shown, once each."""
+        """Turn the failures of children that came back better than their parents into successes, once each."""
         shown = [(brief.parent, brief.reward), *((one.candidate, one.reward) for one in brief.inspirations)]
         for candidate, reward in shown:
             birth = self._births.get(candidate.id) if candidate is not None else None
-            if candidate is None or birth is None or reward is None:
-                continue
-            del self._births[candidate.id]
-            if reward > birth.reward:
-                for name in birth.operators:
+            if candidate is not None and birth is not None and reward is not None:
+                del self._births[candidate.id]
+                for name in birth.operators if reward > birth.reward else ():
                     self._credits[name].better += 1.0
-                if "numbers" in birth.operators:
-                    self._step = min(1.0, self._step * 1.4)
 
 
-def _bred(parts: dict[str, str], parent: Candidate, operators: Sequence[str], brief: Brief) -> Candidate:
-    parents = (parent.id, *(e.candidate.id for e in brief.inspirations if "crossover" in operators))
-    origin = Origin(operator="offline:" + "+".join(operators), model="offline", island=brief.island)
-    return Candidate.of(parts, parents, origin)
+def _nothing_to_edit() -> UserError:
+    return UserError(
+        "the offline proposer finds nothing that it could change",
+        where="the candidate's editable text",
+        fix="check `frozen` and the EVOLVE-BLOCK markers, or use a model: --model NAME",
+    )
 
 
-def _best(generation: Sequence[Rollout], best: Rollout | None) -> Rollout | None:
+def _bred(parts: dict[str, str], brief: Brief, names: str) -> Candidate:
+    mates = brief.inspirations if "crossover" in names else ()
+    parents = (*((brief.parent.id,) if brief.parent else ()), *(mate.candidate.id for mate in mates))
+    return Candidate.of(parts, parents, Origin(_PREFIX + names, model="offline", island=brief.island))
+
+
+def _operators(child: Candidate) -> tuple[str, ...]:
+    return tuple(child.origin.operator.removeprefix(_PREFIX).split("+"))
+
+
+def _above(reward: float | None, other: float | None) -> bool:
+    return reward is not None and (other is None or reward > other)
+
+
+def _best(generation: Sequence[Rollout], best: Rollout | None = None) -> Rollout | None:
     """The rollout of the highest reward, the earlier one on a tie."""
     for rollout in generation:
         if rollout.reward is not None and (best is None or best.reward is None or rollout.reward > best.reward):

@@ -1,15 +1,14 @@
 """Tools that edit texts: pure functions `(candidates, options, rng) -> Edits`, the same result for the same seed.
 
 The first candidate is edited, the others lend material. They know no task: each is an operation on any text or any
-Python program, and whether it helps is decided by evaluation alone. Common options (all optional): count (texts
-wanted, default 1), step (relative size of changes of numbers), frozen (part names), marked (EVOLVE-BLOCK markers
-bound what may change, default true), seconds and most (wall time an inserted loop starts with and may grow to),
-chars (longest whole candidate).
+Python program, and whether it helps is decided by evaluation alone. Common options (all optional): step
+(relative size of changes of numbers), frozen (part names), marked (EVOLVE-BLOCK markers bound what may change, default
+true), seconds and most (processor time an inserted loop starts with and may grow to), chars (longest whole candidate).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -21,7 +20,8 @@ from culmen.proposers.edits.tuning import population
 
 Operator = Callable[[Source, Edit], str | None]
 Tool = Callable[[tuple[Candidate, ...], dict[str, Any], Random], Edits]
-_TRIES = 12  # draws per wanted text; many draws meet no place where they apply
+_TRIES = 8  # draws per edit; some meet no place where they apply
+_LONGEST = 4  # operators in a row
 
 ANY_TEXT: dict[str, Operator] = {
     "numbers": numbers.numbers,
@@ -37,27 +37,60 @@ PYTHON: dict[str, Operator] = {
     "restart": wrapping.restart,
     "effort": wrapping.effort,
 }
+OPERATORS = ANY_TEXT | PYTHON
 
 
-def apply(operator: Operator, candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
-    """Up to `count` different edits of the first candidate, none of them equal to it; fault `inapplicable` if none."""
-    parent, mates = candidates[0], candidates[1:]
-    sources = _sources(parent, options)
-    found: dict[str, dict[str, str]] = {}
-    wanted = int(options.get("count", 1))
-    for _ in range(_TRIES * wanted if sources else 0):
-        source = rng.choice(sources)
-        others = tuple(mate.parts[source.name] for mate in mates if source.name in mate.parts)
-        edit = Edit(rng, options.get("step", 0.3), others, options.get("seconds", 0.5), options.get("most", 10.0))
+def apply(operator: Operator, source: Source, edit: Edit) -> str | None:
+    """One edit that is well-formed and different, None if no draw gave one."""
+    for _ in range(_TRIES):
         text = operator(source, edit)
-        if text is None or text == source.text or text in found or not valid(source, text):
-            continue
-        parts = {**parent.parts, source.name: text}
-        if sum(map(len, parts.values())) <= options.get("chars", 200_000):
-            found[text] = parts
-        if len(found) == wanted:
+        if text is not None and text != source.text and valid(source, text):
+            return text
+    return None
+
+
+def edited(
+    operators: Mapping[str, float], candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
+) -> tuple[str, Candidate] | None:
+    """One child and the operator that made it: drawn by weight, and the next one drawn where it fits nowhere."""
+    parent, mates = candidates[0], candidates[1:]
+    left, sources = dict(operators), _sources(parent, options)
+    while left and sources:
+        name = rng.choices(list(left), list(left.values()))[0]
+        del left[name]
+        for source in rng.sample(sources, len(sources)):
+            others = tuple(mate.parts[source.name] for mate in mates if source.name in mate.parts)
+            edit = Edit(rng, options.get("step", 0.3), others, options.get("seconds", 0.3), options.get("most", 10.0))
+            text = apply(OPERATORS[name], source, edit)
+            parts = {**parent.parts, source.name: text or ""}
+            if text is not None and sum(map(len, parts.values())) <= options.get("chars", 200_000):
+                return name, Candidate.of(parts)
+    return None
+
+
+def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+    """Up to `count` different children of the first candidate, each by one or (probability `again`) more operators.
+
+    `weights` maps operators to their relative probabilities. `notes` names the operators of each child, joined by +.
+    Fault `inapplicable` if nothing can be edited.
+    """
+    weights = {name: float(weight) for name, weight in options["weights"].items() if name in OPERATORS}
+    found: dict[str, tuple[str, Candidate]] = {}
+    for _ in range(2 * int(options.get("count", 1))):
+        child, names = candidates[0], list[str]()
+        while len(names) < _LONGEST and (not names or rng.random() < options.get("again", 0.0)):
+            made = edited(weights, (child, *candidates[1:]), options, rng)
+            if made is None:
+                break
+            names.append(made[0])
+            child = made[1]
+        if names and child.id != candidates[0].id:
+            found.setdefault(child.id, ("+".join(names), child))
+        if len(found) == int(options.get("count", 1)):
             break
-    return Edits(tuple(found.values()), fault="" if found else "inapplicable")
+    children = tuple(found.values())
+    fault = "" if children else "inapplicable"
+    return Edits(tuple(child.parts for _, child in children), tuple(names for names, _ in children), fault=fault)
 
 
 def cma(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
@@ -75,8 +108,4 @@ def _sources(parent: Candidate, options: dict[str, Any]) -> list[Source]:
     return [Source(name, parent.parts[name], options.get("marked", True)) for name in names]
 
 
-def _tool(operator: Operator) -> Tool:
-    return lambda candidates, options, rng: apply(operator, candidates, options, rng)
-
-
-TOOLS: dict[str, Tool] = {name: _tool(operator) for name, operator in (ANY_TEXT | PYTHON).items()} | {"cma": cma}
+TOOLS: dict[str, Tool] = {"vary": vary, "cma": cma}

@@ -80,7 +80,8 @@ def _bounded(source: Source, edit: Edit, node: ast.AST, bound: str) -> Iterator[
     scalar, array = edit.rng.choice((("min", "np.minimum"), ("min", "np.minimum"), ("max", "np.maximum")))
     match node:
         case ast.Call(func=ast.Name(id="min" | "max"), args=[_, _, *_] as args, keywords=[]):
-            yield (source.span(args[-1])[1],) * 2, f", {bound}"
+            end = source.span(args[-1])[1]
+            yield (end, end), f", {bound}"
         case ast.Assign(targets=[ast.Name() | ast.Subscript()], value=ast.expr() as value):
             if isinstance(value, ast.BinOp | ast.Call | ast.Subscript | ast.Name | ast.IfExp):
                 name = array if "np." in source.text and edit.rng.random() < 0.7 else scalar

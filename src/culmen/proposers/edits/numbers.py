@@ -22,12 +22,17 @@ class Literal:
 
 
 def literals(source: Source) -> list[Literal]:
-    """All editable numbers: the numeric constants of Python code, or what looks like a number in other texts."""
+    """All editable numbers: the numeric constants of Python code, or what looks like a number in other texts.
+
+    Time allowances (keyword `seconds`) are not among them: `effort` sees to those, inside the evaluation's limit.
+    """
     if source.tree is not None:
+        timed = {id(node.value) for node in source.nodes() if isinstance(node, ast.keyword) and node.arg == "seconds"}
         found = [
             Literal(source.span(node), node.value)
             for node in source.nodes()
-            if isinstance(node, ast.Constant)
+            if id(node) not in timed
+            and isinstance(node, ast.Constant)
             and isinstance(node.value, int | float)
             and not isinstance(node.value, bool)
         ]

@@ -12,10 +12,12 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from random import Random
 
 Span = tuple[int, int]
 _MARKER = re.compile(r"EVOLVE-BLOCK-(START|END)\b")
+IDIOMS = frozenset(path.stem for path in (Path(__file__).parent / "idioms").glob("*.py"))
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
 
 
@@ -82,19 +84,22 @@ class Source:
         return text
 
     def nodes(self) -> Iterator[ast.AST]:
-        """All editable nodes with a position, in the order of the text; nothing inside formatted strings."""
+        """All editable nodes with a position, in the order of the text; nothing inside formatted strings and idioms."""
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
             node = queue.pop()
             if hasattr(node, "lineno") and self.allows(*self.span(node)):
                 yield node
-            if not isinstance(node, ast.JoinedStr):
+            if not isinstance(node, ast.JoinedStr) and not _is_idiom(node):
                 queue.extend(reversed(list(ast.iter_child_nodes(node))))
 
     def bodies(self) -> list[list[ast.stmt]]:
-        """The statement lists of the program, module first."""
+        """The statement lists of the program, module first, without those of idioms."""
         found: list[list[ast.stmt]] = []
-        for node in ast.walk(self.tree) if self.tree else ():
+        queue: list[ast.AST] = [self.tree] if self.tree else []
+        while queue:
+            node = queue.pop()
+            queue.extend(child for child in reversed(list(ast.iter_child_nodes(node))) if not _is_idiom(child))
             for name in ("body", "orelse", "finalbody"):
                 body = getattr(node, name, None)
                 if isinstance(body, list) and body:
@@ -149,6 +154,10 @@ def parse(text: str) -> ast.Module | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return None
     return tree
+
+
+def _is_idiom(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name in IDIOMS
 
 
 def suffix(name: str) -> str:

@@ -35,7 +35,9 @@ def statements(source: Source, edit: Edit) -> str | None:
 
 
 def lines(source: Source, edit: Edit) -> str | None:
-    """One line or sentence deleted, doubled, swapped or moved, or a word of it dropped, copied or exchanged."""
+    """Of a text that is no code: a line or sentence deleted, doubled, swapped or moved, or one of its words changed."""
+    if source.tree is not None:
+        return None
     pattern = _SENTENCE if edit.rng.random() < 0.3 else re.compile(r"[^\n]*\n|[^\n]+")
     units = [m.span() for m in pattern.finditer(source.text) if m[0].strip() and source.allows(*m.span())]
     if not units:

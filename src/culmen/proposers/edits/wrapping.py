@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from culmen.proposers.edits.source import Edit, Source, Span
+from culmen.proposers.edits.source import IDIOMS, Edit, Source, Span
 
-_REFINERS = ("refine_by_gradient", "refine_by_gradient", "refine_by_climbing", "refine_by_climbing",
-             "refine_by_solver", "refine_order")  # fmt: skip
+_REFINERS = ("refine_by_gradient", "refine_by_climbing", "refine_by_solver", "refine_order")
 _METHODS = ("L-BFGS-B", "Nelder-Mead", "Powell", "BFGS", "SLSQP", "COBYLA")
-_IDIOMS = {*_REFINERS, "best_of_restarts"}
 _LEAVES = ast.Return | ast.Break | ast.Continue | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
 
 
@@ -35,7 +33,7 @@ class Spot:
 def refine(source: Source, edit: Edit) -> str | None:
     """Wrap one value, assigned or returned, in a loop that improves it by a criterion drawn from the program."""
     spots = _spots(source)
-    if not spots:
+    if not spots or sum(value for _, value in _allowances(source)) + edit.seconds > edit.most:
         return None
     outside = [spot for spot in spots if not spot.looped]
     spot = edit.rng.choice(outside if outside and edit.rng.random() < 0.9 else spots)
@@ -66,7 +64,7 @@ def restart(source: Source, edit: Edit) -> str | None:
     functions = [
         node for node in source.nodes() if isinstance(node, ast.FunctionDef) and not source.indent(node).strip()
     ]
-    functions = [node for node in functions if node.name not in _IDIOMS]
+    functions = [node for node in functions if node.name not in IDIOMS]
     if not functions:
         return None
     node = edit.rng.choice(functions)
@@ -82,15 +80,9 @@ def restart(source: Source, edit: Edit) -> str | None:
 
 def effort(source: Source, edit: Edit) -> str | None:
     """Give the loops of one or all idioms in the program more time, up to the share of the limit they may use."""
-    spans: list[tuple[Span, float]] = []
-    for node in source.nodes():
-        match node:
-            case ast.keyword(arg="seconds", value=ast.Constant(value=int() | float() as value) as place):
-                spans.append((source.span(place), float(value)))
-            case _:
-                continue
+    spans = _allowances(source)
     total = sum(value for _, value in spans)
-    factor = min(edit.rng.choice((2.0, 3.0, 4.0)), edit.most / total if total > 0 else 0.0)
+    factor = min(edit.rng.choice((2.0, 3.0, 5.0)), edit.most / total if total > 0 else 0.0)
     if factor < 1.2:
         return None
     return source.replace(*((span, f"{value * factor:.3g}") for span, value in spans))
@@ -103,9 +95,6 @@ def template(idiom: str) -> str:
 
 
 def _spots(source: Source) -> list[Spot]:
-    helpers = [
-        source.span(node) for node in source.nodes() if isinstance(node, ast.FunctionDef) and node.name in _IDIOMS
-    ]
     loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
     found: list[Spot] = []
     for body in source.bodies():
@@ -118,14 +107,25 @@ def _spots(source: Source) -> list[Spot]:
                 case _:
                     continue
             start = source.span(statement)[0]
-            own = any(low <= start < high for low, high in helpers)
-            if not own and not isinstance(value, ast.Lambda) and source.lines(statement):
+            if not isinstance(value, ast.Lambda) and source.lines(statement):
                 found.append(Spot(value, statement, body, name, any(low <= start < high for low, high in loops)))
     return found
 
 
+def _allowances(source: Source) -> list[tuple[Span, float]]:
+    """The seconds that inserted loops may use, and where they are written."""
+    spans: list[tuple[Span, float]] = []
+    for node in source.nodes():
+        match node:
+            case ast.keyword(arg="seconds", value=ast.Constant(value=int() | float() as value) as place):
+                spans.append((source.span(place), float(value)))
+            case _:
+                continue
+    return spans
+
+
 def _goal(edit: Edit) -> str:
-    reduce = edit.rng.choice(("sum", "sum", "mean", "min", "max"))
+    reduce = edit.rng.choice(("sum", "sum", "sum", "min", "max", "mean"))
     return f'reduce="{reduce}", sign={edit.rng.choice((1, -1))}'
 
 
@@ -146,7 +146,7 @@ def _consumer(source: Source, edit: Edit, inside: ast.stmt) -> tuple[str, str] |
     here = _enclosing(source, inside)
     choices: list[str] = []
     for node in source.tree.body if source.tree else ():
-        if not isinstance(node, ast.FunctionDef) or node.name in _IDIOMS or node is here:
+        if not isinstance(node, ast.FunctionDef) or node.name in IDIOMS or node is here:
             continue
         if here is not None and _calls(source, node.name, here.name):
             continue

@@ -13,18 +13,23 @@ def best_of_restarts(score, reduce="sum", sign=1, seconds=0.5, most=1000):
         return value if np.isfinite(value) else -1e30
 
     def decorate(function):
+        left = 2 * seconds
+
         @functools.wraps(function)
         def repeated(*args, **kwargs):
-            end = time.perf_counter() + seconds
+            nonlocal left
+            begin = time.process_time()
+            end = begin + min(seconds, left)
             best = function(*args, **kwargs)
             top = gain(best)
             for _ in range(int(most)):
-                if time.perf_counter() > end:
+                if time.process_time() > end:
                     break
                 result = function(*args, **kwargs)
                 value = gain(result)
                 if value > top:
                     best, top = result, value
+            left -= time.process_time() - begin
             return best
 
         return repeated
