@@ -7,6 +7,7 @@ bug in culmen; 75 something outside gave up, the run can be resumed; 130 interru
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -43,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; the console script passes it to the system."""
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     if given in (["--version"], ["-V"]):
         from culmen import __version__
 

@@ -45,7 +45,20 @@ def settle(task: Task, given: Given) -> dict[str, Any]:
         "random_seed": given.seed if given.seed is not None else int(task.defaults.get("seed", 0)),
         "workers": given.workers or int(task.defaults.get("workers", 0)) or None,
     }
-    return chosen | _parts(given)
+    parts = _parts(given)
+    _check_model(chosen["model"], parts.get("models_file"))
+    return chosen | parts
+
+
+def _check_model(model: str, file: str | None) -> None:
+    """Raise `UserError` for a model nobody knows or whose key is missing: before there is a run, not after."""
+    if model == "offline":
+        return
+    from culmen.llm.roles import ModelBook
+
+    for entry in ModelBook(file).roles(model).models():
+        if not entry.provider.key.found():
+            entry.provider.key.reveal()
 
 
 def changes(meta: RunMeta, given: Given) -> dict[str, Any]:
@@ -67,7 +80,10 @@ def changes(meta: RunMeta, given: Given) -> dict[str, Any]:
     old = {"models_file": meta.extra.get("models_file"), "require": meta.extra.get("require")}
     kept = {name: value for name, value in old.items() if value is not None}
     kept["embedder"] = meta.extra.get("embedder", "hashing")
-    return found | kept | _parts(given)
+    parts = kept | _parts(given)
+    if "model" in found:
+        _check_model(found["model"], parts.get("models_file"))
+    return found | parts
 
 
 def _altered(meta: RunMeta, given: Mapping[str, str]) -> Any:

@@ -172,7 +172,7 @@ class Screen:
 
     def document(self, data: Any) -> None:
         """Print the one JSON document."""
-        sys.stdout.write(json.dumps(_plain(msgspec.to_builtins(data)), indent=2) + "\n")
+        sys.stdout.write(json.dumps(plain(msgspec.to_builtins(data)), indent=2) + "\n")
 
     def error(self, kind: str, what: str, where: str = "", fix: str = "", **more: Any) -> None:
         """Say what happened, where, and what to do next."""
@@ -196,18 +196,24 @@ def _text(value: str) -> Any:
 def _console(stderr: bool) -> Console:
     from rich.console import Console
 
-    console = Console(stderr=stderr, highlight=False, emoji=False)
+    class Quiet(Console):
+        """Leaves what a reader that went away means to the caller."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    console = Quiet(stderr=stderr, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPED
     return console
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON knows no NaN and no infinity: they become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ def search(screen: Screen, make: Callable[[Watch], Study], quiet: bool, notes: S
     """Run the study that `make` makes to its end or an interrupt, showing how it goes."""
     from culmen.observe.watch import Watch
 
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # its warnings are about its own book-keeping
     watch = Watch(_display(screen, quiet))
     study = make(watch)
     if not screen.as_json and not quiet:
@@ -64,9 +66,16 @@ def _display(screen: Screen, quiet: bool) -> Display:
 
 
 def document(now: Status, path: Path) -> dict[str, Any]:
-    """The status, with what can be done next."""
+    """The status, with what can be done next. The key `error` is kept for answers that are errors."""
+    plain = msgspec.to_builtins(now)
+    message = plain.pop("error", "")
     strategy = strategy_name(now.strategy)
-    return {**msgspec.to_builtins(now), "strategy": strategy, "next": [command for command, _ in next_steps(now, path)]}
+    return {
+        **plain,
+        "strategy": strategy,
+        "message": message,
+        "next": [command for command, _ in next_steps(now, path)],
+    }
 
 
 def end(screen: Screen, now: Status, path: Path) -> None:

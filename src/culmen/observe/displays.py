@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import IO, TYPE_CHECKING, Any
 
-from culmen.observe.figures import clock, count, dollars, number
+from culmen.observe.figures import clock, count, decimals, dollars, number
 from culmen.store.views import Best, Status
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ class Terminal:
         self._better_at: float | None = None
         self._news = News(_QUIET)
         self._clock = (time.monotonic(), 0.0)
+        self._places = 0
 
     def start(self, now: Status) -> None:
         """Take the bottom of the terminal."""
@@ -199,7 +200,7 @@ class Terminal:
             return
         now, best, before = told
         line = Text(f"{clock(now.elapsed_seconds):>7}  ", style="dim")
-        line.append(f"{number(best.score):>10}", style="not dim")
+        line.append(f"{self._number(best.score):>10}", style="not dim")
         line.append(f"  {gain(best, before):<10}", style="green not dim")
         line.append(f"  {best.id}  after {count(now.evaluations, 'evaluation')}")
         self._console.print(line)
@@ -226,8 +227,13 @@ class Terminal:
             full = int(part * room)
             line.append("━" * full, style="cyan not dim").append("━" * (room - full)).append(f" {part:4.0%}  ")
         line.append("best ")
-        line.append("no score yet" if now.best is None else number(now.best.score), style="bold not dim")
+        line.append("no score yet" if now.best is None else self._number(now.best.score), style="bold not dim")
         return line
+
+    def _number(self, score: float) -> str:
+        """With as many decimals as any score so far, so that digits stay in their columns."""
+        self._places = max(self._places, decimals([score]))
+        return number(score, self._places)
 
     def _second(self, now: Status, elapsed: float, rate: float | None) -> Text:
         from rich.text import Text

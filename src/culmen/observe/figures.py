@@ -18,15 +18,10 @@ def decimals(values: Iterable[float]) -> int:
     """How many decimals show every value of a column to six significant digits of the largest, and no more."""
     finite = [v for v in values if math.isfinite(v)]
     top = max((abs(v) for v in finite), default=0.0)
-    if top == 0.0 or top >= 10**9 or top < 10**-4:
-        return 0 if top != 0.0 and top >= 1 else _DIGITS
-    most = max(0, _DIGITS - 1 - math.floor(math.log10(top)))
-    return next((d for d in range(most) if all(f"{v:.{d}f}".rstrip("0") == _long(v, most) for v in finite)), most)
-
-
-def _long(value: float, places: int) -> str:
-    text = f"{value:.{places}f}"
-    return text.rstrip("0") if places else text
+    if top == 0.0 or top >= 10**_DIGITS:
+        return 0
+    most = min(_DIGITS + 4, max(0, _DIGITS - 1 - math.floor(math.log10(top))))
+    return next((d for d in range(most) if all(float(f"{v:.{d}f}") == float(f"{v:.{most}f}") for v in finite)), most)
 
 
 def number(value: float | None, places: int | None = None) -> str:

@@ -1,0 +1,53 @@
+"""Numbers, times and texts as people read them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culmen.cli.screen import plain
+from culmen.observe.figures import clean, clock, count, decimals, dollars, duration, number, plus_minus
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0, "0"), (3.0, "3"), (2.5, "2.5"), (2.6359831, "2.63598"), (-0.9129003071, "-0.9129"),
+     (123456.789, "123457"), (1e-7, "1e-07"), (1.5e12, "1.5e+12")],
+)  # fmt: skip
+def test_number(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+@given(st.lists(st.floats(-1e8, 1e8), min_size=1))
+def test_a_column_shows_its_largest_value_to_six_digits(values: list[float]) -> None:
+    places, top = decimals(values), max(abs(v) for v in values)
+    assert 0 <= places <= 10
+    if top >= 1e-4:
+        assert float(f"{top:.{places}f}") == pytest.approx(top, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_small_words() -> None:
+    assert (clock(67.9), clock(3723)) == ("1:07", "1:02:03")
+    assert (count(1, "evaluation"), count(1204, "evaluation"), count(2, "query")) == (
+        "1 evaluation",
+        "1,204 evaluations",
+        "2 queries",
+    )
+    assert (dollars(0), dollars(0.01234), dollars(4.2)) == ("$0", "$0.0123", "$4.20")
+    assert (plus_minus(None), plus_minus(0.001234)) == ("", " ± 0.0012")
+
+
+def test_control_characters_are_spelled_out() -> None:
+    assert clean("a\x1b[31mb\x07\tc\r\n\x9b") == "a\\x1b[31mb\\x07\tc\n\\x9b"
+
+
+def test_json_knows_no_nan() -> None:
+    assert plain({"a": [float("nan"), 1.0, float("inf")], 1: ()}) == {"a": [None, 1.0, None], "1": []}

@@ -1,0 +1,133 @@
+"""On a real (pseudo) terminal: progress that stays in place, Ctrl-C once and twice, then resume to the end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+from .conftest import EVALUATOR, TOML, Place
+
+CTRL_C = b"\x03"
+PATIENCE = 60.0  # seconds until something that must appear is given up on
+SLOW = "import time\n\n\ndef run():\n    time.sleep({seconds})\n    return 3.0\n"
+NOISY = TOML.replace("deterministic = true\n", "")
+
+
+class Terminal:
+    """A command on a terminal of 80 columns; `seen` is everything it wrote, escape sequences included."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.seen = ""
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.environ.update(TERM="xterm-256color", HOME=str(folder))
+            for name in ("COLUMNS", "LINES", "NO_COLOR"):
+                os.environ.pop(name, None)
+            os.execv(sys.executable, [sys.executable, "-m", "culmen.cli.main", *arguments])
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+
+    def type(self, keys: bytes) -> None:
+        """Type into it."""
+        os.write(self._fd, keys)
+
+    def until(self, pattern: str) -> str:
+        """Read until the pattern has appeared in what was written; returns all of it."""
+        deadline = time.monotonic() + PATIENCE
+        while not re.search(pattern, self.seen):
+            assert time.monotonic() < deadline, f"'{pattern}' never appeared in:\n{self.seen}"
+            assert self._read(), f"ended before '{pattern}' appeared:\n{self.seen}"
+        return self.seen
+
+    def end(self) -> int:
+        """Read to its end; the exit code."""
+        while self._read():
+            pass
+        os.close(self._fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._fd], [], [], PATIENCE)
+        assert ready, f"silent for {PATIENCE} s:\n{self.seen}"
+        try:
+            piece = os.read(self._fd, 65536)
+        except OSError:  # how Linux says that the other end of a terminal is gone
+            return False
+        self.seen += piece.decode("utf-8", "replace")
+        return bool(piece)
+
+    @property
+    def text(self) -> str:
+        """What was written, without escape sequences."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen)
+
+
+def test_progress_then_ctrl_c_then_resume_to_the_end(place: Place) -> None:
+    place.task("slow", seed=SLOW.format(seconds=0.3), toml=NOISY)
+    terminal = Terminal(place.root, "run", "slow", "--budget", "evaluations=14", "--run-dir", "runs/a", "--seed", "1")
+    terminal.until(r"[1-9][0-9]*/14 evaluations")
+    terminal.type(CTRL_C)
+    terminal.until("Ctrl-C again stops at once")
+    assert terminal.end() == 130
+    text = terminal.text
+    assert "at most   14 evaluations (2 for the final choice), $0" in text
+    assert "running" in text and "%" in text
+    assert "interrupted  nothing is lost" in text
+    assert "culmen resume a" in text
+    assert "Traceback" not in text
+    assert max(len(line) for line in re.split(r"[\r\n]+", text)) <= 80
+    stopped = place.here("status", "a", "--json").document
+    assert stopped["state"] == "interrupted"
+    assert stopped["evaluations"] < 14
+
+    resumed = Terminal(place.root, "resume", "a")
+    assert resumed.end() == 0
+    assert "finished  " in resumed.text
+    after = place.here("status", "a", "--json").document
+    assert after["state"] == "finished"
+    assert stopped["evaluations"] < after["evaluations"] <= 14
+    assert place.here("replay", "a", "--json").document["matches"] is True
+
+
+def test_second_ctrl_c_stops_at_once_and_loses_nothing(place: Place) -> None:
+    place.task("slower", seed=SLOW.format(seconds=6), toml=NOISY)
+    budget = ("--budget", "evaluations=2", "--workers", "2", "--run-dir", "runs/b")
+    terminal = Terminal(place.root, "run", "slower", *budget)
+    terminal.until("2 running")
+    terminal.type(CTRL_C)
+    terminal.until("Ctrl-C again stops at once")
+    terminal.type(CTRL_C)
+    terminal.until("Stopping at once")
+    assert terminal.end() == 130
+    assert "Traceback" not in terminal.text
+    stopped = place.here("status", "b", "--json").document
+    assert (stopped["state"], stopped["evaluations"]) == ("interrupted", 0)
+
+    resumed = place.culmen("resume", "b", "--json")
+    assert (resumed.code, resumed.document["state"], resumed.document["evaluations"]) == (0, "finished", 2)
+    assert place.here("replay", "b", "--json").document["matches"] is True
+
+
+def test_quiet_shows_only_the_result(place: Place) -> None:
+    place.task("peak")
+    terminal = Terminal(place.root, "run", "peak", "--budget", "evaluations=3", "--run-dir", "runs/q", "--quiet")
+    assert terminal.end() == 0
+    assert terminal.text.lstrip().startswith("finished")
+    assert "%" not in terminal.text
+
+
+def test_control_characters_of_candidates_do_not_reach_the_terminal(place: Place) -> None:
+    place.task("sly", evaluator=EVALUATOR.replace("f'got {output}'", "chr(27) + ']0;owned' + chr(7)"))
+    assert place.here("run", "sly", "--budget", "evaluations=2", "--run-dir", "runs/s", "--json").code == 0
+    terminal = Terminal(place.root, "show", "s", "seed")
+    assert terminal.end() == 0
+    assert "\\x1b]0;owned\\x07" in terminal.text
+    assert "\x1b]0;" not in terminal.seen

@@ -1,0 +1,192 @@
+"""Every verb, with --json and for people, on a real run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from culmen.cli.main import app
+
+from .conftest import Place
+
+VERBS = {
+    "demo", "new", "check", "run", "resume", "fork", "status", "best", "show", "diff", "lineage", "log", "export",
+    "replay", "recover", "strategies", "doctor",
+}  # fmt: skip
+
+READING = [
+    ("status", "first"),
+    ("status", "runs/first"),
+    ("status",),
+    ("status", "--all"),
+    ("best", "first"),
+    ("show", "first"),
+    ("show", "first", "seed"),
+    ("show", "first", "best", "--prompt"),
+    ("diff", "first"),
+    ("diff", "first", "best", "seed"),
+    ("lineage", "first"),
+    ("log", "first"),
+    ("log", "first", "--all", "--starts"),
+    ("replay", "first", "--verify"),
+    ("strategies",),
+    ("strategies", "polca"),
+    ("new", "--examples"),
+    ("doctor",),
+    ("check", "peak"),
+    ("resume", "first"),
+]
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_verb_prints_one_document_with_json_and_words_without(done: Place, arguments: tuple[str, ...]) -> None:
+    asked = done.culmen(*arguments, "--json")
+    assert asked.code == 0, asked.err
+    assert isinstance(asked.document, dict)
+    assert "error" not in asked.document
+    told = done.here(*arguments)
+    assert told.code == 0, told.err
+    assert told.out.strip()
+    assert "Traceback" not in told.err
+
+
+def test_help_names_every_verb_and_each_has_json(done: Place) -> None:
+    assert {command.name or command.callback.__name__ for command in app.registered_commands} == VERBS
+    shown = done.culmen("--help").out
+    for verb in sorted(VERBS):
+        assert f" {verb} " in shown
+        assert "--json" in done.here(verb, "--help").out, verb
+
+
+def test_status_has_what_scripts_need(done: Place) -> None:
+    status = done.culmen("status", "first", "--json").document
+    wanted = {"run": "first", "task": "peak", "strategy": "polca", "state": "finished", "in_flight": 0}
+    assert {key: status[key] for key in wanted} == wanted
+    assert 0 < status["evaluations"] <= 14
+    assert {"id", "score", "mean", "count", "verified"} <= set(status["best"])
+    assert status["best"]["verified"] is True
+    assert {"calls", "input_tokens", "output_tokens", "dollars"} <= set(status["usage"])
+    assert status["elapsed_seconds"] > 0
+    assert status["isolation"] in ("namespaces", "restricted", "limits")
+
+
+def test_best_text_alone_goes_to_standard_output(done: Place, tmp_path: Path) -> None:
+    document = done.here("best", "first", "--json").document
+    text = document["parts"]["guess.py"]
+    assert done.here("best", "first").out == text
+    scope: dict[str, object] = {}
+    exec(text, scope)
+    assert -((scope["run"]() - 7.0) ** 2) == pytest.approx(document["best"]["score"])  # pyright: ignore
+    out = tmp_path / "out"
+    assert done.here("best", "first", "--out", str(out), "--json").document["files"] == [str(out / "guess.py")]
+    assert (out / "guess.py").read_text() == text
+
+
+def test_show_diff_and_lineage_agree(done: Place) -> None:
+    best = done.here("best", "first", "--json").document["best"]["id"]
+    detail = done.here("show", "first", best[:6], "--json").document
+    assert detail["candidate"]["id"] == best
+    assert detail["observations"]
+    steps = done.here("lineage", "first", "--json").document["steps"]
+    assert steps[-1]["row"]["id"] == best
+    assert steps[0]["row"]["operator"] == "seed"
+    diff = done.here("diff", "first", "--json").document
+    assert (diff["first"], diff["second"]) == (steps[0]["row"]["id"], best)
+    assert ("-    return 3.0" in diff["diff"]) == (best != steps[0]["row"]["id"])
+
+
+def test_log_covers_the_whole_run(done: Place) -> None:
+    status = done.here("status", "first", "--json").document
+    events = done.here("log", "first", "--all", "--starts", "--json").document["events"]
+    assert [event["seq"] for event in events] == list(range(1, status["events"] + 1))
+    assert all(event["words"] for event in events)
+    last = done.here("log", "first", "-n", "3", "--json").document["events"]
+    assert [event["seq"] for event in last] == [event["seq"] for event in events if event["kind"] != "started"][-3:]
+
+
+def test_exports_hold_every_event_and_evaluation(done: Place, tmp_path: Path) -> None:
+    status = done.here("status", "first", "--json").document
+    lines = done.here("export", "first").out.splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == list(range(1, status["events"] + 1))
+    rows = list(csv.DictReader(io.StringIO(done.here("export", "first", "--format", "csv").out)))
+    assert len(rows) == status["evaluations"]
+    written = done.here("export", "first", "--format", "files", "--out", str(tmp_path / "x"), "--json").document
+    assert written["written"] == len(list((tmp_path / "x").iterdir())) > 0
+    again = done.here("export", "first", "--format", "files", "--out", str(tmp_path / "x"))
+    assert again.code == 2
+
+
+def test_fork_reuses_what_is_finished(done: Place, tmp_path: Path) -> None:
+    target = str(tmp_path / "forked")
+    forked = done.culmen("fork", "first", "--budget", "evaluations=16", "--run-dir", target, "--json")
+    assert forked.code == 0, forked.err
+    assert forked.document["evaluations"] >= done.culmen("status", "first", "--json").document["evaluations"]
+    old = {event["mark"]: event["result"] for event in _done(done, "first")}
+    new = {event["mark"]: event["result"] for event in _done(done, target)}
+    shared = old.keys() & new.keys()
+    assert len(shared) >= len(old) // 2
+    assert all(old[mark] == new[mark] for mark in shared)
+
+
+def _done(place: Place, run: str) -> list[dict[str, object]]:
+    events = place.here("log", run, "--all", "--json").document["events"]
+    return [event for event in events if event["kind"] == "done"]  # seconds and all: copied, not measured again
+
+
+def test_new_writes_a_task_that_passes_its_check(place: Place) -> None:
+    made = place.culmen("new", "mine", "--json")
+    assert made.code == 0
+    assert sorted(Path(file).name for file in made.document["files"]) == ["evaluator.py", "search.py", "task.toml"]
+    checked = place.culmen("check", "mine", "--times", "2", "--json")
+    assert (checked.code, checked.document["fit"]) == (0, True)
+
+
+def test_demo_ends_with_best_diff_place_and_next_step(place: Place) -> None:
+    shown = place.culmen("demo", "--seconds", "6", "--run-dir", "runs/demo", "--workers", "2")
+    assert shown.code == 0, shown.err
+    assert "best" in shown.out
+    assert "runs/demo" in shown.out
+    assert "culmen best demo" in shown.out
+    status = place.culmen("status", "--json").document
+    assert (status["task"], status["models"], status["strategy"]) == ("circle_packing", {"default": "offline"}, "polca")
+    assert status["best"]["score"] >= 0.9597
+
+
+def test_run_takes_every_option(place: Place) -> None:
+    place.task("peak")
+    ran = place.culmen(
+        "run", "peak", "--strategy", "polca", "--set", "explore=2", "--set", "epsilon=0.01", "--model", "offline",
+        "--budget", "evaluations=8,calls=3,dollars=1,tokens=1000,seconds=60", "--seed", "3", "--workers", "1",
+        "--run-dir", "here", "--embedder", "hashing", "--require", "limits", "--quiet",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.err == ""
+    shown = place.culmen("status", "here", "--json").document
+    assert shown["budget"] == {"evaluations": 8, "calls": 3, "dollars": 1.0, "tokens": 1000, "seconds": 60.0}
+    assert (shown["seed"], shown["workers"]) == (3, 1)
+
+
+def test_progress_without_a_terminal_is_plain_lines(place: Place) -> None:
+    place.task("peak")
+    ran = place.culmen("run", "peak", "--budget", "evaluations=8", "--run-dir", "here")
+    assert ran.code == 0
+    assert "at most   8 evaluations, $0" in ran.err
+    assert any(line.startswith("0:0") and "best -" in line for line in ran.err.splitlines())
+    assert "\x1b" not in ran.err + ran.out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["status", "--json"], ["status"], ["log"], ["strategies"]], ids=str)
+def test_light_verbs_import_nothing_heavy(done: Place, arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom culmen.cli.main import main\nassert main(sys.argv[1:]) == 0\n"
+        "heavy = {'numpy', 'scipy', 'libcst', 'openai', 'cma', 'alembic'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, *arguments], cwd=done.root, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr.strip()) == (0, "[]")
