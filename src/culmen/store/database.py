@@ -44,7 +44,7 @@ def engine_for(path: Path, *, write: bool) -> Engine:
             raw.execute("PRAGMA synchronous=FULL")
         else:
             raw.execute("PRAGMA query_only=ON")
-            raw.create_function("sqrt", 1, _sqrt, deterministic=True)  # not every SQLite is built with it
+            _add_sqrt(raw)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -59,6 +59,14 @@ def _uri(path: Path, write: bool) -> str:
         return base
     # Without a log nobody is writing and nothing is pending: SQLite need not create its side files just to look.
     return f"{base}?mode=ro" + ("" if Path(f"{path}-wal").exists() else "&immutable=1")
+
+
+def _add_sqrt(raw: sqlite3.Connection) -> None:
+    """Not every SQLite is built with it; its own is ten times faster than ours."""
+    try:
+        raw.execute("SELECT sqrt(1.0)")
+    except sqlite3.OperationalError:
+        raw.create_function("sqrt", 1, _sqrt, deterministic=True)
 
 
 def _sqrt(value: float | None) -> float | None:
