@@ -17,8 +17,11 @@ class Exhibit(msgspec.Struct, frozen=True):
     feedback: str = ""
 
 
-class Brief(msgspec.Struct, frozen=True, omit_defaults=True):
+class Brief(msgspec.Struct, frozen=True):
     """One request for `k` new candidates.
+
+    Encoded with all its fields: whether a text is left out as a default would depend on its identity, not its value,
+    and requests are told apart by what they encode to.
 
     `parent` is what to improve (None: write the first one), `observations` what was just seen of it, `reward` its mean
     reward so far, `inspirations` others to learn from, `context` global guidance (POLCA's c_history), `format` how the
