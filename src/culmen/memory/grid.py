@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
@@ -43,35 +45,71 @@ class Elite:
     features: tuple[float, ...]
 
 
+Cell = tuple[int, ...]
+
+
+class Placement(NamedTuple):
+    """What became of a candidate offered to a grid: its cell, the occupant it met there, and whether it moved in."""
+
+    cell: Cell
+    entered: bool
+    replaced: Elite | None = None
+
+    @property
+    def outcome(self) -> str:
+        """`new` (the cell was empty), `replaced` (the occupant was worse) or `refused`."""
+        return "refused" if not self.entered else "new" if self.replaced is None else "replaced"
+
+
 class Grid:
-    """Cells by feature values. A cell keeps the highest reward; on a tie the earlier candidate stays."""
+    """Cells by feature values. A cell keeps the highest reward; on a tie the earlier candidate stays.
+
+    Occupants are kept in order of reward, so that an insertion and a draw by rank cost O(log n) comparisons.
+    """
 
     def __init__(self, axes: Sequence[Axis]) -> None:
         self.axes = tuple(axes)
         self._spans: list[tuple[float, float] | None] = [
             (axis.low, axis.high) if axis.low is not None and axis.high is not None else None for axis in self.axes
         ]
-        self._cells: dict[tuple[int, ...], Elite] = {}
+        self._cells: dict[Cell, tuple[float, int]] = {}
+        self._ranks: list[tuple[float, int]] = []  # (-reward, arrival) of the occupants, best first
+        self._held: dict[int, Elite] = {}
+        self._arrivals = 0
 
     def __len__(self) -> int:
         return len(self._cells)
 
     def add(self, rollout: Rollout, reward: float, features: Mapping[str, float]) -> bool:
         """Offer a candidate; True if it now holds a cell. KeyError if a feature of an axis is missing."""
-        elite = Elite(rollout, reward, tuple(float(features[axis.name]) for axis in self.axes))
+        return self.offer(Elite(rollout, reward, self.point(features))).entered
+
+    def offer(self, elite: Elite) -> Placement:
+        """Offer a candidate, its features in the order of the axes, and learn what became of it."""
         if self._stretch(elite.features):
-            held, self._cells = list(self._cells.values()), {}
+            held = [self._held[arrival] for _, arrival in self._cells.values()]
+            self._cells, self._ranks, self._held = {}, [], {}
             for old in held:
                 self._place(old)
         return self._place(elite)
 
-    def _place(self, elite: Elite) -> bool:
-        cell = self.cell(elite.features)
-        holder = self._cells.get(cell)
-        if holder is not None and holder.reward >= elite.reward:
-            return False
-        self._cells[cell] = elite
-        return True
+    def point(self, features: Mapping[str, float]) -> tuple[float, ...]:
+        """Feature values in the order of the axes; KeyError if one is missing."""
+        return tuple(float(features[axis.name]) for axis in self.axes)
+
+    def _place(self, elite: Elite) -> Placement:
+        cell, holder = self.cell(elite.features), None
+        if cell in self._cells:
+            key = self._cells[cell]
+            holder = self._held[key[1]]
+            if holder.reward >= elite.reward:
+                return Placement(cell, False, holder)
+            del self._ranks[bisect_left(self._ranks, key)], self._held[key[1]]
+        self._arrivals += 1
+        key = self._cells[cell] = (-elite.reward, self._arrivals)
+        self._held[self._arrivals] = elite
+        insort(self._ranks, key)
+        return Placement(cell, True, holder)
 
     def _stretch(self, features: Sequence[float]) -> bool:
         """Widen adaptive axes to cover these values; True if any span grew."""
@@ -86,7 +124,7 @@ class Grid:
             grown = True
         return grown
 
-    def cell(self, features: Sequence[float]) -> tuple[int, ...]:
+    def cell(self, features: Sequence[float]) -> Cell:
         """The indices of the cell these feature values fall in."""
         return tuple(self._bin(i, value) for i, value in enumerate(features))
 
@@ -97,10 +135,14 @@ class Grid:
         share = (min(max(value, low), high) - low) / (high - low)
         return min(int(share * self.axes[i].bins), self.axes[i].bins - 1)
 
-    def elites(self) -> list[Elite]:
-        """All occupants, best first; ties in the order in which their cells were taken."""
-        return sorted(self._cells.values(), key=lambda elite: -elite.reward)
+    def ranked(self, rank: int) -> Elite:
+        """The occupant at this place, 0 for the best; ties in the order in which their cells were taken."""
+        return self._held[self._ranks[rank][1]]
+
+    def elites(self, most: int | None = None) -> list[Elite]:
+        """The occupants, or the best `most` of them, best first."""
+        return [self._held[arrival] for _, arrival in self._ranks[:most]]
 
     def sample(self, rng: Random) -> Elite | None:
         """The occupant of a cell drawn uniformly; None if the grid is empty."""
-        return rng.choice(list(self._cells.values())) if self._cells else None
+        return self.ranked(rng.randrange(len(self))) if self._cells else None

@@ -19,6 +19,8 @@ from culmen.strategies.parts.settings import hints
 
 CATALOG: dict[str, str] = {
     "polca": "culmen.strategies.polca:Polca",
+    "turboevolve": "culmen.strategies.turboevolve:TurboEvolve",
+    "openevolve": "culmen.strategies.openevolve:OpenEvolve",
     "map_elites": "culmen.strategies.map_elites:MapElites",
     "beam": "culmen.strategies.beam:Beam",
     "sequential": "culmen.strategies.sequential:Sequential",

@@ -19,6 +19,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import (
     Custom,
+    EditRequest,
     Edits,
     Effect,
     EmbedRequest,
@@ -112,7 +113,19 @@ class Landscape:
             quiet = Random(request.seed).random() < self.faults.silent
             text = Text(fault="empty") if quiet else Text("<summary>climb</summary>", usage=Usage(calls=1))
             return rng.expovariate(1.0) * self.propose_seconds, text
-        return 0.01, Edits(fault="unsupported") if effect.kind == "edit" else Custom()
+        if isinstance(request, EditRequest):
+            return 0.01, self.cluster(request) if request.tool == "kmeans" else Edits(fault="unsupported")
+        return 0.01, Custom()
+
+    def cluster(self, request: EditRequest) -> Edits:
+        """Stands in for k-means: equal slices along the landscape, cluster by cluster upwards."""
+        vectors: list[list[float]] = request.options["vectors"]
+        k = int(request.options["k"])
+        order = sorted(range(len(vectors)), key=lambda i: (vectors[i][1], i))
+        labels = [0] * len(vectors)
+        for place, i in enumerate(order):
+            labels[i] = place * k // len(vectors)
+        return Edits(data={"labels": labels})
 
     def observe(self, candidate: Candidate, seed: int, rng: Random) -> Observation:
         """mu plus noise, or a failure."""

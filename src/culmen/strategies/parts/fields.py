@@ -6,8 +6,10 @@ from typing import Annotated
 
 from culmen.memory.quantile import Quantile
 from culmen.memory.selection import Earliest, Priority, Shuffled, Ties
+from culmen.strategies.parts.adaptive_width import Adaptive, Fixed, Width
 from culmen.strategies.parts.contrast import Tau
 from culmen.strategies.parts.priorities import Mean, Newest, ThisRound, Ucb, UcbSigma
+from culmen.strategies.parts.seed_pool import Allocation, Everywhere, Kmeans, KmeansElite, Random
 from culmen.strategies.parts.settings import About
 from culmen.strategies.parts.summarizer import Summarizer
 from culmen.strategies.parts.validation import FreshBatch, SameBatch, Validation
@@ -31,3 +33,22 @@ Validate = Annotated[Validation, About("cases on which new programs are first se
 TieRule = Annotated[Ties, About("order among equal priorities", choices=(Earliest, Shuffled))]
 Lanes = Annotated[int, About("loops over one shared memory, none waiting for another", least=1)]
 WorkerLanes = Annotated[int | None, About("loops side by side; none: one per worker", least=1)]
+
+Dimensions = Annotated[
+    tuple[str, ...], About("dimensions of the grid; none: the task's, else complexity and diversity")
+]
+Bins = Annotated[int, About("bins per dimension", least=1)]
+Exploration = Annotated[float, About("share of parents drawn from all cells alike", least=0, most=1)]
+Exploitation = Annotated[
+    float, About("share of parents drawn from the elites; the rest is drawn by rank", least=0, most=1)
+]
+EliteShare = Annotated[float, About("share of the cells that counts as the elites", least=0, most=1)]
+Top = Annotated[int, About("best other programs shown", least=0)]
+Diverse = Annotated[int, About("programs from distant cells shown", least=0)]
+Interval = Annotated[int, About("iterations of an island between two migrations", least=1)]
+Rate = Annotated[float, About("share of an island that competes for cells of the next; 0: none", least=0, most=1)]
+Widths = Annotated[Width, About("candidates per request", choices=(Adaptive, Fixed))]
+Allocate = Annotated[
+    Allocation,
+    About("how several seeds are shared out among islands", choices=(KmeansElite, Kmeans, Random, Everywhere)),
+]

@@ -1,0 +1,59 @@
+"""OpenEvolve's loop: islands of MAP-Elites grids, one candidate per request, the same seed on every island."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from culmen.core.ports import Lab
+from culmen.strategies.parts.adaptive_width import Fixed
+from culmen.strategies.parts.fields import (
+    Bins,
+    Cases,
+    Dimensions,
+    Diverse,
+    EliteShare,
+    Exploitation,
+    Exploration,
+    Interval,
+    Rate,
+    Top,
+)
+from culmen.strategies.parts.requery import Requery
+from culmen.strategies.parts.seed_pool import Everywhere
+from culmen.strategies.parts.settings import About, check
+from culmen.strategies.turboevolve import TurboEvolve
+
+
+@dataclass(frozen=True)
+class OpenEvolve:
+    """The baseline of `turboevolve`, on the same engine: one candidate per request, never asked for twice, and all
+    islands begin from the same seeds. What differs in a comparison is then what TurboEvolve adds.
+
+    The proportions of parent selection, inspirations, islands and migration are OpenEvolve's defaults; where its
+    populations and its archive differ from a grid's occupants, the grid is used here.
+    """
+
+    paper = "OpenEvolve, an open evolutionary coding agent (Sharma, 2025), after AlphaEvolve (Novikov et al., 2025)"
+
+    islands: Annotated[int, About("populations side by side", least=1)] = 5
+    format: Annotated[str, About("reply format: rewrite or diff")] = "rewrite"
+    features: Dimensions = ()
+    bins: Bins = 10
+    exploration: Exploration = 0.2
+    exploitation: Exploitation = 0.7
+    elites: EliteShare = 0.2
+    top: Top = 3
+    diverse: Diverse = 2
+    interval: Interval = 50
+    rate: Rate = 0.1
+    batch: Cases = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        shared = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        engine = TurboEvolve(width=Fixed(1), requery=Requery(times=0), allocation=Everywhere(), **shared)
+        await engine.search(lab)

@@ -1,0 +1,121 @@
+"""How a pool of seeds is shared out among islands (TurboEvolve, Section 3.3). Clusters hold indices of seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.ports import Lab
+from culmen.strategies.parts.settings import About, check
+
+if TYPE_CHECKING:
+    from random import Random as Generator
+
+Clusters = list[list[int]]
+_ATTEMPTS = 3  # clusterings tried before giving up; the work is done in a process that may be killed for its time
+
+
+class Allocation(Protocol):
+    """Gives every island its seeds: `islands` clusters of indices into `seeds`, whose rewards are known."""
+
+    async def allocate(
+        self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
+    ) -> Clusters: ...
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """All seeds on all islands."""
+
+    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+        return [list(range(len(seeds))) for _ in range(islands)]
+
+
+@dataclass(frozen=True)
+class Random:
+    """A random partition into parts of equal size."""
+
+    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+        order = lab.rng.sample(range(len(seeds)), len(seeds))
+        return filled([order[i::islands] for i in range(islands)], rewards)
+
+
+@dataclass(frozen=True)
+class Kmeans:
+    """One cluster of the embedded pool per island. Needs the extra `pools`."""
+
+    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+        return filled(await clusters(lab, seeds, islands), rewards)
+
+
+@dataclass(frozen=True)
+class KmeansElite:
+    """Clusters with a share of one another's best: copy-and-mix with mixing ratio `d`, elites protected by `rho`.
+
+    The paper refers to its Section 4 for d and rho, which does not give them; 0.2 is ours.
+    """
+
+    d: Annotated[float, About("mixing ratio", least=0, most=1)] = 0.2
+    rho: Annotated[float, About("share of each cluster's best that is never removed", least=0, most=1)] = 0.2
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+        found = await clusters(lab, seeds, islands)
+        return filled(mixed(found, rewards, self.d, self.rho, lab.rng), rewards)
+
+
+async def clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:
+    """k-means over embeddings; no more clusters than seeds, the rest empty. Both steps are effects of the lab."""
+    if len(seeds) <= k:
+        return [[i] if i < len(seeds) else [] for i in range(k)]
+    vectors = await lab.embed(seeds)
+    fault = ""
+    for _ in range(_ATTEMPTS):
+        result = await lab.edit("kmeans", (), vectors=[list(vector) for vector in vectors], k=k)
+        if not result.fault:
+            labels: list[int] = result.data["labels"]
+            return [[i for i, label in enumerate(labels) if label == cluster] for cluster in range(k)]
+        fault = str(result.fault)
+        if fault == "no_sklearn":
+            break
+    missing = fault == "no_sklearn"
+    raise UserError(
+        "clustering a pool of seeds needs scikit-learn" if missing else f"the pool could not be clustered: {fault}",
+        where="setting 'allocation'",
+        fix="pip install 'culmen[pools]', then culmen resume; or start with --set allocation=random",
+    )
+
+
+def mixed(found: Clusters, rewards: Sequence[float], d: float, rho: float, rng: Generator) -> Clusters:
+    """Copy-and-mix (Section 3.3): clusters of unchanged sizes, each best first, then what came from others.
+
+    The shared pool P holds the best ceil(d |C|) of every cluster. Each cluster gets floor(d n) of P that are not its
+    own, drawn uniformly, and loses as many from its own bottom, but never one of its best ceil(rho n): where P or the
+    bottom is too small for that, as many as there are.
+    """
+    exact_d, exact_rho = Fraction(str(d)), Fraction(str(rho))  # 0.7 * 10 is 7, not 7.000000000000001
+    ranked = [sorted(cluster, key=lambda i: -rewards[i]) for cluster in found]
+    pool = [i for cluster in ranked for i in cluster[: math.ceil(exact_d * len(cluster))]]
+    result: Clusters = []
+    for cluster in ranked:
+        size = len(cluster)
+        foreign = [i for i in pool if i not in cluster]
+        free = size - math.ceil(exact_rho * size)
+        count = min(math.floor(exact_d * size), len(foreign), free)
+        result.append(cluster[: size - count] + rng.sample(foreign, count))
+    return result
+
+
+def filled(found: Clusters, rewards: Sequence[float]) -> Clusters:
+    """The same clusters; an empty one gets the best seeds in turn, so that no island starts with nothing."""
+    best = sorted(range(len(rewards)), key=lambda i: -rewards[i])
+    empty = [i for i, cluster in enumerate(found) if not cluster]
+    turns = {island: [best[turn % len(best)]] for turn, island in enumerate(empty)} if best else {}
+    return [turns.get(i, cluster) for i, cluster in enumerate(found)]

@@ -1,0 +1,164 @@
+"""TurboEvolve: islands of MAP-Elites grids, K candidates per request, K adapted to progress, seed pools shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Annotated, Any
+
+from culmen.core.brief import Brief, Exhibit
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Rollout
+from culmen.core.ports import Lab
+from culmen.memory.grid import Elite, Placement
+from culmen.memory.islands import Island, Selection, migrate
+from culmen.strategies.parts.adaptive_width import Adaptive, Counter
+from culmen.strategies.parts.fields import (
+    Allocate,
+    Bins,
+    Cases,
+    Dimensions,
+    Diverse,
+    EliteShare,
+    Exploitation,
+    Exploration,
+    Interval,
+    Rate,
+    Top,
+    Widths,
+)
+from culmen.strategies.parts.judging import Judge
+from culmen.strategies.parts.requery import Requery
+from culmen.strategies.parts.seed_pool import KmeansElite
+from culmen.strategies.parts.settings import About, check
+
+Judged = Sequence[tuple[Rollout, Elite | None]]
+
+
+@dataclass(frozen=True)
+class TurboEvolve:
+    """Islands, each a MAP-Elites grid, that never wait for one another. An island draws a parent and inspirations,
+    asks for K candidates in one request, evaluates them, inserts them, and adapts its K: wider after three iterations
+    that changed nothing in its grid, narrower after three that all did. Every `interval` iterations the best of an
+    island compete for cells of the next one on the ring.
+
+    Several seeds (a pool, `culmen run --pool`) are evaluated, clustered by meaning, one cluster per island, and mixed a
+    little. For deterministic evaluators and dear model calls: one prompt pays for several candidates.
+    """
+
+    paper = "TurboEvolve: LLM-driven program evolution with verbalized sampling, adaptive K and seed pools"
+
+    islands: Annotated[int, About("populations side by side", least=1)] = 5
+    width: Widths = field(default=Adaptive())
+    format: Annotated[str, About("reply format: verbalized, verbalized_diff, blocks, rewrite, diff")] = "verbalized"
+    requery: Annotated[Requery, About("what is done where a reply holds too few candidates")] = field(default=Requery())
+    allocation: Allocate = field(default=KmeansElite())
+    features: Dimensions = ()
+    bins: Bins = 10
+    exploration: Exploration = 0.2
+    exploitation: Exploitation = 0.7
+    elites: EliteShare = 0.2
+    top: Top = 3
+    diverse: Diverse = 2
+    interval: Interval = 10
+    rate: Rate = 0.1
+    batch: Cases = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        judge = Judge(lab, self.features, self.bins, self.batch)
+        chosen = Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
+        islands = [Island(judge.grid(), chosen) for _ in range(self.islands)]
+        await self.settle(lab, judge, islands)  # 3.3
+        await lab.gather(*(self.evolve(lab, judge, islands, i) for i in range(self.islands)))
+
+    async def settle(self, lab: Lab, judge: Judge, islands: list[Island]) -> None:
+        """Section 3.3: feasible seeds, ranked by the scores they get here, are shared out and inserted."""
+        judged = await judge.judge(lab, judge.unknown(lab.seeds))
+        seeds = [elite for _, elite in judged if elite is not None]  # "the same feasibility checks"
+        clusters = await self.allocation.allocate(
+            lab, [seed.rollout.candidate for seed in seeds], [seed.reward for seed in seeds], len(islands)
+        )
+        for i, (island, cluster) in enumerate(zip(islands, clusters)):
+            placed = [(seeds[n].rollout.candidate.id, island.grid.offer(seeds[n])) for n in cluster]
+            lab.note("seeded", island=i, seeds=[{"id": name, **_fate(at)} for name, at in placed])
+
+    async def evolve(self, lab: Lab, judge: Judge, islands: list[Island], i: int) -> None:
+        """One island's loop; every turn awaits a request to a model, and nothing of the other islands."""
+        island, width = islands[i], self.width.begin()
+        for turn in count(1):
+            parent = island.parent(lab.rng)
+            inspirations = island.inspirations(parent, lab.rng) if parent else []
+            brief = self.brief(lab, i, parent, inspirations, width)
+            candidates, faults = await self.requery.propose(lab, brief)  # 3.1
+            judged = await judge.judge(lab, judge.unknown(candidates))
+            placed = {r.candidate.id: island.grid.offer(elite) for r, elite in judged if elite}  # in the reply's order
+            width.record(any(at.entered for at in placed.values()))  # 3.2, u of this iteration
+            migrants = migrate(islands, i, self.rate) if turn % self.interval == 0 else []
+            lab.note(
+                "event",
+                island=i,
+                turn=turn,
+                k=brief.k,
+                next_k=width.k,
+                cells=len(island),
+                best=island.best.reward if island.best else None,
+                parent=_shown(island, parent),
+                inspirations=[_shown(island, elite) for elite in inspirations],
+                candidates=_children(candidates, judged, placed),
+                faults=faults,
+                migrated=sum(at.entered for at in migrants),
+            )
+
+    def brief(self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], width: Counter) -> Brief:
+        """The request of one turn; an empty island improves the first seed, or has a first candidate written."""
+        if parent is None:
+            first = lab.seeds[0] if lab.seeds else None
+            return Brief(first, k=width.k, format=self.format, island=i)
+        shown = tuple(Exhibit(elite.rollout.candidate, elite.reward) for elite in inspirations)
+        rollout = parent.rollout
+        return Brief(
+            rollout.candidate,
+            rollout.observations,
+            parent.reward,
+            shown,
+            k=width.k,
+            format=self.format,
+            island=i,
+        )
+
+
+def _shown(island: Island, elite: Elite | None) -> dict[str, Any] | None:
+    if elite is None:
+        return None
+    return {"id": elite.rollout.candidate.id, "reward": elite.reward, "cell": list(island.grid.cell(elite.features))}
+
+
+def _children(candidates: Sequence[Candidate], judged: Judged, placed: dict[str, Placement]) -> list[dict[str, Any]]:
+    """What became of each candidate, in the order of the reply (Section 6: rank, status, reward, cell)."""
+    known = {rollout.candidate.id: (rollout, elite) for rollout, elite in judged}
+    return [
+        {"id": c.id, "rank": rank, "weight": c.origin.weight, **_outcome(*known.get(c.id, (None, None)), placed)}
+        for rank, c in enumerate(candidates)
+    ]
+
+
+def _outcome(rollout: Rollout | None, elite: Elite | None, placed: dict[str, Placement]) -> dict[str, Any]:
+    if rollout is None:
+        return {"status": "known"}  # judged before, on this island or another
+    if elite is None:
+        return {"status": next((o.status.value for o in rollout.observations if not o.ok), "lost")}
+    return {
+        "status": "ok",
+        "reward": elite.reward,
+        "features": list(elite.features),
+        **_fate(placed[rollout.candidate.id]),
+    }
+
+
+def _fate(placement: Placement) -> dict[str, Any]:
+    return {"cell": list(placement.cell), "outcome": placement.outcome}
