@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 
 def strategies(
     screen: Screen,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A strategy. Default: list them all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A strategy. Default: list them all.")] = None,
 ) -> Answer:
     """List the search strategies, or show one: its paper, its settings, their defaults and meanings."""
     from culmen.strategies import catalog

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -32,8 +32,18 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from culmen import __version__
+
+        sys.stdout.write(f"culmen {__version__}\n")
+        raise typer.Exit
+
+
 @app.callback()
-def _culmen() -> None: ...
+def _culmen(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None: ...
 
 
 for group in (starting, running, reading, taking, about):
@@ -46,11 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if given in (["--version"], ["-V"]):
-        from culmen import __version__
-
-        sys.stdout.write(f"culmen {__version__}\n")
-        return 0
     try:
         return _run(given, Screen("--json" in given))
     except BrokenPipeError:  # the reader left (culmen log | head): nothing more to say to anyone

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -62,23 +61,12 @@ def at_most(budget: Budget, known: Prices) -> float | None:
     return min(limits) if limits else None
 
 
-def data(path: Path, meta: RunMeta) -> dict[str, Any]:
-    """The same for `--json`."""
+def data(meta: RunMeta) -> dict[str, Any]:
+    """The limits for `--json`: what there is of the budget, and dollars (null: nothing limits them)."""
     known = prices(meta)
-    return {
-        "run": meta.id,
-        "path": str(path),
-        "task": meta.task.name,
-        "strategy": meta.strategy.get("path", ""),
-        "settings": meta.strategy.get("config"),
-        "models": meta.models,
-        "embedder": meta.extra.get("embedder", ""),
-        "budget": {k: v for k, v in msgspec.structs.asdict(meta.budget).items() if v is not None},
-        "dollars_at_most": at_most(meta.budget, known),
-        "price_unknown": known.unknown,
-        "seed": meta.seed,
-        "workers": meta.workers,
-    }
+    limits = {name: value for name, value in msgspec.structs.asdict(meta.budget).items() if value is not None}
+    del limits["final"]  # a share of the evaluations, no limit of its own
+    return {**limits, "dollars": at_most(meta.budget, known), "price_unknown": known.unknown}
 
 
 def lines(meta: RunMeta) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,8 @@ def search(screen: Screen, make: Callable[[Watch], Study], quiet: bool, notes: S
     except KeyboardInterrupt:  # before the search had begun, or while it was taken down
         pass
     now = views.status(study.path)
-    return Answer(document(now, study.path), lambda screen: end(screen, now, study.path), code(now))
+    data = {**document(now, study.path), "at_most": preflight.data(study.meta)}
+    return Answer(data, lambda screen: end(screen, now, study.path), code(now))
 
 
 def code(now: Status) -> int:
@@ -61,7 +63,7 @@ def _display(screen: Screen, quiet: bool) -> Display:
     from culmen.observe.displays import Plain, Silent, Terminal
 
     if quiet or screen.as_json:
-        return Silent()
+        return Silent(None if screen.as_json else sys.stderr)
     return Terminal(screen.err) if screen.live else Plain()
 
 

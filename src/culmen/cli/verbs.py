@@ -14,7 +14,7 @@ Verb = Callable[..., Answer]
 
 Run = Annotated[
     str | None,
-    typer.Argument(metavar="[RUN]", help="A run folder, or its name under ./runs. Default: the latest run."),
+    typer.Argument(metavar="RUN", help="A run folder, or its name under ./runs. Default: the latest run."),
 ]
 Candidate = Annotated[
     str, typer.Argument(metavar="ID", help="A candidate: its id, its first digits, 'best' or 'seed'.")

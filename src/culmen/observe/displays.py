@@ -131,10 +131,10 @@ class Plain:
 
 
 class Silent:
-    """Messages only: for --quiet."""
+    """Messages only, such as what Ctrl-C does; without a stream not even those."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
-        self._stream = stream or sys.stderr
+        self._stream = stream
 
     def start(self, now: Status) -> None:
         """Nothing."""
@@ -146,9 +146,10 @@ class Silent:
         """Nothing."""
 
     def say(self, text: str) -> None:
-        """A message, such as what Ctrl-C does."""
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+        """A message."""
+        if self._stream is not None:
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
 
     def close(self) -> None:
         """Nothing is held."""

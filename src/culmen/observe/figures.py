@@ -69,7 +69,7 @@ def dollars(value: float) -> str:
     """`$0`, `$0.0123`, `$4.20`."""
     if value == 0:
         return "$0"
-    return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
+    return f"${value:.2f}" if value >= 0.1 else f"${value:.4f}"
 
 
 def joined(parts: Iterable[str], separator: str = ", ") -> str:
