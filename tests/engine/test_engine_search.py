@@ -108,7 +108,7 @@ def test_money_in_flight_at_a_crash_is_shown_and_counts_against_the_budget():
         return Usage(calls=1, dollars=1.0) if isinstance(request, ProposeRequest) else at_least(request)
 
     journal = MemoryJournal()
-    simulate(Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, kill_after=11, order="time", estimate=estimate)
+    simulate(Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, kill_after=10, order="time", estimate=estimate)
     torn_calls = sum(
         1
         for key in {e.entry.key for e in journal.read() if e.entry.kind == "started" and e.entry.effect == "propose"}
