@@ -158,11 +158,14 @@ def _models(path: Path, meta: RunMeta, parts: Parts) -> tuple[Gateway | None, Pr
 
         return None, parts.proposer, Toolbox()
     from culmen.llm import make_gateway
+    from culmen.proposers.fallback import FallbackProposer
+    from culmen.proposers.toolbox import Toolbox
 
     file = parts.models_file or meta.extra.get("models_file")
     tell = [observer.told for observer in parts.observers if hasattr(observer, "told")]
     heard = tell[0] if tell else None
-    return make_gateway(meta.task, model, file, _cache_dir(), tell=heard), parts.proposer, None
+    gateway = make_gateway(meta.task, model, file, _cache_dir(), tell=heard)
+    return gateway, parts.proposer or FallbackProposer(), Toolbox()
 
 
 def _cache_dir() -> Path:

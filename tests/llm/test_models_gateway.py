@@ -207,7 +207,7 @@ def test_a_format_of_ones_own(task: Task, parent: Candidate) -> None:
         def samples(self, k: int) -> int:
             return 1
 
-        def instructions(self, templates: Any, task: Task, parent: Candidate | None) -> str:
+        def instructions(self, templates: Any, task: Task, parent: Candidate | None, k: int = 1) -> str:
             return "One program a line."
 
         def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:

@@ -16,6 +16,7 @@ from culmen.proposers.formats import FORMATS, Format
 from culmen.proposers.model import Prompt, Writer
 from culmen.proposers.sections import clip, fence
 from culmen.proposers.template import Templates
+from culmen.proposers.verbalized import SEVERAL
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -131,7 +132,8 @@ def test_every_shipped_template_is_used(task: Task) -> None:
     import culmen.proposers
 
     names = {p.stem for p in (Path(culmen.proposers.__file__).parent / "templates").glob("*.md")}
-    forms: list[Format] = list(FORMATS.values())
-    assert names == {"improve", "seedless", "system", "summarizer", "summarizer.system", "write"} | {
-        f.name for f in forms
-    }
+    forms: list[Format] = [*FORMATS.values(), *SEVERAL.values()]
+    shared = {"verbalized_diff"}  # fills the template of `verbalized`
+    assert names == {"improve", "seedless", "system", "summarizer", "summarizer.system", "write"} | (
+        {f.name for f in forms} - shared
+    )

@@ -23,6 +23,9 @@ from culmen.proposers.formats import FORMATS, Format
 from culmen.proposers.model import Prompt, Writer
 from culmen.proposers.reply import Sample, broken_off, read_replies, summary
 from culmen.proposers.template import Templates
+from culmen.proposers.verbalized import SEVERAL
+
+_JSON = ("json", "verbalized", "verbalized_diff")  # replies of these formats are one JSON object
 
 
 def _allow(_: Usage) -> bool:
@@ -50,7 +53,7 @@ class ModelGateway:
     ) -> None:
         self._task, self._roles = task, roles
         self._writer = Writer(task, templates)
-        self._formats = {**FORMATS, **(formats or {})}
+        self._formats = {**FORMATS, **SEVERAL, **(formats or {})}
         self._sampler = Sampler(providers or Providers(), cache, self._permitted)
         self.permit = permit
         self.faults: Counter[str] = Counter()
@@ -139,7 +142,7 @@ class ModelGateway:
         form = self._formats.get(name)
         if form is None:
             raise UserError(f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}")
-        call = _call(self._writer.brief(brief, form), model, seed, json=model.json and name == "json")
+        call = _call(self._writer.brief(brief, form), model, seed, json=model.json and name in _JSON)
         return form, msgspec.structs.replace(call, samples=form.samples(max(1, brief.k)))
 
     def _prose_call(self, role: str, slots: dict[str, Any], model: Model, seed: int) -> Call:

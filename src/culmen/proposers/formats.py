@@ -18,6 +18,7 @@ from culmen.proposers.sections import fence
 from culmen.proposers.surface import OutsideBlocks, inherit
 from culmen.proposers.template import Templates
 
+_DECODER = json.JSONDecoder(strict=False)  # line breaks in strings are common
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _ALIASES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "c++": "cpp", "rs": "rust"}
 _SUFFIXES = {"python": ".py", "rust": ".rs", "cpp": ".cpp", "c": ".c", "javascript": ".js", "text": ".txt"}
@@ -48,8 +49,8 @@ class Format(Protocol):
         """How many replies are asked for to get k candidates."""
         ...
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None) -> str:
-        """What the model is told about the form of its answer."""
+    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+        """What the model is told about the form of its answer; `k` is how many candidates are wanted."""
         ...
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed: ...
@@ -63,7 +64,7 @@ class Rewrite:
     def samples(self, k: int) -> int:
         return k
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None) -> str:
+    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
         names = part_names(task, parent)
         example = "\n\n".join(fence("...", f"{task.surface.language} {name}".strip()) for name in names)
         return templates.fill("rewrite", example=example)
@@ -71,16 +72,16 @@ class Rewrite:
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
         text, names = blocks.without_thoughts(reply), part_names(task, parent)
         if parent is not None and "SEARCH" in text and read_edits(text, names):
-            return _edited(text, task.surface, parent)
+            return edited(text, task.surface, parent)
         before, found = blocks.read_blocks(text, names)
         if not found:
             bare = _bare_program(text, names, task.surface)
-            return _drafted(bare, "", task.surface, parent, True) if bare else Parsed(fault="unparsable")
+            return drafted(bare, "", task.surface, parent, True) if bare else Parsed(fault="unparsable")
         chosen = _choose(found, names, task.surface)
         if not chosen:
             return Parsed(hypothesis=before, fault="unparsable")
         whole = all(block.closed for block in chosen.values())
-        return _drafted({n: b.text for n, b in chosen.items()}, before, task.surface, parent, whole)
+        return drafted({n: b.text for n, b in chosen.items()}, before, task.surface, parent, whole)
 
 
 class Diff:
@@ -91,7 +92,7 @@ class Diff:
     def samples(self, k: int) -> int:
         return k
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None) -> str:
+    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
         names = part_names(task, parent)
         heading = f"=== {names[0]} ===\n" if len(names) > 1 else ""
         return templates.fill("diff", heading=heading)
@@ -100,7 +101,7 @@ class Diff:
         text = blocks.without_thoughts(reply)
         if parent is None or not read_edits(text, part_names(task, parent)):
             return Rewrite().parse(reply, task, parent)
-        return _edited(text, task.surface, parent)
+        return edited(text, task.surface, parent)
 
 
 class JsonParts:
@@ -111,7 +112,7 @@ class JsonParts:
     def samples(self, k: int) -> int:
         return k
 
-    def instructions(self, templates: Templates, task: Task, parent: Candidate | None) -> str:
+    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
         names = ", ".join(f'{json.dumps(name)}: "..."' for name in part_names(task, parent))
         return templates.fill("json", names=names)
 
@@ -125,7 +126,7 @@ class JsonParts:
         hypothesis = data.get("hypothesis")
         said = hypothesis if isinstance(hypothesis, str) else ""
         return (
-            _drafted(texts, said, task.surface, parent, whole) if texts else Parsed(hypothesis=said, fault="unparsable")
+            drafted(texts, said, task.surface, parent, whole) if texts else Parsed(hypothesis=said, fault="unparsable")
         )
 
 
@@ -148,7 +149,7 @@ def read_json(text: str) -> tuple[Any, bool]:
     if start < 0:
         return None, True
     try:
-        return json.loads(raw[start : raw.rfind("}") + 1]), True
+        return _DECODER.raw_decode(raw, start)[0], True
     except (ValueError, RecursionError):
         pass
     if not _repairable(raw[start:]):
@@ -167,7 +168,8 @@ def _repairable(raw: str) -> bool:
     return len(raw) <= 200_000 and opened <= 100
 
 
-def _edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
+def edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
+    """The parent after the SEARCH/REPLACE edits of a text; faults `diff_mismatch` and those of `drafted`."""
     names = tuple(name for name in parent.parts if name not in surface.frozen)
     edits = read_edits(text, names)
     before = text[: text.find("<<<<<")].strip()
@@ -175,10 +177,11 @@ def _edited(text: str, surface: Surface, parent: Candidate) -> Parsed:
         parts = apply_edits({name: parent.parts[name] for name in names}, edits)
     except Mismatch:
         return Parsed(hypothesis=before, fault="diff_mismatch")
-    return _drafted(parts, before, surface, parent, text.count("SEARCH") <= text.count("REPLACE"))
+    return drafted(parts, before, surface, parent, text.count("SEARCH") <= text.count("REPLACE"))
 
 
-def _drafted(parts: dict[str, str], said: str, surface: Surface, parent: Candidate | None, whole: bool) -> Parsed:
+def drafted(parts: dict[str, str], said: str, surface: Surface, parent: Candidate | None, whole: bool) -> Parsed:
+    """One candidate of new texts for some parts; faults `outside_blocks`, `empty` and `too_long`."""
     said = said[:2000]
     try:
         full = inherit({n: t if parent else t.rstrip("\n") + "\n" for n, t in parts.items()}, parent, surface)

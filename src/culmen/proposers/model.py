@@ -50,7 +50,7 @@ class Writer:
             "rules": sections.rules(task, brief.parent),
             "context": _titled("Lessons of the search so far", sections.clip(brief.context.strip(), shown.context)),
             "inspirations": sections.inspirations(brief.inspirations, task.objective, task.surface.language, shown),
-            "reply": form.instructions(self._templates, task, brief.parent).strip(),
+            "reply": form.instructions(self._templates, task, brief.parent, max(1, brief.k)).strip(),
         }
         if brief.parent is None:
             known = filter(None, (sections.contract(task), sections.examples(task.split("train"), shown)))

@@ -69,7 +69,7 @@ def parse(sample: Sample, form: Format, task: Task, parent: Candidate | None) ->
     if not sample.text.strip():
         return Parsed(fault="truncated" if sample.finish == "length" else "empty")
     parsed = form.parse(sample.text, task, parent)
-    if sample.finish == "length" and (parsed.fault or not parsed.whole):
+    if sample.finish == "length" and not (parsed.drafts and parsed.whole):
         return Parsed(hypothesis=parsed.hypothesis, fault="truncated")
     if parsed.fault == "unparsable" and _REFUSAL.match(without_thoughts(sample.text)):
         return Parsed(fault="refused")
