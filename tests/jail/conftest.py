@@ -87,23 +87,46 @@ class Ground:
         self.runner.close()
 
 
-@pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Callable[..., Ground]]:
-    """Makes a `Ground` from an evaluator's source text."""
-    made: list[Ground] = []
+class Grounds:
+    """Makes grounds from an evaluator's source text; `shared` ones are kept for the same source and settings."""
 
-    def make(source: str, level: str = "namespaces", limits: Limits = LIMITS, **evaluator: Any) -> Ground:
+    def __init__(self, folders: pytest.TempPathFactory, *, shared: bool) -> None:
+        self.folders, self.shared = folders, shared
+        self.made: dict[str, Ground] = {}
+
+    def __call__(
+        self, source: str, level: str = "namespaces", limits: Limits = LIMITS, workers: int = 2,
+        beside: dict[str, str] | None = None, **evaluator: Any,
+    ) -> Ground:  # fmt: skip
         need(level)
-        path = tmp_path / "evaluator.py"
-        path.write_text(source)
-        workers = evaluator.pop("workers", 2)
-        task = Task("test", evaluator=Evaluator(path=str(path), digest="d" * 8, **evaluator), limits=limits)
-        made.append(Ground(task, level, workers))
-        return made[-1]
+        key = repr((source, level, limits, workers, beside, evaluator, None if self.shared else len(self.made)))
+        if key not in self.made:
+            folder = self.folders.mktemp("ground")
+            for name, text in {"evaluator.py": source, **(beside or {})}.items():
+                (folder / name).write_text(text)
+            spec = Evaluator(path=str(folder / "evaluator.py"), digest="d" * 8, **evaluator)
+            self.made[key] = Ground(Task("test", evaluator=spec, limits=limits), level, workers)
+        return self.made[key]
 
-    yield make
-    for one in made:
-        one.close()
+    def close(self) -> None:
+        for ground in self.made.values():
+            ground.close()
+
+
+@pytest.fixture
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
+    """Fresh backends, for tests that break them."""
+    grounds = Grounds(tmp_path_factory, shared=False)
+    yield grounds
+    grounds.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
+    """Backends that serve the whole module: starting one takes longer than most tests."""
+    grounds = Grounds(tmp_path_factory, shared=True)
+    yield grounds
+    grounds.close()
 
 
 class Surroundings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +16,16 @@ from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Limits, Objective, Task
 from culmen.evaluate.local import LocalBackend
 
-from .conftest import LIMITS, Ground
+from .conftest import LIMITS, Ground, Grounds
 
 pytestmark = pytest.mark.jail
 ECHO = "def score(output, case):\n    return {'score': 1.0, 'feedback': repr(output)}\n"
 Make = Callable[..., Ground]
+
+
+@pytest.fixture
+def ground(shared: Grounds) -> Grounds:
+    return shared
 
 
 @pytest.mark.parametrize(
@@ -259,3 +265,35 @@ def test_candidates_of_one_part_without_suffix_are_python(ground: Make) -> None:
     candidate = Candidate.of({"program": "def run(): return 3"})
     arena = ground("def score(output): return output")
     assert arena.runner.run(arena.backend.evaluate(candidate, None, 0)).score == 3.0
+
+
+@pytest.mark.parametrize("level", ["namespaces", "restricted"])
+def test_evaluators_of_built_in_tasks_are_out_of_sight(ground: Make, level: str) -> None:
+    import culmen
+
+    folder = Path(culmen.__file__).parent / "tasks"
+    assert any(folder.rglob("*.py"))
+    program = (
+        "import glob\n"
+        "def run(folder):\n"
+        "    seen = []\n"
+        "    for path in glob.glob(folder + '/**/*', recursive=True):\n"
+        "        try: seen.append(open(path).read())\n"
+        "        except OSError: pass\n"
+        "    return seen\n"
+    )
+    assert ground(ECHO, level).one(program, case=Case("1", str(folder))).feedback == "[]"
+
+
+@pytest.mark.parametrize("level", ["namespaces", "restricted"])
+def test_evaluators_below_the_built_in_tasks_still_run_in_the_jail(ground: Make, level: str, monkeypatch) -> None:
+    from culmen.evaluate import bubblewrap
+
+    arena = ground("def evaluate(path): return 1.0", level, form="legacy")
+    folder = os.path.dirname(arena.task.evaluator.path)
+    monkeypatch.setattr(bubblewrap, "HIDDEN", os.path.dirname(folder))
+    beside = Path(folder).parent / "beside"
+    beside.write_text("hidden")
+    peek = f"float(len(open({str(beside)!r}).read()))"
+    source = f"def evaluate(path):\n    try: return {peek}\n    except OSError: return 2.0\n"
+    assert ground(source, level, form="legacy").one("x").score == 2.0

@@ -9,10 +9,15 @@ import pytest
 
 from culmen.core.evaluation import Status
 
-from .conftest import LIMITS, Ground
+from .conftest import LIMITS, Ground, Grounds
 
 pytestmark = pytest.mark.jail
 Make = Callable[..., Ground]
+
+
+@pytest.fixture
+def ground(shared: Grounds) -> Grounds:
+    return shared
 
 
 @pytest.mark.parametrize(
@@ -48,8 +53,7 @@ def test_failures_are_never_zero(ground: Make, body: str, status: Status, reason
     assert (observation.status, observation.reason, observation.score) == (status, reason, None)
 
 
-def test_coroutines_siblings_and_the_path_of_the_program(ground: Make, tmp_path) -> None:
-    (tmp_path / "sibling.py").write_text("BONUS = 2.0\n")
+def test_coroutines_siblings_and_the_path_of_the_program(ground: Make) -> None:
     source = (
         "import os, sibling\n"
         "async def evaluate(path):\n"
@@ -57,7 +61,7 @@ def test_coroutines_siblings_and_the_path_of_the_program(ground: Make, tmp_path)
         "    assert stem.isidentifier() and suffix == '.rs' and os.access(os.path.dirname(path), os.W_OK)\n"
         "    return float(open(path).read()) + sibling.BONUS\n"
     )
-    assert ground(source, form="legacy", suffix=".rs").one("40").score == 42.0
+    assert ground(source, form="legacy", suffix=".rs", beside={"sibling.py": "BONUS = 2.0"}).one("40").score == 42.0
 
 
 def test_pickles_and_processes_inside(ground: Make) -> None:

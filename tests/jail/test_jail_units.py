@@ -22,10 +22,11 @@ from culmen.evaluate.seccomp import Filter
 
 from .conftest import need
 
+TEXT = st.characters(exclude_categories=["Cs"])
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**200), 2**200) | st.floats(allow_nan=False) | st.binary()
-    | st.text(st.characters(exclude_categories=["Cs"])) | st.complex_numbers(allow_nan=False),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])) | st.integers(), inner, max_size=4),
+    | st.text(TEXT) | st.complex_numbers(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(TEXT) | st.integers(), inner, max_size=4),
     max_leaves=20,
 )  # fmt: skip
 

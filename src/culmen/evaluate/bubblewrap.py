@@ -13,6 +13,7 @@ import culmen
 from culmen.evaluate.confine import WORK
 
 PACKAGE = Path(culmen.__file__).resolve().parent
+HIDDEN = str(PACKAGE / "tasks")  # the built-in tasks: their evaluators are not for candidates to read
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # what programs and compilers look up; nothing in it is secret
 _ETC = (
@@ -40,10 +41,28 @@ def readable(extra: Iterable[str] = ()) -> tuple[str, ...]:
     return ("/usr", *(path for path in _SYSTEM if os.path.exists(path)), *etc, *python_folders(), *extra)
 
 
+def around_hidden(folders: Iterable[str], extra: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The same folders with the built-in tasks cut out: (folders that may only be listed, what may be read).
+
+    A rule of Landlock holds for all below, so what lies beside the way to the hidden folder is named one by one.
+    """
+    listed, read = [], list(extra)
+    queue = list(folders)
+    while queue:
+        folder = queue.pop()
+        if (HIDDEN + "/").startswith(folder.rstrip("/") + "/"):
+            if folder != HIDDEN:
+                listed.append(folder)
+                queue += [os.path.join(folder, name) for name in os.listdir(folder)]
+        else:
+            read.append(folder)
+    return tuple(listed), tuple(read)
+
+
 def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bool) -> list[str]:
     """`inner` inside bubblewrap; `user`: with a user namespace (we are not root), `proc`: with a fresh /proc.
 
-    `extra` paths are visible read-only. The built-in tasks of an installed culmen are hidden: they hold answers.
+    `extra` paths are visible read-only; the built-in tasks are hidden but for those.
     """
     line = [program() or "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--as-pid-1"]
     line += ["--unshare-user", "--uid", "0", "--gid", "0"] if user else []
@@ -72,8 +91,11 @@ def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bo
     for path in shown:
         line += _parents(path, made)
         line += ["--ro-bind", path, path]
-    if (PACKAGE / "tasks").is_dir():
-        line += ["--tmpfs", str(PACKAGE / "tasks"), "--remount-ro", str(PACKAGE / "tasks")]
+    if os.path.isdir(HIDDEN):
+        line += ["--tmpfs", HIDDEN]
+        for path in (path for path in extra if path.startswith(HIDDEN + "/")):
+            line += ["--ro-bind", path, path]
+        line += ["--remount-ro", HIDDEN]
     return [*line, "--remount-ro", "/", "--chdir", "/", "--", *inner]
 
 

@@ -28,10 +28,14 @@ _PROC_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/p
 class Cage:
     """What the fork-server knows of its own jail when it forks.
 
-    `level`; `switch` = how a child gets another identity: "uid" (the fork-server is root: a host uid of its own for
-    every slot, from `first_uid`), "user" (a user namespace of its own) or "" (stay); `proc` whether a fresh /proc can
-    be mounted; `readable` folders; `search` = keep the right to read what is closed to others (a root whose interpreter
-    or evaluator lies in such a folder; what is in sight at all is decided by the mounts or by Landlock); `baseline` = bytes of data the fork-server itself has mapped.
+    level     name of the isolation level
+    switch    how a child gets another identity: "uid" (the fork-server is root: a host uid of its own for every slot,
+              from `first_uid`), "user" (a user namespace of its own) or "" (it stays who it is)
+    proc      whether a fresh /proc can be mounted
+    readable  folders candidates may read
+    search    keep the right to read what is closed to others (a root whose interpreter or evaluator lies in such a
+              folder); what is in sight at all is decided by the mounts or by Landlock
+    baseline  bytes of data the fork-server itself has mapped
     """
 
     level: str

@@ -102,6 +102,7 @@ class Jail:
                 raise JailFailed(str(error)) from None
             theirs.close()
             setup = {"packages": self.packages, "cage": asdict(cage), "scratch": self.scratch}
+            setup["listable"], setup["readable"] = bubblewrap.around_hidden(cage.readable, self.visible)
             try:
                 await loop.sock_sendall(ours, json.dumps(setup).encode())
                 hello = await asyncio.wait_for(loop.sock_recv(ours, _PACKET), START_SECONDS)
@@ -137,9 +138,14 @@ class Jail:
             first_uid=20_000 + (os.getpid() % 400) * 64,
             proc=proc,
             readable=readable,
-            search=root and self.level != "namespaces" and not all(map(_open_to_all, bubblewrap.python_folders())),
+            search=root and (bool(self.visible) or self._behind_closed_doors()),
             environment=ENVIRONMENT,
         )
+
+    def _behind_closed_doors(self) -> bool:
+        """Whether other users could not read our Python; bubblewrap opens the way to a folder, not the folder."""
+        way = _open_to_all if self.level != "namespaces" else _open_itself
+        return not all(map(way, bubblewrap.python_folders()))
 
     def submit(self, channel: socket.socket, log: int, **limits: Any) -> tuple[int, asyncio.Future[End]]:
         """Fork a child that owns `channel` and `log`; returns its number and the future of its end."""
@@ -206,7 +212,6 @@ class Jail:
             await asyncio.to_thread(self._end_strays)
         await asyncio.to_thread(shutil.rmtree, self.scratch, True)
 
-
     def _end_strays(self) -> None:
         mark = f"{MARK}={os.path.basename(self.scratch)}"
         for _ in range(100):
@@ -232,10 +237,14 @@ async def _wait(process: subprocess.Popen[bytes], patience: float = 5.0) -> None
         await asyncio.to_thread(process.wait)
 
 
+def _open_itself(path: str) -> bool:
+    return bool(os.stat(path).st_mode & 0o001)
+
+
 def _open_to_all(path: str) -> bool:
     """Whether any user may pass every folder on the way to `path`."""
     while path != "/":
-        if not os.stat(path).st_mode & 0o001:
+        if not _open_itself(path):
             return False
         path = os.path.dirname(path)
     return True

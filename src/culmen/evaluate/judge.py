@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 import msgspec
@@ -31,17 +32,19 @@ class ScorerFailed(Exception):
 class Scorer:
     """One process with the evaluator loaded."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
-        self.evaluator = evaluator
+    def __init__(self, evaluator: Evaluator, path: str = "") -> None:
+        self.path = path or evaluator.path
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         life, self._lifeline = os.pipe2(os.O_CLOEXEC)
         line = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(bubblewrap.PACKAGE.parent))]
-        line += [str(theirs.fileno()), str(life), evaluator.path, evaluator.form]
+        role = "score" if self.path == evaluator.path else "certify"
+        line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role]
         wanted = {name: os.environ[name] for name in evaluator.options.get("environment", ()) if name in os.environ}
         home = {"HOME": os.environ.get("HOME", "/"), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read and closed by `ready`
         self._process = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._complaints,
             env={**ENVIRONMENT, **home, **wanted}, pass_fds=[theirs.fileno(), life], start_new_session=True,
         )  # fmt: skip
         theirs.close()
@@ -53,11 +56,14 @@ class Scorer:
             _, payload = await asyncio.wait_for(read_frame(self._channel, 1 << 20), START_SECONDS)
             error = json.loads(payload).get("error")
         except (EOFError, TimeoutError):
-            error = "its process ended or hung while it loaded"
+            self._complaints.seek(0)
+            last = self._complaints.read()[-2000:].decode(errors="replace").strip()
+            error = last or "its process ended or hung while it loaded"
+        self._complaints.close()
         if error:
             raise TaskError(
                 f"the evaluator cannot be used: {error.strip()}",
-                where=self.evaluator.path,
+                where=self.path,
                 fix="make the file importable and let it define the function its form needs",
             )
 
@@ -87,10 +93,13 @@ class Scorer:
 
 
 class Judges:
-    """As many scorers as are needed at once, kept warm; at most one per evaluation in flight."""
+    """As many scorers as are needed at once, kept warm; at most one per evaluation in flight.
 
-    def __init__(self, evaluator: Evaluator, seconds: float) -> None:
-        self.evaluator, self.seconds = evaluator, seconds
+    `path` is the file they load, if it is not the evaluator itself: its verifier.
+    """
+
+    def __init__(self, evaluator: Evaluator, seconds: float, path: str = "") -> None:
+        self.evaluator, self.seconds, self.path = evaluator, seconds, path
         self._idle: list[Scorer] = []
         self._busy: set[Scorer] = set()
 
@@ -99,7 +108,7 @@ class Judges:
         self._idle.append(await self._new())
 
     async def _new(self) -> Scorer:
-        scorer = Scorer(self.evaluator)
+        scorer = Scorer(self.evaluator, self.path)
         try:
             await scorer.ready()
         except BaseException:

@@ -42,10 +42,11 @@ def scopes_signals() -> bool:
     return abi() >= 6
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
+def restrict(readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()) -> None:
     """From now on only read and execute below `readable` and anything below `writable`; no TCP, no foreign signals.
 
-    Paths that do not exist are passed over. Layers add up: a later call can only take more away. Raises OSError.
+    Below `listable` names can be seen and nothing read. Paths that do not exist are passed over. Layers add up: a later
+    call can only take more away. Raises OSError.
     """
     version = abi()
     rights = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1
@@ -55,6 +56,8 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
     try:
         for path in readable:
             _allow(ruleset, path, _READ_ONLY & rights)
+        for path in listable:
+            _allow(ruleset, path, _LIST)
         for path in writable:
             _allow(ruleset, path, rights)
         prctl(PR_SET_NO_NEW_PRIVS, 1)

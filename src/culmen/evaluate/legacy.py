@@ -1,4 +1,4 @@
-"""Form legacy, inside the jail: OpenEvolve's `evaluate(path)`, whole, beside the candidate. Its scores are its own word.
+"""Form legacy, inside the jail: OpenEvolve's `evaluate(path)`, whole, beside the candidate. Scores are its own word.
 
 Conventions of such folders: the program lies in a writable folder under a unique identifier with its suffix, the
 evaluator's folder is on `sys.path`, results are a number, a dict or an EvaluationResult, also from a coroutine.

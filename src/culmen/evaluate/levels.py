@@ -8,7 +8,7 @@ LEVELS = ("namespaces", "restricted", "limits", "none")
 
 LOSSES = {
     "namespaces": "nothing of what the probes look at",
-    "restricted": "no namespaces: no total limit on files, no multiprocessing locks, a process count shared with others",
+    "restricted": "no namespaces: no total limit on files, no multiprocessing locks, a shared process count",
     "limits": "files, network, processes and signals are open to candidates; only time, memory and counts hold",
     "none": "everything: candidates run as you do",
 }

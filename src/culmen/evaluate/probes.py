@@ -74,7 +74,7 @@ async def targets(*, victim: bool) -> AsyncIterator[Targets]:
                 "files_mb": _LIMITS.files_mb,
                 "shm_key": secrets.randbelow(1 << 30) + 1,
                 "nap": f"{600 + secrets.randbelow(10**9) / 1e9:.9f}",
-            }  # fmt: skip
+            }
         )
 
 

@@ -57,7 +57,7 @@ def substitute(word: str, parts: dict[str, str]) -> str:
 
 
 def collect(work: Path, wanted: list[str], known: set[str], room: int) -> dict[str, str]:
-    """Texts of the `wanted` files, or of whatever new files there are; what is no text or exceeds `room` bytes is left out."""
+    """Texts of the `wanted` files, or of whatever new files there are; no binaries, `room` bytes in all."""
     names = wanted or sorted(_new_files(work, known))
     files: dict[str, str] = {}
     for name in names[:_MAX_FILES]:

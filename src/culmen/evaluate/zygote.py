@@ -234,7 +234,8 @@ def _settle(setup: dict[str, Any]) -> Cage:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         os.umask(0o022)
     if cage.level == "restricted":
-        landlock.restrict((*cage.readable, "/proc", "/dev"), (setup["scratch"], "/dev/null", "/dev/tty"))
+        listable, readable = setup["listable"], setup["readable"]
+        landlock.restrict((*readable, "/proc", "/dev"), (setup["scratch"], "/dev/null", "/dev/tty"), listable)
     return cage
 
 
