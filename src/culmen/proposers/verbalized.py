@@ -106,7 +106,9 @@ class Blocks:
 
 def _responses(text: str) -> tuple[list[dict[str, Any]], bool]:
     """The objects of a reply, and whether it was whole."""
-    data, whole = read_json(text)
+    bare = text.lstrip().startswith("[")  # the list alone
+    data, whole = read_json(f'{{"responses": {text}}}' if bare else text)
+    whole = whole and (not bare or text.rstrip().endswith("]"))
     if isinstance(data, dict):
         data = data.get("responses", [data])
     items = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
