@@ -147,7 +147,7 @@ class Machine(RuleBasedStateMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("CULMEN_EXAMPLES", "15")),
+    max_examples=int(os.environ.get("CULMEN_EXAMPLES", "10")),
     stateful_step_count=12,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking whole batches of texts takes minutes

@@ -62,7 +62,7 @@ def _uri(path: Path, write: bool) -> str:
 
 
 def _add_sqrt(raw: sqlite3.Connection) -> None:
-    """Not every SQLite is built with it; its own is ten times faster than ours."""
+    """Not every SQLite is built with it; its own is faster than a call back into Python."""
     try:
         raw.execute("SELECT sqrt(1.0)")
     except sqlite3.OperationalError:

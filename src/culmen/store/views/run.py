@@ -26,7 +26,8 @@ class Best(msgspec.Struct, frozen=True):
 
     Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
     standard error `se`, and `search_score` is the mean it had before. `verified`: every score was computed outside the
-    candidate's process.
+    candidate's process, and where the task has a verifier each output passed it as given (`strict`). `certified` is the
+    verifier's value, of the output or else of its strictly feasible repair (None: none asked, or not accepted).
     """
 
     id: str
@@ -38,6 +39,8 @@ class Best(msgspec.Struct, frozen=True):
     confirmed: bool = False
     se: float | None = None
     search_score: float | None = None
+    certified: float | None = None
+    strict: bool | None = None
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -240,6 +243,8 @@ def _final(winner: dict[str, Any]) -> Best:
         confirmed=confirmed,
         se=winner.get("se"),
         search_score=winner.get("search_score"),
+        certified=winner.get("certified"),
+        strict=winner.get("strict"),
     )
 
 
