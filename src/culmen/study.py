@@ -36,7 +36,8 @@ DEFAULT_BUDGET = Budget(evaluations=200)
 
 class Best(msgspec.Struct, frozen=True):
     """The candidate a study reports: `score` over `count` evaluations, `confirmed` by fresh ones after the search,
-    `verified` if every score was also computed outside the candidate's process."""
+    `verified` if every score was also computed outside the candidate's process and nothing had to be repaired before
+    the task's verifier accepted it; `certified` is the value that the verifier vouches for, if there is one."""
 
     id: str
     score: float
@@ -44,6 +45,7 @@ class Best(msgspec.Struct, frozen=True):
     verified: bool
     confirmed: bool
     parts: dict[str, str]
+    certified: float | None = None
 
     @property
     def text(self) -> str:
@@ -207,7 +209,7 @@ class Study:
         if best is None:
             return None
         texts = views.candidate(self.path, best.id).parts
-        return Best(best.id, best.score, best.count, best.verified, best.confirmed, texts)
+        return Best(best.id, best.score, best.count, best.verified, best.confirmed, texts, best.certified)
 
     def candidates(self, order: Order = "best", limit: int | None = None) -> list[Any]:
         """Candidates with their statistics (`culmen.store.views.Row`), best first."""

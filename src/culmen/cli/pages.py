@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from culmen.cli.screen import Screen
-from culmen.cli.session import best_line, ended, judged, next_steps
+from culmen.cli.session import best_line, ended, judged, next_steps, vouched
 from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
 from culmen.observe.displays import costs
@@ -50,6 +50,7 @@ def status(screen: Screen, now: Status, path: Path) -> None:
         ("model", joined(_model(role, name) for role, name in now.models.items())),
         ("best", best_line(now.best)),
         ("", "" if now.best is None else judged(now.best)),
+        ("verified", vouched(now.best)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("lost", _lost(now)),
         ("running", count(now.in_flight, "effect") if now.in_flight else ""),
@@ -82,7 +83,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 def best(screen: Screen, found: Best, candidate: Candidate, files: Sequence[Path]) -> None:
     """What is known of the best to standard error, its text to standard output (unless it went to files)."""
-    screen.pairs(("best", best_line(found)), ("", judged(found)), err=True)
+    screen.pairs(("best", best_line(found)), ("", judged(found)), ("verified", vouched(found)), err=True)
     if files:
         for file in files:
             screen.line(f"wrote {file}")

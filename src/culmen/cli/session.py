@@ -87,6 +87,7 @@ def end(screen: Screen, now: Status, path: Path) -> None:
     screen.pairs(
         ("best", best_line(now.best)),
         ("", "" if now.best is None else judged(now.best)),
+        ("verified", vouched(now.best)),
         ("used", used(now)),
         ("isolation", now.isolation),
         ("run", runs.place(path)),
@@ -123,7 +124,18 @@ def judged(best: Best) -> str:
     """How far the score can be trusted."""
     looks = count(best.count, "evaluation")
     fresh = f"mean of {looks} made after it was chosen" if best.confirmed else f"mean of {looks} of the search"
-    return f"{fresh}, {'verified outside its process' if best.verified else 'self-reported by the task'}"
+    outside = "verified outside its process" if best.strict is None else "scored outside its process"
+    return f"{fresh}, {outside if best.verified or best.strict is not None else 'self-reported by the task'}"
+
+
+def vouched(best: Best | None) -> str:
+    """What the task's exact verifier says, in all digits; "" if it has none or was not asked yet."""
+    if best is None or best.strict is None:
+        return ""
+    if best.certified is None:
+        return "no: the exact verifier does not accept it (show it for the reason)"
+    passed = "yes, exactly and as given" if best.strict else "not as given; repaired, strictly feasible"
+    return f"{passed}: {best.certified!r}"
 
 
 def used(now: Status) -> str:

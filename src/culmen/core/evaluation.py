@@ -38,6 +38,10 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     machine word refining the status (memory_limit, nan_score, ...), `feedback` text for people and models, `seconds`
     the wall time of the evaluation, `seed` what the candidate's random state was seeded with, `evaluator` the digest
     of the evaluator that spoke, `verified` whether the score was computed outside the candidate's process.
+
+    If the task's verifier was asked, `strict` says whether the output passed it as given, with zero tolerance, and
+    `certified` is the exact value of the output or of its strictly feasible repair, rounded towards the worse side
+    (None: not accepted). The exact form is the artifact "certificate".
     """
 
     candidate: str
@@ -53,6 +57,8 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     verified: bool = False
     artifacts: dict[str, str] = {}
     usage: Usage = Usage()
+    certified: float | None = None
+    strict: bool | None = None
 
     @property
     def ok(self) -> bool:

@@ -13,11 +13,15 @@ from culmen.core.usage import Usage
 
 
 class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
-    """Run one candidate on one case (None: the task has no data set), once, with this seed."""
+    """Run one candidate on one case (None: the task has no data set), once, with this seed.
+
+    `certify` asks the task's verifier, too.
+    """
 
     candidate: Candidate
     case: Case | None
     seed: int
+    certify: bool = False
 
 
 class ProposeRequest(msgspec.Struct, frozen=True, tag="propose"):

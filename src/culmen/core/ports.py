@@ -96,12 +96,15 @@ class Backend(Protocol):
     """Runs candidates: the jailed fork-server of this machine, Ray, or your own.
 
     `start` returns the isolation level in force (namespaces | restricted | limits | none) and raises
-    `IsolationError` below the level required.
+    `IsolationError` below the level required. `certify` asks the task's verifier, too; it is only passed for tasks that
+    have one.
     """
 
     async def start(self) -> str: ...
 
-    async def evaluate(self, candidate: Candidate, case: Case | None, seed: int) -> Observation: ...
+    async def evaluate(
+        self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
+    ) -> Observation: ...
 
     async def close(self) -> None: ...
 

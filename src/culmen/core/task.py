@@ -84,6 +84,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     thresholds  cascade thresholds (legacy); None: no cascade
     packages    importable package names to preload in the fork-server
     features    extra numbers a contract needs, kept as given
+    verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only; "" for none
     """
 
     form: Form = "call"
@@ -96,6 +97,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     packages: tuple[str, ...] = ("numpy",)
     digest: str = ""
     options: dict[str, Any] = {}
+    verifier: str = ""
 
 
 class Surface(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.evaluation import Case, Observation, Rollout, Status
 from culmen.core.task import Task
 from culmen.engine.lab import EngineLab
 from culmen.engine.record import Record, Tally
@@ -25,8 +25,11 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `score` is the mean over `count` fresh evaluations (all made after the choice), with standard error `se`;
     `search_score` over `search_count` is what the search believed. Without fresh ones `score` is the search's mean and
-    `confirmed` is False. `verified`: confirmed, and every score was computed outside the candidate's process.
-    `split` names the cases the fresh evaluations used.
+    `confirmed` is False. `verified`: confirmed, every score was computed outside the candidate's process, and where the
+    task has a verifier every output passed it as given. `split` names the cases the fresh evaluations used.
+
+    `certified` is the worst of the values the verifier certified, of the outputs or of their strictly feasible repairs
+    (None: there is no verifier, or it did not accept all outputs). `strict`: all passed as given; None: nobody asked.
     """
 
     id: str
@@ -40,6 +43,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0
     split: str = ""
     finalists: tuple[str, ...] = ()
+    certified: float | None = None
+    strict: bool | None = None
 
 
 class Finale:
@@ -62,7 +67,9 @@ class Finale:
         field = self._record.ranking()[:_FINALISTS]
         if not field or self._kept < 1:
             return
-        if self._noisy:
+        if self._task.evaluator.verifier:
+            await self._certify(lab, field)
+        elif self._noisy:
             await self._halving(lab, field)
         else:
             await self._recheck(lab, field)
@@ -77,6 +84,7 @@ class Finale:
         scores = [o.score for o in self._fresh if o.score is not None]
         failures = sum(1 for o in self._fresh if not o.ok and o.status is not Status.LOST)
         confirmed = bool(scores) and not failures
+        strict = None if all(o.strict is None for o in self._fresh) else all(o.strict for o in self._fresh if o.ok)
         score = sum(scores) / len(scores) if scores else self._task.objective.score(chosen.mean)
         return Verdict(
             id=chosen.candidate.id,
@@ -86,10 +94,12 @@ class Finale:
             search_score=None if mean is None else self._task.objective.score(mean),
             search_count=count,
             confirmed=confirmed,
-            verified=confirmed and all(o.verified for o in self._fresh if o.ok),
+            verified=confirmed and strict is not False and all(o.verified for o in self._fresh if o.ok),
             failures=failures,
             split=self._split if scores else "",
             finalists=self._finalists,
+            certified=None if failures else certified(self._task, self._fresh),
+            strict=strict,
         )
 
     async def _halving(self, lab: EngineLab, field: list[Tally]) -> None:
@@ -116,6 +126,28 @@ class Finale:
                 return
         self._chosen, self._fresh = None, []
 
+    async def _certify(self, lab: EngineLab, field: list[Tally]) -> None:
+        """With a verifier what counts is what it certifies: the finalist with the best such value wins.
+
+        Nothing is chosen on luck here: a certified value belongs to an output that exists. Finalists it accepts come
+        before those it does not, which keep the order of the search.
+        """
+        times = max(1, len(self._task.split(self._split)))
+        field = field[: max(1, self._kept // times)]
+        self._finalists = tuple(t.candidate.id for t in field)
+        cases = self._cases(lab, min(times, self._kept), self._split)
+        rolls = await lab.gather(*(lab.evaluate_afresh(t.candidate, cases) for t in field))
+        tally, roll = min(zip(field, rolls), key=lambda pair: self._standing(pair[1]))  # the first of equals
+        if all(o.ok for o in roll.observations):
+            self._chosen, self._fresh = tally, list(roll.observations)
+
+    def _standing(self, roll: Rollout) -> tuple[int, float]:
+        """Certified ones by value, then those that scored, then those that failed; lower is better."""
+        value = certified(self._task, roll.observations)
+        if value is not None:
+            return 0, -self._task.objective.reward(value)
+        return (1, 0.0) if all(o.ok for o in roll.observations) else (2, 0.0)
+
     async def _confirm(self, lab: EngineLab, tally: Tally, times: int) -> None:
         self._chosen, self._fresh = tally, []
         cases = self._cases(lab, times, self._split)
@@ -129,6 +161,14 @@ class Finale:
             return [None] * times
         start = lab.rng.randrange(len(pool))
         return [pool[(start + i) % len(pool)] for i in range(times)]
+
+
+def certified(task: Task, observations: Sequence[Observation]) -> float | None:
+    """The worst certified value; None if any of the observations has none."""
+    values = [o.certified for o in observations if o.status is not Status.LOST]
+    if not values or any(value is None for value in values):
+        return None
+    return min((value for value in values if value is not None), key=task.objective.reward)
 
 
 def _standard_error(scores: list[float]) -> float | None:

@@ -86,8 +86,11 @@ class EngineLab:
         return Rollout(candidate, tuple(observations), tuple(self.task.reward(o) for o in observations))
 
     async def evaluate_afresh(self, candidate: Candidate, cases: Sequence[Case | None]) -> Rollout:
-        """Like `evaluate`, but never answered from memory; for the engine's final choice."""
-        futures = [self._issue(self._evaluation(candidate, case)) for case in cases]
+        """Like `evaluate`, but never answered from memory, and certified where the task has a verifier; for the
+        engine's final choice."""
+        certify = bool(self.task.evaluator.verifier)
+        asked = [self._evaluation(candidate, case) for case in cases]
+        futures = [self._issue(msgspec.structs.replace(request, certify=certify)) for request in asked]
         observations: list[Observation] = [await future for future in futures]
         return Rollout(candidate, tuple(observations), tuple(self.task.reward(o) for o in observations))
 
@@ -188,7 +191,8 @@ def mark(request: Request) -> str:
     """Digest of a request: 16 hex digits. Candidates count by content."""
     if isinstance(request, EvaluateRequest):
         case = request.case.id if request.case else ""
-        return fingerprint("evaluate", request.candidate.digest, case, str(request.seed))[:16]
+        certify = ("certify",) if request.certify else ()
+        return fingerprint("evaluate", request.candidate.digest, case, str(request.seed), *certify)[:16]
     if isinstance(request, EmbedRequest):
         return fingerprint("embed", *(candidate.digest for candidate in request.candidates))[:16]
     return fingerprint(encode(request))[:16]

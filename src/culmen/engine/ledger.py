@@ -86,13 +86,12 @@ class Ledger:
         return ""
 
 
-def final_share(budget: Budget, deterministic: bool) -> int:
+def final_share(budget: Budget, deterministic: bool, certify: bool = False) -> int:
     """Evaluations kept for the final choice: `budget.final` of them; a deterministic task needs three at most.
 
-    Tiny budgets keep nothing: a search of under ten evaluations needs them all.
+    Tiny budgets keep nothing: a search of under ten evaluations needs them all, but for one if there is to `certify`.
     """
     if budget.evaluations is None or budget.evaluations < 10:
-        return 0
+        return int(certify and (budget.evaluations or 0) > 1)
     share = math.ceil(budget.evaluations * budget.final)
     return min(share, 3) if deterministic else share
-

@@ -86,7 +86,8 @@ class LiveWorld:
     async def _evaluate(self, request: EvaluateRequest) -> Observation:
         fault = self._surface_fault(self._task, request.candidate)
         if not fault:
-            return await self._backend.evaluate(request.candidate, request.case, request.seed)
+            certify = {"certify": True} if request.certify else {}  # backends of tasks without a verifier need not know
+            return await self._backend.evaluate(request.candidate, request.case, request.seed, **certify)
         return Observation(
             request.candidate.id,
             Status.REJECTED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
+from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
@@ -15,6 +16,8 @@ from culmen.evaluate.jail import Jail, JailFailed
 from culmen.evaluate.judge import Judges, ScorerFailed
 from culmen.evaluate.outcome import Verdict
 from culmen.evaluate.run import Run
+
+VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 
 
 class LocalBackend:
@@ -29,6 +32,8 @@ class LocalBackend:
         self._wanted = levels.LEVELS[:-1] if level is None else (level,)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
         self._judges = Judges(task.evaluator, task.limits.scorer_seconds)
+        patience = task.limits.scorer_seconds * VERIFIER_PATIENCE
+        self._verifiers = Judges(task.evaluator, patience, task.evaluator.verifier)
         self._jail: Jail | None = None
         self._slots = list(reversed(range(self.workers)))
         self._free = asyncio.Semaphore(self.workers)
@@ -42,6 +47,8 @@ class LocalBackend:
         try:
             if self.task.evaluator.form != "legacy":
                 await self._judges.start()
+            if self.task.evaluator.verifier:
+                await self._verifiers.start()
             if not self._runs_program:
                 return levels.LEVELS[0]
             why = await self._choose()
@@ -91,14 +98,16 @@ class LocalBackend:
             visible += (os.path.dirname(evaluator.path),)
         return Jail(level, evaluator.packages, visible)
 
-    async def evaluate(self, candidate: Candidate, case: Case | None, seed: int) -> Observation:
+    async def evaluate(
+        self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
+    ) -> Observation:
         """One evaluation; every failure is a status. What is lost is tried a second time."""
         async with self._free:
             slot = self._slots.pop()
             try:
-                verdict = await self._attempt(candidate, case, seed, slot)
+                verdict = await self._attempt(candidate, case, seed, slot, certify)
                 if verdict.status is Status.LOST:
-                    verdict = await self._attempt(candidate, case, seed, slot)
+                    verdict = await self._attempt(candidate, case, seed, slot, certify)
             finally:
                 self._slots.append(slot)
         return Observation(
@@ -114,11 +123,13 @@ class LocalBackend:
             evaluator=self.task.evaluator.digest,
             verified=self.task.evaluator.form not in ("legacy", "function"),
             artifacts=verdict.artifacts,
+            certified=verdict.certified,
+            strict=verdict.strict,
         )
 
-    async def _attempt(self, candidate: Candidate, case: Case | None, seed: int, slot: int) -> Verdict:
+    async def _attempt(self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool) -> Verdict:
         if not self._runs_program:
-            return await self._judge(candidate, case, seed, 0.0, None)
+            return await self._judge(candidate, case, seed, 0.0, None, certify)
         try:
             jail = await self._healthy()
         except JailFailed as error:
@@ -126,7 +137,7 @@ class LocalBackend:
         with Run(self.task, jail, candidate, case, seed) as run:
             result = await run.perform(slot, self._judges)
         if isinstance(result, bytes):
-            result = await self._judge(candidate, case, seed, run.seconds, result)
+            result = await self._judge(candidate, case, seed, run.seconds, result, certify)
         return replace(result, seconds=run.seconds).with_log(run.printed)
 
     async def _healthy(self) -> Jail:
@@ -141,13 +152,27 @@ class LocalBackend:
             return self._jail
 
     async def _judge(
-        self, candidate: Candidate, case: Case | None, seed: int, seconds: float, output: bytes | None
+        self,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        seconds: float,
+        output: bytes | None,
+        certify: bool = False,
     ) -> Verdict:
+        asked: dict[str, Any] = {"case": case, "parts": candidate.parts, "seed": seed, "seconds": seconds}
         try:
-            answer = await self._judges.ask(case=case, parts=candidate.parts, seed=seed, seconds=seconds, output=output)
+            answer = await self._judges.ask(**asked, output=output)
         except ScorerFailed as error:
             return outcome.lost("scorer_error", str(error))
-        return outcome.of_answer(answer, self.task.objective)
+        verdict = outcome.of_answer(answer, self.task.objective)
+        if not certify or verdict.status is not Status.OK or not self.task.evaluator.verifier:
+            return verdict
+        try:
+            answer = await self._verifiers.ask(**asked, output=output)
+        except ScorerFailed:  # hard to verify may well be the candidate's doing: not lost, but not verified either
+            answer = {"kind": "raised", "feedback": "the verifier did not answer in time"}
+        return outcome.certified(verdict, answer, self.task.objective)
 
     async def close(self) -> None:
         """End every process and remove every file this backend made."""
@@ -155,3 +180,4 @@ class LocalBackend:
         if jail is not None:
             await jail.close()
         await self._judges.close()
+        await self._verifiers.close()

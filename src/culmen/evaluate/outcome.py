@@ -29,6 +29,8 @@ class Verdict:
     feedback: str = ""
     artifacts: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    certified: float | None = None
+    strict: bool | None = None
 
     def with_log(self, log: str) -> Verdict:
         """What the candidate printed, as an artifact; on failure its end also follows the feedback."""
@@ -110,6 +112,26 @@ def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> 
         note = f"the score {score!r} is not acceptable ({fault})"
         return Verdict(Status.INVALID, fault, feedback="\n".join(filter(None, (note, feedback))), **extras)
     return Verdict(Status.OK, score=float(score), feedback=feedback, **extras)
+
+
+def certified(verdict: Verdict, answer: dict[str, Any], objective: Objective) -> Verdict:
+    """The evaluation with a verifier's word: `strict` is set in any case, `certified` only where there is a value."""
+    said = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
+    fault = objective.fault(answer["score"]) if answer["kind"] == "certified" else answer["kind"]
+    if fault:
+        note = "not verified: " + (said or fault.replace("_", " "))
+        return replace(verdict, strict=False, feedback="\n".join(filter(None, (verdict.feedback, note))))
+    texts = {
+        "certificate": clean(answer["exact"], ARTIFACT_CHARS),
+        "repaired": clean(answer["repaired"], ARTIFACT_CHARS),
+    }
+    return replace(
+        verdict,
+        certified=float(answer["score"]),
+        strict=answer["feasible"],
+        feedback="\n".join(filter(None, (verdict.feedback, said))),
+        artifacts={**verdict.artifacts, **{name: text for name, text in texts.items() if text}},
+    )
 
 
 def of_report(payload: bytes, objective: Objective) -> Verdict:

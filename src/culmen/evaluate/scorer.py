@@ -22,6 +22,8 @@ from culmen.evaluate.program import CandidateError, CandidateGone, Program
 
 LIMIT = 1 << 30  # our own peers; the candidate's data was bounded before it came here
 _KNOWN = ("score", "metrics", "feedback", "artifacts")
+_TEXTS = ("exact", "repaired", "feedback")
+_CERTIFICATE = dict.fromkeys(("score", "feasible", *_TEXTS)).keys()
 
 
 class Invalid(ValueError):
@@ -29,12 +31,12 @@ class Invalid(ValueError):
 
 
 def main() -> None:
-    """Entry point: argv = channel descriptor, lifeline descriptor, path of the evaluator, its form."""
+    """Entry point: argv = channel descriptor, lifeline descriptor, path of the file, form, role (score or certify)."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     kernel.die_with(int(sys.argv[2]))
-    path, form = sys.argv[3], sys.argv[4]
+    path, form, role = sys.argv[3:6]
     try:
-        judge = load(path, form)
+        judge = load(path, form, role)
     except BaseException as error:  # noqa: BLE001 - the user's file may raise anything while it loads
         wire.send(channel, "H", json.dumps({"error": last_lines(error)}).encode())
         return
@@ -47,19 +49,19 @@ def main() -> None:
         except EOFError:
             return
         program = Program(socket.socket(fileno=fds[0])) if fds else None
-        answer = _answer(judge, form, json.loads(payload), output, program)
+        answer = _answer(judge, form, json.loads(payload), output, program, _READERS[role])
         if program is not None:
             program.channel.close()
         wire.send(channel, "A", json.dumps(answer).encode("utf-8", "replace"))
 
 
-def load(path: str, form: str) -> Callable[..., Any]:
-    """The judging function of an evaluator file. What the file raises passes through; no function: NameError."""
+def load(path: str, form: str, role: str = "score") -> Callable[..., Any]:
+    """The function of an evaluator or verifier file. What the file raises passes through; no function: NameError."""
     folder = os.path.dirname(path)
     os.chdir(folder)
     sys.path.insert(0, folder)
     module = load_file(path, "evaluator")
-    wanted = ("drive", "score") if form == "serve" else ("score",)
+    wanted = ("drive", "score") if form == "serve" else (role,)
     for candidate in wanted:
         function = getattr(module, candidate, None)
         if callable(function):
@@ -68,7 +70,12 @@ def load(path: str, form: str) -> Callable[..., Any]:
 
 
 def _answer(
-    judge: Callable[..., Any], form: str, request: dict[str, Any], output: bytes | None, program: Program | None
+    judge: Callable[..., Any],
+    form: str,
+    request: dict[str, Any],
+    output: bytes | None,
+    program: Program | None,
+    reader: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
     """What the orchestrator is told: kind score | invalid | bad_output | candidate | gone | raised, and the details."""
     try:
@@ -76,7 +83,7 @@ def _answer(
     except wire.WireError as error:
         return {"kind": "bad_output", "feedback": str(error)}
     try:
-        answer = read(apply(judge, offered))
+        answer = reader(apply(judge, offered))
     except CandidateGone:
         answer = {"kind": "gone"}
     except CandidateError as error:
@@ -147,6 +154,21 @@ def read(result: Any) -> dict[str, Any]:
         "artifacts": {str(key): str(text) for key, text in dict(result.get("artifacts") or {}).items()},
     }
     return answer
+
+
+def read_certificate(result: Any) -> dict[str, Any]:
+    """A verifier's result as an answer; TypeError if it is not a dict of the known keys with a real score."""
+    if not isinstance(result, dict) or not {"score", "feasible"} <= result.keys() <= _CERTIFICATE:
+        raise TypeError(f"certify() must return a dict with score and feasible, at most {', '.join(_CERTIFICATE)}")
+    score, texts = number(result["score"]), {key: str(result.get(key) or "") for key in _TEXTS}
+    if score is None:
+        return {"kind": "invalid", "feedback": texts["feedback"]}
+    if type(score) not in (int, float) or not math.isfinite(score) or type(result["feasible"]) is not bool:
+        raise TypeError("certify() must return a finite number as score and True or False as feasible")
+    return {"kind": "certified", "score": score, "feasible": result["feasible"], **texts}
+
+
+_READERS: dict[str, Callable[[Any], dict[str, Any]]] = {"score": read, "certify": read_certificate}
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def task_digest(
     seeds: tuple[dict[str, str], ...],
 ) -> str:
     """Digest of all that shapes a score; of the seeds only what candidates may not change."""
-    contract = msgspec.structs.replace(evaluator, path="")
+    contract = msgspec.structs.replace(evaluator, path="", verifier=Path(evaluator.verifier).name)
     plain = [contract, cases, objective, limits, surface, [_immutable(surface, seed) for seed in seeds]]
     return fingerprint(*(msgspec.json.encode(piece, order="sorted") for piece in plain))
 

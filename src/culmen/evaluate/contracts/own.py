@@ -96,7 +96,25 @@ def _evaluator(source: Source, seeds: Seeds) -> Evaluator:
         thresholds=tuple(table.thresholds) or None,
         packages=tuple(table.packages),
         options=table.options,
+        verifier=_verifier(source, form, path),
     )
+
+
+def _verifier(source: Source, form: str, evaluator: Path) -> str:
+    """The verifier's absolute path, "" for none. It lies beside the evaluator, whose digest then covers it."""
+    name = source.table.evaluator.verify
+    if not name:
+        return ""
+    path = (source.path.parent / name).resolve()
+    if not path.is_file():
+        raise missing(path, f"{source.path} (evaluator.verify)")
+    if path.parent != evaluator.parent:
+        raise source.fault("the verifier is not beside the evaluator", "evaluator", "verify", "move it there")
+    if form not in ("call", "command"):
+        fix = "use form = call or command, or remove verify"
+        raise source.fault(f"form = {form} has no output to verify", "evaluator", "verify", fix)
+    syntax.require(syntax.read_module(path), "certify", path, "define certify(output)")
+    return str(path)
 
 
 def guess_form(module: syntax.Module, path: Path) -> Form:

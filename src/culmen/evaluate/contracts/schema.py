@@ -30,6 +30,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     """How candidates are run and judged; `form` "" is read off the evaluator's functions."""
 
     file: str = "evaluator.py"
+    verify: str = ""  # a file with certify(output), exact, for the final choice
     form: Literal["", "call", "serve", "command", "legacy"] = ""
     entry: str = "run"
     module: str = ""

@@ -1,0 +1,205 @@
+"""Where a polynomial with integer coefficients changes sign for the last time, as an enclosure.
+
+Roots of even multiplicity are divided out exactly; what is left is bisected from the right with Descartes' rule of
+signs (Vincent-Collins-Akritas) until one simple root is alone in its interval. Polynomials are lists of integers,
+lowest degree first, without trailing zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+Poly = list[int]
+_PRIME = 2**61 - 1
+
+
+def last_sign_change(poly: Sequence[int], bits: int = 100) -> tuple[Fraction, Fraction] | None:
+    """Rationals low <= r <= high around the largest r > 0 where the sign changes, None if there is none.
+
+    They are at most 2**-bits of their size apart (equal if r was met exactly).
+    """
+    found = odd_part(_trimmed(list(poly)))
+    while len(found) > 1 and found[0] == 0:
+        found = found[1:]
+    if len(found) < 2:
+        return None
+    scale = _bound(found)
+    degree = len(found) - 1
+    start = [c << (scale * i) if scale >= 0 else c << (-scale * (degree - i)) for i, c in enumerate(found)]
+    return _rightmost(start, Fraction(2) ** scale, bits)
+
+
+def odd_part(poly: Poly) -> Poly:
+    """The product of the distinct factors of odd multiplicity (up to a constant): it changes sign where `poly` does.
+
+    With p_0 = p and p_(i+1) = gcd(p_i, p_i'), w_i = p_i / p_(i+1) has the factors of multiplicity above i.
+    """
+    if len(poly) < 3 or _coprime_modulo(poly, _derivative(poly)):
+        return poly
+    chain = [_primitive(poly)]
+    while len(chain[-1]) > 1:
+        chain.append(gcd(chain[-1], _derivative(chain[-1])))
+    above = [divide(a, b) for a, b in pairwise(chain)] + [[1]]
+    result = [1]
+    for odd, even in zip(above[::2], [*above[1::2], [1]]):
+        result = multiply(result, divide(odd, even))
+    return result
+
+
+def gcd(first: Poly, second: Poly) -> Poly:
+    """Greatest common divisor, primitive (primitive remainder sequence)."""
+    first, second = _primitive(first), _primitive(second)
+    while second:
+        first, second = second, _primitive(_pseudo_remainder(first, second))
+    return first
+
+
+def divide(poly: Poly, by: Poly) -> Poly:
+    """The primitive quotient of an exact division; raises ValueError if there is a remainder."""
+    rest, quotient = [Fraction(c) for c in poly], list[Fraction]()
+    for top in range(len(poly) - 1, len(by) - 2, -1):
+        factor = rest[top] / by[-1]
+        quotient.append(factor)
+        for i, c in enumerate(by):
+            rest[top - len(by) + 1 + i] -= factor * c
+    if any(rest):
+        raise ValueError("the division is not exact")
+    common = math.lcm(*(q.denominator for q in quotient))
+    return _primitive([int(q * common) for q in reversed(quotient)])
+
+
+def multiply(first: Poly, second: Poly) -> Poly:
+    """The product."""
+    result = [0] * (len(first) + len(second) - 1)
+    for i, a in enumerate(first):
+        for j, b in enumerate(second):
+            result[i + j] += a * b
+    return result
+
+
+def _rightmost(poly: Poly, scale: Fraction, bits: int) -> tuple[Fraction, Fraction] | None:
+    """The largest root in (0, 1) of a square-free polynomial, times `scale`. Leaves are visited from the right."""
+    waiting: list[tuple[Poly, Fraction, Fraction]] = [(poly, Fraction(0), Fraction(1))]
+    while waiting:
+        node, low, high = waiting.pop()
+        if not node:  # a midpoint that is a root itself
+            return low * scale, low * scale
+        variations = _variations(_shifted(node[::-1]))
+        if variations == 1:
+            return _refined(node, low, high, scale, bits)
+        if variations > 1:
+            middle = (low + high) / 2
+            degree = len(node) - 1
+            left = [c << (degree - i) for i, c in enumerate(node)]
+            right = _shifted(left)
+            waiting_middle = right[0] == 0
+            if waiting_middle:
+                left, right = _without_one(left), right[1:]
+            waiting.append((_reduced(left), low, middle))
+            if waiting_middle:
+                waiting.append(([], middle, middle))
+            waiting.append((_reduced(right), middle, high))
+    return None
+
+
+def _refined(node: Poly, low: Fraction, high: Fraction, scale: Fraction, bits: int) -> tuple[Fraction, Fraction]:
+    """Bisect the one root that `node` has in (0, 1), which stands for (low, high)."""
+    at, level = 0, 0  # the root lies between at / 2**level and (at + 1) / 2**level
+    sign = _sign_at(node, 0, 0)
+    while (high - low) * 2**bits > (low + (high - low) * Fraction(at, 2**level)) * 2**level:
+        at, level = 2 * at, level + 1
+        middle = _sign_at(node, at + 1, level)
+        if middle == 0:
+            exact = (low + (high - low) * Fraction(at + 1, 2**level)) * scale
+            return exact, exact
+        at += middle == sign
+    width = (high - low) / 2**level
+    return (low + width * at) * scale, (low + width * (at + 1)) * scale
+
+
+def _sign_at(poly: Poly, numerator: int, level: int) -> int:
+    """Sign at numerator / 2**level."""
+    total = 0
+    for i, c in enumerate(reversed(poly)):
+        total = total * numerator + (c << (level * i))
+    return (total > 0) - (total < 0)
+
+
+def _bound(poly: Poly) -> int:
+    """k such that every root is below 2**k in magnitude (Fujiwara's bound, by bit lengths)."""
+    top, degree = abs(poly[-1]).bit_length() - 1, len(poly) - 1
+    ratios = [-((top - abs(c).bit_length()) // (degree - i)) for i, c in enumerate(poly[:-1]) if c]
+    return 1 + max(ratios, default=0)
+
+
+def _shifted(poly: Poly) -> Poly:
+    """p(x + 1)."""
+    result = list(poly)
+    for start in range(len(result) - 1):
+        for i in range(len(result) - 2, start - 1, -1):
+            result[i] += result[i + 1]
+    return result
+
+
+def _without_one(poly: Poly) -> Poly:
+    """p(x) / (x - 1), for a root at 1."""
+    result = list(poly[1:])
+    for i in range(len(result) - 2, -1, -1):
+        result[i] += result[i + 1]
+    return result
+
+
+def _variations(poly: Poly) -> int:
+    signs = [c > 0 for c in poly if c]
+    return sum(a != b for a, b in pairwise(signs))
+
+
+def _reduced(poly: Poly) -> Poly:
+    """Without common powers of two."""
+    shift = min((c & -c).bit_length() - 1 for c in poly if c)
+    return [c >> shift for c in poly]
+
+
+def _derivative(poly: Poly) -> Poly:
+    return [i * c for i, c in enumerate(poly)][1:]
+
+
+def _trimmed(poly: Poly) -> Poly:
+    while poly and poly[-1] == 0:
+        poly.pop()
+    return poly
+
+
+def _primitive(poly: Poly) -> Poly:
+    common = math.gcd(*poly)
+    return [c // common for c in poly] if common else []
+
+
+def _pseudo_remainder(poly: Poly, by: Poly) -> Poly:
+    rest = list(poly)
+    while len(rest) >= len(by):
+        top, place = rest[-1], len(rest) - len(by)
+        rest = [c * by[-1] for c in rest]
+        for i, c in enumerate(by):
+            rest[place + i] -= top * c
+        _trimmed(rest)
+    return rest
+
+
+def _coprime_modulo(first: Poly, second: Poly) -> bool:
+    """Whether a greatest common divisor modulo a prime is constant: then it is so over the integers, too."""
+    if first[-1] % _PRIME == 0 or second[-1] % _PRIME == 0:
+        return False
+    first, second = _trimmed([c % _PRIME for c in first]), _trimmed([c % _PRIME for c in second])
+    while second:
+        inverse = pow(second[-1], -1, _PRIME)
+        while len(first) >= len(second):
+            factor, place = first[-1] * inverse % _PRIME, len(first) - len(second)
+            for i, c in enumerate(second):
+                first[place + i] = (first[place + i] - factor * c) % _PRIME
+            _trimmed(first)
+        first, second = second, first
+    return len(first) == 1
