@@ -1,0 +1,122 @@
+"""Records `culmen demo` as it looks in a terminal: docs/img/demo.svg (its end) and docs/img/progress.svg (half-way).
+
+    .venv/bin/python bench/record_demo.py [--seconds 50] [--seed 0] [--columns 110]
+
+The command runs in tmux, a real terminal, in an empty folder; what stands on its screen is drawn by rich. Nothing is
+retouched: of a long diff the middle is left out, and a line says how much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.ansi import AnsiDecoder
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+IMAGES = Path(__file__).parents[1] / "docs/img"
+_ROWS = 200  # more than the demo prints, so that nothing scrolls out
+_DIFF = 18  # lines of the diff that are kept
+_HUES = [(240, 113, 120), (126, 200, 128), (229, 192, 123), (97, 175, 239), (198, 120, 221), (86, 182, 194)]
+_THEME = TerminalTheme(
+    (24, 27, 33),
+    (208, 212, 220),
+    [(24, 27, 33), *_HUES, (208, 212, 220)],
+    [(110, 118, 132), *_HUES, (255, 255, 255)],
+)
+
+
+class Terminal:
+    """A command in a tmux of its own: `columns` wide, `_ROWS` high. `over` once the command has ended."""
+
+    def __init__(self, command: str, columns: int, folder: Path) -> None:
+        self._tmux = ["tmux", "-L", f"culmen-record-{os.getpid()}", "-f", "/dev/null"]
+        self._mark = folder / "over"
+        size = ["-x", str(columns), "-y", str(_ROWS)]
+        self._call("new-session", "-d", *size, "-c", str(folder), f"{command}; touch {self._mark}; sleep 60")
+
+    @property
+    def over(self) -> bool:
+        return self._mark.exists()
+
+    def lines(self) -> list[Text]:
+        """The screen as it stands, with its colours, which go on from line to line."""
+        return list(AnsiDecoder().decode(self._call("capture-pane", "-e", "-p").rstrip()))
+
+    def close(self) -> None:
+        """End tmux, and with it the command."""
+        self._call("kill-server")
+
+    def _call(self, *arguments: str) -> str:
+        return subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def record(command: str, columns: int, seconds: float) -> tuple[list[Text], list[Text]]:
+    """The screen half-way through the search, and at the end."""
+    with tempfile.TemporaryDirectory(prefix="culmen-demo-") as folder:
+        terminal = Terminal(command, columns, Path(folder))
+        try:
+            began, half = time.monotonic(), list[Text]()
+            while not terminal.over:
+                time.sleep(0.2)
+                if not half and time.monotonic() - began > seconds / 2:
+                    half = terminal.lines()
+            return half, terminal.lines()
+        finally:
+            terminal.close()
+
+
+def shortened(lines: Sequence[Text]) -> list[Text]:
+    """The lines with the middle of a long diff left out."""
+    plain = [line.plain for line in lines]
+    begin = next((i for i, line in enumerate(plain) if line.startswith("@@")), len(plain)) + 1
+    end = next((i for i in range(begin, len(plain)) if re.match(r"(finished|interrupted) ", plain[i])), len(plain))
+    gone = end - 1 - begin - _DIFF
+    if gone < 5:
+        return list(lines)
+    return [*lines[: begin + _DIFF], Text(f"        [{gone} more lines]", style="dim"), *lines[end - 1 :]]
+
+
+def draw(lines: Sequence[Text], path: Path, command: str, columns: int) -> None:
+    """The lines as an SVG that asks no server for a font."""
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.assemble(("$ ", "dim"), (command, "bold")))
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    svg = console.export_svg(title="culmen", theme=_THEME, unique_id="culmen")
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)
+    svg = svg.replace("Fira Code", "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(re.sub(r"[ \t]+$", "", svg, flags=re.M), encoding="utf-8")
+
+
+def main() -> None:
+    """Record and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=50.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--columns", type=int, default=110)
+    parser.add_argument("--out", type=Path, default=IMAGES)
+    given = parser.parse_args()
+    options = [f"--{name} {value:g}" for name, value in (("seconds", given.seconds), ("seed", given.seed))]
+    shown = " ".join(["culmen demo", *(o for o in options if o not in ("--seconds 50", "--seed 0"))])
+    command = f"{shlex.quote(str(Path(sys.executable).with_name('culmen')))} demo {' '.join(options)}"
+    half, whole = record(command, given.columns, given.seconds)
+    draw(half, given.out / "progress.svg", shown, given.columns)
+    draw(shortened(whole), given.out / "demo.svg", shown, given.columns)
+    print("\n".join(line.plain for line in whole))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What the documentation names exists: links, headings, verbs, options, settings, exit codes, dependencies, pages."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from culmen import __version__
+from culmen.cli import main
+from culmen.core import errors
+from culmen.core.usage import Budget
+from culmen.strategies import catalog
+from tests.docs.pages import PAGES, ROOT, anchors, commands, inline, links, name
+
+VERBS = typer.main.get_command(main.app).commands  # pyright: ignore[reportAttributeAccessIssue]
+OPTIONS = {
+    verb: {text for p in command.params for text in (*p.opts, *p.secondary_opts)} for verb, command in VERBS.items()
+}
+_EVERYWHERE = {"--help", "-h", "--version", "-V"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path):
+    for target in links(page):
+        file, _, anchor = target.partition("#")
+        place = (page.parent / file).resolve() if file else page
+        assert place.exists(), f"{name(page)} links to {target}"
+        assert not anchor or anchor in anchors(place), f"{name(page)} links to {target}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_command_lines_name_verbs_and_options_that_exist(page: Path):
+    for words in commands(page):
+        verb, *rest = words
+        if verb.startswith("-") or verb.isupper():  # culmen --version; culmen VERB
+            continue
+        assert verb in OPTIONS, f"{name(page)}: culmen {' '.join(words)}"
+        given = {word.partition("=")[0] for word in rest if word.startswith("-")}
+        assert given <= OPTIONS[verb] | _EVERYWHERE, f"{name(page)}: culmen {' '.join(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_settings_and_budgets_in_command_lines_can_be_read(page: Path):
+    for words in commands(page):
+        pairs = list(pairwise(words))
+        for _, budget in (pair for pair in pairs if pair[0] == "--budget"):
+            Budget.parse(budget)
+        strategy = next((value for option, value in pairs if option == "--strategy"), "polca")
+        settings = [value.partition("=")[0] for option, value in pairs if option == "--set"]
+        if settings and strategy in catalog.CATALOG and "NAME" not in settings:
+            known = {field["name"] for field in catalog.describe(strategy)["fields"]}
+            assert set(settings) <= known, f"{name(page)}: culmen {' '.join(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_options_in_running_text_exist(page: Path):
+    known = set().union(*OPTIONS.values()) | _EVERYWHERE
+    named = {code.split()[0].partition("=")[0] for code in inline(page) if re.match(r"--[a-z]", code)}
+    assert named <= known, f"{name(page)} names {named - known}"
+
+
+def test_every_page_is_in_the_navigation():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    listed = re.findall(r"[\w/]+\.md", str(nav))
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES if page.parent != ROOT)
+
+
+def test_every_dependency_has_its_line():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
+    names = {re.match(r"[\w-]+", line)[0] for line in wanted}  # pyright: ignore[reportOptionalSubscript]
+    page = (ROOT / "docs/decisions/dependencies.md").read_text()
+    first_cells = re.findall(r"^\| (`.+?) \|", page, re.M)
+    assert {found for cell in first_cells for found in re.findall(r"`([\w-]+)`", cell)} == names
+
+
+def test_every_exit_code_is_explained():
+    found, kinds = {0, 1, main.BUG, main.INTERRUPTED}, [errors.CulmenError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        found.add(kind.exit_code)
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.M)} == found
+
+
+def test_the_changelog_knows_this_version():
+    assert re.search(rf"^## \[?{re.escape(__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.M)
