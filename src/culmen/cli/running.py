@@ -38,6 +38,9 @@ Require = Annotated[
 Embedder = Annotated[
     str | None, typer.Option(metavar="NAME", help="hashing, local:MODEL or PROVIDER/MODEL.", show_default="hashing")
 ]
+Pool = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Candidates to start from, beside the task's seed: culmen pool.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 
 
@@ -60,6 +63,7 @@ def run(
     run_dir: RunDir = None,
     require: Require = None,
     embedder: Embedder = None,
+    pool: Pool = None,
     quiet: Quiet = False,
 ) -> Answer:
     """Search for a better text, within a budget.
@@ -71,6 +75,10 @@ def run(
     from culmen.study import Study
 
     loaded = contracts.load(task)
+    if pool is not None:
+        from culmen import pool as pools
+
+        loaded = pools.seeded(loaded, pools.load(pool))
     given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder)
     chosen = options.settle(loaded, given)
 

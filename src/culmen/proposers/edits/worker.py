@@ -14,11 +14,14 @@ import msgspec
 
 from culmen.core.event import EditRequest, Edits
 from culmen.proposers.edits import TOOLS
+from culmen.proposers.edits.clustering import kmeans
+
+_TOOLS = TOOLS | {"kmeans": kmeans}
 
 
 def perform(request: EditRequest) -> Edits:
     """Run one tool; an unknown name is a fault of the result."""
-    tool = TOOLS.get(request.tool)
+    tool = _TOOLS.get(request.tool)
     if tool is None:
         return Edits(fault="unknown_tool")
     return tool(request.candidates, request.options, Random(request.seed))
