@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import signal
 import threading
@@ -11,10 +12,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from culmen.core.errors import UserError
+from culmen.core.event import Entry
 from culmen.core.ports import Backend, Embedder, Gateway, Proposer, Strategy
 from culmen.core.task import Task
 from culmen.engine.driver import Driver
+from culmen.engine.replay import graft
 from culmen.engine.search import Estimate, Search, at_least
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
 
@@ -31,6 +36,8 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
     async with AsyncExitStack() as stack:
         journal = SqlJournal.open(path, write=True)
         stack.callback(journal.close)
+        if remembered and not any(event.entry.kind == "done" for event in journal.read()):
+            journal.append(_grafted(path, meta, parts, remembered))
         backend = parts.backend or _backend(meta, parts)
         stack.push_async_callback(backend.close)
         journal.set_meta(isolation=await backend.start())
@@ -68,6 +75,15 @@ def rebuild(path: Path, meta: RunMeta, parts: Parts) -> tuple[Search, Estimate]:
     estimate = getattr(world, "estimate", at_least)
     search = Search(_strategy(meta, parts), meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate)
     return search, estimate
+
+
+def _grafted(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str, Any]) -> list[Entry]:
+    """What a fork's search takes over from its parent, as entries of its own journal."""
+    own = msgspec.structs.replace(parts, proposer=copy.deepcopy(parts.proposer))
+    search, _ = rebuild(path, meta, own)
+    entries = graft(search, remembered)
+    search.close()
+    return entries
 
 
 def run_blocking(session: Coroutine[Any, Any, str]) -> str:

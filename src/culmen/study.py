@@ -224,9 +224,12 @@ class Study:
                 yield result
 
     def _finished(self) -> dict[str, Any]:
-        """Results by mark; what was lost by our own failure is asked again."""
-        results = ((entry.mark, result) for entry, result in self._results() if entry.mark)
-        return {mark: r for mark, r in results if not (isinstance(r, Observation) and r.status is Status.LOST)}
+        """Results by mark in journal order, the first of each; what our own failure lost is asked again."""
+        finished: dict[str, Any] = {}
+        for entry, result in self._results():
+            if entry.mark and not (isinstance(result, Observation) and result.status is Status.LOST):
+                finished.setdefault(entry.mark, result)
+        return finished
 
     def _results(self) -> Iterator[tuple[Entry, Any]]:
         from culmen.store.journal import SqlJournal

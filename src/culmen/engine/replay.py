@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from culmen.core.event import Effect, Entry, Event
+from culmen.core.event import Effect, Entry, Event, Result
 from culmen.core.usage import Usage
 from culmen.engine.search import Estimate, Search
 
@@ -57,3 +57,22 @@ def _torn(effect: Effect, estimate: Estimate, elapsed: float) -> Entry:
     usage = msgspec.structs.replace(estimate(effect.request), evaluations=0)
     body: dict[str, Any] = {"usage": {} if usage == Usage() else msgspec.to_builtins(usage)}
     return Entry("torn", effect.key, effect.mark, effect.kind, body, elapsed=elapsed)
+
+
+def graft(search: Search, finished: Mapping[str, Result]) -> list[Entry]:
+    """Feed a fresh search what another run finished, in that run's order, wherever it asks for the same.
+
+    Returns the entries that make this a journal of its own. A fork with a larger budget thus repeats its parent's
+    search exactly before it goes on; one with another strategy takes what it happens to ask for first.
+    """
+    entries: list[Entry] = []
+    asked = {effect.mark: effect for effect in search.start()}
+    for mark, result in finished.items():
+        effect = asked.pop(mark, None)
+        if effect is None or search.phase != "search":
+            continue
+        entries += search.outbox
+        search.outbox.clear()
+        entries.append(Entry("done", effect.key, mark, effect.kind, result=result))
+        asked.update((following.mark, following) for following in search.feed(entries[-1]))
+    return entries
