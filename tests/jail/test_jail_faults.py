@@ -123,7 +123,7 @@ def test_killing_the_orchestrator_ends_everything(kind: str, tmp_path: Path) -> 
     mark = f"CULMEN_TEST={os.getpid()}-{kind}"
     process = subprocess.Popen(
         [sys.executable, "-c", ORCHESTRATOR, kind, str(tmp_path / "evaluator.py"), DAEMON],
-        stdout=subprocess.PIPE, env={**os.environ, "CULMEN_TEST": mark.partition("=")[2]},
+        stdout=subprocess.PIPE, env={**os.environ, "CULMEN_TEST": mark.partition("=")[2], "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert process.stdout is not None and process.stdout.readline() == b"running\n"
     family = descendants(process.pid) | set(census.marked(mark))
@@ -132,6 +132,7 @@ def test_killing_the_orchestrator_ends_everything(kind: str, tmp_path: Path) -> 
     process.wait()
     process.stdout.close()
     assert wait_until(lambda: not alive(family)), alive(family)
+    assert wait_until(lambda: not list(tmp_path.glob("culmen-jail-*/*")))
 
 
 def descendants(pid: int) -> set[int]:

@@ -35,6 +35,7 @@ class Cage:
     readable  folders candidates may read
     search    keep the right to read what is closed to others (a root whose interpreter or evaluator lies in such a
               folder); what is in sight at all is decided by the mounts or by Landlock
+    scratch   folder of the work folders, removed at the end; "" at level namespaces
     baseline  bytes of data the fork-server itself has mapped
     """
 
@@ -44,6 +45,7 @@ class Cage:
     proc: bool = True
     readable: tuple[str, ...] = ()
     search: bool = False
+    scratch: str = ""
     baseline: int = 0
     environment: dict[str, str] = field(default_factory=dict)
 

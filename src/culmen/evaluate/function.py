@@ -67,7 +67,7 @@ class _ForkedJail(Jail):
             warnings.simplefilter("ignore", DeprecationWarning)  # threads of ours hold no lock that a child needs
             self._pid = os.fork()
         if self._pid == 0:
-            _serve(theirs.fileno(), self.fn)
+            _serve(theirs.fileno(), self.fn, self.scratch)
         theirs.close()
         ours.setblocking(False)
         self._control = ours
@@ -80,7 +80,7 @@ class _ForkedJail(Jail):
             await asyncio.to_thread(os.waitpid, pid, 0)
 
 
-def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
+def _serve(control: int, fn: Callable[..., Any], scratch: str) -> NoReturn:
     """The forked server. Objects of the parent are never freed here: their descriptors are closed already."""
     try:
         gc.disable()
@@ -99,7 +99,7 @@ def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
         def child(cage: Cage, job: Job, channel: int, log: int) -> NoReturn:
             _call_once(fn, cage, job, channel, log)
 
-        cage = Cage("limits", baseline=census.data_bytes())
+        cage = Cage("limits", scratch=scratch, baseline=census.data_bytes())
         Zygote(socket.socket(fileno=CHANNEL), cage, child).serve()
     finally:
         os._exit(0)

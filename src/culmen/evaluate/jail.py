@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -57,8 +58,9 @@ class Jail:
 
     def __init__(self, level: str, packages: tuple[str, ...] = (), visible: tuple[str, ...] = ()) -> None:
         self.level, self.packages, self.visible = level, packages, visible
-        self.scratch = tempfile.mkdtemp(prefix="culmen-jail-")
-        os.chmod(self.scratch, 0o711)
+        self.scratch = os.path.join(tempfile.gettempdir(), f"culmen-jail-{secrets.token_hex(6)}")
+        if level != "namespaces":
+            os.mkdir(self.scratch, 0o711)
         self._ends: dict[int, asyncio.Future[End]] = {}
         self._count = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -101,7 +103,7 @@ class Jail:
             except OSError as error:
                 raise JailFailed(str(error)) from None
             theirs.close()
-            setup = {"packages": self.packages, "cage": asdict(cage), "scratch": self.scratch}
+            setup = {"packages": self.packages, "cage": asdict(cage)}
             setup["listable"], setup["readable"] = bubblewrap.around_hidden(cage.readable, self.visible)
             try:
                 await loop.sock_sendall(ours, json.dumps(setup).encode())
@@ -139,6 +141,7 @@ class Jail:
             proc=proc,
             readable=readable,
             search=root and (bool(self.visible) or self._behind_closed_doors()),
+            scratch=self.scratch if self.level != "namespaces" else "",
             environment=ENVIRONMENT,
         )
 

@@ -185,6 +185,7 @@ class Zygote:
                 os.waitpid(pid, 0)
             self.running.clear()
             self._sweep()
+            self._remove(self.cage.scratch)
 
     def _report(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -235,7 +236,7 @@ def _settle(setup: dict[str, Any]) -> Cage:
         os.umask(0o022)
     if cage.level == "restricted":
         listable, readable = setup["listable"], setup["readable"]
-        landlock.restrict((*readable, "/proc", "/dev"), (setup["scratch"], "/dev/null", "/dev/tty"), listable)
+        landlock.restrict((*readable, "/proc", "/dev"), (cage.scratch, "/dev/null", "/dev/tty"), listable)
     return cage
 
 
