@@ -139,6 +139,11 @@ class Grid:
         """The occupant at this place, 0 for the best; ties in the order in which their cells were taken."""
         return self._held[self._ranks[rank][1]]
 
+    @property
+    def quality(self) -> float | None:
+        """Mean reward of the occupants; None while there is none."""
+        return -sum(key for key, _ in self._ranks) / len(self._ranks) if self._ranks else None
+
     def elites(self, most: int | None = None) -> list[Elite]:
         """The occupants, or the best `most` of them, best first."""
         return [self._held[arrival] for _, arrival in self._ranks[:most]]

@@ -57,7 +57,13 @@ class MapElites:
             known.update(fresh)
             entered = await self.insert(lab, grid, measure, tuple(fresh.values()))
             best = grid.elites()[:1]
-            lab.note("grid", cells=len(grid), entered=entered, best=best[0].reward if best else None)
+            lab.note(
+                "grid",
+                cells=len(grid),
+                quality=grid.quality,
+                entered=entered,
+                best=best[0].reward if best else None,
+            )
 
     async def insert(self, lab: Lab, grid: Grid, measure: Features, programs: tuple[Candidate, ...]) -> int:
         """Evaluate programs and offer those that were scored; returns how many took a cell."""

@@ -84,8 +84,8 @@ class TurboEvolve:
             lab, [seed.rollout.candidate for seed in seeds], [seed.reward for seed in seeds], len(islands)
         )
         for i, (island, cluster) in enumerate(zip(islands, clusters)):
-            placed = [(seeds[n].rollout.candidate.id, island.grid.offer(seeds[n])) for n in cluster]
-            lab.note("seeded", island=i, seeds=[{"id": name, **_fate(at)} for name, at in placed])
+            placed = [(seeds[n], island.grid.offer(seeds[n])) for n in cluster]
+            lab.note("seeded", island=i, seeds=[{"id": e.rollout.candidate.id, **_fate(e, at)} for e, at in placed])
 
     async def evolve(self, lab: Lab, judge: Judge, islands: list[Island], i: int) -> None:
         """One island's loop; every turn awaits a request to a model, and nothing of the other islands."""
@@ -106,10 +106,11 @@ class TurboEvolve:
                 k=brief.k,
                 next_k=width.k,
                 cells=len(island),
+                quality=island.grid.quality,
                 best=island.best.reward if island.best else None,
                 parent=_shown(island, parent),
                 inspirations=[_shown(island, elite) for elite in inspirations],
-                candidates=_children(candidates, judged, placed),
+                candidates=_children(island, candidates, judged, placed),
                 faults=faults,
                 migrated=sum(at.entered for at in migrants),
             )
@@ -135,29 +136,31 @@ class TurboEvolve:
 def _shown(island: Island, elite: Elite | None) -> dict[str, Any] | None:
     if elite is None:
         return None
-    return {"id": elite.rollout.candidate.id, "reward": elite.reward, "cell": list(island.grid.cell(elite.features))}
+    return {"id": elite.rollout.candidate.id, "reward": elite.reward, **_place(island, elite)}
 
 
-def _children(candidates: Sequence[Candidate], judged: Judged, placed: dict[str, Placement]) -> list[dict[str, Any]]:
+def _children(
+    island: Island, candidates: Sequence[Candidate], judged: Judged, placed: dict[str, Placement]
+) -> list[dict[str, Any]]:
     """What became of each candidate, in the order of the reply (Section 6: rank, status, reward, cell)."""
-    known = {rollout.candidate.id: (rollout, elite) for rollout, elite in judged}
+    known = {rollout.candidate.id: _outcome(island, rollout, elite, placed) for rollout, elite in judged}
+    repeat = {"status": "known"}  # judged before, on this island or another
     return [
-        {"id": c.id, "rank": rank, "weight": c.origin.weight, **_outcome(*known.get(c.id, (None, None)), placed)}
+        {"id": c.id, "rank": rank, "weight": c.origin.weight, **known.get(c.id, repeat)}
         for rank, c in enumerate(candidates)
     ]
 
 
-def _outcome(rollout: Rollout | None, elite: Elite | None, placed: dict[str, Placement]) -> dict[str, Any]:
-    if rollout is None:
-        return {"status": "known"}  # judged before, on this island or another
+def _outcome(island: Island, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]) -> dict[str, Any]:
     if elite is None:
         return {"status": next((o.status.value for o in rollout.observations if not o.ok), "lost")}
-    return {
-        "status": "ok",
-        "reward": elite.reward,
-        "features": list(elite.features),
-        **_fate(placed[rollout.candidate.id]),
-    }
+    fate = placed[rollout.candidate.id].outcome
+    return {"status": "ok", "reward": elite.reward, **_place(island, elite), "outcome": fate}
+
+
+def _place(island: Island, elite: Elite) -> dict[str, Any]:
+    """Features, and the cell they fall in now: within one note all cells are of one layout of the grid."""
+    return {"features": list(elite.features), "cell": list(island.grid.cell(elite.features))}
 
 
 def _fate(placement: Placement) -> dict[str, Any]:
