@@ -6,6 +6,7 @@ import re
 import tomllib
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -18,11 +19,18 @@ from culmen.core.usage import Budget
 from culmen.strategies import catalog
 from tests.docs.pages import PAGES, ROOT, anchors, commands, inline, links, name
 
-VERBS = typer.main.get_command(main.app).commands  # pyright: ignore[reportAttributeAccessIssue]
-OPTIONS = {
-    verb: {text for p in command.params for text in (*p.opts, *p.secondary_opts)} for verb, command in VERBS.items()
-}
+APP = typer.main.get_command(main.app)
 _EVERYWHERE = {"--help", "-h", "--version", "-V"}
+
+
+def options(command: Any) -> set[str]:
+    """All spellings of a command's options."""
+    return {text for p in command.params for text in (*p.opts, *p.secondary_opts) if text.startswith("-")}
+
+
+def every_option(command: Any) -> set[str]:
+    """Those of a command and of all below it."""
+    return options(command).union(*map(every_option, getattr(command, "commands", {}).values()))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -37,12 +45,15 @@ def test_links_lead_somewhere(page: Path):
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_command_lines_name_verbs_and_options_that_exist(page: Path):
     for words in commands(page):
-        verb, *rest = words
-        if verb.startswith("-") or verb.isupper():  # culmen --version; culmen VERB
+        if words[0].startswith("-") or words[0].isupper():  # culmen --version; culmen VERB
             continue
-        assert verb in OPTIONS, f"{name(page)}: culmen {' '.join(words)}"
+        command, rest = APP, list(words)
+        while hasattr(command, "commands"):
+            verb = rest.pop(0) if rest else ""
+            assert verb in command.commands, f"{name(page)}: culmen {' '.join(words)}"
+            command = command.commands[verb]
         given = {word.partition("=")[0] for word in rest if word.startswith("-")}
-        assert given <= OPTIONS[verb] | _EVERYWHERE, f"{name(page)}: culmen {' '.join(words)}"
+        assert given <= options(command) | _EVERYWHERE, f"{name(page)}: culmen {' '.join(words)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -60,7 +71,7 @@ def test_settings_and_budgets_in_command_lines_can_be_read(page: Path):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_options_in_running_text_exist(page: Path):
-    known = set().union(*OPTIONS.values()) | _EVERYWHERE
+    known = every_option(APP) | _EVERYWHERE
     named = {code.split()[0].partition("=")[0] for code in inline(page) if re.match(r"--[a-z]", code)}
     assert named <= known, f"{name(page)} names {named - known}"
 
