@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,8 +100,14 @@ def candidates(
 
     with reading(Path(run)) as connection:
         direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
+        if order not in ("new", "old") and operator is model is failed is None:
+            # Candidates never evaluated come last: while the page is full without them, tallies alone will do.
+            short = _ordered(select(tally.c.candidate), order, direction, sd).offset(offset).limit(limit)
+            rows = _fetch(connection, connection.execute(short).scalars().all())
+            if len(rows) == limit:
+                return [_row(row, direction, sd) for row in rows]
         names = select(table.c.id).select_from(table.outerjoin(tally, tally.c.candidate == table.c.id))
-        query = _ordered(names, order, direction, sd)
+        query = _ordered(names.order_by(tally.c.candidate.is_(None)), order, direction, sd)
         if operator is not None:
             query = query.where(table.c.operator == operator)
         if model is not None:
@@ -110,8 +116,7 @@ def candidates(
             failures = func.coalesce(tally.c.failed, 0)
             query = query.where(failures > 0 if failed else failures == 0)
         page = connection.execute(query.offset(offset).limit(limit)).scalars().all()
-        found = {row.id: row for row in _fetch(connection, page)}
-        return [_row(found[name], direction, sd) for name in page]
+        return [_row(row, direction, sd) for row in _fetch(connection, page)]
 
 
 def find_candidate(run: Path | str, prefix: str) -> str:
@@ -185,12 +190,15 @@ def _rows() -> Select[*tuple[Any, ...]]:
     return select(*columns, *sums).select_from(table.outerjoin(tally, tally.c.candidate == table.c.id))
 
 
-def _fetch(connection: Connection, names: Sequence[str]) -> Iterator[SqlRow[*tuple[Any, ...]]]:
-    """Rows by id, in any order: sorting ids first and fetching a page of them is faster than sorting whole rows."""
+def _fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
+    """Rows by id, in that order: sorting ids first and fetching a page of them is faster than sorting whole rows."""
     from culmen.store.schema import candidate as table
 
+    found: dict[str, SqlRow[*tuple[Any, ...]]] = {}
     for start in range(0, len(names), PAGE):
-        yield from connection.execute(_rows().where(table.c.id.in_(names[start : start + PAGE])))
+        rows = connection.execute(_rows().where(table.c.id.in_(names[start : start + PAGE])))
+        found.update((row.id, row) for row in rows)
+    return [found[name] for name in names if name in found]
 
 
 def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str, sd: float) -> Select[*tuple[Any, ...]]:
@@ -207,10 +215,12 @@ def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str, sd: 
         "score": (unscored, reward.desc()),
         "worst": (unscored, reward),
         "count": (func.coalesce(tally.c.count, 0).desc(),),
-        "new": (table.c.seq.desc(), table.c.id),
-        "old": (table.c.seq, table.c.id),
     }
-    return query.order_by(*keys[order], tally.c.first, table.c.id)  # all from indexes: no row is read for the sorting
+    if order == "new":
+        return query.order_by(None).order_by(table.c.seq.desc(), table.c.id)
+    if order == "old":
+        return query.order_by(None).order_by(table.c.seq, table.c.id)
+    return query.order_by(*keys[order], tally.c.first, tally.c.candidate)
 
 
 def _row(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
