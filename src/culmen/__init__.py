@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from culmen.core.evaluation import Case, Observation, Rollout, Status
     from culmen.core.task import Evaluator, Limits, Objective, Task
     from culmen.core.usage import Budget, Usage
+    from culmen.evaluate import Invalid
     from culmen.strategies.beam import Beam
     from culmen.strategies.best_of_n import BestOfN
     from culmen.strategies.map_elites import MapElites
@@ -36,6 +37,7 @@ _HOME = {
     "Observation": "core.evaluation",
     "Rollout": "core.evaluation",
     "Status": "core.evaluation",
+    "Invalid": "evaluate",
     "Evaluator": "core.task",
     "Limits": "core.task",
     "Objective": "core.task",

@@ -95,7 +95,7 @@ def test_long_logs_are_cut_and_flagged(ground: Make) -> None:
         ("{'score': 2.0}", Status.INVALID, "score_out_of_bounds"),
         ("{'score': None, 'feedback': 'no'}", Status.INVALID, "invalid"),
         ("{'loss': 1.0}", Status.LOST, "scorer_error"),
-        ("1 / 0", Status.LOST, "scorer_error"),
+        ("1 / 0", Status.INVALID, "scorer_raised"),
         ("__import__('sys').exit(0)", Status.LOST, "scorer_error"),
         ("__import__('os')._exit(0)", Status.LOST, "scorer_error"),
         ("__import__('numpy').float32(0.5)", Status.OK, ""),

@@ -51,7 +51,7 @@ def test_scores_outside_the_bounds(tmp_path: Path) -> None:
 
 def test_an_evaluator_that_raises_is_not_the_seeds_fault(tmp_path: Path) -> None:
     found = report(tmp_path, "def run():\n    return 7\n", evaluator="def score(output):\n    return 1 / 0\n")
-    assert not found.fit and "ends with lost" in said(found) and "correct the evaluator" in said(found)
+    assert not found.fit and "(scorer_raised)" in said(found) and "correct the evaluator" in said(found)
 
 
 def test_an_evaluator_that_cannot_be_loaded(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def _remedy(observation: Observation) -> str:
         "output_limit": "raise [limits] output_kb, or let the seed print and return less",
         "score_out_of_bounds": "correct [objective] bounds, or the evaluator",
         "scorer_error": "correct the evaluator",
+        "scorer_raised": "correct the evaluator: it must be able to judge its own seed",
         "score_nan": "let the evaluator return None for outputs it does not accept",
     }
     if observation.reason in remedies:

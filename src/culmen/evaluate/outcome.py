@@ -96,6 +96,9 @@ def of_answer(answer: dict[str, Any], objective: Objective) -> Verdict:
     kind = answer["kind"]
     if kind == "raised":
         return lost("scorer_error", feedback)
+    if kind == "tripped":
+        feedback = f"the evaluator raised an exception when it judged this candidate\n{feedback}"
+        return Verdict(Status.INVALID, "scorer_raised", feedback=feedback)
     if kind == "candidate":
         return Verdict(Status.ERROR, "exception", feedback=feedback)
     if kind in ("invalid", "bad_output"):

@@ -77,23 +77,36 @@ def _answer(
     program: Program | None,
     reader: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
-    """What the orchestrator is told: kind score | invalid | bad_output | candidate | gone | raised, and the details."""
+    """What the orchestrator is told: kind score | invalid | bad_output | candidate | tripped | gone | raised, and more.
+
+    An evaluator that trips over what it is given says something of the candidate; one that exits, or returns what is
+    no judgement at all, is broken.
+    """
     try:
         offered = _offer(form, request, output, program)
     except wire.WireError as error:
         return {"kind": "bad_output", "feedback": str(error)}
     try:
-        answer = reader(apply(judge, offered))
+        judged = apply(judge, offered)
     except CandidateGone:
         answer = {"kind": "gone"}
     except CandidateError as error:
         answer = {"kind": "candidate", "feedback": str(error)}
     except BaseException as error:  # noqa: BLE001 - the evaluator may raise anything; it becomes an answer
-        if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
-            answer = {"kind": "invalid", "feedback": str(error)}
-        else:
+        answer = _tripped(error)
+    else:
+        try:
+            answer = reader(judged)
+        except (TypeError, ValueError) as error:
             answer = {"kind": "raised", "feedback": last_lines(error)}
     return {"kind": "gone"} if program is not None and program.gone else answer
+
+
+def _tripped(error: BaseException) -> dict[str, Any]:
+    if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
+        return {"kind": "invalid", "feedback": str(error)}
+    kind = "tripped" if isinstance(error, Exception) and not isinstance(error, MemoryError) else "raised"
+    return {"kind": kind, "feedback": last_lines(error)}
 
 
 def _offer(form: str, request: dict[str, Any], output: bytes | None, program: Program | None) -> dict[str, Any]:
