@@ -22,6 +22,8 @@ CATALOG: dict[str, str] = {
     "turboevolve": "culmen.strategies.turboevolve:TurboEvolve",
     "openevolve": "culmen.strategies.openevolve:OpenEvolve",
     "map_elites": "culmen.strategies.map_elites:MapElites",
+    "gepa": "culmen.strategies.gepa:Gepa",
+    "puct": "culmen.strategies.puct:Puct",
     "beam": "culmen.strategies.beam:Beam",
     "sequential": "culmen.strategies.sequential:Sequential",
     "best_of_n": "culmen.strategies.best_of_n:BestOfN",

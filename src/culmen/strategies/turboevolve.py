@@ -85,7 +85,8 @@ class TurboEvolve:
         )
         for i, (island, cluster) in enumerate(zip(islands, clusters)):
             placed = [(seeds[n], island.grid.offer(seeds[n])) for n in cluster]
-            lab.note("seeded", island=i, seeds=[{"id": e.rollout.candidate.id, **_fate(e, at)} for e, at in placed])
+            fates = [{**_told(island, elite), "outcome": at.outcome} for elite, at in placed]
+            lab.note("seeded", island=i, seeds=fates)
 
     async def evolve(self, lab: Lab, judge: Judge, islands: list[Island], i: int) -> None:
         """One island's loop; every turn awaits a request to a model, and nothing of the other islands."""
@@ -108,8 +109,8 @@ class TurboEvolve:
                 cells=len(island),
                 quality=island.grid.quality,
                 best=island.best.reward if island.best else None,
-                parent=_shown(island, parent),
-                inspirations=[_shown(island, elite) for elite in inspirations],
+                parent=_told(island, parent) if parent else None,
+                inspirations=[_told(island, elite) for elite in inspirations],
                 candidates=_children(island, candidates, judged, placed),
                 faults=faults,
                 migrated=sum(at.entered for at in migrants),
@@ -133,12 +134,6 @@ class TurboEvolve:
         )
 
 
-def _shown(island: Island, elite: Elite | None) -> dict[str, Any] | None:
-    if elite is None:
-        return None
-    return {"id": elite.rollout.candidate.id, "reward": elite.reward, **_place(island, elite)}
-
-
 def _children(
     island: Island, candidates: Sequence[Candidate], judged: Judged, placed: dict[str, Placement]
 ) -> list[dict[str, Any]]:
@@ -154,14 +149,15 @@ def _children(
 def _outcome(island: Island, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]) -> dict[str, Any]:
     if elite is None:
         return {"status": next((o.status.value for o in rollout.observations if not o.ok), "lost")}
-    fate = placed[rollout.candidate.id].outcome
-    return {"status": "ok", "reward": elite.reward, **_place(island, elite), "outcome": fate}
+    return {"status": "ok", **_told(island, elite), "outcome": placed[rollout.candidate.id].outcome}
 
 
-def _place(island: Island, elite: Elite) -> dict[str, Any]:
-    """Features, and the cell they fall in now: within one note all cells are of one layout of the grid."""
-    return {"features": list(elite.features), "cell": list(island.grid.cell(elite.features))}
-
-
-def _fate(placement: Placement) -> dict[str, Any]:
-    return {"cell": list(placement.cell), "outcome": placement.outcome}
+def _told(island: Island, elite: Elite) -> dict[str, Any]:
+    """Id, reward, features, and the cell they fall in now: within one note all cells are of one layout of the grid."""
+    cell = list(island.grid.cell(elite.features))
+    return {
+        "id": elite.rollout.candidate.id,
+        "reward": elite.reward,
+        "features": list(elite.features),
+        "cell": cell,
+    }

@@ -11,7 +11,20 @@ from culmen.memory.grid import Axis, Elite, Grid
 from culmen.strategies.parts.features import BUILT_IN, Features
 
 
-class Judge:
+class Known:
+    """Contents met so far in a search."""
+
+    def __init__(self) -> None:
+        self._digests: dict[str, None] = {}
+
+    def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those not met before, each once, in their order; they count as met from now on."""
+        fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._digests}
+        self._digests.update((digest, None) for digest in fresh)
+        return list(reversed(fresh.values()))
+
+
+class Judge(Known):
     """Shared by all grids of a search, so that a content is evaluated once and `diversity` has one origin.
 
     `names` are the feature dimensions (none: the task's, else complexity and diversity), `batch` the cases per
@@ -20,17 +33,12 @@ class Judge:
 
     def __init__(self, lab: Lab, names: Sequence[str], bins: int, batch: int | None) -> None:
         self.names, self._bins, self._batch = tuple(names or lab.task.features or BUILT_IN), bins, batch
-        self._features, self._known = Features(self.names), dict[str, None]()
+        self._features = Features(self.names)
+        super().__init__()
 
     def grid(self) -> Grid:
         """An empty grid over the feature dimensions."""
         return Grid([Axis(name, self._bins) for name in self.names])
-
-    def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those whose content was not judged before, each once, in their order; they count as known from now on."""
-        fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._known}
-        self._known.update((digest, None) for digest in fresh)
-        return list(reversed(fresh.values()))
 
     async def judge(self, lab: Lab, candidates: Sequence[Candidate]) -> list[tuple[Rollout, Elite | None]]:
         """Evaluate side by side on the same cases; an elite for each candidate that was scored, in the order given."""

@@ -1,0 +1,112 @@
+"""An archive of states in which a search starts again from old ones, chosen by PUCT."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from culmen.core.evaluation import Rollout
+
+_LEAST_SCALE = 1e-6
+
+
+@dataclass(eq=False)
+class Node:
+    """A state: its rollout, its reward R, the state it was made from, and its counts.
+
+    `expansions` is n, how often it or a descendant was expanded; `best` is m, the highest reward of its own children.
+    """
+
+    rollout: Rollout
+    reward: float
+    parent: Node | None = None
+    expansions: int = 0
+    best: float | None = None
+    hands: int = 0
+
+    @property
+    def value(self) -> float:
+        """Q: the best reward reached from here, or its own while nothing was tried."""
+        return self.reward if self.best is None or not self.expansions else self.best
+
+    def line(self) -> list[Node]:
+        """The state and its ancestors, youngest first."""
+        found: list[Node] = []
+        node: Node | None = self
+        while node is not None:
+            found.append(node)
+            node = node.parent
+        return found
+
+
+class Tree:
+    """At most `most` states, the roots never evicted; of one expansion the best `children` are kept.
+
+    PUCT(s) = Q(s) + c * scale * P(s) * sqrt(1 + T) / (1 + n(s)), where P(s) falls linearly with the rank of R(s) and
+    sums to 1, T counts all expansions, and scale is the range of R over states that are not roots.
+    """
+
+    def __init__(self, most: int = 1000, children: int = 2) -> None:
+        self._most, self._children = most, children
+        self.nodes: list[Node] = []
+        self.expansions = 0
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def plant(self, rollout: Rollout, reward: float) -> None:
+        """Add a root."""
+        self.nodes.append(Node(rollout, reward))
+
+    def scores(self, c: float) -> list[float]:
+        """PUCT of every node, in the order of `nodes`."""
+        size = len(self)
+        grown = [node.reward for node in self.nodes if node.parent is not None] or [node.reward for node in self.nodes]
+        scale = max(max(grown) - min(grown), _LEAST_SCALE) if grown else 1.0
+        order = sorted(range(size), key=lambda i: -self.nodes[i].reward)
+        ranks = {i: rank for rank, i in enumerate(order)}
+        step = 2.0 / (size * (size + 1)) if size else 0.0  # the prior of the last rank
+        spread = c * scale * math.sqrt(1.0 + self.expansions)
+        return [
+            node.value + spread * (size - ranks[i]) * step / (1.0 + node.expansions)
+            for i, node in enumerate(self.nodes)
+        ]
+
+    def take(self, c: float) -> Node | None:
+        """The state of highest PUCT, now in hand; states on a line with one in hand are passed over while others are
+        left. Ties go to the higher reward, then to the older. None from an empty tree."""
+        if not self.nodes:
+            return None
+        scores = self.scores(c)
+        order = sorted(range(len(self)), key=lambda i: (-scores[i], -self.nodes[i].reward, i))
+        held = {node: None for node in self.nodes if node.hands}
+        above = {node: None for one in held for node in one.line()}
+        free = [i for i in order if self.nodes[i] not in above and not any(a in held for a in self.nodes[i].line())]
+        chosen = self.nodes[(free or order)[0]]
+        chosen.hands += 1
+        return chosen
+
+    def expand(self, node: Node, found: Sequence[tuple[Rollout, float]]) -> list[Node]:
+        """Give back a state with what was made from it and scored, possibly nothing; returns the states kept."""
+        node.hands -= 1
+        self.expansions += 1
+        for one in node.line():
+            one.expansions += 1
+        if not found:
+            return []
+        top = max(reward for _, reward in found)
+        node.best = top if node.best is None else max(node.best, top)
+        best = sorted(found, key=lambda pair: -pair[1])[: self._children]
+        kept = [Node(rollout, reward, node) for rollout, reward in best]
+        self.nodes += kept
+        self._evict()
+        return kept
+
+    def _evict(self) -> None:
+        """Drop the worst; roots and states in hand stay."""
+        surplus = len(self) - self._most
+        if surplus > 0:
+            loose = [i for i, node in enumerate(self.nodes) if node.parent is not None and not node.hands]
+            gone = dict.fromkeys(sorted(loose, key=lambda i: self.nodes[i].reward)[:surplus])
+            self.nodes = [node for i, node in enumerate(self.nodes) if i not in gone]

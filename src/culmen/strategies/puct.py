@@ -1,0 +1,85 @@
+"""PUCT state reuse: a search that starts again from old programs, chosen like moves in a game tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Rollout
+from culmen.core.ports import Lab
+from culmen.memory.tree import Node, Tree
+from culmen.strategies.parts.fields import Cases, Proposals, WorkerLanes
+from culmen.strategies.parts.judging import Known
+from culmen.strategies.parts.settings import About, check
+
+
+@dataclass(frozen=True)
+class Puct:
+    """Keeps programs in an archive and starts each attempt from the one of highest
+
+        Q(s) + c * scale * P(s) * sqrt(1 + T) / (1 + n(s)),
+
+    the state reuse rule of TTT-Discover: Q is the best reward among the children of s (its own while it has none), P a
+    prior that falls linearly with the rank of its reward, n counts expansions of s and of its descendants, T all
+    expansions, and scale is the range of rewards seen. Unlike in games Q is a maximum, not a mean: one good child is
+    what a discovery needs. Each expansion asks for `proposals` children and keeps the best `children` of them.
+
+    The training of the model between expansions, the other half of that paper, is not part of this strategy. Lanes run
+    side by side; a lane passes over ancestors and descendants of programs that another has in hand.
+    """
+
+    paper = "Learning to Discover at Test Time (Yuksekgonul et al., 2026): reuse of states by PUCT"
+
+    c: Annotated[float, About("weight of exploration", least=0)] = 1.0
+    proposals: Proposals = 4
+    children: Annotated[int, About("programs kept of one expansion", least=1)] = 2
+    most: Annotated[int, About("programs kept in all; seeds always are", least=2)] = 1000
+    format: Annotated[str, About("reply format: rewrite, diff, verbalized, verbalized_diff, blocks")] = "rewrite"
+    batch: Cases = None
+    lanes: WorkerLanes = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        tree, known = Tree(self.most, self.children), Known()
+        for rollout, reward in await self.evaluate(lab, known.unknown(lab.seeds)):
+            tree.plant(rollout, reward)
+        await lab.gather(*(self.lane(lab, tree, known) for _ in range(self.lanes or lab.workers)))
+
+    async def lane(self, lab: Lab, tree: Tree, known: Known) -> None:
+        """Select a state, expand it, add what came of it; every turn awaits a proposal."""
+        while True:
+            node = tree.take(self.c)
+            answer = await lab.propose(self.brief(lab, node))
+            found = await self.evaluate(lab, known.unknown(answer.candidates))
+            if node is None:  # nothing could be evaluated yet: what works becomes a root
+                for rollout, reward in found:
+                    tree.plant(rollout, reward)
+                continue
+            kept = tree.expand(node, found)
+            lab.note(
+                "puct",
+                parent=node.rollout.candidate.id,
+                value=node.value,
+                expansions=node.expansions,
+                total=tree.expansions,
+                kept=[child.rollout.candidate.id for child in kept],
+                states=len(tree),
+            )
+
+    async def evaluate(self, lab: Lab, programs: list[Candidate]) -> list[tuple[Rollout, float]]:
+        """All programs side by side on the same cases; those that were scored."""
+        cases = None if self.batch is None else lab.minibatch(self.batch)
+        rollouts = await lab.gather(*(lab.evaluate(program, cases) for program in programs))
+        return [(rollout, rollout.reward) for rollout in rollouts if rollout.reward is not None]
+
+    def brief(self, lab: Lab, node: Node | None) -> Brief:
+        """The request for children of a state."""
+        if node is None:
+            return Brief(lab.seeds[0] if lab.seeds else None, k=self.proposals, format=self.format)
+        rollout = node.rollout
+        return Brief(rollout.candidate, rollout.observations, node.reward, k=self.proposals, format=self.format)
