@@ -1,0 +1,156 @@
+"""Plots of the tables: lines are medians over runs, bands reach from the first to the third quartile.
+
+Needs matplotlib, which is imported with this module and by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
+
+from culmen.report.analyze import Group
+from culmen.report.analyze_table import Rows, Table
+
+_WIDE, _HIGH = 5.2, 3.6  # inches of one panel
+
+
+def draw(groups: Sequence[Group], folders: Sequence[Path], out: Path) -> list[Path]:
+    """Draw what has rows: best-so-far of all strategies of a task together, everything else group by group."""
+    drawn = [path for task in dict.fromkeys(group.task for group in groups) for path in _race(task, groups, out)]
+    for group, folder in zip(groups, folders):
+        tables = {table.name: table for table in group.tables if table.rows}
+        for name, plot in _PLOTS.items():
+            if name in tables:
+                drawn.append(_save(plot(tables[name].rows, group.label), folder / f"{name}.png"))
+    return drawn
+
+
+def _race(task: str, groups: Sequence[Group], out: Path) -> list[Path]:
+    """Best so far of every strategy on one task, one panel for each budget that is known."""
+    alike = [group for group in groups if group.task == task]
+    axes = [axis for axis in ("evaluations", "dollars", "seconds") if any(_table(group, axis) for group in alike)]
+    if not axes:
+        return []
+    figure, panels = _panels(len(axes), f"{task}: best so far")
+    for panel, axis in zip(panels, axes):
+        for group in alike:
+            table = _table(group, axis)
+            if table is not None:
+                _band(panel, table.rows, axis, "score", group.label.removeprefix(f"{task} "))
+        panel.set(xlabel=axis, ylabel="score")
+    panels[0].legend(fontsize=7)
+    return [_save(figure, out / f"{task.replace('/', '-')}-best.png")]
+
+
+def _table(group: Group, axis: str) -> Table | None:
+    return next((table for table in group.tables if table.name == f"best_by_{axis}" and table.rows), None)
+
+
+def _coverage(rows: Rows, title: str) -> Figure:
+    figure, (left, right) = _panels(2, title)
+    _band(left, rows, "evaluations", "cells")
+    _band(right, rows, "evaluations", "quality")
+    left.set(xlabel="evaluations", ylabel="cells taken")
+    right.set(xlabel="evaluations", ylabel="mean reward of their occupants")
+    return figure
+
+
+def _top_m(rows: Rows, title: str) -> Figure:
+    figure, panels = _panels(2, title)
+    for tier in dict.fromkeys(row["tier"] for row in rows):
+        chosen = [row for row in rows if row["tier"] == tier]
+        for panel, name in zip(panels, ("improve", "best_gain")):
+            _band(panel, chosen, "m", name, f"tier {tier}" if tier != "all" else "all")
+    panels[0].set(xlabel="m", ylabel="share with an improvement")
+    panels[1].set(xlabel="m", ylabel="best gain among the first m")
+    panels[0].legend(fontsize=7)
+    return figure
+
+
+def _ranks(rows: Rows, title: str) -> Figure:
+    key = next(iter(rows[0]))
+    names = [name for name in ("valid", "improve", "gain", "distance") if any(row[name] is not None for row in rows)]
+    figure, panels = _panels(len(names), title)
+    for panel, name in zip(panels, names):
+        known = [row for row in rows if row[name] is not None]
+        below, above = ([abs(row[f"{name}_{q}"] - row[name]) for row in known] for q in ("q1", "q3"))
+        heights = [row[name] for row in known]
+        panel.bar([str(row[key]) for row in known], heights, yerr=[below, above], capsize=3, color="C0", alpha=0.7)
+        panel.set(xlabel=key, ylabel=name)
+    return figure
+
+
+def _heat(rows: Rows, title: str) -> Figure:
+    figure, panels = _panels(2, title)
+    widths = sorted({row["k"] for row in rows})
+    for panel, name, label in zip(panels, ("improve", "best_gain"), ("P(improve)", "E[best gain]")):
+        grid = [[float("nan")] * 10 for _ in widths]
+        for row in rows:
+            grid[widths.index(row["k"])][row["decile"] - 1] = row[name]
+        image = panel.imshow(grid, aspect="auto", origin="lower", cmap="viridis")
+        panel.set(xlabel="distance decile", yticks=range(len(widths)), title=label)
+        panel.set_xticks(range(10), [str(decile) for decile in range(1, 11)])
+        panel.set_yticks(range(len(widths)), [f"K={width}" for width in widths])
+        figure.colorbar(image, ax=panel)
+    return figure
+
+
+def _width(rows: Rows, title: str) -> Figure:
+    figure, (panel,) = _panels(1, title)
+    _band(panel, rows, "evaluations", "k")
+    panel.set(xlabel="evaluations", ylabel="K, mean over islands")
+    return figure
+
+
+def _islands(rows: Rows, title: str) -> Figure:
+    """One panel per run, one line per island."""
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+    figure, panels = _panels(len(runs), title)
+    for panel, run in zip(panels, runs):
+        for island in sorted({row["island"] for row in rows}):
+            steps = [row for row in rows if row["run"] == run and row["island"] == island]
+            x, y = [row["evaluations"] for row in steps], [row["k"] for row in steps]
+            panel.step(x, y, where="post", label=f"island {island}", alpha=0.8)
+        panel.set(xlabel="evaluations", ylabel="K", title=run)
+    panels[0].legend(fontsize=7)
+    return figure
+
+
+_PLOTS = {
+    "coverage": _coverage,
+    "top_m": _top_m,
+    "rank_profile": _ranks,
+    "rank_groups": _ranks,
+    "distance_by_k": _heat,
+    "width": _width,
+    "width_by_island": _islands,
+}
+
+
+def _panels(count: int, title: str) -> tuple[Figure, list[Any]]:
+    columns = min(count, 4)
+    lines = -(-count // columns)
+    figure = Figure(figsize=(_WIDE * columns, _HIGH * lines), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    axes: Iterable[Any] = figure.subplots(lines, columns, squeeze=False).flat
+    panels = list(axes)
+    for spare in panels[count:]:
+        spare.set_visible(False)
+    return figure, panels[:count]
+
+
+def _band(panel: Any, rows: Rows, x: str, y: str, label: str = "") -> None:
+    known = [row for row in rows if row[y] is not None]
+    places = [row[x] for row in known]
+    (line,) = panel.plot(places, [row[y] for row in known], label=label or y)
+    low, high = ([row[f"{y}_{q}"] for row in known] for q in ("q1", "q3"))
+    panel.fill_between(places, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
