@@ -236,7 +236,7 @@ class Study:
 
         journal = SqlJournal.open(self.path, write=False)
         try:
-            for event in journal.read():
+            for event in journal.read(whole=True):
                 if event.entry.kind == "done":
                     yield event.entry, event.entry.result
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch, UserError
+from culmen.core.evaluation import Case
 from culmen.core.event import ProposeRequest
 from culmen.core.usage import Budget, Usage
+from culmen.engine.lab import mark
 from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
 from culmen.store.memory import MemoryJournal
@@ -206,3 +209,19 @@ def test_a_strategy_that_returns_ends_the_run_and_keeps_the_reserve_for_the_choi
     run = simulate(Short(), TASK, Hill(), Budget(evaluations=100))
     assert run.search.reason == "strategy_done"
     assert run.search.ledger.spent.evaluations > 2
+
+
+def test_a_deterministic_task_with_a_hold_out_keeps_enough_to_run_it_once():
+    cases = tuple(Case(f"{split}{i}", i, split=split) for split in ("train", "test") for i in range(4))
+    task = msgspec.structs.replace(EXACT, cases=cases)
+    run = simulate(Climb(batch=2), task, Hill(sigma=0), Budget(evaluations=100), seed=3)
+    assert run.verdict.split == "test"
+    assert run.verdict.count == 4
+    assert run.verdict.confirmed
+    assert run.search.ledger.spent.evaluations <= 100
+
+
+def test_texts_that_are_no_valid_unicode_have_marks_too():
+    request = ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1)
+    assert mark(request) == mark(ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1))
+    assert mark(request) != mark(ProposeRequest(Brief(Candidate.of({"x": "\ud801"})), 1))

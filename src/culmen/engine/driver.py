@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from culmen.core.errors import CulmenError, Unavailable
-from culmen.core.event import Effect, Entry, Event, Result
+from culmen.core.evaluation import Observation
+from culmen.core.event import Effect, Entry, Event, ProposeRequest, Result, WriteRequest
 from culmen.core.ports import Journal, Observer, World
 from culmen.engine.clock import Clock, SystemClock
 from culmen.engine.replay import replay
@@ -159,7 +160,16 @@ class Driver:
         if error is not None:
             self._failure = self._failure or error
             return
-        self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, result=task.result()))
+        body, result = self._about(effect), canonical(task.result())
+        self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
+
+    def _about(self, effect: Effect) -> dict[str, str]:
+        """What readers of the journal want to know of an effect besides its result."""
+        if isinstance(effect.request, ProposeRequest):
+            return {"role": effect.request.brief.role}
+        if isinstance(effect.request, WriteRequest):
+            return {"role": effect.request.role}
+        return {"phase": "final"} if self.search.phase == "final" else {}
 
     async def _commit(self) -> None:
         """Make the outbox durable in one transaction, then deliver it; the search's notes go with the next one."""
@@ -228,6 +238,17 @@ class Driver:
             return
         self._tell(events)
         await asyncio.sleep(0)  # let the observers see it before the loop ends
+
+
+def canonical(result: Result) -> Result:
+    """The result as the journal will give it back: an observation's numbers are floats, also where a user's are not."""
+    if not isinstance(result, Observation) or (
+        type(result.score) in (float, type(None)) and all(type(value) is float for value in result.metrics.values())
+    ):
+        return result
+    score = None if result.score is None else float(result.score)
+    metrics = {name: float(value) for name, value in result.metrics.items()}
+    return msgspec.structs.replace(result, score=score, metrics=metrics)
 
 
 def _line(effect: Effect) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from culmen.core.evaluation import Case, Observation, Rollout, Status
 from culmen.core.task import Task
 from culmen.engine.lab import EngineLab
+from culmen.engine.ledger import once
 from culmen.engine.record import Record, Tally
 
 _FINALISTS = 8
@@ -55,7 +56,7 @@ class Finale:
         noise = record.noise()
         self._noisy = not task.deterministic and noise.within != 0
         kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
-        self._kept = kept if self._noisy else min(kept, 3)
+        self._kept = kept if self._noisy else min(kept, 3 * once(task))
         self._search = {t.candidate.id: (t.mean, t.count) for t in record.tallies.values()}
         self._chosen: Tally | None = None
         self._fresh: list[Observation] = []
@@ -119,9 +120,11 @@ class Finale:
 
     async def _recheck(self, lab: EngineLab, field: list[Tally]) -> None:
         """Without noise one more look suffices: the first finalist that holds its score wins."""
-        self._finalists = tuple(t.candidate.id for t in field[: self._kept])
-        for tally in field[: self._kept]:
-            await self._confirm(lab, tally, max(1, len(self._task.split(self._split))))
+        times = min(once(self._task), self._kept)
+        field = field[: self._kept // times]
+        self._finalists = tuple(t.candidate.id for t in field)
+        for tally in field:
+            await self._confirm(lab, tally, times)
             if self._fresh and all(o.ok for o in self._fresh):
                 return
         self._chosen, self._fresh = None, []
@@ -132,7 +135,7 @@ class Finale:
         Nothing is chosen on luck here: a certified value belongs to an output that exists. Finalists it accepts come
         before those it does not, which keep the order of the search.
         """
-        times = max(1, len(self._task.split(self._split)))
+        times = once(self._task)
         field = field[: max(1, self._kept // times)]
         self._finalists = tuple(t.candidate.id for t in field)
         cases = self._cases(lab, min(times, self._kept), self._split)

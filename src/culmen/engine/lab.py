@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
@@ -183,8 +184,11 @@ class EngineLab:
 
 
 def encode(value: Any) -> bytes:
-    """Plain data and structs as JSON bytes, the same on every run."""
-    return msgspec.json.encode(value, order="sorted" if isinstance(value, dict) else None)
+    """Plain data and structs as JSON bytes, the same on every run, also of texts that are no valid Unicode."""
+    try:
+        return msgspec.json.encode(value, order="sorted" if isinstance(value, dict) else None)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), sort_keys=True).encode()
 
 
 def mark(request: Request) -> str:

@@ -9,6 +9,7 @@ import math
 
 import msgspec
 
+from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
@@ -86,12 +87,18 @@ class Ledger:
         return ""
 
 
-def final_share(budget: Budget, deterministic: bool, certify: bool = False) -> int:
-    """Evaluations kept for the final choice: `budget.final` of them; a deterministic task needs three at most.
+def final_share(budget: Budget, task: Task) -> int:
+    """Evaluations kept for the final choice: `budget.final` of them.
 
-    Tiny budgets keep nothing: a search of under ten evaluations needs them all, but for one if there is to `certify`.
+    A deterministic task needs three finalists once each at most; tiny budgets keep nothing: a search of under ten
+    evaluations needs them all, but for one if there is a verifier to ask.
     """
     if budget.evaluations is None or budget.evaluations < 10:
-        return int(certify and (budget.evaluations or 0) > 1)
+        return int(bool(task.evaluator.verifier) and (budget.evaluations or 0) > 1)
     share = math.ceil(budget.evaluations * budget.final)
-    return min(share, 3) if deterministic else share
+    return min(share, 3 * once(task)) if task.deterministic else share
+
+
+def once(task: Task) -> int:
+    """Evaluations that look at a finalist once: one for each case of the hold-out (test, else val, else train)."""
+    return max(1, len(next((cases for split in ("test", "val", "train") if (cases := task.split(split))), ())))

@@ -53,7 +53,7 @@ class Search:
         estimate: Estimate = at_least,
     ) -> None:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
-        self.ledger = Ledger(budget, final_share(budget, task.deterministic, bool(task.evaluator.verifier)))
+        self.ledger = Ledger(budget, final_share(budget, task))
         self.record = Record(task)
         self.in_flight: dict[int, Effect] = {}
         self.outbox: list[Entry] = []
