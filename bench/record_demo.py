@@ -38,17 +38,23 @@ _THEME = TerminalTheme(
 
 
 class Terminal:
-    """A command in a tmux of its own: `columns` wide, `_ROWS` high. `over` once the command has ended."""
+    """A command in a tmux of its own: `columns` wide, `_ROWS` high."""
 
     def __init__(self, command: str, columns: int, folder: Path) -> None:
         self._tmux = ["tmux", "-L", f"culmen-record-{os.getpid()}", "-f", "/dev/null"]
         self._mark = folder / "over"
         size = ["-x", str(columns), "-y", str(_ROWS)]
-        self._call("new-session", "-d", *size, "-c", str(folder), f"{command}; touch {self._mark}; sleep 60")
+        self._call("new-session", "-d", *size, "-c", str(folder), f"{command}; echo $? > {self._mark}; sleep 60")
 
     @property
     def over(self) -> bool:
-        return self._mark.exists()
+        """Whether the command has ended."""
+        return self._mark.exists() and self._mark.read_text().endswith("\n")
+
+    @property
+    def code(self) -> int:
+        """The ended command's exit code."""
+        return int(self._mark.read_text())
 
     def lines(self) -> list[Text]:
         """The screen as it stands, with its colours, which go on from line to line."""
@@ -72,6 +78,8 @@ def record(command: str, columns: int, seconds: float) -> tuple[list[Text], list
                 time.sleep(0.2)
                 if not half and time.monotonic() - began > seconds / 2:
                     half = terminal.lines()
+            if terminal.code:
+                raise SystemExit("\n".join(line.plain for line in terminal.lines()))
             return half, terminal.lines()
         finally:
             terminal.close()
@@ -81,11 +89,14 @@ def shortened(lines: Sequence[Text]) -> list[Text]:
     """The lines with the middle of a long diff left out."""
     plain = [line.plain for line in lines]
     begin = next((i for i, line in enumerate(plain) if line.startswith("@@")), len(plain)) + 1
-    end = next((i for i in range(begin, len(plain)) if re.match(r"(finished|interrupted) ", plain[i])), len(plain))
-    gone = end - 1 - begin - _DIFF
+    end = next(
+        (i for i in range(begin, len(plain)) if re.match(r"\.\.\. and |(finished|interrupted)  ", plain[i])), begin
+    )
+    end -= plain[end - 1 : end] == [""]
+    gone = end - begin - _DIFF
     if gone < 5:
         return list(lines)
-    return [*lines[: begin + _DIFF], Text(f"        [{gone} more lines]", style="dim"), *lines[end - 1 :]]
+    return [*lines[: begin + _DIFF], Text(f"        [{gone} lines cut from this picture]", style="dim"), *lines[end:]]
 
 
 def draw(lines: Sequence[Text], path: Path, command: str, columns: int) -> None:
