@@ -1,0 +1,76 @@
+"""Sequential linear programming with a trust region: the plain optimiser behind the tasks' baselines.
+
+Packing, spreading and minimax problems have optima where about as many constraints are active as there are variables;
+there a linear model is all that is needed, and convergence is fast.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+
+Vector = Any  # numpy array of shape (n,)
+_FAR, _SMALLEST = 30, 1e-12
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Maximise gain @ x subject to slack(x) >= 0 and lower <= x <= upper.
+
+    `slack` returns the values, shape (m,), and their Jacobian, shape (m, n). `restore` makes a point feasible, at some
+    loss of gain. With `level`, the sum of the variables it marks (shape (n,), 0 or 1) stays what it is.
+    """
+
+    gain: Vector
+    slack: Callable[[Vector], tuple[Vector, Any]]
+    restore: Callable[[Vector], Vector]
+    lower: Vector
+    upper: Vector
+    level: Vector | None = None
+
+
+def climb(
+    problem: Problem, x: Vector, until: float, radius: float = 0.1, beat: float = -np.inf, most: int = 200
+) -> Vector:
+    """A local optimum near `x`, or the best point when the clock of processor seconds reaches
+    `until` or `most` steps were tried.
+
+    A step is at most `radius` in every coordinate; it grows after success, shrinks after failure.
+    Given up early: a climb which `_FAR` steps like the next would not bring to the gain `beat`.
+    """
+    x = problem.restore(np.asarray(x, float))
+    for _ in range(most):
+        if radius < _SMALLEST or time.process_time() > until:
+            break
+        step = _step(problem, x, radius)
+        if step is None:
+            radius /= 4
+            continue
+        trial = problem.restore(np.clip(x + step, problem.lower, problem.upper))
+        promised, kept = problem.gain @ step, problem.gain @ (trial - x)
+        if promised < 1e-14 or problem.gain @ x + _FAR * promised < beat:  # nothing to gain nearby, up to second order
+            break
+        if kept > 0:
+            x = trial
+        if kept < 0.25 * promised:
+            radius /= 3
+        elif kept > 0.75 * promised:
+            radius *= 1.5
+    return x
+
+
+def _step(problem: Problem, x: Vector, radius: float) -> Vector | None:
+    """The best step of the linear model, solved in units of the radius so that the solver's tolerance shrinks with it."""
+    values, jacobian = problem.slack(x)
+    low = np.maximum((problem.lower - x) / radius, -1)
+    high = np.minimum((problem.upper - x) / radius, 1)
+    equal = {} if problem.level is None else {"A_eq": problem.level[None, :], "b_eq": [0.0]}
+    near = values < radius * np.abs(jacobian).sum(axis=1)  # the others cannot become active within the radius
+    bounds = np.column_stack([low, np.maximum(low, high)])
+    found = linprog(-problem.gain, -jacobian[near], values[near] / radius, bounds=bounds, method="highs", **equal)
+    return found.x * radius if found.status == 0 else None
