@@ -14,6 +14,7 @@ def make(name: str = "hashing", models_file: str | None = None) -> Embedder:
 
     hashing, hashing-512, hashing-256-v1    weight-free n-grams (256 buckets unless said)
     local, local:MODEL                      sentence-transformers on this machine
+    unixcoder, unixcoder:MODEL              UniXcoder on this machine, for programs
     PROVIDER/MODEL, or a models file's name an OpenAI-compatible endpoint, e.g. openai/text-embedding-3-small
     """
     from culmen.core.errors import UserError
@@ -31,9 +32,13 @@ def make(name: str = "hashing", models_file: str | None = None) -> Embedder:
         from culmen.embed.local import LocalEmbedder
 
         return LocalEmbedder(model) if model else LocalEmbedder()
+    if kind == "unixcoder":
+        from culmen.embed.unixcoder import UnixcoderEmbedder
+
+        return UnixcoderEmbedder(model) if model else UnixcoderEmbedder()
     if "/" not in name and models_file is None:
         raise UserError(
-            f"unknown embedder '{name}'", where="embedder", fix="use hashing, local:MODEL or PROVIDER/MODEL"
+            f"unknown embedder '{name}'", where="embedder", fix="use hashing, local:MODEL, unixcoder or PROVIDER/MODEL"
         )
     from culmen.embed.remote import RemoteEmbedder
     from culmen.llm.roles import ModelBook

@@ -1,0 +1,244 @@
+"""TurboEvolve's parts against the rules as printed, and its runs: islands, widths, pools, migration."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from fractions import Fraction
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from culmen.core.errors import UserError
+from culmen.core.event import EditRequest
+from culmen.core.usage import Budget
+from culmen.strategies import catalog
+from culmen.strategies.openevolve import OpenEvolve
+from culmen.strategies.parts.adaptive_width import Adaptive, Fixed
+from culmen.strategies.parts.requery import Requery
+from culmen.strategies.parts.seed_pool import Everywhere, Kmeans, KmeansElite, filled, mixed
+from culmen.strategies.parts.seed_pool import Random as RandomSplit
+from culmen.strategies.turboevolve import TurboEvolve
+from culmen.testing.landscape import Faults, Landscape, task
+from culmen.testing.virtual import simulate
+
+from .helpers import Witness
+
+
+def printed(rule: Adaptive, outcomes: list[bool]) -> list[int]:
+    """Section 3.2, word by word: K before each iteration, and after the last."""
+    k, ks = rule.start, [rule.start]
+    late = outcomes[rule.warmup :]
+    for i in range(1, len(outcomes) + 1):
+        n = i - rule.warmup
+        if n > 0 and n % rule.window == 0:
+            c = sum(late[n - rule.window : n])
+            k = min(rule.most, k + rule.step) if c == 0 else max(rule.least, k - rule.step) if c == rule.window else k
+        ks.append(k)
+    return ks
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Adaptive:
+    least, step, size = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(0, 4))
+    start = least + step * draw(st.integers(0, size))
+    window, warmup = draw(st.integers(1, 4)), draw(st.integers(0, 4))
+    return Adaptive(start, least, least + step * size, step, window, warmup)
+
+
+@given(rule=st.just(Adaptive()) | rules(), outcomes=st.lists(st.booleans(), max_size=40))
+def test_the_width_follows_the_printed_rule(rule: Adaptive, outcomes: list[bool]) -> None:
+    counter = rule.begin()
+    ks = [counter.k]
+    for updated in outcomes:
+        counter.record(updated)
+        ks.append(counter.k)
+    assert ks == printed(rule, outcomes)
+    assert all(k in range(rule.least, rule.most + 1, rule.step) for k in ks)
+
+
+def test_the_papers_widths() -> None:
+    assert printed(Adaptive(), [False] * 12)[::3] == [5, 5, 7, 7, 7]
+    assert printed(Adaptive(), [True] * 15)[::3] == [5, 5, 3, 1, 1, 1]
+    with pytest.raises(UserError, match="cannot move in steps"):
+        Adaptive(start=4)
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=5),
+    d=st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.5, 0.7, 1.0]),
+    rho=st.sampled_from([0.0, 0.1, 0.2, 0.5, 1.0]),
+    seed=st.integers(0, 999),
+)
+def test_copy_and_mix_keeps_sizes_and_elites(sizes: list[int], d: float, rho: float, seed: int) -> None:
+    rng = Random(seed)
+    clusters, n = list[list[int]](), 0
+    for size in sizes:
+        clusters.append(list(range(n, n + size)))
+        n += size
+    rewards = [rng.choice([0.0, 1.0, 2.0, 3.0]) + i / 1000 for i in range(n)]
+    result = mixed(clusters, rewards, d, rho, rng)
+    share, protect = Fraction(str(d)), Fraction(str(rho))
+    ranked = [sorted(cluster, key=lambda i: -rewards[i]) for cluster in clusters]
+    pool = [i for cluster in ranked for i in cluster[: math.ceil(share * len(cluster))]]
+    for own, new in zip(ranked, result, strict=True):
+        size = len(own)
+        assert len(new) == len(set(new)) == size
+        foreign = [i for i in new if i not in own]
+        assert all(i in pool for i in foreign)
+        others = [i for i in pool if i not in own]
+        elites = math.ceil(protect * size)
+        assert len(foreign) == min(math.floor(share * size), len(others), size - elites)
+        assert [i for i in new if i in own] == own[: size - len(foreign)]  # the bottom left, the elites did not
+
+
+@given(sizes=st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_no_island_starts_with_nothing(sizes: list[int]) -> None:
+    clusters, n = list[list[int]](), 0
+    for size in sizes:
+        clusters.append(list(range(n, n + size)))
+        n += size
+    rewards = [float(i) for i in range(n)]
+    result = filled(clusters, rewards)
+    assert all(result) if n else not any(result)
+    assert all(new == old for new, old in zip(result, clusters) if old)
+
+
+def notes(run, kind):
+    return [e.entry.body for e in run.journal.read() if e.entry.kind == "note" and e.entry.body.get("note") == kind]
+
+
+def run(strategy, *, evaluations=120, seeds=(0.0,), world=None, **options):
+    world = world or Landscape(failure=Landscape().failure)
+    return simulate(strategy, task(seeds=seeds), world, Budget(evaluations=evaluations), workers=4, **options)
+
+
+@pytest.mark.parametrize("allocation", [RandomSplit(), Kmeans(), KmeansElite(0.5, 0.2), Everywhere()])
+def test_a_pool_is_shared_out_as_asked(allocation) -> None:
+    seeds = tuple(n / 24 for n in range(24))
+    witness = Witness()
+    done = run(TurboEvolve(islands=4, allocation=allocation, bins=50), seeds=seeds, world=witness)
+    given_to = [[seed["id"] for seed in note["seeds"]] for note in notes(done, "seeded")]
+    counts = Counter(name for names in given_to for name in names)
+    assert len(given_to) == 4 and all(given_to)
+    if isinstance(allocation, Everywhere):
+        assert set(counts.values()) == {4} and len(counts) == 24
+    else:
+        assert [len(names) for names in given_to] == [6, 6, 6, 6]
+        assert (len(counts) == 24) == (not isinstance(allocation, KmeansElite))
+    clustered = [e for e in witness.effects if isinstance(e.request, EditRequest)]
+    assert len(clustered) == isinstance(allocation, Kmeans | KmeansElite)
+
+
+def test_seeds_that_fail_are_left_out_and_the_search_goes_on() -> None:
+    world = Landscape(faults=Faults(error=0.5))
+    done = run(TurboEvolve(islands=3), seeds=tuple(n / 9 for n in range(9)), world=world)
+    kept = [seed for note in notes(done, "seeded") for seed in note["seeds"]]
+    assert 0 < len({seed["id"] for seed in kept}) < 9
+    assert done.search.reason == "evaluations"
+
+
+def test_events_tell_the_whole_story() -> None:
+    done = run(
+        TurboEvolve(islands=3, interval=2), evaluations=300, world=Landscape(faults=Faults(error=0.2, repeat=0.2))
+    )
+    events = notes(done, "event")
+    rewards: dict[str, float] = {}
+    for island in range(3):
+        mine = [event for event in events if event["island"] == island]
+        assert [event["turn"] for event in mine] == list(range(1, len(mine) + 1))
+        updated = [any(c.get("outcome") in ("new", "replaced") for c in event["candidates"]) for event in mine]
+        assert [event["k"] for event in mine] == printed(Adaptive(), updated)[: len(mine)]  # this island's alone
+        assert any(event["migrated"] for event in mine)
+        for event in mine:
+            assert [c["rank"] for c in event["candidates"]] == list(range(len(event["candidates"])))
+            assert len(event["candidates"]) <= event["k"]
+            for child in event["candidates"]:
+                assert ("cell" in child) == (child["status"] == "ok")
+                rewards.update({child["id"]: child["reward"]} if child["status"] == "ok" else {})
+            if event["parent"] is None:  # the seed failed, nothing is known yet
+                continue
+            assert event["parent"]["id"] not in {shown["id"] for shown in event["inspirations"]}
+            assert rewards.get(event["parent"]["id"], event["parent"]["reward"]) == event["parent"]["reward"]
+
+
+def test_islands_do_not_wait_for_one_another() -> None:
+    """One model call of one island takes for ever: the others go on."""
+
+    class Stuck(Landscape):
+        def perform(self, effect, rng):
+            seconds, result = super().perform(effect, rng)
+            stuck = effect.kind == "propose" and effect.request.brief.island == 0
+            return (1e9 if stuck else seconds), result
+
+    done = run(TurboEvolve(islands=3), world=Stuck())
+    turns = Counter(event["island"] for event in notes(done, "event"))
+    assert done.search.reason == "evaluations" and set(turns) == {1, 2}
+
+
+def test_too_few_candidates_are_asked_for_again() -> None:
+    class Meagre(Landscape):
+        def propose(self, brief, rng):
+            made = super().propose(brief, rng)
+            return type(made)(made.candidates[:1], fault="too_few", usage=made.usage)
+
+    for requery, calls in ((Requery(), 2), (Requery(minimum=1), 1), (Requery(3, 2), 3)):
+        witness = Witness(Meagre())
+        done = run(TurboEvolve(islands=1, width=Fixed(3), requery=requery), evaluations=30, world=witness)
+        events = notes(done, "event")
+        assert len(events[0]["candidates"]) == min(calls, max(1, requery.minimum))
+        assert [brief.k for brief in witness.briefs[:calls]] == [3 - i for i in range(calls)]
+
+
+def test_the_baseline_asks_for_one_and_starts_everywhere_alike() -> None:
+    witness = Witness()
+    done = run(OpenEvolve(islands=3), seeds=(0.1, 0.5), world=witness)
+    assert {brief.k for brief in witness.briefs} == {1} and {brief.format for brief in witness.briefs} == {"rewrite"}
+    assert all(len(note["seeds"]) == 2 for note in notes(done, "seeded"))
+
+
+def test_settings_as_texts() -> None:
+    made = catalog.make(
+        "turboevolve",
+        {
+            "width": "adaptive(start=3, window=2)",
+            "allocation": "kmeans_elite(d=0.1, rho=0.3)",
+            "requery": "requery(minimum=3)",
+            "islands": "2",
+        },
+    )
+    assert made == TurboEvolve(
+        islands=2, width=Adaptive(start=3, window=2), allocation=KmeansElite(0.1, 0.3), requery=Requery(3)
+    )
+    assert catalog.make("turboevolve", {"allocation": "random"}).allocation == RandomSplit()
+
+
+def test_real_clusters_are_found_in_a_worker_process() -> None:
+    pytest.importorskip("sklearn")
+    from culmen.proposers.toolbox import Toolbox
+
+    points = [[math.cos(a), math.sin(a)] for centre in (0.0, 2.0, 4.0) for a in (centre, centre + 0.1, centre + 0.2)]
+
+    async def go():
+        toolbox = Toolbox(seconds=90.0)
+        try:
+            return [
+                await toolbox.perform(EditRequest("kmeans", (), {"vectors": v, "k": 3}, 5))
+                for v in (points, [[1.0]] * 4)
+            ]
+        finally:
+            await toolbox.close()
+
+    found, same = asyncio.run(go())
+    labels = found.data["labels"]
+    assert [len(set(labels[i : i + 3])) for i in (0, 3, 6)] == [1, 1, 1] and len(set(labels)) == 3
+    assert same.data["labels"] == [0] * 4
+
+
+def test_truth_is_climbed() -> None:
+    done = run(TurboEvolve(islands=2), evaluations=400)
+    assert done.verdict is not None and done.verdict.score > 0.5
