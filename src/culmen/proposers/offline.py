@@ -24,14 +24,14 @@ OPERATORS = {  # and how many successes in eight trials each is believed to have
     "statements": 0.5,
     "operators": 0.5,
     "bounds": 1.0,
-    "cheaper": 0.7,
-    "refine": 2.0,
-    "restart": 1.0,
-    "effort": 2.0,
-    "cma": 0.5,
+    "cheaper": 1.5,
+    "refine": 4.0,
+    "restart": 0.5,
+    "effort": 1.5,
+    "cma": 0.25,
 }
 _FADE = 0.98  # older trials count less, so that an operator whose time comes later is found
-_AGAIN = 0.35  # probability of one more edit on top of the last
+_AGAIN = 0.4  # probability of one more edit on top of the last
 _PREFIX = "offline:"
 _OVERHEAD = 0.02  # seconds that an evaluation takes beside the candidate's own, roughly
 _BARREN = 500  # proposals in a row without a child after which there is plainly nothing to edit
@@ -107,7 +107,7 @@ class OfflineProposer:
                 rollouts = await self._try(lab, brief, variants)
                 for rollout in rollouts:
                     self._credit(_operators(rollout.candidate), _above(rollout.reward, reward))
-                top = _best(rollouts)
+                top = _best([rollout for rollout in rollouts if rollout.reward != reward])  # the rest had no effect
             better = top is not None and _above(top.reward, reward)
             if top is not None and top.reward is not None and (better or best.id == parent.id):
                 best, reward = top.candidate, top.reward
@@ -158,8 +158,12 @@ class OfflineProposer:
         return self._most if price <= 0 else max(1, min(self._most, int(self._share * (1 - lab.progress) / price)))
 
     def _price(self, lab: Lab) -> float:
-        """What an evaluation costs as a share of the budget: the progress so far, shared out by seconds."""
-        return lab.progress * self._usual / self._spent if self._spent > 0 else 0.0
+        """What a typical evaluation costs as a share of the budget."""
+        return self._usual * self._rate(lab)
+
+    def _rate(self, lab: Lab) -> float:
+        """What a second of evaluation costs as a share of the budget: the progress so far, shared out by seconds."""
+        return lab.progress / self._spent if self._spent > 0 else 0.0
 
     def _options(self, lab: Lab) -> dict[str, Any]:
         """What tools may do: the task's surface, the step, and time for inserted loops well inside the limit."""
@@ -170,8 +174,16 @@ class OfflineProposer:
             "marked": surface.markers != "off",
             "chars": surface.max_chars,
             "seconds": min(0.15, 0.05 * seconds),
-            "most": 0.4 * seconds,
+            "most": self._patience(lab),
         }
+
+    def _patience(self, lab: Lab) -> float:
+        """Seconds that loops inserted in one program may use: a share of the budget left that grows from 1 to 9 %
+        during the run (many quick looks first, few long ones last), and no more than 0.4 of the evaluation's limit.
+        """
+        rate, most = self._rate(lab), 0.4 * lab.task.limits.seconds
+        share = 0.01 + 0.08 * lab.progress
+        return min(most, share * (1 - lab.progress) / rate) if rate > 0 else min(most, 1.0)
 
     def _odds(self, name: str) -> float:
         """Probability of this operator among all."""

@@ -22,10 +22,15 @@ class Toolbox:
     """
 
     def __init__(self, workers: int = 1, seconds: float = 20.0) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._slots = asyncio.Semaphore(workers)
         self._idle: list[Process] = []
         self._all: set[Process] = set()
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The ids of the worker processes."""
+        return tuple(sorted(worker.pid for worker in self._all))
 
     async def perform(self, request: EditRequest) -> Edits:
         """The tool's result, or `Edits` with a fault."""
@@ -35,7 +40,7 @@ class Toolbox:
             for _ in range(2):
                 worker = self._idle.pop() if self._idle else await self._start()
                 try:
-                    reply = await asyncio.wait_for(_ask(worker, frame), self._seconds)
+                    reply = await asyncio.wait_for(_ask(worker, frame), self.seconds)
                 except TimeoutError:
                     await self._end(worker)
                     return Edits(fault="timeout")

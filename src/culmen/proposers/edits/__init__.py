@@ -79,7 +79,8 @@ def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
     for _ in range(2 * int(options.get("count", 1))):
         child, names = candidates[0], list[str]()
         while len(names) < _LONGEST and (not names or rng.random() < options.get("again", 0.0)):
-            made = edited(weights, (child, *candidates[1:]), options, rng)
+            fresh = {name: weight for name, weight in weights.items() if name not in names}
+            made = edited(fresh, (child, *candidates[1:]), options, rng)
             if made is None:
                 break
             names.append(made[0])

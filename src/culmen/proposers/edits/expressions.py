@@ -36,12 +36,25 @@ def bounds(source: Source, edit: Edit) -> str | None:
 
 
 def cheaper(source: Source, edit: Edit) -> str | None:
-    """Array functions on scalars exchanged for those of `math`, arrays that are read one by one for lists."""
-    changes = [change for node in source.nodes() for change in _cheapened(source, node)]
-    if not changes:
-        return None
-    chosen = edit.rng.sample(changes, edit.rng.randint(1, min(3, len(changes))))
-    return source.replace(*chosen)
+    """Array functions on single numbers become those of `math`, and arrays that a loop reads item by item become lists
+    before it, in one function or in all: the same numbers in a fraction of the time, where it works.
+    """
+    functions = _functions(source)
+    if functions and edit.rng.random() < 0.5:
+        functions = [edit.rng.choice(functions)]
+    share = edit.rng.choice((1.0, 0.7))
+    changes: list[Change] = []
+    for function in functions:
+        scalars, lists = (
+            [change for change in found if edit.rng.random() < share]
+            for found in (_scalars(source, function), _lists(source, function))
+        )
+        if scalars and "import math\n" not in source.text:
+            first = function.body[1] if len(function.body) > 1 and ast.get_docstring(function) else function.body[0]
+            start = source.span(first)[0]
+            lists.append(((start, start), f"import math\n{source.indent(first)}"))
+        changes.extend(lists + scalars)
+    return source.replace(*changes) if changes else None
 
 
 def _one_of(source: Source, edit: Edit, changes: list[Change]) -> str | None:
@@ -90,26 +103,40 @@ def _bounded(source: Source, edit: Edit, node: ast.AST, bound: str) -> Iterator[
             return
 
 
-def _cheapened(source: Source, node: ast.AST) -> Iterator[Change]:
-    math_module = "math" if "import math\n" in source.text else '__import__("math")'
-    match node:
-        case ast.Call(
-            func=ast.Attribute(value=ast.Attribute(attr="linalg"), attr="norm"),
-            args=[ast.BinOp(left=left, op=ast.Sub(), right=right)],
-            keywords=[],
-        ):
-            yield source.span(node), f"{math_module}.dist({source.code(left)}, {source.code(right)})"
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr=name) as func) if name in _SCALAR:
-            yield source.span(func), f"{math_module}.{name}"
-        case ast.Assign(targets=[ast.Name()], value=ast.Call(func=ast.Attribute(value=owner)) as value):
-            if not (isinstance(value.func, ast.Attribute) and value.func.attr == "tolist") and "np" in source.code(
-                owner
+def _functions(source: Source) -> list[ast.FunctionDef]:
+    return [node for node in source.nodes() if isinstance(node, ast.FunctionDef) and source.lines(node.body[-1])]
+
+
+def _scalars(source: Source, function: ast.FunctionDef) -> list[Change]:
+    changes: list[Change] = []
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(attr="linalg"), attr="norm"),
+                args=[ast.BinOp(left=left, op=ast.Sub(), right=right)],
+                keywords=[],
             ):
-                yield source.span(value), f"{source.code(value)}.tolist()"
-        case ast.FunctionDef(args=ast.arguments(args=[_, *_] as args), body=[first, *_]):
-            name, indent = args[0].arg, source.indent(first)
-            if "np" in source.code(node) and not indent.strip() and f"{name}.tolist()" not in source.code(node):
-                start = source.span(first)[0]
-                yield (start, start), f"{name} = {name}.tolist() if hasattr({name}, 'tolist') else {name}\n{indent}"
-        case _:
-            return
+                changes.append((source.span(node), f"math.dist({source.code(left)}, {source.code(right)})"))
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr=name) as func) if name in _SCALAR:
+                changes.append((source.span(func), f"math.{name}"))
+            case _:
+                continue
+    return [(span, new) for span, new in changes if source.allows(*span)]
+
+
+def _lists(source: Source, function: ast.FunctionDef) -> list[Change]:
+    """For each loop of the function that stands in no other loop, each name that it reads items of."""
+    changes: list[Change] = []
+    queue: list[ast.AST] = list(function.body)
+    while queue:
+        node = queue.pop(0)
+        if not isinstance(node, ast.For | ast.While):
+            queue.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
+            continue
+        start, indent = source.span(node)[0], source.indent(node)
+        names = {n.value.id for n in ast.walk(node) if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name)}
+        for name in sorted(names) if not indent.strip() and source.lines(node) else ():
+            new = f"{name} = {name}.tolist() if hasattr({name}, 'tolist') else {name}\n{indent}"
+            if new not in source.text:
+                changes.append(((start, start), new))
+    return changes

@@ -88,9 +88,11 @@ class Source:
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
             node = queue.pop()
+            if _is_idiom(node):
+                continue
             if hasattr(node, "lineno") and self.allows(*self.span(node)):
                 yield node
-            if not isinstance(node, ast.JoinedStr) and not _is_idiom(node):
+            if not isinstance(node, ast.JoinedStr):
                 queue.extend(reversed(list(ast.iter_child_nodes(node))))
 
     def bodies(self) -> list[list[ast.stmt]]:

@@ -7,6 +7,7 @@ What the loop should improve is not known, so it is drawn at random: a function 
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from dataclasses import dataclass
 from functools import cache
@@ -14,8 +15,9 @@ from pathlib import Path
 
 from culmen.proposers.edits.source import IDIOMS, Edit, Source, Span
 
-_REFINERS = ("refine_by_gradient", "refine_by_climbing", "refine_by_solver", "refine_order")
+_REFINERS = {"refine_by_gradient": 3, "refine_by_climbing": 3, "refine_by_solver": 1, "refine_order": 1}
 _METHODS = ("L-BFGS-B", "Nelder-Mead", "Powell", "BFGS", "SLSQP", "COBYLA")
+_CHANCE = re.compile(r"rand|rng|shuffle|choice|sample|gauss")
 _LEAVES = ast.Return | ast.Break | ast.Continue | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
 
 
@@ -33,11 +35,11 @@ class Spot:
 def refine(source: Source, edit: Edit) -> str | None:
     """Wrap one value, assigned or returned, in a loop that improves it by a criterion drawn from the program."""
     spots = _spots(source)
-    if not spots or sum(value for _, value in _allowances(source)) + edit.seconds > edit.most:
+    if not spots or sum(value for _, value in allowances(source)) + edit.seconds > edit.most:
         return None
     outside = [spot for spot in spots if not spot.looped]
     spot = edit.rng.choice(outside if outside and edit.rng.random() < 0.9 else spots)
-    idiom = edit.rng.choice(_REFINERS)
+    (idiom,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
     following = _following(source, edit, spot) if spot.name and edit.rng.random() < 0.5 else None
     criterion = following or _consumer(source, edit, spot.statement)
     if criterion is None:
@@ -60,11 +62,12 @@ def refine(source: Source, edit: Edit) -> str | None:
 
 
 def restart(source: Source, edit: Edit) -> str | None:
-    """Let one function run several times and keep the result that a criterion drawn from the program prefers."""
+    """Let one function that mentions chance run several times and keep the result that a criterion prefers."""
     functions = [
-        node for node in source.nodes() if isinstance(node, ast.FunctionDef) and not source.indent(node).strip()
+        node
+        for node in source.nodes()
+        if isinstance(node, ast.FunctionDef) and not source.indent(node) and _CHANCE.search(source.code(node))
     ]
-    functions = [node for node in functions if node.name not in IDIOMS]
     if not functions:
         return None
     node = edit.rng.choice(functions)
@@ -72,17 +75,16 @@ def restart(source: Source, edit: Edit) -> str | None:
     call = criterion[1] if criterion and edit.rng.random() < 0.7 else _own(edit)
     indent, start = source.indent(node), source.span(node)[0]
     helper = _helper(source, "best_of_restarts", indent)
-    if helper and indent:
-        return None  # a method: the helper would become one too
     decorator = f"@best_of_restarts({call}, {_goal(edit)}, seconds={edit.seconds:.3g})\n{indent}"
     return source.replace(((start, start), helper + decorator))
 
 
 def effort(source: Source, edit: Edit) -> str | None:
     """Give the loops of one or all idioms in the program more time, up to the share of the limit they may use."""
-    spans = _allowances(source)
+    spans = allowances(source)
     total = sum(value for _, value in spans)
-    factor = min(edit.rng.choice((2.0, 3.0, 5.0)), edit.most / total if total > 0 else 0.0)
+    most = edit.most / total if total > 0 else 0.0
+    factor = min(edit.rng.choice((2.0, 4.0, most)), most)
     if factor < 1.2:
         return None
     return source.replace(*((span, f"{value * factor:.3g}") for span, value in spans))
@@ -112,7 +114,7 @@ def _spots(source: Source) -> list[Spot]:
     return found
 
 
-def _allowances(source: Source) -> list[tuple[Span, float]]:
+def allowances(source: Source) -> list[tuple[Span, float]]:
     """The seconds that inserted loops may use, and where they are written."""
     spans: list[tuple[Span, float]] = []
     for node in source.nodes():

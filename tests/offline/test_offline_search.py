@@ -1,0 +1,133 @@
+"""The offline proposer in the real engine on simulated time: it improves unlike tasks, replays, and stops honestly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from tests.offline.worlds import Workshop, run
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Case
+from culmen.core.task import Objective, Surface, Task
+from culmen.core.usage import Budget
+from culmen.proposers.offline import OfflineProposer
+from culmen.store.memory import MemoryJournal
+from culmen.strategies.map_elites import MapElites
+from culmen.strategies.polca import Polca
+from culmen.testing.virtual import Simulation, simulate
+
+Judge = Callable[[dict[str, str], Case | None], float | None]
+CURVE = "SCALE = 1.0\n\ndef model():\n    return [SCALE * x + 0.5 for x in (0.0, 1.0, 2.0, 3.0)]\n"
+RULES = "Use many words.\nkeep calm\nNever shout.\nrepeat repeat repeat\nanswer in order: 9\n"
+BOWL = "def point():\n    return [4.0, -3.0, 2.5]\n"
+
+
+def fit(parts: dict[str, str], case: Case | None) -> float | None:
+    """Squared error against the line 2.4 x - 1."""
+    values = run(parts["curve.py"], "model")
+    try:
+        return sum((y - (2.4 * x - 1.0)) ** 2 for x, y in zip((0, 1, 2, 3), values, strict=True))  # pyright: ignore
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def obey(parts: dict[str, str], case: Case | None) -> float | None:
+    """Words of the case count for a prompt, its length against it."""
+    assert case is not None
+    text = parts["prompt.txt"].lower()
+    return (case.input in text) - len(text) / 200
+
+
+def depth(parts: dict[str, str], case: Case | None) -> float | None:
+    values = run(parts["bowl.py"], "point")
+    try:
+        x, y, z = values  # pyright: ignore
+        return float((x - 1) ** 2 + (y + 1) ** 2 + (z - 0.3) ** 2 + math.sin(3 * x))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+TASKS: dict[str, tuple[Task, Judge, float]] = {
+    "curve": (Task("c", seeds=({"curve.py": CURVE},), objective=Objective("min"), deterministic=True), fit, 0.05),
+    "bowl": (Task("b", seeds=({"bowl.py": BOWL},), objective=Objective("min"), deterministic=True), depth, -0.5),
+    "prompt": (
+        Task(
+            "p",
+            seeds=({"prompt.txt": RULES},),
+            cases=tuple(Case(w, w) for w in ("calm", "order", "shout", "keep")),
+            deterministic=True,
+        ),
+        obey,
+        0.78,
+    ),
+}
+
+
+def search(name: str, strategy: object, evaluations: int = 400, **more: object) -> Simulation:
+    task, judge, _ = TASKS[name]
+    budget = Budget(evaluations=evaluations)
+    settings = {"workers": 2, "seed": 1, "proposer": OfflineProposer(), **more}
+    return simulate(strategy, task, Workshop(judge), budget, **settings)  # pyright: ignore
+
+
+@pytest.mark.parametrize("strategy", [Polca(), MapElites()], ids=["polca", "map_elites"])
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_it_improves_tasks_of_different_kinds(name: str, strategy: object) -> None:
+    objective, level = TASKS[name][0].objective, TASKS[name][2]
+    verdict = search(name, strategy).verdict
+    assert verdict is not None
+    assert objective.reward(verdict.score) >= objective.reward(level)
+
+
+def test_a_killed_search_replays_to_the_same_end() -> None:
+    whole = search("curve", Polca(), 150, order="request")
+    journal = MemoryJournal()
+    search("curve", Polca(), 150, order="request", journal=journal, kill_after=60)
+    resumed = search("curve", Polca(), 150, order="request", journal=journal)
+    assert resumed.verdict == whole.verdict
+    assert [e.entry.mark for e in resumed.journal.read()] == [e.entry.mark for e in whole.journal.read()]
+
+
+def test_its_evaluations_are_counted() -> None:
+    done = search("curve", Polca(), 80)
+    assert sum(e.entry.kind == "done" and e.entry.effect == "evaluate" for e in done.journal.read()) <= 80
+
+
+def test_origins_name_the_operators_and_parents_are_known() -> None:
+    done = search("bowl", MapElites(), 120)
+    notes = [e.entry.result for e in done.journal.read() if e.entry.kind == "note" and e.entry.result is not None]
+    born = [c for note in notes for c in note.candidates if c.origin.operator != "seed"]  # pyright: ignore
+    known = {c.id for c in TASKS["bowl"][0].candidates()} | {c.id for c in born}
+    assert born
+    for candidate in born:
+        assert candidate.origin.operator.startswith("offline:") and candidate.origin.model == "offline"
+        assert candidate.parents and set(candidate.parents) <= known
+
+
+def test_nothing_to_edit_ends_with_a_clear_error() -> None:
+    frozen = Task("f", seeds=({"bowl.py": BOWL},), surface=Surface(frozen=("bowl.py",)))
+    with pytest.raises(UserError, match="nothing that it could change"):
+        simulate(_Asking(), frozen, Workshop(depth), Budget(evaluations=50), proposer=OfflineProposer())
+
+
+def test_without_a_parent_there_is_no_proposal() -> None:
+    asking = _Asking(rounds=1, parent=False)
+    simulate(asking, TASKS["bowl"][0], Workshop(depth), Budget(evaluations=50), proposer=OfflineProposer())
+    assert asking.faults == ["no_parent"]
+
+
+class _Asking:
+    """A strategy that only asks."""
+
+    def __init__(self, rounds: int = 5000, parent: bool = True) -> None:
+        self.rounds, self.parent = rounds, parent
+        self.faults: list[str] = []
+
+    async def search(self, lab: object) -> None:
+        parent: Candidate | None = lab.seeds[0] if self.parent else None  # pyright: ignore
+        for _ in range(self.rounds):
+            self.faults.append((await lab.propose(Brief(parent))).fault)  # pyright: ignore

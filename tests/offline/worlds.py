@@ -1,0 +1,46 @@
+"""A simulated world for the offline proposer: real tools in this process, candidates judged by a given function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.event import EditRequest, Effect, EmbedRequest, EvaluateRequest, Result
+from culmen.engine.lab import pack
+from culmen.proposers.edits.worker import perform
+
+
+class Workshop:
+    """Every effect takes one virtual second. `judge(parts, case)` gives a score, or None for a failure."""
+
+    def __init__(self, judge: Callable[[dict[str, str], Case | None], float | None]) -> None:
+        self._judge = judge
+        self.edits = 0
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        request = effect.request
+        if isinstance(request, EvaluateRequest):
+            return 1.0, self._observe(request.candidate, request.case)
+        if isinstance(request, EmbedRequest):
+            rows = [[1.0, int(c.digest[:6], 16) / 2**24] for c in request.candidates]
+            return 1.0, pack(rows, "digest")
+        assert isinstance(request, EditRequest)
+        self.edits += 1
+        return 1.0, perform(request)
+
+    def _observe(self, candidate: Candidate, case: Case | None) -> Observation:
+        score, name = self._judge(candidate.parts, case), case.id if case else ""
+        status = Status.ERROR if score is None else Status.OK
+        return Observation(candidate.id, status, score, case=name, seconds=0.1, verified=True)
+
+
+def run(text: str, name: str) -> object:
+    """What function `name` of a Python text returns, or None if it raises: for small harmless seeds only."""
+    space: dict[str, object] = {}
+    try:
+        exec(compile(text, "candidate", "exec"), space)
+        return space[name]()  # pyright: ignore[reportCallIssue, reportGeneralTypeIssues, reportIndexIssue]
+    except Exception:  # noqa: BLE001  (arbitrary edited programs raise arbitrary errors)
+        return None
