@@ -1,0 +1,1 @@
+"""Benches: the same tasks, strategies and seeds under equal budgets."""

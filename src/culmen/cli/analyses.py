@@ -19,6 +19,8 @@ _LONG = ("width_by_island", "rank_profile")  # in the files only
 
 def show(screen: Screen, groups: Sequence[Group]) -> None:
     """Print all groups."""
+    if any(len(group.runs) > 1 for group in groups):
+        screen.line("Median over runs (first to third quartile).", style="dim")
     for group in groups:
         screen.rule(f"{group.label}, {count(len(group.runs), 'run')}")
         for table in group.tables:
@@ -70,11 +72,11 @@ def _cell(row: dict[str, Any], name: str, several: bool) -> str:
         return value or "-"
     if name in _COUNTS:
         return f"{value:,}"
-    quartiles = row.get(f"{name}_q1"), row.get(f"{name}_q3")
-    if not several or quartiles[0] is None:
-        return number(float(f"{value:.6g}"))
-    return f"{_brief(value)} ({_brief(quartiles[0])} to {_brief(quartiles[1])})"
+    low, high = row.get(f"{name}_q1"), row.get(f"{name}_q3")
+    if not several or low is None or high is None:
+        return number(float(f"{value:.5g}"))
+    return f"{_brief(value)} ({_brief(low)} to {_brief(high)})"
 
 
 def _brief(value: float) -> str:
-    return number(float(f"{value:.5g}"))
+    return number(float(f"{value:.4g}"))

@@ -11,9 +11,11 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import verb
 
 if TYPE_CHECKING:
+    from culmen.bench.suite import Outcome
     from culmen.report.analyze import Group
 
 PANEL = "Compare runs"
+INTERRUPTED = 130
 
 Runs = Annotated[
     list[str] | None,
@@ -28,7 +30,7 @@ Width = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Declare the verbs of this group."""
-    for function in (analyze,):
+    for function in (analyze, bench):
         verb(app, PANEL)(function)
 
 
@@ -66,3 +68,40 @@ def _written(screen: Screen, groups: list[Group], out: Path | None, files: list[
     screen.line(f"Wrote {count(len(files), 'file')} into {out}.")
     if remark:
         screen.note(remark)
+
+
+def bench(
+    screen: Screen,
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="Which bench: turboevolve.")],
+    tasks: Annotated[str | None, typer.Option(metavar="A,B", help="Task folders or built-in tasks.")] = None,
+    strategies: Annotated[str | None, typer.Option(metavar="A,B", help="See: culmen strategies.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each strategy on each task.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="NAME=N,...", help="Of every run: evaluations, dollars, seconds, ...")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Of every run.")] = "offline",
+    models: Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where runs and tables lie.", show_default="runs/bench-SUITE")
+    ] = None,
+) -> Answer:
+    """Run every strategy on every task with several seeds, under the same budget.
+
+    The same command goes on where it was cut off: finished runs are reused.
+    """
+    from culmen.bench.suite import perform
+    from culmen.bench.summary import summary, write
+    from culmen.cli import benches
+
+    chosen = benches.settle(suite, tasks, strategies, seeds, budget, model, models, workers)
+    folder = out or Path("runs") / f"bench-{suite}"
+    outcomes: list[Outcome] = []
+    for outcome in perform(chosen, folder):
+        outcomes.append(outcome)
+        benches.progress(screen, chosen, outcome, len(outcomes))
+    files = write(chosen, outcomes, folder)
+    done = benches.complete(chosen, outcomes)
+    rows = summary(outcomes)
+    data = {"suite": chosen, "complete": done, "summary": rows, "cells": outcomes, "files": [str(f) for f in files]}
+    return Answer(data, lambda screen: benches.show(screen, rows, folder, done), 0 if done else INTERRUPTED)

@@ -1,0 +1,193 @@
+"""Task x strategy x seed at an equal budget. Every cell is a run folder, so a bench that was cut off goes on.
+
+Cells are taken seed by seed, so that a bench that is not over yet has about as many runs of every strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+from culmen.store import views
+from culmen.store.database import FILE
+
+
+class Suite(msgspec.Struct, frozen=True):
+    """What is run: task folders or names of built-in tasks, strategies by name, seeds, and one budget for every cell.
+
+    `budget` may limit evaluations, dollars or both: what is equal is what a strategy may spend.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    strategies: tuple[str, ...]
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    budget: Budget = Budget(evaluations=200)
+    model: str = "offline"
+    models_file: str | None = None
+    workers: int | None = None
+
+
+SUITES = {
+    "turboevolve": Suite(
+        "turboevolve",
+        tasks=(
+            "first_autocorr_ineq",
+            "second_autocorr_ineq",
+            "uncertainty_ineq",
+            "circle_packing",
+            "erdos_min_overlap",
+            "heilbronn_triangle",
+            "min_max_distance_ratio",
+        ),
+        strategies=("turboevolve", "openevolve", "map_elites", "best_of_n", "polca"),
+    )
+}
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One run to be made: its task, strategy and seed, and the folder it lies in."""
+
+    task: str
+    strategy: str
+    seed: int
+    path: Path
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one cell came to.
+
+    `score` is the reported one, in the task's direction; `certified` what the task's verifier vouches for (None: it has
+    none, or did not accept). `requests` counts the times a strategy asked for candidates (None: its journal does not
+    tell), `proposals` the candidates that came of it, `calls` the model calls that this took.
+    """
+
+    task: str
+    strategy: str
+    seed: int
+    run: str
+    state: str
+    direction: str
+    score: float | None
+    certified: float | None
+    strict: bool | None
+    evaluations: int
+    requests: int | None
+    proposals: int
+    calls: int
+    tokens: int
+    dollars: float
+    unpriced: int
+    seconds: float
+
+
+def cells(suite: Suite, out: Path) -> list[Cell]:
+    """All cells of a suite; raises `UserError` for a task or a strategy that does not exist."""
+    from culmen.strategies import catalog
+
+    for strategy in suite.strategies:
+        catalog.load(strategy)
+    names = {task: _load(task).name for task in suite.tasks}
+    return [
+        Cell(names[task], strategy, seed, out / names[task] / _plain(strategy) / f"seed-{seed}")
+        for seed in suite.seeds
+        for task in suite.tasks
+        for strategy in suite.strategies
+    ]
+
+
+def perform(suite: Suite, out: Path) -> Iterator[Outcome]:
+    """Run what is not finished, reuse what is; one outcome per cell, in their order.
+
+    Ends early after a cell that was interrupted. Raises `UserError` where a folder holds a run with other settings.
+    """
+    from culmen.study import Study
+
+    tasks = {task.name: task for task in map(_load, suite.tasks)}
+    for cell in cells(suite, out):
+        study = _study(suite, cell, tasks[cell.task])
+        if views.status(cell.path).state != "finished":
+            (Study.resume(cell.path) if study is None else study).run()
+        found = outcome(cell)
+        yield found
+        if found.state != "finished":
+            return
+
+
+def outcome(cell: Cell) -> Outcome:
+    """What the run of a cell has come to so far."""
+    now = views.status(cell.path)
+    best, usage = now.best, now.usage
+    seeds = len(views.candidates(cell.path, "old", limit=None, operator="seed"))
+    return Outcome(
+        task=cell.task,
+        strategy=cell.strategy,
+        seed=cell.seed,
+        run=str(cell.path),
+        state=now.state,
+        direction=now.direction,
+        score=None if best is None else best.score,
+        certified=None if best is None else best.certified,
+        strict=None if best is None else best.strict,
+        evaluations=now.evaluations,
+        requests=_requests(cell.path),
+        proposals=now.candidates - seeds,
+        calls=usage.calls,
+        tokens=usage.input_tokens + usage.output_tokens,
+        dollars=usage.dollars,
+        unpriced=usage.unpriced,
+        seconds=now.elapsed_seconds,
+    )
+
+
+def _requests(run: Path) -> int | None:
+    """As the strategy noted them, or as the journal holds them where a model was asked."""
+    noted = sum(len(views.notes(run, kind)) for kind in ("event", "grid"))
+    asked = sum(row.effects for row in views.calls(run) if row.effect == "propose")
+    return noted or asked or None
+
+
+def _study(suite: Suite, cell: Cell, task: Task) -> Any:
+    """A new study, or None where the cell's run exists already, which must be the same."""
+    from culmen.strategies import catalog
+    from culmen.study import Study
+
+    strategy = catalog.make(cell.strategy)
+    if not (cell.path / FILE).is_file():
+        return Study.create(
+            task,
+            strategy,
+            model=suite.model,
+            budget=suite.budget,
+            random_seed=cell.seed,
+            workers=suite.workers,
+            run_dir=cell.path,
+            models_file=suite.models_file,
+        )
+    meta = views.meta(cell.path)
+    was = {"task": meta.task.digest, "strategy": msgspec.json.encode(meta.strategy), "budget": meta.budget}
+    now = {"task": task.digest, "strategy": msgspec.json.encode(catalog.config(strategy)), "budget": suite.budget}
+    was["model"], now["model"] = meta.extra.get("model"), suite.model
+    for name, value in now.items():
+        if was[name] != value:
+            what = f"this cell was made with another {name}"
+            raise UserError(what, where=str(cell.path), fix="give another --out, or remove the folder")
+    return None
+
+
+def _load(task: str) -> Task:
+    """A task folder, or a built-in task by name."""
+    from culmen.evaluate import contracts
+
+    return contracts.load(task if Path(task).exists() else contracts.example_path(task))
+
+
+def _plain(name: str) -> str:
+    """A strategy's name as that of a folder."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)

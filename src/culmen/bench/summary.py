@@ -1,0 +1,108 @@
+"""What a bench has shown: per task and strategy the best of n, median and spread, and what it took."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.bench.suite import Outcome, Suite
+from culmen.report.analyze_table import Rows, mean, spread
+
+COUNTS = ("requests", "calls", "proposals", "evaluations")  # means over runs, in tables for people
+
+
+def summary(outcomes: Sequence[Outcome]) -> Rows:
+    """One row per task and strategy, in the order of the outcomes.
+
+    `best` of `runs`, median and quartiles of the reported scores; `certified` the best value that a verifier vouches
+    for, and `certified_median` over the `certified_runs` that have one; the rest are means over the runs.
+    """
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for each in outcomes:
+        groups.setdefault((each.task, each.strategy), []).append(each)
+    return [_row(task, strategy, runs) for (task, strategy), runs in groups.items()]
+
+
+def _row(task: str, strategy: str, runs: Sequence[Outcome]) -> dict[str, Any]:
+    direction = runs[0].direction
+    scores = [each.score for each in runs if each.score is not None]
+    certified = [each.certified for each in runs if each.certified is not None]
+    figures = spread("score", scores)
+    means = {
+        name: mean(getattr(each, name) for each in runs)
+        for name in ("evaluations", "requests", "proposals", "calls", "tokens", "dollars", "seconds")
+    }
+    return {
+        "task": task,
+        "direction": direction,
+        "strategy": strategy,
+        "runs": len(runs),
+        "best": _best(scores, direction),
+        "median": figures["score"],
+        "q1": figures["score_q1"],
+        "q3": figures["score_q3"],
+        "certified": _best(certified, direction),
+        "certified_median": spread("value", certified)["value"],
+        "certified_runs": len(certified),
+        **means,
+        "unpriced": sum(each.unpriced for each in runs),
+    }
+
+
+def _best(values: Sequence[float], direction: str) -> float | None:
+    return (max if direction == "max" else min)(values, default=None)
+
+
+def write(suite: Suite, outcomes: Sequence[Outcome], out: Path) -> list[Path]:
+    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = summary(outcomes)
+    each: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
+    files = [_csv(out / "cells.csv", each), _csv(out / "summary.csv", rows)]
+    plain = {"suite": msgspec.to_builtins(suite), "summary": rows, "cells": each}
+    for name, text in (("summary.md", markdown(rows)), ("bench.json", json.dumps(plain, indent=2) + "\n")):
+        (out / name).write_text(text, encoding="utf-8")
+        files.append(out / name)
+    return files
+
+
+def markdown(rows: Rows) -> str:
+    """The table for a page of documentation; claimed and certified values stand in columns of their own."""
+    heads = ["task", "strategy", "best", "median", "quartiles", "certified best", *COUNTS]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for row in rows:
+        arrow = "↑" if row["direction"] == "max" else "↓"
+        values = [
+            f"{row['task']} {arrow}",
+            f"`{row['strategy']}`",
+            f"{score(row['best'])} (of {row['runs']})",
+            score(row["median"]),
+            f"{score(row['q1'])} to {score(row['q3'])}",
+            f"{score(row['certified'])} ({row['certified_runs']} of {row['runs']})" if row["certified_runs"] else "-",
+            *(whole(row[name]) for name in COUNTS),
+        ]
+        lines.append(f"| {' | '.join(values)} |")
+    return "\n".join(lines) + "\n"
+
+
+def score(value: float | None) -> str:
+    """Eight significant digits."""
+    return "-" if value is None else f"{value:.8g}"
+
+
+def whole(value: float | None) -> str:
+    """A mean of counts, to one decimal where it is no whole number."""
+    return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
+
+
+def _csv(path: Path, rows: Rows) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
