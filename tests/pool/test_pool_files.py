@@ -1,0 +1,156 @@
+"""Pools: what goes in comes out, nothing foreign is believed, and a search can start from one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import culmen
+from culmen import pool as pools
+from culmen.cli.main import main
+from culmen.core.errors import UserError
+from culmen.core.task import Surface, Task
+from culmen.pool import Member, Pool, Source
+
+SEED = "x = 1\n"
+TASK = Task(
+    "numbers",
+    seeds=({"main.py": SEED, "fixed.py": "F = 0\n"},),
+    surface=Surface(frozen=("fixed.py",), max_chars=1000),
+    digest="d1",
+)
+
+
+def member(text: str, score: float | None = None, count: int = 1, **parts: str) -> Member:
+    return Member({"main.py": text, "fixed.py": "F = 0\n", **parts}, score, count, source=0)
+
+
+def pool(*members: Member, digest: str = "d1", licence: str = "CC0", run: str = "r") -> Pool:
+    return Pool("numbers", digest, "max", members, (Source(run),), licence)
+
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+
+
+@given(
+    members=st.lists(
+        st.builds(
+            Member,
+            st.dictionaries(texts, texts, min_size=1, max_size=3),
+            st.none() | st.floats(allow_nan=False, allow_infinity=False),
+            st.integers(0, 9),
+            texts,
+            texts,
+            st.none() | st.integers(0, 3),
+        ),
+        max_size=4,
+    ),
+    licence=texts,
+)
+def test_a_pool_survives_its_file(members, licence, tmp_path_factory):
+    made = Pool("t", "d", "min", tuple(members), (Source("r", models={"default": "m"}),), licence)
+    path = tmp_path_factory.mktemp("pool") / "p.json"
+    pools.save(made, path)
+    assert pools.load(path) == made
+    assert len(pools.summary(made)["candidates"]) == len(members)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"task": 1}', "\xff", '{"task":"t","digest":"d","direction":"up","members":[]}', "[" * 100_000],
+)
+def test_what_is_no_pool_is_said(content, tmp_path):
+    path = tmp_path / "p.json"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(UserError, match="this is no pool"):
+        pools.load(path)
+    with pytest.raises(UserError, match="cannot read"):
+        pools.load(tmp_path / "missing.json")
+
+
+def test_another_format_is_refused(tmp_path):
+    pools.save(msgspec.structs.replace(pool(member("a")), format="culmen-pool-9"), tmp_path / "p.json")
+    with pytest.raises(UserError, match="unknown pool format"):
+        pools.load(tmp_path / "p.json")
+
+
+def test_merging_keeps_each_text_once_and_says_where_it_came_from():
+    one = pool(member("a\n", 1.0, 2), member("b\n", 5.0), run="one")
+    two = pool(member("a\n", 9.0, 1), member("c\n", 3.0), member("d\n"), run="two")
+    merged = pools.merge([one, two])
+    rows = [(m.parts["main.py"], m.score, merged.sources[m.source or 0].run) for m in merged.members]
+    assert rows == [("b\n", 5.0, "one"), ("c\n", 3.0, "two"), ("a\n", 1.0, "one"), ("d\n", None, "two")]
+    with pytest.raises(UserError, match="not of one task"):
+        pools.merge([one, pool(digest="d2")])
+    with pytest.raises(UserError, match="different licences"):
+        pools.merge([one, pool(licence="")])
+    assert pools.merge([one, pool(licence="")], licence="MIT").licence == "MIT"
+
+
+def test_only_what_fits_becomes_a_seed_and_claims_are_dropped():
+    seeded = pools.seeded(
+        TASK,
+        pool(
+            member("x = 2\n", 1e9),
+            member(SEED),  # the task's own seed again
+            member("x = 3\n", **{"../../escape.py": "x"}),
+            member("x" * 5000),
+            Member({"main.py": "x = 4\n", "fixed.py": "F = 666\n"}, 1e9),
+            Member({"main.py": "x = 5\n"}),
+            digest="other",
+        ),
+    )
+    assert [seed["main.py"] for seed in seeded.seeds] == [SEED, "x = 2\n"]
+    assert any("another task" in note for note in seeded.notes) and any("4 candidates" in note for note in seeded.notes)
+    with pytest.raises(UserError, match="no candidate of the pool fits"):
+        pools.seeded(TASK, pool(Member({"other.py": "x"})))
+
+
+def test_from_runs_to_a_pool_to_a_run(tmp_path, monkeypatch, capsys):
+    """Two runs make a pool; a third one, on the command line's own path, begins with its texts, judged anew."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "task"
+    folder.mkdir()
+    (folder / "task.toml").write_text(
+        'name = "number"\ngoal = "Larger."\ndeterministic = true\n[seed]\nfiles = ["n.py"]\n'
+        '[evaluator]\nfile = "evaluator.py"\nform = "call"\nentry = "run"\npackages = []\n[limits]\nseconds = 20\n'
+    )
+    (folder / "n.py").write_text("def run():\n    return 3.0\n")
+    (folder / "evaluator.py").write_text("def score(output):\n    return float(output)\n")
+    for seed in (1, 2):
+        run = [
+            "run",
+            str(folder),
+            "--strategy",
+            "turboevolve",
+            "--set",
+            "islands=2",
+            "--budget",
+            "evaluations=12",
+            "-q",
+        ]
+        assert main([*run, "--seed", str(seed), "--workers", "2", "--run-dir", f"r{seed}"]) == 0
+    assert main(["pool", "build", "r1", "r2", "--out", "p.json", "--best", "4", "--licence", "CC0"]) == 0
+    made = pools.load("p.json")
+    assert 1 <= len(made.members) <= 8 and {source.run for source in made.sources} == {"r1", "r2"}
+    lying = msgspec.structs.replace(
+        made, members=(*made.members, Member({"n.py": "def run():\n    return -5.0\n"}, 1e12, 99))
+    )
+    pools.save(lying, "lying.json")
+    capsys.readouterr()
+    assert main(["pool", "show", "lying.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["licence"] == "CC0"
+    run = ["run", str(folder), "--strategy", "turboevolve", "--set", "islands=2", "--set", "allocation=random"]
+    assert main([*run, "--pool", "lying.json", "--budget", "evaluations=20", "-q", "--run-dir", "r3"]) == 0
+    study = culmen.Study.open(Path("r3"))
+    assert len(study.meta.task.seeds) >= 3
+    scores = {row.id: row.mean for row in study.candidates(order="old", limit=None)}
+    liar = Member({"n.py": "def run():\n    return -5.0\n"}).candidate.id
+    assert scores[liar] == -5.0
+    best = study.best
+    assert best is not None and best.id != liar and best.score >= max(m.score or 0.0 for m in made.members) - 1e-9
