@@ -21,12 +21,12 @@ def place_centers():
 
 def fit_radii(centers):
     """Start from the distance to the walls; where two circles overlap, shrink both by the same factor."""
-    radii = np.min(np.hstack([centers, 1 - centers]), axis=1)
+    distances = np.linalg.norm(centers[:, None] - centers[None, :], axis=2).tolist()
+    radii = np.minimum(centers, 1 - centers).min(axis=1).tolist()
     for i in range(N):
         for j in range(i + 1, N):
-            distance = np.linalg.norm(centers[i] - centers[j])
-            if radii[i] + radii[j] > distance:
-                shrink = distance / (radii[i] + radii[j])
+            if radii[i] + radii[j] > distances[i][j]:
+                shrink = distances[i][j] / (radii[i] + radii[j])
                 radii[i] *= shrink
                 radii[j] *= shrink
     return radii
