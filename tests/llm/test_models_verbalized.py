@@ -74,6 +74,7 @@ def test_blocks_with_and_without_headings(task: Task, pair: Task) -> None:
     blocks = f"```python main.py\n{ONE}```"
     for reply in (
         f"=== CANDIDATE 1 ===\n{blocks}\n\n=== CANDIDATE 2 ===\n```python\n{TWO}```",
+        f"=== CANDIDATE 1 ===\n```\n{ONE}```\n=== CANDIDATE 2 ===\n```\n{TWO}```",
         f"First:\n{blocks}\nThen:\n```python\n{TWO}```\n```bash\nls\n```",
     ):
         assert [parts["main.py"] for parts, _ in read(reply, task, "blocks")] == [ONE, TWO]

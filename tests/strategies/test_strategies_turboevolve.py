@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import math
 from collections import Counter
 from fractions import Fraction
@@ -13,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import UserError
-from culmen.core.event import EditRequest
+from culmen.core.event import EditRequest, Edits
 from culmen.core.usage import Budget
+from culmen.store import views
 from culmen.strategies import catalog
 from culmen.strategies.openevolve import OpenEvolve
 from culmen.strategies.parts.adaptive_width import Adaptive, Fixed
@@ -242,3 +245,50 @@ def test_real_clusters_are_found_in_a_worker_process() -> None:
 def test_truth_is_climbed() -> None:
     done = run(TurboEvolve(islands=2), evaluations=400)
     assert done.verdict is not None and done.verdict.score > 0.5
+
+
+def test_a_missing_package_is_named() -> None:
+    class Bare(Landscape):
+        def cluster(self, request):
+            return Edits(fault="no_sklearn")
+
+    with pytest.raises(UserError, match="scikit-learn"):
+        run(TurboEvolve(islands=2), seeds=(0.1, 0.2, 0.3), world=Bare())
+
+
+def test_a_run_with_a_model_that_loses_the_format(tmp_path) -> None:
+    """Through the real study: JSON with probabilities at first, then fenced blocks; replayed from its journal."""
+    import culmen
+    from culmen.testing.scripted import ScriptedModel
+
+    made = itertools.count(1)
+
+    def reply(call) -> str:
+        prompt = call.prompt
+        many = [f"x = {next(made)}\n" for _ in range(3)]
+        if next(asked) <= 2 and '"responses"' in prompt:
+            told = [{"code": text, "probability": 0.5 / n} for n, text in enumerate(many, 1)]
+            return json.dumps({"responses": told})
+        return "\n".join(f"=== CANDIDATE {n} ===\n```\n{text}```" for n, text in enumerate(many, 1))
+
+    asked = itertools.count(1)
+    study = culmen.optimize(
+        "x = 0\n",
+        lambda text: float(text.split("=")[1]),
+        strategy=TurboEvolve(islands=1, width=Fixed(3)),
+        model=ScriptedModel(reply),
+        budget=Budget(evaluations=40),
+        deterministic=True,
+        run_dir=tmp_path / "run",
+    )
+    assert study.best is not None and study.best.score > 20
+    events = [e.entry.body for e in views.notes(study.path, "event")]
+    given_up = views.notes(study.path, "format_given_up")
+    assert [c["weight"] for c in events[0]["candidates"]] == [0.5, 0.25, 0.5 / 3]
+    assert [c["weight"] for c in events[-1]["candidates"]] == [None] * 3 and len(given_up) == 1
+    replies = [
+        e.entry.result.prompt
+        for e in views.log(study.path, limit=1000)
+        if e.entry.effect == "propose" and e.entry.result
+    ]
+    assert sum("=== CANDIDATE 1 ===" in prompt for prompt in replies) == len(replies) - 5

@@ -16,7 +16,7 @@ from culmen.proposers.formats import Draft, Format, Parsed, Rewrite, drafted, ed
 from culmen.proposers.sections import fence
 from culmen.proposers.template import Templates
 
-_HEADING = re.compile(r"^\W{0,8}CANDIDATE \d{1,3}\W{0,8}$", re.MULTILINE)
+_HEADING = re.compile(r"^[^\w\n]{0,8}CANDIDATE \d{1,3}[^\w\n]{0,8}$", re.MULTILINE)
 _TEXTS = ("code", "text", "program", "prompt")  # what models call the one text, whatever they were told
 
 
