@@ -106,7 +106,7 @@ def _limits(meta: RunMeta, known: Prices) -> str:
     budget = meta.budget
     parts: list[str] = []
     if budget.evaluations is not None:
-        kept = final_share(budget, meta.task.deterministic)
+        kept = final_share(budget, meta.task)
         parts.append(count(budget.evaluations, "evaluation") + (f" ({kept} for the final choice)" if kept else ""))
     if budget.seconds is not None:
         parts.append(duration(budget.seconds))
