@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.bench.plain import Level, level
 from culmen.core.errors import UserError
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -21,7 +22,8 @@ from culmen.store.database import FILE
 class Suite(msgspec.Struct, frozen=True):
     """What is run: task folders or names of built-in tasks, strategies by name, seeds, and one budget for every cell.
 
-    `budget` may limit evaluations, dollars or both: what is equal is what a strategy may spend.
+    `budget` may limit evaluations, dollars or both: what is equal is what a strategy may spend. `plain` is how many
+    seconds of processor time the plain optimiser of a task gets; 0 leaves it out.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Suite(msgspec.Struct, frozen=True):
     model: str = "offline"
     models_file: str | None = None
     workers: int | None = None
+    plain: float = 60.0
 
 
 SUITES = {
@@ -100,6 +103,14 @@ def cells(suite: Suite, out: Path) -> list[Cell]:
         for task in suite.tasks
         for strategy in suite.strategies
     ]
+
+
+def levels(suite: Suite, out: Path) -> Iterator[Level]:
+    """What the tasks' plain optimisers reach; from the bench's folder where that was found out before."""
+    for task in map(_load, suite.tasks if suite.plain else ()):
+        found = level(task, suite.plain, out)
+        if found is not None:
+            yield found
 
 
 def perform(suite: Suite, out: Path) -> Iterator[Outcome]:

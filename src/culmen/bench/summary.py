@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.bench.plain import Level
 from culmen.bench.suite import Outcome, Suite
 from culmen.report.analyze_table import Rows, mean, spread
 
@@ -58,21 +59,23 @@ def _best(values: Sequence[float], direction: str) -> float | None:
     return (max if direction == "max" else min)(values, default=None)
 
 
-def write(suite: Suite, outcomes: Sequence[Outcome], out: Path) -> list[Path]:
+def write(suite: Suite, outcomes: Sequence[Outcome], levels: Sequence[Level], out: Path) -> list[Path]:
     """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder."""
     out.mkdir(parents=True, exist_ok=True)
     rows = summary(outcomes)
     each: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
     files = [_csv(out / "cells.csv", each), _csv(out / "summary.csv", rows)]
     plain = {"suite": msgspec.to_builtins(suite), "summary": rows, "cells": each}
-    for name, text in (("summary.md", markdown(rows)), ("bench.json", json.dumps(plain, indent=2) + "\n")):
+    plain["plain"] = [msgspec.to_builtins(level) for level in levels]
+    for name, text in (("summary.md", markdown(rows, levels)), ("bench.json", json.dumps(plain, indent=2) + "\n")):
         (out / name).write_text(text, encoding="utf-8")
         files.append(out / name)
     return files
 
 
-def markdown(rows: Rows) -> str:
+def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
     """The table for a page of documentation; claimed and certified values stand in columns of their own."""
+    plain = {level.task: level for level in levels}
     heads = ["task", "strategy", "best", "median", "quartiles", "certified best", *COUNTS]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
@@ -86,8 +89,18 @@ def markdown(rows: Rows) -> str:
             f"{score(row['certified'])} ({row['certified_runs']} of {row['runs']})" if row["certified_runs"] else "-",
             *(whole(row[name]) for name in COUNTS),
         ]
+        known = plain.pop(row["task"], None)  # before the first strategy of its task
+        if known is not None:
+            lines.append(_plain(values[0], known, len(heads)))
         lines.append(f"| {' | '.join(values)} |")
     return "\n".join(lines) + "\n"
+
+
+def _plain(task: str, level: Level, width: int) -> str:
+    """The row of a plain optimiser, which has a certified value and nothing else."""
+    name = f"plain optimiser, two processes of {level.seconds:g} s"
+    cells = [task, name, *"---", f"{score(level.value)} (best of 2)"]
+    return f"| {' | '.join([*cells, *'-' * (width - len(cells))])} |"
 
 
 def score(value: float | None) -> str:

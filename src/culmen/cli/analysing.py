@@ -82,6 +82,9 @@ def bench(
     model: Annotated[str, typer.Option(help="Of every run.")] = "offline",
     models: Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")] = None,
+    plain: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Of the tasks' plain optimisers; 0 leaves them out.")
+    ] = 60.0,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where runs and tables lie.", show_default="runs/bench-SUITE")
     ] = None,
@@ -90,18 +93,20 @@ def bench(
 
     The same command goes on where it was cut off: finished runs are reused.
     """
-    from culmen.bench.suite import perform
+    from culmen.bench.suite import levels, perform
     from culmen.bench.summary import summary, write
     from culmen.cli import benches
 
-    chosen = benches.settle(suite, tasks, strategies, seeds, budget, model, models, workers)
+    chosen = benches.settle(suite, tasks, strategies, seeds, budget, model, models, workers, plain)
     folder = out or Path("runs") / f"bench-{suite}"
     outcomes: list[Outcome] = []
+    known = list(levels(chosen, folder))
     for outcome in perform(chosen, folder):
         outcomes.append(outcome)
         benches.progress(screen, chosen, outcome, len(outcomes))
-    files = write(chosen, outcomes, folder)
+    files = write(chosen, outcomes, known, folder)
     done = benches.complete(chosen, outcomes)
     rows = summary(outcomes)
-    data = {"suite": chosen, "complete": done, "summary": rows, "cells": outcomes, "files": [str(f) for f in files]}
-    return Answer(data, lambda screen: benches.show(screen, rows, folder, done), 0 if done else INTERRUPTED)
+    data: dict[str, Any] = {"suite": chosen, "complete": done, "summary": rows, "plain": known, "cells": outcomes}
+    data["files"] = [str(file) for file in files]
+    return Answer(data, lambda screen: benches.show(screen, rows, known, folder, done), 0 if done else INTERRUPTED)

@@ -16,6 +16,7 @@ from culmen.observe.figures import count, duration, joined
 _COUNTS = ("requests", "calls", "proposals", "evaluations")
 
 if TYPE_CHECKING:
+    from culmen.bench.plain import Level
     from culmen.bench.suite import Outcome, Suite
     from culmen.report.analyze_table import Rows
 
@@ -29,6 +30,7 @@ def settle(
     model: str,
     models: Path | None,
     workers: int | None,
+    plain: float,
 ) -> Suite:
     """The suite with what the command line changes of it; raises `UserError` for what there is not."""
     from culmen.bench.suite import SUITES
@@ -44,7 +46,7 @@ def settle(
         "workers": workers,
     }
     given = {field: value for field, value in changes.items() if value is not None}
-    return msgspec.structs.replace(SUITES[name], model=model, **given)
+    return msgspec.structs.replace(SUITES[name], model=model, plain=plain, **given)
 
 
 def complete(suite: Suite, outcomes: Sequence[Outcome]) -> bool:
@@ -64,7 +66,7 @@ def progress(screen: Screen, suite: Suite, outcome: Outcome, place: int) -> None
     screen.err.print(f"[{place}/{_size(suite)}] {name}: {joined(facts)}", markup=False, soft_wrap=True)
 
 
-def show(screen: Screen, rows: Rows, out: Path, done: bool) -> None:
+def show(screen: Screen, rows: Rows, levels: Sequence[Level], out: Path, done: bool) -> None:
     """The summary, task by task."""
     from culmen.bench.summary import score, whole
 
@@ -83,6 +85,8 @@ def show(screen: Screen, rows: Rows, out: Path, done: bool) -> None:
         ]
         heads = ["strategy", "runs", "best", "median", "q1", "q3", "certified", *_COUNTS]
         screen.table(heads, cells, right=" ".join(heads[1:]))
+        for level in (level for level in levels if level.task == task):
+            screen.line(f"plain optimiser, two processes of {level.seconds:g} s: certified {score(level.value)}")
     screen.line()
     screen.line(f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs lie in {out}.")
     screen.next_steps((f"culmen analyze {out}/*/*/seed-*", "how these runs went"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
+from matplotlib.ticker import MaxNLocator  # pyright: ignore[reportMissingImports]
 
 from culmen.report.analyze import Group
 from culmen.report.analyze_table import Rows, Table
@@ -64,6 +65,8 @@ def _top_m(rows: Rows, title: str) -> Figure:
         chosen = [row for row in rows if row["tier"] == tier]
         for panel, name in zip(panels, ("improve", "best_gain")):
             _band(panel, chosen, "m", name, f"tier {tier}" if tier != "all" else "all")
+    for panel in panels:
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].set(xlabel="m", ylabel="share with an improvement")
     panels[1].set(xlabel="m", ylabel="best gain among the first m")
     panels[0].legend(fontsize=7)
@@ -115,6 +118,7 @@ def _islands(rows: Rows, title: str) -> Figure:
             x, y = [row["evaluations"] for row in steps], [row["k"] for row in steps]
             panel.step(x, y, where="post", label=f"island {island}", alpha=0.8)
         panel.set(xlabel="evaluations", ylabel="K", title=run)
+        panel.yaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].legend(fontsize=7)
     return figure
 

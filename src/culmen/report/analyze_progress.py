@@ -20,8 +20,8 @@ def best_so_far(records: Sequence[Record], axis: Axis, steps: int = STEPS) -> Ta
     """Score of the best candidate, in the task's own direction, after equal shares of what the longest run has spent
     (Section 5.2, Figure 2).
 
-    Failed evaluations count; the best is the one that the run itself would have named. A run that ended before holds
-    its last value, one that had none yet is left out: `runs` says how many are in a row.
+    Failed evaluations count; the best is the one that `culmen status` would have named at that moment. A run that ended
+    before holds its last value, one that had none yet is left out: `runs` says how many are in a row.
     """
     title = f"best so far against {axis}"
     missing = _no_axis(records, axis)
@@ -29,8 +29,8 @@ def best_so_far(records: Sequence[Record], axis: Axis, steps: int = STEPS) -> Ta
         return Table(f"best_by_{axis}", title, skipped=missing)
     series = [_best(record, axis) for record in records]
     rows: Rows = []
-    for x in _marks([spent[-1][0] for spent in series if spent], steps, whole=axis == "evaluations"):
-        seen = [_at(spent, x) for spent in series]
+    for x in _marks([each[-1][0] for each in series if each], steps, whole=axis == "evaluations"):
+        seen = [_at(each, x) for each in series]
         rows.append({axis: x, **spread("score", seen), "runs": sum(value is not None for value in seen)})
     return Table(f"best_by_{axis}", title, rows)
 
@@ -84,27 +84,20 @@ _NO_WIDTH = "this strategy does not tell how many candidates it asks for at once
 
 
 def _no_axis(records: Sequence[Record], axis: Axis) -> str:
-    if not any(record.points for record in records):
+    if not any(record.moments and record.moments[-1].best is not None for record in records):
         return "nothing has scored yet"
     if axis == "dollars":
         unpriced = sum(record.unpriced for record in records)
         if unpriced:
             return f"the price of {unpriced} calls is unknown, so dollars cannot be told"
-        if not any(record.spent and record.spent[-1].dollars for record in records):
+        if not any(record.moments and record.moments[-1].dollars for record in records):
             return "nothing was paid for: the model is offline or free"
     return ""
 
 
 def _best(record: Record, axis: Axis) -> Series:
-    """The best score against what was spent when it was reached; the last value also at the end of the run."""
-    if not record.points or not record.spent:
-        return []
-
-    def spent(evaluations: int) -> float:
-        return float(getattr(record.spent[min(evaluations, record.evaluations) - 1], axis))
-
-    points = [(spent(point.evaluations), point.mean) for point in record.points]
-    return [*points, (spent(record.evaluations), points[-1][1])]
+    """The best score against what was spent when it was the best."""
+    return [(getattr(moment, axis), moment.best) for moment in record.moments if moment.best is not None]
 
 
 def _marks(ends: Sequence[float], count: int, whole: bool) -> list[float]:

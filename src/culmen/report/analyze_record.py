@@ -16,6 +16,8 @@ import msgspec
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Event
+from culmen.core.task import Objective
+from culmen.report.analyze_leader import Leader
 from culmen.store import views
 
 _PAGE = 2000
@@ -25,12 +27,14 @@ _GRIDS = ("event", "grid")  # notes that tell how many cells are taken
 Vector = tuple[float, ...]
 
 
-class Spent(msgspec.Struct, frozen=True):
-    """What had been spent when so many evaluations were made: active seconds, known dollars."""
+class Moment(msgspec.Struct, frozen=True):
+    """A run after so many evaluations: active seconds, known dollars, and the score of the candidate that was best then
+    (in the task's own direction, None while nothing had scored)."""
 
     evaluations: int
     seconds: float
     dollars: float
+    best: float | None = None
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -78,8 +82,8 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One run. `points` is its best-so-far series, `spent` has one row per evaluation, `unpriced` counts the calls
-    whose price is unknown, `adapts` says whether the requests tell how many candidates the next one will ask for."""
+    """One run. `moments` has one row per evaluation, those included that failed or were made for the final choice;
+    `unpriced` counts the calls whose price is unknown."""
 
     run: str
     task: str
@@ -87,8 +91,7 @@ class Record(msgspec.Struct, frozen=True):
     strategy: str
     config: dict[str, Any]
     model: str
-    points: tuple[views.Point, ...] = ()
-    spent: tuple[Spent, ...] = ()
+    moments: tuple[Moment, ...] = ()
     asks: tuple[Ask, ...] = ()
     filled: tuple[Filled, ...] = ()
     unpriced: int = 0
@@ -96,13 +99,13 @@ class Record(msgspec.Struct, frozen=True):
     @property
     def evaluations(self) -> int:
         """All that were made, also those that failed."""
-        return len(self.spent)
+        return len(self.moments)
 
 
 def read(run: Path | str) -> Record:
     """The tables of one run; raises `UserError` where there is none, `JournalDamaged` where it cannot be read."""
     meta = views.meta(run)
-    reader = _Reader(meta.task.objective.reward)
+    reader = _Reader(meta.task.objective)
     for event in _events(run):
         reader.see(event)
     return Record(
@@ -112,8 +115,7 @@ def read(run: Path | str) -> Record:
         strategy=str(meta.strategy.get("path", "")),
         config=meta.strategy.get("config") or {},
         model=str(meta.extra.get("model") or meta.models.get("default", "")),
-        points=tuple(views.progress(run)),
-        spent=tuple(reader.spent),
+        moments=tuple(reader.moments),
         asks=tuple(reader.asks()),
         filled=tuple(reader.filled),
         unpriced=reader.unpriced,
@@ -130,9 +132,9 @@ def _events(run: Path | str) -> Iterator[Event]:
 class _Reader:
     """Events in their order, turned into rows."""
 
-    def __init__(self, reward: Any) -> None:
-        self._reward = reward
-        self.spent: list[Spent] = []
+    def __init__(self, objective: Objective) -> None:
+        self._objective, self._leader = objective, Leader()
+        self.moments: list[Moment] = []
         self.filled: list[Filled] = []
         self.unpriced = 0
         self._dollars = 0.0
@@ -149,8 +151,9 @@ class _Reader:
             self._dollars += usage.dollars
             self.unpriced += usage.unpriced
         if isinstance(entry.result, Observation):
-            self.spent.append(Spent(len(self.spent) + 1, entry.elapsed, self._dollars))
             self._observe(entry.result)
+            best = None if self._leader.mean is None else self._objective.score(self._leader.mean)
+            self.moments.append(Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best))
         elif entry.kind == "done" and isinstance(entry.result, Proposal) and entry.result.candidates:
             self._reply(entry.result)
         elif entry.kind == "note" and entry.body.get("note") in _GRIDS and "cells" in entry.body:
@@ -164,24 +167,27 @@ class _Reader:
         return [self._plain(*reply) for reply in self._replies]
 
     def _observe(self, seen: Observation) -> None:
+        if seen.status is Status.LOST:
+            return
         if seen.score is None:
-            if seen.status is not Status.LOST:
-                self._failed.setdefault(seen.candidate, seen.status.value)
+            self._failed.setdefault(seen.candidate, seen.status.value)
+            self._leader.see(seen.candidate, None)
             return
         count, mean = self._means.get(seen.candidate, (0, 0.0))
-        reward = self._reward(seen.score)
+        reward = self._objective.reward(seen.score)
+        self._leader.see(seen.candidate, reward)
         self._means[seen.candidate] = (count + 1, mean + (reward - mean) / (count + 1))
 
     def _reply(self, reply: Proposal) -> None:
         parents = reply.candidates[0].parents
         _, mean = self._means.get(parents[0], (0, None)) if parents else (0, None)
-        self._replies.append((len(self.spent), reply, mean))
+        self._replies.append((len(self.moments), reply, mean))
 
     def _note(self, body: dict[str, Any]) -> None:
         island, quality = int(body.get("island", 0)), body.get("quality")
-        self.filled.append(Filled(len(self.spent), island, int(body["cells"]), quality))
+        self.filled.append(Filled(len(self.moments), island, int(body["cells"]), quality))
         if "candidates" in body and "k" in body:
-            self._noted.append((len(self.spent), body))
+            self._noted.append((len(self.moments), body))
 
     def _plain(self, evaluations: int, reply: Proposal, parent: float | None) -> Ask:
         children = tuple(self._child(rank, candidate.id) for rank, candidate in enumerate(reply.candidates, 1))

@@ -1,0 +1,256 @@
+"""Every analysis against values worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean, pvariance
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culmen.core.errors import UserError
+from culmen.core.usage import Budget
+from culmen.report.analyze import analyze
+from culmen.report.analyze_asks import distance_by_k, rank_groups, rank_profile, top_m
+from culmen.report.analyze_leader import Leader
+from culmen.report.analyze_progress import best_so_far, coverage, width, width_by_island
+from culmen.report.analyze_record import Record, read
+from culmen.report.analyze_table import bins, rank_correlation, spread
+from culmen.store.journal import SqlJournal
+from culmen.store.meta import RunMeta
+from culmen.strategies import catalog
+from culmen.testing import landscape
+from culmen.testing.virtual import simulate
+from tests.report.worlds import Asking, Noting, Told, note, run
+
+
+def noted(folder: Path, notes: list[dict[str, Any]], name: str = "run") -> Record:
+    """A record of these notes, all behind the first evaluation."""
+    return read(run(folder, Noting((0.0,), (tuple(notes),)), name=name))
+
+
+def column(table: Any, name: str, **where: Any) -> list[Any]:
+    """One column of the rows that have these values."""
+    return [row[name] for row in table.rows if all(row[key] == value for key, value in where.items())]
+
+
+def test_best_so_far_counts_failures_and_keeps_to_the_direction(tmp_path: Path):
+    up = read(run(tmp_path, Noting((1.0, None, 3.0, 2.0)), name="up"))
+    assert up.evaluations == 5  # four of the search, one of the engine's choice
+    table = best_so_far([up], "evaluations", steps=5)
+    assert column(table, "evaluations") == [1, 2, 3, 4, 5]
+    assert column(table, "score") == [1.0, 1.0, 3.0, 3.0, 3.0]
+    down = read(run(tmp_path, Noting((3.0, None, 1.0, 2.0)), name="down", direction="min"))
+    assert column(best_so_far([down], "evaluations", steps=5), "score") == [3.0, 3.0, 1.0, 1.0, 1.0]
+
+
+def test_best_so_far_over_runs_is_a_median_with_quartiles(tmp_path: Path):
+    runs = [read(run(tmp_path, Noting((float(n), 10.0 * n)), name=str(n))) for n in (1, 2, 3)]
+    rows = best_so_far(runs, "evaluations", steps=3).rows
+    first, last = rows[0], rows[-1]
+    assert (first["score_q1"], first["score"], first["score_q3"]) == (1.5, 2.0, 2.5)
+    assert (last["score_q1"], last["score"], last["score_q3"], last["runs"]) == (15.0, 20.0, 25.0, 3)
+
+
+def test_best_so_far_against_seconds_and_dollars(tmp_path: Path):
+    record = read(run(tmp_path, Asking(2), Told([[5.0], [7.0]])))
+    seconds = best_so_far([record], "seconds", steps=6)  # seed 1, ask 2, child 3, ask 4, child 5, choice 6
+    assert column(seconds, "seconds") == [1, 2, 3, 4, 5, 6]
+    assert column(seconds, "score") == [1.0, 1.0, 5.0, 5.0, 7.0, 7.0]
+    dollars = best_so_far([record], "dollars", steps=2)
+    assert column(dollars, "dollars") == [1.0, 2.0]
+    assert column(dollars, "score") == [5.0, 7.0]
+
+
+def test_dollars_are_not_told_where_they_are_unknown_or_nothing(tmp_path: Path):
+    unpriced = read(run(tmp_path, Asking(2), Told([[5.0], [7.0]], unpriced=1), name="unpriced"))
+    assert "price of 2 calls is unknown" in best_so_far([unpriced], "dollars").skipped
+    free = read(run(tmp_path, Noting((1.0,)), name="free"))
+    assert "nothing was paid" in best_so_far([free], "dollars").skipped
+
+
+def test_nothing_scored_is_a_sentence(tmp_path: Path):
+    record = read(run(tmp_path, Noting((None, None))))
+    assert best_so_far([record], "evaluations").skipped == "nothing has scored yet"
+
+
+def test_coverage_adds_cells_over_islands_and_weighs_their_quality(tmp_path: Path):
+    grid = {"kind": "grid", "quality": 1.0}
+    notes = (
+        ({**grid, "island": 0, "cells": 1},),
+        ({**grid, "island": 1, "cells": 3, "quality": 3.0},),
+        ({**grid, "island": 0, "cells": 2, "quality": 8.0},),
+    )
+    record = read(run(tmp_path, Noting((0.0, 1.0, 2.0), notes)))
+    table = coverage([record], snapshots=4)
+    assert column(table, "evaluations") == [1, 2, 3, 4]
+    assert column(table, "cells") == [1, 4, 5, 5]
+    assert column(table, "quality") == [1.0, (1 + 9) / 4, (16 + 9) / 5, 5.0]
+
+
+def test_top_m_keeps_the_first_m_and_looks_at_the_widest_requests(tmp_path: Path):
+    notes = [note([-1.0, 2.0, None]), note([None, None, 4.0]), note([9.0], k=1)]
+    table = top_m([noted(tmp_path, notes)])
+    assert column(table, "m", tier="all") == [1, 2, 3]
+    assert column(table, "improve", tier="all") == [0.0, 0.5, 1.0]
+    assert column(table, "best_gain", tier="all") == [-1.0, 2.0, 3.0]
+    assert column(table, "scored", tier="all") == [0.5, 0.5, 1.0]
+    assert "K = 3 candidates: 2 in 1 runs" in table.notes[0]
+    assert column(top_m([noted(tmp_path, notes, "again")], k=1), "improve") == [1.0]
+
+
+def test_top_m_by_tier_of_the_best_inspiration(tmp_path: Path):
+    notes = [note([gain, gain], shown=(-5.0, float(gain))) for gain in (1, 2, 3, 4, 5)]
+    table = top_m([noted(tmp_path, notes)])
+    assert [column(table, "best_gain", tier=tier, m=1) for tier in (1, 2, 3, 4, 5)] == [[1], [2], [3], [4], [5]]
+
+
+def test_runs_weigh_alike_however_many_requests_they_made(tmp_path: Path):
+    many = noted(tmp_path, [note([1.0, 1.0])] * 9, "many")
+    few = noted(tmp_path, [note([-1.0, -1.0])], "few")
+    (row,) = [row for row in top_m([many, few]).rows if row["m"] == 1]
+    assert (row["improve_q1"], row["improve"], row["improve_q3"]) == (0.25, 0.5, 0.75)
+    assert (row["requests"], row["runs"]) == (10, 2)
+
+
+def test_rank_profile_and_its_groups(tmp_path: Path):
+    notes = [note([7.0, 6.0, None, 4.0, -3.0, 2.0, None]), note([1.0, None, None, 2.0, 3.0, 4.0, None])]
+    record = noted(tmp_path, notes)
+    ranks = rank_profile([record])
+    assert column(ranks, "rank") == ["1", "2", "3", "4", "5", "6", "7"]
+    assert column(ranks, "valid") == [1.0, 0.5, 0.0, 1.0, 1.0, 1.0, 0.0]
+    assert column(ranks, "gain") == [4.0, 6.0, None, 3.0, 0.0, 3.0, None]
+    assert column(ranks, "distance") == [1, 2, None, 4, 5, 6, None]
+    groups = rank_groups([record])
+    assert column(groups, "group") == ["head 1-2", "mid 3-5", "tail 6-7"]
+    assert column(groups, "valid") == [3 / 4, 4 / 6, 2 / 4]
+    assert column(groups, "improve") == [3 / 4, 3 / 6, 2 / 4]
+    assert column(groups, "gain") == [14 / 3, 6 / 4, 3.0]
+    assert column(groups, "candidates") == [4, 6, 4]
+
+
+def test_repeats_neither_count_as_valid_nor_as_failed(tmp_path: Path):
+    asked = note([1.0, 2.0])
+    asked["candidates"][1] = {"id": "1", "rank": 1, "status": "known"}
+    table = rank_profile([noted(tmp_path, [asked])])
+    assert column(table, "valid") == [1.0, None]
+    assert column(table, "improve") == [1.0, 0.0]
+
+
+def test_distance_by_k(tmp_path: Path):
+    notes = [note([float(far) - 5], shown=(0.0,), far=float(far)) for far in range(1, 11)]
+    notes += [note([1.0, 3.0, None], shown=(0.0,), far=1.0), note([-1.0, -2.0, None], shown=(0.0,), far=1.0)]
+    table = distance_by_k([noted(tmp_path, notes)])
+    assert column(table, "best_gain", k=3, decile=1) == [1.5]
+    assert column(table, "improve", k=3, decile=1) == [0.5]
+    assert column(table, "requests", k=3) == [2]
+    assert column(table, "best_gain", k=1, decile=1) == [0.0]  # what is worse than the parent is no gain
+    assert column(table, "best_gain", k=1, decile=10) == [5.0]
+    assert sum(column(table, "requests")) == 12
+
+
+def test_width_is_the_mean_over_islands(tmp_path: Path):
+    one = note([0.0] * 5, island=0, next_k=7)
+    two = note([0.0] * 5, island=1, next_k=5)
+    three = note([0.0] * 7, island=0, turn=2, next_k=3)
+    record = read(run(tmp_path, Noting((0.0, 1.0), ((one, two), (three,)))))
+    assert column(width([record], steps=3), "k") == [6.0, 4.0, 4.0]
+    rows = width_by_island([record]).rows
+    assert [(row["island"], row["turn"], row["k"]) for row in rows] == [(0, 1, 5), (0, 2, 7), (1, 1, 5)]
+
+
+def test_replies_in_the_journal_serve_where_a_strategy_notes_nothing(tmp_path: Path):
+    record = read(run(tmp_path, Asking(2), Told([[0.0, 4.0], [3.0, None]])))
+    assert [ask.k for ask in record.asks] == [2, 2]
+    assert [ask.parent for ask in record.asks] == [1.0, 1.0]
+    assert column(top_m([record]), "best_gain", tier="all") == [0.5, 2.5]
+    assert column(rank_profile([record]), "valid") == [1.0, 0.5]
+
+
+def test_what_a_strategy_cannot_tell_is_skipped_with_a_sentence(tmp_path: Path):
+    (group,) = analyze([run(tmp_path, Asking(1), Told([[2.0]]))])
+    skipped = {table.name: table.skipped for table in group.tables if table.skipped}
+    assert set(skipped) == {"coverage", "top_m", "rank_profile", "rank_groups", "distance_by_k", "width"} | {
+        "width_by_island"
+    }
+    assert "keeps no grid" in skipped["coverage"]
+    assert "asked for one candidate" in skipped["top_m"]
+    assert all(not table.rows for table in group.tables if table.skipped)
+
+
+def test_runs_are_grouped_by_settings_and_labelled_by_what_differs(tmp_path: Path):
+    paths = [run(tmp_path, Noting((1.0,)), name=f"{n}", islands=islands) for n, islands in enumerate((5, 5, 3))]
+    groups = analyze(paths, {"tests.report.worlds:Noting": "noting"})
+    assert [group.label for group in groups] == ["told noting (islands=5)", "told noting (islands=3)"]
+    assert groups[0].runs == ("0", "1")
+
+
+def test_no_run_is_an_error(tmp_path: Path):
+    with pytest.raises(UserError):
+        analyze([tmp_path / "nowhere"])
+
+
+@pytest.mark.parametrize("name", ["turboevolve", "openevolve", "polca"])
+def test_real_strategies_can_be_analysed(tmp_path: Path, name: str):
+    strategy, budget = catalog.make(name), Budget(evaluations=60)
+    task = landscape.task(deterministic=True, seeds=(0.0, 0.1))
+    meta = RunMeta(name, task, catalog.config(strategy), models={"default": "landscape"}, budget=budget)
+    with SqlJournal.create(tmp_path / name, meta) as journal:
+        simulate(strategy, task, landscape.Landscape(blur=0.3), budget, workers=2, journal=journal)
+    record = read(tmp_path / name)
+    (group,) = analyze([tmp_path / name])
+    told = {table.name for table in group.tables if table.rows}
+    assert "best_by_evaluations" in told
+    assert ("coverage" in told) == (name != "polca")
+    assert ({"top_m", "rank_groups"} <= told) == (name == "turboevolve")
+    assert ({"width", "distance_by_k"} <= told) == (name in ("turboevolve", "openevolve"))
+    if name == "turboevolve":
+        children = [(ask, child) for ask in record.asks for child in ask.children if child.status == "ok"]
+        assert children and all(child.cell is not None and ask.gain(child) is not None for ask, child in children)
+        assert record.asks[0].k == 5 and all(state.quality is not None for state in record.filled)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.integers(1, 10))
+def test_bins_follow_the_order_and_keep_ties_together(values: list[float], count: int):
+    found = bins(values, count)
+    assert all(1 <= place <= count for place in found)
+    pairs = sorted(zip(values, found))
+    assert [place for _, place in pairs] == sorted(found)
+    assert len(set(pairs)) == len(set(values))
+
+
+def test_spread_and_rank_correlation():
+    assert spread("x", [4.0, None, 1.0, 2.0, 3.0]) == {"x": 2.5, "x_q1": 1.75, "x_q3": 3.25}
+    assert spread("x", [None]) == {"x": None, "x_q1": None, "x_q3": None}
+    assert spread("x", [7.0]) == {"x": 7.0, "x_q1": 7.0, "x_q3": 7.0}
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 1000]) == pytest.approx(1.0)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
+    assert rank_correlation([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(0.9486833)
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | st.integers(-3, 3)), max_size=25))
+def test_the_leader_is_the_one_of_the_rule(seen: list[tuple[str, int | None]]):
+    leader = Leader()
+    rewards: dict[str, list[float]] = {}
+    failed: set[str] = set()
+    for name, reward in seen:
+        leader.see(name, reward)
+        rewards.setdefault(name, [])
+        if reward is None:
+            failed.add(name)
+        else:
+            rewards[name].append(float(reward))
+        scored = {name: values for name, values in rewards.items() if values}
+        degrees = sum(len(values) - 1 for values in scored.values())
+        spreads = sum(pvariance(values) * len(values) for values in scored.values())
+        sd = (spreads / degrees) ** 0.5 if degrees else 0.0
+        clean = {name: values for name, values in scored.items() if name not in failed} or scored
+        bounds = [fmean(values) - sd / len(values) ** 0.5 for values in clean.values()]
+        if not bounds:
+            assert leader.mean is None
+            continue
+        means = [fmean(values) for values, bound in zip(clean.values(), bounds) if bound > max(bounds) - 1e-9]
+        assert any(leader.mean == pytest.approx(mean) for mean in means)

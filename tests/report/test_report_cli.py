@@ -1,0 +1,150 @@
+"""The verbs: culmen analyze and culmen bench."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from culmen.bench import plain, suite, summary
+from culmen.core.errors import UserError
+from culmen.core.usage import Budget
+from culmen.store import views
+from culmen.study import Study
+from tests.cli.conftest import TOML, Place
+from tests.report.worlds import Noting, note, run
+
+DRAWN = importlib.util.find_spec("matplotlib") is not None
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A working folder with two runs of one strategy."""
+    for seed in range(2):
+        notes = (note([1.0, 2.0, None], shown=(1.0,), far=1.0), note([0.5], shown=(2.0,), far=3.0))
+        run(tmp_path / "runs", Noting((0.0, float(seed)), ((notes[0],), (notes[1],))), name=f"told-{seed}")
+    return Place(tmp_path)
+
+
+def test_analyze_prints_one_document_and_writes_tables(place: Place):
+    done = place.here("analyze", "told-0", "told-1", "--out", "report", "--json")
+    assert (done.code, done.err) == (0, "")
+    answer = done.document
+    (group,) = answer["groups"]
+    assert group["runs"] == ["told-0", "told-1"]
+    tables = {table["name"]: table for table in group["tables"]}
+    assert tables["top_m"]["rows"] and not tables["top_m"]["skipped"]
+    assert tables["best_by_dollars"]["skipped"] and not tables["best_by_dollars"]["rows"]
+    written = {Path(file).relative_to("report").name for file in answer["files"]}
+    assert {f"{name}.csv" for name, table in tables.items() if table["rows"]} == {
+        name for name in written if name.endswith(".csv")
+    }
+    with (place.root / "report/told-Noting/top_m.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["improve"]) for row in rows if row["tier"] == "all"] == [1.0, 1.0, 1.0]
+
+
+def test_plots_exist_exactly_if_they_can_be_drawn(place: Place):
+    done = place.here("analyze", "told-0", "--out", "report", "--json")
+    drawn = {path.name for path in (place.root / "report").rglob("*.png")}
+    wanted = {"told-best.png", "coverage.png", "top_m.png", "rank_profile.png", "rank_groups.png"}
+    wanted |= {"distance_by_k.png", "width.png", "width_by_island.png"}
+    if DRAWN:
+        assert drawn == wanted and not done.document["remark"]
+    else:
+        assert not drawn and "culmen[plots]" in done.document["remark"]
+
+
+def test_analyze_tells_people_what_there_is_and_what_is_missing(place: Place):
+    done = place.here("analyze", "told-0")
+    assert done.code == 0
+    assert "best so far against evaluations" in done.out
+    assert "against dollars: skipped, nothing was paid for" in done.out
+    assert "culmen analyze told-0 --out analysis" in done.out
+    assert place.here("analyze", "nothing").code == 2
+    assert not (place.root / "analysis").exists()
+
+
+@pytest.mark.jail
+def test_a_bench_runs_all_cells_and_goes_on_where_it_was_cut_off(place: Place):
+    place.task("peak")
+    command = ("bench", "turboevolve", "--tasks", "peak", "--strategies", "best_of_n,map_elites", "--seeds", "1")
+    command += ("--budget", "evaluations=6", "--workers", "2", "--out", "out", "--json")
+    cut_off = place.root / "out/peak/best_of_n/seed-0"
+    Study.create(place.root / "peak", "best_of_n", budget=Budget(evaluations=6), workers=2, run_dir=cut_off)
+    made = place.here(*command)
+    assert made.code == 0, made.err + made.out
+    answer = made.document
+    assert answer["complete"] is True
+    assert [(cell["strategy"], cell["state"]) for cell in answer["cells"]] == [
+        ("best_of_n", "finished"),
+        ("map_elites", "finished"),
+    ]
+    for cell, row in zip(answer["cells"], answer["summary"]):
+        assert 0 < cell["evaluations"] <= 6 and cell["calls"] == 0 and cell["proposals"] > 0
+        assert row["best"] == row["median"] == cell["score"] == views.best(place.root / cell["run"]).score  # pyright: ignore
+    assert json.loads((place.root / "out/bench.json").read_text())["summary"] == answer["summary"]
+    before = [views.status(place.root / cell["run"]).events for cell in answer["cells"]]
+    assert place.here(*command).document["summary"] == answer["summary"]
+    assert [
+        views.status(place.root / cell["run"]).events for cell in answer["cells"]
+    ] == before  # nothing was run again
+    other = place.here(*(word.replace("evaluations=6", "evaluations=7") for word in command))
+    assert other.code == 2 and "another budget" in other.document["error"]["what"]
+
+
+def test_a_bench_knows_its_parts(place: Place):
+    assert place.here("bench", "nothing", "--json").code == 2
+    assert place.here("bench", "turboevolve", "--strategies", "no_such", "--plain", "0", "--json").code == 2
+    cells = suite.cells(suite.SUITES["turboevolve"], Path("out"))
+    assert len(cells) == len({cell.path for cell in cells}) == 7 * 5 * 5
+
+
+def outcome(strategy: str, seed: int, score: float | None, certified: float | None, direction: str) -> suite.Outcome:
+    counts = {"evaluations": 10 + seed, "requests": 2, "proposals": 8, "calls": 3, "tokens": 100}
+    return suite.Outcome(
+        "t",
+        strategy,
+        seed,
+        "",
+        "finished",
+        direction,
+        score,
+        certified,
+        None,
+        **counts,
+        dollars=0,
+        unpriced=0,
+        seconds=1,
+    )
+
+
+@pytest.mark.parametrize(("direction", "best", "proven"), [("max", 4.0, 3.5), ("min", 1.0, 0.5)])
+def test_a_summary_tells_best_median_and_spread(direction: str, best: float, proven: float):
+    scores = [(1.0, 0.5), (2.0, None), (3.0, None), (4.0, 3.5), (None, None)]
+    outcomes = [outcome("a", seed, *pair, direction) for seed, pair in enumerate(scores)]
+    (row,) = summary.summary(outcomes)
+    assert (row["best"], row["median"], row["q1"], row["q3"]) == (best, 2.5, 1.75, 3.25)
+    assert (row["certified"], row["certified_runs"], row["certified_median"]) == (proven, 2, 2.0)
+    assert (row["runs"], row["evaluations"], row["calls"]) == (5, 12.0, 3.0)
+    table = summary.markdown([row], [plain.Level("t", direction, 0.25, 60.0, "")]).splitlines()
+    assert len({line.count("|") for line in table}) == 1
+    assert "0.25 (best of 2)" in table[2] and f"{best:g} (of 5)" in table[3]
+
+
+def test_the_level_of_a_plain_optimiser_is_certified_and_kept(tmp_path: Path):
+    folder = Place(tmp_path).task("peak", toml=TOML.replace('form = "call"', 'form = "call"\nverify = "verify.py"'))
+    (folder / "verify.py").write_text("def certify(output, case=None):\n    return {'score': float(output)}\n")
+    (folder / "baseline.py").write_text("def optimise(seed, seconds):\n    return -1.0 - seed\n")
+    chosen = suite.Suite("own", (str(folder),), (), plain=0.5)
+    (found,) = suite.levels(chosen, tmp_path / "out")
+    assert (found.value, found.seconds, found.direction) == (-1.0, 0.5, "max")
+    kept = tmp_path / "out/peak/baseline.json"
+    kept.write_text(kept.read_text().replace("-1.0", "-0.5"))
+    assert [again.value for again in suite.levels(chosen, tmp_path / "out")] == [-0.5]
+    (folder / "baseline.py").write_text("def optimise(seed, seconds):\n    raise ValueError('no idea')\n")
+    with pytest.raises(UserError, match="no idea"):
+        list(suite.levels(chosen, tmp_path / "elsewhere"))
