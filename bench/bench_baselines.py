@@ -1,21 +1,17 @@
 """How far a plain optimiser gets on the mathematical tasks, certified: the level that a search has to be shown against.
 
-Each task's baseline.py runs in two processes with seeds of their own, for 60 seconds of processor time each (wall time on
-an idle machine); both results are certified by the task's exact verifier. Also prints the time that the verifiers of the
-analytic tasks take on long functions.
+Each task's baseline.py runs in two processes with seeds of their own, for 60 seconds of processor time each (wall time
+on an idle machine); both results are certified by the task's exact verifier. Also prints the time that the verifiers of
+the analytic tasks take on long functions.
 
     python bench/bench_baselines.py [--seconds 60] [--task NAME ...] [--seed 0]
 """
 
 from __future__ import annotations
 
-import os
-
-for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"  # one core means one core; numpy reads these when it is imported
-
 import argparse
 import importlib
+import os
 import random
 import sys
 import time
@@ -93,6 +89,8 @@ def main() -> None:
     parser.add_argument("--task", action="append", choices=TASKS, help="only this task (may be repeated)")
     chosen = parser.parse_args()
     tasks = chosen.task or TASKS
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # one core means one core; the processes read these when they import numpy
     print(f"two processes, {chosen.seconds:g} s of processor time each, python {sys.version.split()[0]}")
     compare(tasks, chosen.seed, chosen.seconds)
     time_verifiers(tasks)

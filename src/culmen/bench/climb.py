@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 Vector = Any  # numpy array of shape (n,)
-_FAR, _SMALLEST = 30, 1e-12
+_FAR, _SMALLEST = 1000, 1e-12
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def climb(
 
 
 def _step(problem: Problem, x: Vector, radius: float) -> Vector | None:
-    """The best step of the linear model, solved in units of the radius so that the solver's tolerance shrinks with it."""
+    """The best step of the linear model, solved in units of the radius: the solver's tolerance shrinks with it."""
     values, jacobian = problem.slack(x)
     low = np.maximum((problem.lower - x) / radius, -1)
     high = np.minimum((problem.upper - x) / radius, 1)

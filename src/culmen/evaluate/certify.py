@@ -8,6 +8,7 @@ square roots and pi only as enclosures. Bounds are rounded towards the worse sid
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
@@ -125,13 +126,16 @@ def _arctan(base: int, bits: int) -> tuple[Fraction, Fraction]:
 
 
 def down(value: Fraction) -> float:
-    """The largest double that is not above a rational."""
-    number = float(value)
+    """The largest double that is not above a rational (-inf below all of them)."""
+    try:
+        number = float(value)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -math.inf
     return number if Fraction(number) <= value else math.nextafter(number, -math.inf)
 
 
 def up(value: Fraction) -> float:
-    """The smallest double that is not below a rational."""
+    """The smallest double that is not below a rational (inf above all of them)."""
     return -down(-value)
 
 
