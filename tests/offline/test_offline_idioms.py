@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -54,11 +55,10 @@ def outcome(text: str) -> float:
 def test_refining_climbs_by_the_criterion_and_keeps_the_kind(idiom: str, settings: dict[str, object]) -> None:
     import numpy as np
 
-    space: dict[str, object] = {}
-    exec(template(idiom), space)
-    climb = space[idiom]
     for start in (np.array([[3.0, -2.0]]), [3.0, -2.0], (3.0, -2.0), 3.0):
-        best = climb(lambda v: -((np.array(v) - 1.0) ** 2), start, seconds=0.05, **settings)  # pyright: ignore
+        space: dict[str, object] = {}
+        exec(template(idiom), space)  # afresh: calls from one place share their time
+        best = space[idiom](lambda v: -((np.array(v) - 1.0) ** 2), start, seconds=0.05, **settings)  # pyright: ignore
         assert type(best) is type(start) and np.shape(best) == np.shape(start)
         assert np.sum((np.array(best) - 1) ** 2) < np.sum((np.array(start) - 1) ** 2)
 
@@ -69,7 +69,7 @@ def test_reordering_shortens_a_tour_and_keeps_its_items() -> None:
     items = [5, 1, 4, 0, 3, 2, 7, 6]
 
     def steps(order: list[int]) -> list[int]:
-        return [abs(a - b) for a, b in zip(order, order[1:])]
+        return [abs(a - b) for a, b in pairwise(order)]
 
     best = space["refine_order"](steps, items, sign=-1, seconds=0.2)  # pyright: ignore
     assert sorted(best) == sorted(items)
@@ -100,7 +100,9 @@ def test_a_criterion_that_always_fails_leaves_the_value_alone() -> None:
 def test_a_returned_value_is_refined_by_the_function_that_takes_it() -> None:
     made = children(refine, ROUTE, range(60), seconds=0.05)
     assert {idiom for idiom in IDIOMS if any(f"return {idiom}(" in text for text in made)} >= {"refine_by_gradient"}
-    assert max(outcome(text) for text in made if "lambda value: height(value)" in text) > -0.5 > outcome(ROUTE)
+    assert (
+        max(_outcome_or_worst(text) for text in made if "lambda value: height(value)" in text) > -0.5 > outcome(ROUTE)
+    )
 
 
 def test_an_assigned_value_is_refined_by_what_follows_it() -> None:
@@ -133,10 +135,13 @@ def test_effort_grows_to_the_allowance_and_no_further() -> None:
     assert effort(Source("main.py", grown), Edit(Random(0), most=10.0)) is None
 
 
-def test_restart_decorates_a_function_once_with_its_helper_before_it() -> None:
-    text = children(restart, ROUTE, range(1), seconds=0.05)[0]
-    assert text.count("def best_of_restarts(") == 1 == text.count("\n@best_of_restarts(")
-    assert outcome(text) == outcome(ROUTE)
+def test_restart_decorates_a_function_of_chance_once_with_its_helper_before_it() -> None:
+    assert children(restart, ROUTE, range(9)) == []
+    text = "import random\n\ndef run():\n    return random.Random(3).random()\n"
+    for seed in range(2):
+        text = children(restart, text, range(seed, seed + 1), seconds=0.05)[0]
+    assert text.count("def best_of_restarts(") == 1 and text.count("\n@best_of_restarts(") == 2
+    assert 0 <= outcome(text) <= 1
 
 
 def test_a_bound_is_put_around_a_value() -> None:
@@ -147,12 +152,13 @@ def test_a_bound_is_put_around_a_value() -> None:
 
 def test_cheaper_forms_give_the_same_numbers() -> None:
     text = (
-        "import math\nimport numpy as np\n\ndef run():\n    p = np.array([0.0, 3.0])\n    q = np.array([4.0, 0.0])\n"
-        "    d = np.linalg.norm(p - q)\n    return float(d + np.sqrt(16.0))\n"
+        "import numpy as np\n\ndef run():\n    p = np.array([[0.0, 3.0], [4.0, 0.0]])\n    d = 0.0\n"
+        "    for i in range(2):\n        d += np.linalg.norm(p[i] - p[1 - i]) + np.sqrt(16.0)\n    return float(d)\n"
     )
-    made = children(cheaper, text, range(40))
-    assert {"math.dist(p, q)", "math.sqrt(16.0)"} <= {
-        s for t in made for s in ("math.dist(p, q)", "math.sqrt(16.0)") if s in t
-    }
-    whole = [text for text in made if ".tolist()" not in text]
-    assert whole and all(outcome(text) == 9.0 for text in whole)
+    made = set(children(cheaper, text, range(40)))
+    whole = "math.dist(p[i], p[1 - i]) + math.sqrt(16.0)"
+    assert any(
+        whole in text and "    p = p.tolist() if hasattr(p, 'tolist') else p\n    for i" in text for text in made
+    )
+    assert all(_outcome_or_worst(text) in (18.0, -math.inf) for text in made)
+    assert sum(_outcome_or_worst(text) == 18.0 for text in made) >= 2

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import pytest
-from tests.offline.worlds import Workshop, run
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
@@ -14,13 +13,16 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.task import Objective, Surface, Task
 from culmen.core.usage import Budget
-from culmen.proposers.offline import OfflineProposer
+from culmen.proposers.offline import OPERATORS, OfflineProposer
 from culmen.store.memory import MemoryJournal
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import Polca
 from culmen.testing.virtual import Simulation, simulate
+from tests.offline.worlds import Workshop, run
 
 Judge = Callable[[dict[str, str], Case | None], float | None]
+TIMED = {"refine", "restart", "effort"}  # what they write runs on the processor's clock: not for exact comparisons
+UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in TIMED}
 CURVE = "SCALE = 1.0\n\ndef model():\n    return [SCALE * x + 0.5 for x in (0.0, 1.0, 2.0, 3.0)]\n"
 RULES = "Use many words.\nkeep calm\nNever shout.\nrepeat repeat repeat\nanswer in order: 9\n"
 BOWL = "def point():\n    return [4.0, -3.0, 2.5]\n"
@@ -30,7 +32,7 @@ def fit(parts: dict[str, str], case: Case | None) -> float | None:
     """Squared error against the line 2.4 x - 1."""
     values = run(parts["curve.py"], "model")
     try:
-        return sum((y - (2.4 * x - 1.0)) ** 2 for x, y in zip((0, 1, 2, 3), values, strict=True))  # pyright: ignore
+        return sum(float(y - (2.4 * x - 1.0)) ** 2 for x, y in zip((0, 1, 2, 3), values, strict=True))  # pyright: ignore
     except (TypeError, ValueError, OverflowError):
         return None
 
@@ -51,9 +53,9 @@ def depth(parts: dict[str, str], case: Case | None) -> float | None:
         return None
 
 
-TASKS: dict[str, tuple[Task, Judge, float]] = {
-    "curve": (Task("c", seeds=({"curve.py": CURVE},), objective=Objective("min"), deterministic=True), fit, 0.05),
-    "bowl": (Task("b", seeds=({"bowl.py": BOWL},), objective=Objective("min"), deterministic=True), depth, -0.5),
+TASKS: dict[str, tuple[Task, Judge, float]] = {  # the seeds score 11.2, 17.3 and 0.605
+    "curve": (Task("c", seeds=({"curve.py": CURVE},), objective=Objective("min"), deterministic=True), fit, 0.5),
+    "bowl": (Task("b", seeds=({"bowl.py": BOWL},), objective=Objective("min"), deterministic=True), depth, -0.7),
     "prompt": (
         Task(
             "p",
@@ -62,7 +64,7 @@ TASKS: dict[str, tuple[Task, Judge, float]] = {
             deterministic=True,
         ),
         obey,
-        0.78,
+        0.75,
     ),
 }
 
@@ -70,11 +72,11 @@ TASKS: dict[str, tuple[Task, Judge, float]] = {
 def search(name: str, strategy: object, evaluations: int = 400, **more: object) -> Simulation:
     task, judge, _ = TASKS[name]
     budget = Budget(evaluations=evaluations)
-    settings = {"workers": 2, "seed": 1, "proposer": OfflineProposer(), **more}
+    settings = {"workers": 2, "seed": 1, "proposer": OfflineProposer(UNTIMED), **more}
     return simulate(strategy, task, Workshop(judge), budget, **settings)  # pyright: ignore
 
 
-@pytest.mark.parametrize("strategy", [Polca(), MapElites()], ids=["polca", "map_elites"])
+@pytest.mark.parametrize("strategy", [Polca(epsilon=None), MapElites()], ids=["polca", "map_elites"])
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_it_improves_tasks_of_different_kinds(name: str, strategy: object) -> None:
     objective, level = TASKS[name][0].objective, TASKS[name][2]
@@ -89,7 +91,7 @@ def test_a_killed_search_replays_to_the_same_end() -> None:
     search("curve", Polca(), 150, order="request", journal=journal, kill_after=60)
     resumed = search("curve", Polca(), 150, order="request", journal=journal)
     assert resumed.verdict == whole.verdict
-    assert [e.entry.mark for e in resumed.journal.read()] == [e.entry.mark for e in whole.journal.read()]
+    assert _finished(resumed) == _finished(whole)
 
 
 def test_its_evaluations_are_counted() -> None:
@@ -118,6 +120,10 @@ def test_without_a_parent_there_is_no_proposal() -> None:
     asking = _Asking(rounds=1, parent=False)
     simulate(asking, TASKS["bowl"][0], Workshop(depth), Budget(evaluations=50), proposer=OfflineProposer())
     assert asking.faults == ["no_parent"]
+
+
+def _finished(simulation: Simulation) -> dict[int, str]:
+    return {e.entry.key: e.entry.mark for e in simulation.journal.read() if e.entry.kind == "done"}
 
 
 class _Asking:

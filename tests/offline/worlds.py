@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from culmen.core.brief import Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
-from culmen.core.event import EditRequest, Effect, EmbedRequest, EvaluateRequest, Result
+from culmen.core.event import EditRequest, Effect, EmbedRequest, EvaluateRequest, Result, WriteRequest
+from culmen.embed import make
 from culmen.engine.lab import pack
 from culmen.proposers.edits.worker import perform
 
@@ -17,17 +19,17 @@ class Workshop:
 
     def __init__(self, judge: Callable[[dict[str, str], Case | None], float | None]) -> None:
         self._judge = judge
-        self.edits = 0
+        self._embedder = make("hashing")
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
         request = effect.request
         if isinstance(request, EvaluateRequest):
             return 1.0, self._observe(request.candidate, request.case)
         if isinstance(request, EmbedRequest):
-            rows = [[1.0, int(c.digest[:6], 16) / 2**24] for c in request.candidates]
-            return 1.0, pack(rows, "digest")
+            return 1.0, pack(self._embedder.embed([c.text for c in request.candidates]).tolist(), self._embedder.name)
+        if isinstance(request, WriteRequest):
+            return 1.0, Text(fault="no_model")
         assert isinstance(request, EditRequest)
-        self.edits += 1
         return 1.0, perform(request)
 
     def _observe(self, candidate: Candidate, case: Case | None) -> Observation:

@@ -28,7 +28,7 @@ OPERATORS = {  # and how many successes in eight trials each is believed to have
     "refine": 4.0,
     "restart": 0.5,
     "effort": 1.5,
-    "cma": 0.25,
+    "cma": 0.75,
 }
 _FADE = 0.98  # older trials count less, so that an operator whose time comes later is found
 _AGAIN = 0.4  # probability of one more edit on top of the last
@@ -68,8 +68,8 @@ class OfflineProposer:
 
     For one child up to `width` variants are made by one operator and evaluated, as ordinary budgeted evaluations on
     the cases of the brief, and the best goes on, for up to `depth` rounds while it gets better. Where the evaluations
-    are dear (`width` of them would cost more than `share` of the budget left), the variant is handed over unseen and
-    is credited when it comes back as a parent with a higher reward than its own parent had.
+    are dear (two of them would cost more than `share` of the budget left) and noisy, a single variant is handed over
+    unseen and is credited when it comes back as a parent with a higher reward than its own parent had.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class OfflineProposer:
     ) -> None:
         self._credits = {name: Credit(prior) for name, prior in operators.items()}
         self._births: dict[str, Birth] = {}
+        self._reached: dict[str, tuple[Candidate, float | None]] = {}
         self._most, self._depth, self._share = width, depth, share
         self._step, self._barren = 0.3, 0
         self._spent = self._usual = 0.0  # seconds of evaluation: all so far, a typical one of late
@@ -94,26 +95,33 @@ class OfflineProposer:
         return Proposal(tuple(children.values()), fault="" if children else "inapplicable", model="offline")
 
     async def _child(self, lab: Lab, brief: Brief, parent: Candidate) -> Candidate | None:
-        """The best of a few rounds of edits, None if nothing could be edited or no variant was scored."""
-        best, reward = parent, brief.reward
+        """The best of a few rounds of edits, None if nothing could be edited or no variant was scored.
+
+        On a deterministic task a parent that is asked about again is taken up where its last improvement left off: a
+        strategy's filter may refuse small steps, and they need not be found twice.
+        """
+        start, reward = self._reached.get(parent.id, (parent, brief.reward))
+        best = start
         for _ in range(self._depth):
             if lab.rng.random() < self._odds("cma"):
                 top = await self._tune(lab, brief, best)
                 self._credit(("cma",), top is not None and _above(top.reward, reward))
             else:
                 variants = await self._variants(lab, brief, best)
-                if len(variants) == 1 and self._width(lab) == 1:
+                if len(variants) == 1 and self._width(lab) == 1 and not lab.task.deterministic:
                     return self._unseen(variants[0], brief)
                 rollouts = await self._try(lab, brief, variants)
                 for rollout in rollouts:
                     self._credit(_operators(rollout.candidate), _above(rollout.reward, reward))
                 top = _best([rollout for rollout in rollouts if rollout.reward != reward])  # the rest had no effect
             better = top is not None and _above(top.reward, reward)
-            if top is not None and top.reward is not None and (better or best.id == parent.id):
+            if top is not None and top.reward is not None and (better or best.id == start.id):
                 best, reward = top.candidate, top.reward
+                if better and lab.task.deterministic:
+                    self._reached[parent.id] = best, reward
             if not better:
                 break
-        return None if best.id == parent.id else best
+        return None if best.id == start.id else best
 
     async def _variants(self, lab: Lab, brief: Brief, parent: Candidate) -> list[Candidate]:
         """Different edits of the parent, by operators drawn according to their credit."""

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from culmen.proposers.edits.flow import handed_on
 from culmen.proposers.edits.source import IDIOMS, Edit, Source, Span
 
 _REFINERS = {"refine_by_gradient": 3, "refine_by_climbing": 3, "refine_by_solver": 1, "refine_order": 1}
 _METHODS = ("L-BFGS-B", "Nelder-Mead", "Powell", "BFGS", "SLSQP", "COBYLA")
+_HANDED = 0.6  # how often a value that one function makes for another is preferred to any other value
 _CHANCE = re.compile(r"rand|rng|shuffle|choice|sample|gauss")
 _LEAVES = ast.Return | ast.Break | ast.Continue | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
 
@@ -37,11 +39,16 @@ def refine(source: Source, edit: Edit) -> str | None:
     spots = _spots(source)
     if not spots or sum(value for _, value in allowances(source)) + edit.seconds > edit.most:
         return None
-    outside = [spot for spot in spots if not spot.looped]
-    spot = edit.rng.choice(outside if outside and edit.rng.random() < 0.9 else spots)
     (idiom,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
-    following = _following(source, edit, spot) if spot.name and edit.rng.random() < 0.5 else None
-    criterion = following or _consumer(source, edit, spot.statement)
+    handed = _handed_on(source, spots)
+    if handed and edit.rng.random() < _HANDED:
+        spot, taker = edit.rng.choice(handed)
+        criterion = ("", f"lambda value: {taker}(value)")
+    else:
+        outside = [spot for spot in spots if not spot.looped]
+        spot = edit.rng.choice(outside if outside and edit.rng.random() < 0.9 else spots)
+        following = _following(source, edit, spot) if spot.name and edit.rng.random() < 0.5 else None
+        criterion = following or _consumer(source, edit, spot.statement)
     if criterion is None:
         return None
     before, call = criterion
@@ -158,6 +165,16 @@ def _consumer(source: Source, edit: Edit, inside: ast.stmt) -> tuple[str, str] |
         if len(node.args.args) > 1:
             choices.append(f"lambda value: {node.name}(*value)")
     return ("", edit.rng.choice(choices)) if choices else None
+
+
+def _handed_on(source: Source, spots: list[Spot]) -> list[tuple[Spot, str]]:
+    """What a function returns, with the function of the program that takes it: the likeliest places to refine."""
+    pairs = handed_on(source.tree)
+    found: list[tuple[Spot, str]] = []
+    for spot in spots:
+        here = _enclosing(source, spot.statement) if not spot.name else None
+        found.extend((spot, taker) for maker, taker in pairs if here is not None and maker == here.name)
+    return found
 
 
 def _own(edit: Edit) -> str:

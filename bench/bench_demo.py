@@ -1,0 +1,74 @@
+"""The offline demo, three seeds: what `culmen demo` reaches in a minute on two workers, start-up included.
+
+    python bench/bench_demo.py                            # seeds 0, 1, 2
+    python bench/bench_demo.py --seeds 10 --seconds 50
+    python bench/bench_demo.py --strategy map_elites      # another strategy, through `culmen run`
+
+Every run is a process of its own, so the seconds printed are what a person waits. Figures depend on the machine: the
+programs that the search writes work against the clock. The load average says whether it had the machine to itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+GOAL, LIMIT = 2.5, 60.0
+
+
+def main() -> None:
+    """Run the seeds one after another and print a table and its spread."""
+    options = _options()
+    print(f"{'seed':>4} {'start':>8} {'best':>8} {'seconds':>8} {'evaluations':>11}   load before")
+    rows = [measure(options, seed) for seed in range(options.seeds)]
+    best, seconds = [row["best"] for row in rows], [row["seconds"] for row in rows]
+    reached = sum(row["best"] >= GOAL and row["seconds"] <= LIMIT for row in rows)
+    print(f"best: {min(best):.4f} .. {max(best):.4f}, median {statistics.median(best):.4f}")
+    print(f"seconds: {min(seconds):.1f} .. {max(seconds):.1f}; {reached} of {len(rows)} at {GOAL} within {LIMIT:.0f} s")
+
+
+def measure(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """One run in a process of its own."""
+    load, begun = os.getloadavg()[0], time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*_command(options, seed), "--run-dir", str(Path(folder) / "run")]
+        run = subprocess.run(command, capture_output=True, check=False)
+    seconds = time.perf_counter() - begun
+    if run.returncode:
+        raise SystemExit(run.stderr.decode() or run.stdout.decode())
+    found = json.loads(run.stdout)
+    row = {"best": found["best"]["score"], "seconds": seconds, "evaluations": found["evaluations"]}
+    start = found.get("seed_score") or float("nan")
+    print(f"{seed:4} {start:8.4f} {row['best']:8.4f} {seconds:8.1f} {row['evaluations']:11}   {load:.2f}", flush=True)
+    return row
+
+
+def _command(options: argparse.Namespace, seed: int) -> list[str]:
+    culmen = [sys.executable, "-m", "culmen.cli.main"]
+    common = ["--seed", str(seed), "--workers", "2", "--json"]
+    if not options.strategy:
+        return [*culmen, "demo", "--seconds", str(options.seconds), *common]
+    from culmen.evaluate.contracts import example_path
+
+    task, budget = str(example_path("circle_packing")), f"seconds={options.seconds}"
+    return [*culmen, "run", task, "--strategy", options.strategy, "--model", "offline", "--budget", budget, *common]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on (default 3)")
+    parser.add_argument("--seconds", type=float, default=50.0, help="the run's budget (default 50, as the demo)")
+    parser.add_argument("--strategy", default="", help="run this strategy instead of the demo")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
