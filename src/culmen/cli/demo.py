@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TASK = "circle_packing"
 DIFF_LINES = 40
+SETTINGS = {"explore": "1", "epsilon": "0.03"}  # greedy: there is under a minute
 
 
 def answer(screen: Screen, seed: int, seconds: float, workers: int, run_dir: Path | None) -> Answer:
@@ -31,7 +32,7 @@ def answer(screen: Screen, seed: int, seconds: float, workers: int, run_dir: Pat
     def create(watch: Watch) -> Study:
         return Study.create(
             task,
-            catalog.make("polca"),
+            catalog.make("polca", {**SETTINGS, "lanes": str(workers)}),
             budget=Budget(seconds=seconds),
             random_seed=seed,
             workers=workers,

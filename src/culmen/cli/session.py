@@ -104,7 +104,6 @@ _REASONS = {
     "budget": "the budget is spent",
     "strategy_done": "the strategy is done",
     "strategy_waits_for_nothing": "the strategy asks for nothing more",
-    "target": "the target is reached",
 }
 
 

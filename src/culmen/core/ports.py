@@ -32,6 +32,11 @@ class Lab(Protocol):
         """Share of the tightest budget that is spent, 0..1, counted in journal order."""
         ...
 
+    def left(self, budget: str) -> float:
+        """What remains of one budget (evaluations, calls, tokens, dollars, seconds) for the search; infinity without a
+        limit."""
+        ...
+
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
         """`n` training cases drawn with replacement; without a data set, `n` times None (once if deterministic)."""
         ...

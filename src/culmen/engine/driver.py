@@ -111,12 +111,8 @@ class Driver:
             await self._commit()
 
     def _seconds_left(self) -> float:
-        """Seconds to the end of this phase; the search leaves a share of them to the final choice."""
-        limit = self.search.budget.seconds
-        if limit is None:
-            return float("inf")
-        share = 1.0 if self.search.phase == "final" else 1.0 - self.search.budget.final
-        return limit * share - self.elapsed
+        """Seconds to the end of this phase."""
+        return self.search.deadline - self.elapsed
 
     async def _sleep_until_woken(self, seconds: float) -> None:
         try:

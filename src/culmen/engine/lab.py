@@ -71,6 +71,10 @@ class EngineLab:
         """Share of the tightest budget spent, 0..1."""
         return self._ledger.progress
 
+    def left(self, budget: str) -> float:
+        """What remains of one budget for the search, reservations counted as spent; infinity without a limit."""
+        return self._ledger.left(budget)
+
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
         """`n` training cases with replacement (paper POLCA, Section 3); n times None without a data set."""
         if self.task.deterministic:  # repeating a case teaches nothing: draw without replacement

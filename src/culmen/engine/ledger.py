@@ -64,6 +64,9 @@ class Ledger:
 
     def left(self, name: str) -> float:
         """What remains of one budget (infinity if it has no limit), reservations counted as spent."""
+        if name == "seconds":
+            limit = self.budget.seconds
+            return math.inf if limit is None else max(0.0, limit * (1 - self.budget.final) - self.elapsed)
         limit = self._limit(name)
         return math.inf if limit is None else max(0.0, limit - getattr(self.spent + self._held, name))
 

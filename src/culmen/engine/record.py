@@ -55,6 +55,7 @@ class Record:
     task: Task
     tallies: dict[str, Tally] = field(default_factory=dict[str, Tally])
     evaluations: int = 0
+    slowest: float = 0.0  # seconds of the longest evaluation that gave a score
 
     def see(self, candidate: Candidate, observation: Observation) -> None:
         """Count one observation; lost ones count for nothing."""
@@ -68,6 +69,7 @@ class Record:
         if reward is None:
             tally.failures += 1
         else:
+            self.slowest = max(self.slowest, observation.seconds)
             tally.add(reward)
             tally.verified = tally.verified and observation.verified
 

@@ -83,6 +83,18 @@ class Search:
         """The engine's choice as far as it is known."""
         return (self._finale or Finale(self.task, self.record, 0)).verdict()
 
+    @property
+    def deadline(self) -> float:
+        """Active seconds at which this phase must end: infinity without a limit.
+
+        The search leaves the final choice its share, and at least the time that the slowest candidate took, so that
+        a slow winner can be confirmed; never more than half.
+        """
+        limit = self.budget.seconds
+        if limit is None or self.phase == "final":
+            return float("inf") if limit is None else limit
+        return limit - min(max(limit * self.budget.final, 1.25 * self.record.slowest), 0.5 * limit)
+
     def start(self) -> list[Effect]:
         """Drive the strategy to its first effects."""
         return self._advance()

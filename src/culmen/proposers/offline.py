@@ -26,6 +26,7 @@ OPERATORS = {  # and how many successes in eight trials each is believed to have
     "bounds": 1.0,
     "cheaper": 1.5,
     "refine": 4.0,
+    "method": 1.5,
     "restart": 0.5,
     "effort": 1.5,
     "cma": 0.75,
@@ -186,12 +187,14 @@ class OfflineProposer:
         }
 
     def _patience(self, lab: Lab) -> float:
-        """Seconds that loops inserted in one program may use: a share of the budget left that grows from 1 to 9 %
-        during the run (many quick looks first, few long ones last), and no more than 0.4 of the evaluation's limit.
+        """Seconds that loops inserted in one program may use: many quick looks first, few long ones last.
+
+        Where time is the budget, a share of what is left of it that grows from 2 to 42 %; else half a second, growing
+        to two. Never more than 0.4 of the evaluation's limit.
         """
-        rate, most = self._rate(lab), 0.4 * lab.task.limits.seconds
-        share = 0.01 + 0.08 * lab.progress
-        return min(most, share * (1 - lab.progress) / rate) if rate > 0 else min(most, 1.0)
+        left = lab.left("seconds")
+        seconds = (0.02 + 0.4 * lab.progress) * left if left < float("inf") else 0.5 + 1.5 * lab.progress
+        return min(0.4 * lab.task.limits.seconds, seconds)
 
     def _odds(self, name: str) -> float:
         """Probability of this operator among all."""

@@ -78,10 +78,7 @@ def simulate(
             return Simulation(search, journal, clock.now, performed, True)
         entries = [*search.outbox, *clock.start(search)]
         search.outbox = []
-        limit = budget.seconds
-        share = 1.0 if search.phase == "final" else 1.0 - budget.final
-        deadline = float("inf") if limit is None else limit * share
-        entry = clock.next(deadline)
+        entry = clock.next(search.deadline)
         journal.append([msgspec.structs.replace(e, elapsed=clock.now) for e in entries] + [entry])
         clock.enqueue(search.feed(entry))
         performed += entry.kind == "done"
