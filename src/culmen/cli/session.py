@@ -122,7 +122,9 @@ def best_line(best: Best | None) -> str:
 def judged(best: Best) -> str:
     """How far the score can be trusted."""
     looks = count(best.count, "evaluation")
-    fresh = f"mean of {looks} made after it was chosen" if best.confirmed else f"mean of {looks} of the search"
+    if not best.confirmed:
+        return f"mean of {looks} of the search, not confirmed by a fresh one"
+    fresh = f"mean of {looks} made after it was chosen"
     outside = "verified outside its process" if best.strict is None else "scored outside its process"
     return f"{fresh}, {outside if best.verified or best.strict is not None else 'self-reported by the task'}"
 

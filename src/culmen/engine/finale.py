@@ -139,10 +139,14 @@ class Finale:
         field = field[: max(1, self._kept // times)]
         self._finalists = tuple(t.candidate.id for t in field)
         cases = self._cases(lab, min(times, self._kept), self._split)
-        rolls = await lab.gather(*(lab.evaluate_afresh(t.candidate, cases) for t in field))
-        tally, roll = min(zip(field, rolls), key=lambda pair: self._standing(pair[1]))  # the first of equals
-        if all(o.ok for o in roll.observations):
-            self._chosen, self._fresh = tally, list(roll.observations)
+        best: tuple[int, float] = (2, 0.0)
+        for tally in field:  # one after another, so that the first is confirmed when time is short
+            value = certified(self._task, self._fresh)
+            if value is not None and self._task.objective.reward(value) >= tally.mean:
+                return  # those that follow were never seen to do better
+            roll = await lab.evaluate_afresh(tally.candidate, cases)
+            if self._standing(roll) < best:
+                best, self._chosen, self._fresh = self._standing(roll), tally, list(roll.observations)
 
     def _standing(self, roll: Rollout) -> tuple[int, float]:
         """Certified ones by value, then those that scored, then those that failed; lower is better."""
