@@ -36,6 +36,7 @@ from culmen.store.meta import RunMeta
 from culmen.strategies.polca import Polca
 
 PROGRAM = "\n".join(f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40))  # about 1.5 kB, as a small program
+STRATEGY = Polca(batch=1)
 TASK = Task("bench", seeds=({"main.py": PROGRAM + "\n# 0.0"},))
 
 
@@ -55,7 +56,9 @@ class Instant:
         request, rng = effect.request, Random(effect.key)
         if isinstance(request, EvaluateRequest):
             mean = float(request.candidate.text.rpartition("# ")[2])
-            return Observation(request.candidate.id, Status.OK, mean + rng.gauss(0, 0.1), feedback="fine", verified=True)
+            return Observation(
+                request.candidate.id, Status.OK, mean + rng.gauss(0, 0.1), feedback="fine", verified=True
+            )
         if isinstance(request, ProposeRequest):
             mean = rng.gauss(0.5, 0.2)
             child = Candidate.of({"main.py": f"{PROGRAM}\n# {mean!r}"}, (request.brief.parent.id,))
@@ -72,9 +75,11 @@ class Instant:
 
 def measure(evaluations: int, folder: Path) -> None:
     budget = Budget(evaluations=evaluations)
-    journal = SqlJournal.create(folder / f"run-{evaluations}", RunMeta(id=f"run-{evaluations}", task=TASK, budget=budget))
+    journal = SqlJournal.create(
+        folder / f"run-{evaluations}", RunMeta(id=f"run-{evaluations}", task=TASK, budget=budget)
+    )
     world = Instant()
-    search = Search(Polca(), TASK, budget, 1, 8)
+    search = Search(STRATEGY, TASK, budget, 1, 8)
     driver = Driver(search, world, journal, workers=8)
     began, wall = time.process_time(), time.perf_counter()
     state = asyncio.run(driver.run())
@@ -84,7 +89,7 @@ def measure(evaluations: int, folder: Path) -> None:
     size = sum(f.stat().st_size for f in (folder / f"run-{evaluations}").rglob("*") if f.is_file())
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     reader = SqlJournal.open(folder / f"run-{evaluations}", write=False)
-    again = Search(Polca(), TASK, budget, 1, 8)
+    again = Search(STRATEGY, TASK, budget, 1, 8)
     start = time.perf_counter()
     replayed = replay(again, reader.read(), at_least)
     speed = replayed.effects / (time.perf_counter() - start)
@@ -117,7 +122,9 @@ def main() -> None:
             measure(size, Path(folder))
     bare = startup([sys.executable, "-c", "pass"])
     print(f"python -c pass          {bare:.3f} CPU s")
-    print(f"import culmen           {startup([sys.executable, '-c', 'import culmen']):.3f} CPU s (interpreter included)")
+    print(
+        f"import culmen           {startup([sys.executable, '-c', 'import culmen']):.3f} CPU s (interpreter included)"
+    )
     print(f"culmen --help           {startup([str(Path(sys.executable).with_name('culmen')), '--help']):.3f} CPU s")
 
 

@@ -128,9 +128,12 @@ def main() -> None:
                 before = after
                 if process.returncode == 0:
                     break
-            print(f"run {runs:>3} {name:<11} {'noisy' if noisy else 'exact':<6} {killed:>4} kills  {len(before)} effects", flush=True)
+            kind = "noisy" if noisy else "exact"
+            print(f"run {runs:>3} {name:<11} {kind:<6} {killed:>4} kills  {len(before)} effects", flush=True)
     seconds = time.perf_counter() - began
-    print(f"{killed} kills over {runs} runs in {seconds:.0f} s: {lost} finished effects lost, 0 repeated, every total right")
+    print(
+        f"{killed} kills over {runs} runs in {seconds:.0f} s: {lost} finished effects lost, 0 repeated, every total right"
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 from bench_engine import TASK, Instant
-
 from culmen.core.event import ProposeRequest
 from culmen.core.usage import Budget
 from culmen.engine.driver import Driver

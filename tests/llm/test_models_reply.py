@@ -217,7 +217,13 @@ def test_what_the_prompt_shows_can_be_read_back(body: str) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    ["{" * 100_000, '[{"a"' * 20_000, '{"parts": {"main.py": "' + "x\\n" * 200_000, "```\n" * 50_000, "<think>" * 20_000],
+    [
+        "{" * 100_000,
+        '[{"a"' * 20_000,
+        '{"parts": {"main.py": "' + "x\\n" * 200_000,
+        "```\n" * 50_000,
+        "<think>" * 20_000,
+    ],
     ids=["braces", "nested", "long", "fences", "thoughts"],
 )
 @pytest.mark.parametrize("form", sorted(FORMATS))
