@@ -11,7 +11,7 @@ import pytest
 from culmen.proposers.edits import wrapping
 from culmen.proposers.edits.expressions import bounds, cheaper
 from culmen.proposers.edits.source import IDIOMS, Edit, Source, valid
-from culmen.proposers.edits.wrapping import effort, refine, restart, template
+from culmen.proposers.edits.wrapping import effort, method, refine, restart, template
 
 ROUTE = """import numpy as np
 
@@ -133,6 +133,17 @@ def test_effort_grows_to_the_allowance_and_no_further() -> None:
     seconds = sum(value for _, value in wrapping.allowances(Source("main.py", grown)))
     assert 8.0 < seconds <= 10.0
     assert effort(Source("main.py", grown), Edit(Random(0), most=10.0)) is None
+
+
+def test_another_method_keeps_value_criterion_and_time() -> None:
+    refined = next(text for text in children(refine, ROUTE, range(60), seconds=0.07) if "value: height(value)" in text)
+    kept = refined[refined.index("(lambda value: height") : refined.index(", seconds=0.07")]
+    made = children(method, refined, range(40))
+    assert len({text[text.index(kept) - 18 : text.index(kept)] for text in made}) > 2
+    for text in made:
+        assert f"{kept}, seconds=0.07, " in text
+        assert all(text.count(f"def {idiom}(") == 1 for idiom in IDIOMS if f"return {idiom}(" in text)
+    assert children(method, ROUTE, range(9)) == []
 
 
 def test_restart_decorates_a_function_of_chance_once_with_its_helper_before_it() -> None:

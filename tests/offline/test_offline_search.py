@@ -21,7 +21,12 @@ from culmen.testing.virtual import Simulation, simulate
 from tests.offline.worlds import Workshop, run
 
 Judge = Callable[[dict[str, str], Case | None], float | None]
-TIMED = {"refine", "restart", "effort"}  # what they write runs on the processor's clock: not for exact comparisons
+TIMED = {
+    "refine",
+    "method",
+    "restart",
+    "effort",
+}  # what they write runs on the processor's clock: not for exact comparisons
 UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in TIMED}
 CURVE = "SCALE = 1.0\n\ndef model():\n    return [SCALE * x + 0.5 for x in (0.0, 1.0, 2.0, 3.0)]\n"
 RULES = "Use many words.\nkeep calm\nNever shout.\nrepeat repeat repeat\nanswer in order: 9\n"
@@ -64,7 +69,7 @@ TASKS: dict[str, tuple[Task, Judge, float]] = {  # the seeds score 11.2, 17.3 an
             deterministic=True,
         ),
         obey,
-        0.75,
+        0.7,
     ),
 }
 

@@ -98,18 +98,18 @@ class OfflineProposer:
     async def _child(self, lab: Lab, brief: Brief, parent: Candidate) -> Candidate | None:
         """The best of a few rounds of edits, None if nothing could be edited or no variant was scored.
 
-        On a deterministic task a parent that is asked about again is taken up where its last improvement left off: a
-        strategy's filter may refuse small steps, and they need not be found twice.
+        On a deterministic task without cases a parent that is asked about again is taken up where its last improvement
+        left off: a strategy's filter may refuse small steps, and they need not be found twice.
         """
-        start, reward = self._reached.get(parent.id, (parent, brief.reward))
-        best = start
+        start, reward = self._reached.get(parent.id, (parent, _level(lab, brief)))
+        best, repeats = start, lab.task.deterministic and not lab.task.cases
         for _ in range(self._depth):
             if lab.rng.random() < self._odds("cma"):
                 top = await self._tune(lab, brief, best)
                 self._credit(("cma",), top is not None and _above(top.reward, reward))
             else:
                 variants = await self._variants(lab, brief, best)
-                if len(variants) == 1 and self._width(lab) == 1 and not lab.task.deterministic:
+                if len(variants) == 1 and self._width(lab) == 1 and not repeats:
                     return self._unseen(variants[0], brief)
                 rollouts = await self._try(lab, brief, variants)
                 for rollout in rollouts:
@@ -118,7 +118,7 @@ class OfflineProposer:
             better = top is not None and _above(top.reward, reward)
             if top is not None and top.reward is not None and (better or best.id == start.id):
                 best, reward = top.candidate, top.reward
-                if better and lab.task.deterministic:
+                if better and repeats:
                     self._reached[parent.id] = best, reward
             if not better:
                 break
@@ -259,6 +259,13 @@ def _best(generation: Sequence[Rollout], best: Rollout | None = None) -> Rollout
         if rollout.reward is not None and (best is None or best.reward is None or rollout.reward > best.reward):
             best = rollout
     return best
+
+
+def _level(lab: Lab, brief: Brief) -> float | None:
+    """The parent's reward on the cases its children will see, else its mean so far."""
+    rewards = [lab.task.reward(observation) for observation in brief.observations]
+    scored = [reward for reward in rewards if reward is not None]
+    return sum(scored) / len(scored) if scored and len(scored) == len(rewards) else brief.reward
 
 
 def _cases(lab: Lab, brief: Brief) -> tuple[Case | None, ...] | None:

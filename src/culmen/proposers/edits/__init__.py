@@ -34,6 +34,7 @@ PYTHON: dict[str, Operator] = {
     "bounds": expressions.bounds,
     "cheaper": expressions.cheaper,
     "refine": wrapping.refine,
+    "method": wrapping.method,
     "restart": wrapping.restart,
     "effort": wrapping.effort,
 }

@@ -52,20 +52,27 @@ def refine(source: Source, edit: Edit) -> str | None:
     if criterion is None:
         return None
     before, call = criterion
-    wrapped = f"{idiom}({call}, {source.code(spot.value)}, {_goal(edit)}, {_settings(idiom, edit)})"
-    place = _home(source, spot.statement)
-    changes: list[tuple[Span, str]] = [(source.span(spot.value), wrapped)]
-    start = source.span(spot.statement)[0]
-    indent = source.indent(spot.statement)
-    helper = _helper(source, idiom, source.indent(place))
-    if place is spot.statement:
-        before = helper + before
-    elif helper:
-        top = source.span(place)[0]
-        changes.append(((top, top), helper + source.indent(place)))
-    if before:
-        changes.append(((start, start), before.lstrip() + indent))
-    return source.replace(*changes)
+    wrapped = (
+        f"{idiom}({call}, {source.code(spot.value)}, {_goal(edit)}, {_settings(idiom, edit, f'{edit.seconds:.3g}')})"
+    )
+    return _written(source, spot.statement, idiom, before, (source.span(spot.value), wrapped))
+
+
+def method(source: Source, edit: Edit) -> str | None:
+    """Let one loop that is in the program work in another way: another idiom, or other settings of the same."""
+    found: list[tuple[ast.Call, Spot]] = []
+    for spot in _spots(source):
+        for node in ast.walk(spot.value):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _REFINERS:
+                found.append((node, spot))
+    if not found:
+        return None
+    call, spot = edit.rng.choice(found)
+    kept = [source.code(part) for part in (*call.args, *(k for k in call.keywords if k.arg in ("reduce", "sign")))]
+    seconds = next((source.code(k.value) for k in call.keywords if k.arg == "seconds"), f"{edit.seconds:.3g}")
+    (idiom,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
+    wrapped = f"{idiom}({', '.join(kept)}, {_settings(idiom, edit, seconds)})"
+    return _written(source, spot.statement, idiom, "", (source.span(call), wrapped))
 
 
 def restart(source: Source, edit: Edit) -> str | None:
@@ -138,9 +145,9 @@ def _goal(edit: Edit) -> str:
     return f'reduce="{reduce}", sign={edit.rng.choice((1, -1))}'
 
 
-def _settings(idiom: str, edit: Edit) -> str:
+def _settings(idiom: str, edit: Edit, seconds: str) -> str:
     rng, step = edit.rng, f"{10 ** edit.rng.uniform(-1.5, 0.0):.2g}"
-    text = f"seconds={edit.seconds:.3g}, seed={rng.randrange(1000)}"
+    text = f"seconds={seconds}, seed={rng.randrange(1000)}"
     if idiom == "refine_by_gradient":
         return f"{text}, step={step}"
     if idiom == "refine_by_climbing":
@@ -205,6 +212,21 @@ def _following(source: Source, edit: Edit, spot: Spot) -> tuple[str, str] | None
     lines = textwrap.dedent(text) + ("" if not text or text.endswith("\n") else "\n") + f"return {result}\n"
     function = f"def outcome({spot.name}{bound}):\n{textwrap.indent(lines, '    ')}"
     return textwrap.indent(function, indent), "outcome"
+
+
+def _written(source: Source, statement: ast.stmt, idiom: str, before: str, change: tuple[Span, str]) -> str | None:
+    """The text with this change in the statement, lines put before it, and the idiom's helper where it is missing."""
+    place, changes = _home(source, statement), [change]
+    helper = _helper(source, idiom, source.indent(place))
+    if place is statement:
+        before = helper + before
+    elif helper:
+        top = source.span(place)[0]
+        changes.append(((top, top), helper + source.indent(place)))
+    if before:
+        start = source.span(statement)[0]
+        changes.append(((start, start), before.lstrip() + source.indent(statement)))
+    return source.replace(*changes)
 
 
 def _stores(node: ast.AST) -> set[str]:
