@@ -148,9 +148,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def fingerprint(*pieces: bytes | str) -> str:
     """SHA-256 (hex) over length-prefixed pieces."""
-    sha = hashlib.sha256()
+    parts: list[bytes] = []
     for piece in pieces:
         raw = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
-        sha.update(len(raw).to_bytes(8, "big"))
-        sha.update(raw)
-    return sha.hexdigest()
+        parts += (len(raw).to_bytes(8, "big"), raw)
+    return hashlib.sha256(b"".join(parts)).hexdigest()

@@ -32,7 +32,15 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def __sub__(self, other: Usage) -> Usage:
-        return self + Usage(*(-getattr(other, name) for name in Usage.__struct_fields__))
+        return Usage(
+            self.evaluations - other.evaluations,
+            self.calls - other.calls,
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.dollars - other.dollars,
+            self.unpriced - other.unpriced,
+            self.cache_hits - other.cache_hits,
+        )
 
     @property
     def tokens(self) -> int:

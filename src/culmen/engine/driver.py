@@ -9,6 +9,7 @@ journaled as started before it starts; an evaluation costs only time, so its sta
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from culmen.core.evaluation import Observation
 from culmen.core.event import Effect, Entry, Event, ProposeRequest, Result, WriteRequest
 from culmen.core.ports import Journal, Observer, World
 from culmen.engine.clock import Clock, SystemClock
-from culmen.engine.replay import replay
+from culmen.engine.replay import Replayed, replay
 from culmen.engine.search import Estimate, Search, at_least
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
@@ -75,7 +76,7 @@ class Driver:
     async def run(self) -> str:
         """Replay, then live. Returns the end state: finished | interrupted. Raises what went wrong, after saving it."""
         self._began = self._clock.monotonic()
-        replayed = replay(self.search, self._journal.read(), self._estimate)
+        replayed = self._replay()
         self._base = replayed.elapsed
         self._outbox += [Entry("state", body={"state": "running"}), *replayed.missing]
         self._enqueue(replayed.pending)
@@ -92,6 +93,16 @@ class Driver:
         if self._failure is not None:
             raise self._failure
         return self._end_state()
+
+    def _replay(self) -> Replayed:
+        """Replay without the cycle collector, which would walk the growing state again and again for nothing."""
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return replay(self.search, self._journal.read(), self._estimate)
+        finally:
+            if collecting:
+                gc.enable()
 
     async def _live(self) -> None:
         while not self.search.done and self._failure is None:

@@ -39,11 +39,11 @@ class Ledger:
 
     def refusal(self, estimate: Usage) -> str:
         """Name of the budget that an effect costing at most this would break now, "" if it fits."""
-        return self._over(self.spent + self._held + estimate)
+        return self._over(self.spent, self._held, estimate)
 
     def exhausted(self, estimate: Usage) -> str:
         """Name of the budget that it would break even if nothing in flight cost anything."""
-        return self._over(self.spent + estimate)
+        return self._over(self.spent, estimate)
 
     def reserve(self, key: int, estimate: Usage) -> None:
         """Hold back the most this effect may cost."""
@@ -82,10 +82,10 @@ class Ledger:
         limit = getattr(self.budget, name)
         return limit - self._reserve if name == "evaluations" and limit is not None else limit
 
-    def _over(self, usage: Usage) -> str:
+    def _over(self, *usages: Usage) -> str:
         for name in _LIMITS:
             limit = self._limit(name)
-            if limit is not None and getattr(usage, name) > limit + _SLACK:
+            if limit is not None and sum(getattr(usage, name) for usage in usages) > limit + _SLACK:
                 return name
         return ""
 
