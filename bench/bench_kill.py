@@ -42,7 +42,18 @@ def score(output, seed):
     return -abs(float(output) - 3.0) + {noise} * random.Random(seed).gauss(0, 1)
 """
 RESUME = "import sys; from culmen.study import Study; print(Study.resume(sys.argv[1]).run())"
-STRATEGIES = ("polca", "map_elites", "best_of_n", "sequential", "beam")
+PER_RUN = 8  # then it may finish, so that all strategies have their turn
+STRATEGIES = (
+    "polca",
+    "map_elites",
+    "best_of_n",
+    "sequential",
+    "beam",
+    "turboevolve",
+    "openevolve",
+    "gepa",
+    "puct",
+)
 
 
 def task_folder(folder: Path, noisy: bool) -> Path:
@@ -107,21 +118,24 @@ def main() -> None:
             noisy = runs % 2 == 0
             tasks = task_folder(folder / f"task-{runs}", noisy)
             study = Study.create(
-                tasks, name, budget=Budget(evaluations=150), random_seed=runs, workers=2, run_dir=folder / f"run-{runs}"
+                tasks, name, budget=Budget(evaluations=80), random_seed=runs, workers=2, run_dir=folder / f"run-{runs}"
             )
             runs += 1
             before: dict[int, str] = {}
+            here = 0
             while True:
                 process = subprocess.Popen(
                     [sys.executable, "-c", RESUME, str(study.path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
                 )
                 try:
-                    _, errors = process.communicate(timeout=rng.uniform(0.5, 4.0) if killed < kills else None)
+                    _, errors = process.communicate(
+                        timeout=rng.uniform(1.0, 3.5) if killed < kills and here < PER_RUN else None
+                    )
                     assert process.returncode == 0, errors.decode()[-2000:]
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.communicate()
-                    killed += 1
+                    killed, here = killed + 1, here + 1
                 after = finished(study.path)
                 lost += sum(1 for key, mark in before.items() if after.get(key) != mark)
                 check_best(study.path)
