@@ -122,6 +122,6 @@ class RememberingWorld:
 
 
 _NO_PROPOSAL = Proposal(fault="no_model")
-_NO_TEXT = Text(fault="no_model")
+_NO_TEXT = Text(model="offline")  # no fault: a search without a model has no prose to miss
 
 __all__ = ["Custom", "Editor", "LiveWorld", "RememberingWorld"]
