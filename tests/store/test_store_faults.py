@@ -293,7 +293,7 @@ MOUNTS = """\
 @pytest.mark.parametrize(
     ("path", "kind", "refused"),
     [
-        ("/work/run", "ext4", False),
+        ("/data/run", "ext4", False),
         ("/home", "nfs4", True),
         ("/home/me/run", "nfs4", True),
         ("/homes/me/run", "ext4", False),
