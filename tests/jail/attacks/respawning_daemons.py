@@ -1,5 +1,6 @@
-# expect: ok timeout
-# each child starts the next one and ends, so that whoever looks is always a step behind
+# expect: ok timeout exception
+# each child starts the next one and ends, so that whoever looks is always a step behind;
+# at the process limit a child's fork may fail, and then the child answers in its parent's place: its own exception
 import os, time
 
 def run(**target):
