@@ -7,7 +7,7 @@ import copy
 import os
 import signal
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.event import Entry
-from culmen.core.ports import Backend, Embedder, Gateway, Proposer, Strategy
+from culmen.core.ports import Backend, Craft, Embedder, Gateway, Proposer, Strategy
 from culmen.core.task import Task
 from culmen.engine.driver import Driver
 from culmen.engine.replay import graft
@@ -45,7 +45,10 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         for part in (gateway, editor):
             if part is not None:
                 stack.push_async_callback(part.close)
-        world = parts.world or _world(meta.task, backend, gateway, _embedder(meta, parts), editor)
+        crafts = {**_crafts(path, meta), **parts.crafts}
+        world = parts.world or _world(meta.task, backend, gateway, _embedder(meta, parts), editor, crafts)
+        if isinstance(world, LiveWorld):
+            stack.push_async_callback(world.close)
         estimate = getattr(world, "estimate", at_least)
         search = Search(_strategy(meta, parts), meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate)
         stack.callback(search.close)
@@ -199,8 +202,18 @@ def _embedder(meta: RunMeta, parts: Parts) -> Embedder:
 
 
 def _world(
-    task: Task, backend: Backend, gateway: Gateway | None, embedder: Embedder, editor: Editor | None
+    task: Task,
+    backend: Backend,
+    gateway: Gateway | None,
+    embedder: Embedder,
+    editor: Editor | None,
+    crafts: Mapping[str, Callable[[], Craft]],
 ) -> LiveWorld:
     from culmen.evaluate.contracts import surface_fault
 
-    return LiveWorld(task, backend, gateway, embedder, editor, surface_fault)
+    return LiveWorld(task, backend, gateway, embedder, editor, surface_fault, crafts)
+
+
+def _crafts(path: Path, meta: RunMeta) -> dict[str, Callable[[], Craft]]:
+    """Makers of what performs custom effects, by family; nothing is imported or started before it is needed."""
+    return {}

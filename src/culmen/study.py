@@ -21,7 +21,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
-from culmen.core.event import Entry
+from culmen.core.event import Custom, Entry
 from culmen.core.ports import Backend, Embedder, Observer, Proposer, Strategy
 from culmen.core.task import Limits, Task
 from culmen.core.usage import Budget
@@ -56,7 +56,8 @@ class Best(msgspec.Struct, frozen=True):
 class Parts(msgspec.Struct, frozen=True):
     """What performs a run's effects; anything left None is made from the run's settings.
 
-    `require` is the lowest isolation level accepted, `fork_of` the run whose finished results are reused.
+    `require` is the lowest isolation level accepted, `fork_of` the run whose finished results are reused, `crafts` make
+    performers of custom effects (`culmen.core.ports.Craft`) by family.
     """
 
     strategy: Any = None
@@ -67,6 +68,7 @@ class Parts(msgspec.Struct, frozen=True):
     backend: Any = None
     embedder: Any = None
     world: Any = None
+    crafts: Mapping[str, Callable[[], Any]] = {}
     require: str | None = None
     fork_of: str | None = None
     observers: tuple[Any, ...] = ()
@@ -224,10 +226,15 @@ class Study:
                 yield result
 
     def _finished(self) -> dict[str, Any]:
-        """Results by mark in journal order, the first of each; what our own failure lost is asked again."""
+        """Results by mark in journal order, the first of each; what our own failure lost is asked again.
+
+        Custom effects leave traces outside the journal (a repository, weights), so they are not taken over.
+        """
         finished: dict[str, Any] = {}
         for entry, result in self._results():
-            if entry.mark and not (isinstance(result, Observation) and result.status is Status.LOST):
+            if isinstance(result, Custom) or (isinstance(result, Observation) and result.status is Status.LOST):
+                continue
+            if entry.mark:
                 finished.setdefault(entry.mark, result)
         return finished
 

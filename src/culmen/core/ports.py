@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Rollout
-from culmen.core.event import Effect, Entry, Event, Result
+from culmen.core.event import Custom, CustomRequest, Effect, Entry, Event, Result
 from culmen.core.task import Task
 
 T = TypeVar("T")
@@ -42,9 +42,17 @@ class Lab(Protocol):
         ...
 
     async def evaluate(
-        self, candidate: Candidate, cases: Sequence[Case | None] | None = None, repeats: int = 1
+        self,
+        candidate: Candidate,
+        cases: Sequence[Case | None] | None = None,
+        repeats: int = 1,
+        *,
+        certify: bool = False,
     ) -> Rollout:
-        """Run the candidate on each case (None: all training cases), `repeats` times each."""
+        """Run the candidate on each case (None: all training cases), `repeats` times each.
+
+        `certify` asks the task's verifier, too, where it has one.
+        """
         ...
 
     async def propose(self, brief: Brief) -> Proposal:
@@ -65,6 +73,10 @@ class Lab(Protocol):
 
     async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Any:
         """Heavy pure work outside the loop; returns `Edits`."""
+        ...
+
+    async def effect(self, kind: str, **payload: Any) -> Custom:
+        """An effect of another kind (`session.open`, ...), done by the craft named before the dot; plain data."""
         ...
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
@@ -95,6 +107,17 @@ class World(Protocol):
     """Performs effects. Failures of candidates and models come back as values; only `UserError`s and bugs raise."""
 
     async def perform(self, effect: Effect) -> Result: ...
+
+
+class Craft(Protocol):
+    """Performs the custom effects of one family, those whose kind begins with its name and a dot.
+
+    An effect that was in flight when a process died is performed again by the next one's craft.
+    """
+
+    async def perform(self, request: CustomRequest) -> Custom: ...
+
+    async def close(self) -> None: ...
 
 
 class Backend(Protocol):

@@ -62,7 +62,7 @@ class EngineLab:
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
         self._issue, self._remark, self._seed = issue, remark, seed
         self._occurrences: dict[str, int] = {}
-        self._remembered: dict[tuple[str, str], Future[Observation]] = {}
+        self._remembered: dict[tuple[str, str, bool], Future[Observation]] = {}
         self._train = task.split("train") or (None,)
         self._idle = 0
 
@@ -82,11 +82,17 @@ class EngineLab:
         return tuple(self.rng.choices(self._train, k=n))
 
     async def evaluate(
-        self, candidate: Candidate, cases: Sequence[Case | None] | None = None, repeats: int = 1
+        self,
+        candidate: Candidate,
+        cases: Sequence[Case | None] | None = None,
+        repeats: int = 1,
+        *,
+        certify: bool = False,
     ) -> Rollout:
         """One effect per (case, repeat), all in flight together; observations in that order."""
+        certify = certify and bool(self.task.evaluator.verifier)
         chosen = self._train if cases is None else cases
-        futures = [self._observe(candidate, case) for case in chosen for _ in range(repeats)]
+        futures = [self._observe(candidate, case, certify) for case in chosen for _ in range(repeats)]
         observations = [await future for future in futures]
         return Rollout(candidate, tuple(observations), tuple(self.task.reward(o) for o in observations))
 
@@ -94,8 +100,7 @@ class EngineLab:
         """Like `evaluate`, but never answered from memory, and certified where the task has a verifier; for the
         engine's final choice."""
         certify = bool(self.task.evaluator.verifier)
-        asked = [self._evaluation(candidate, case) for case in cases]
-        futures = [self._issue(msgspec.structs.replace(request, certify=certify)) for request in asked]
+        futures = [self._issue(self._evaluation(candidate, case, certify)) for case in cases]
         observations: list[Observation] = [await future for future in futures]
         return Rollout(candidate, tuple(observations), tuple(self.task.reward(o) for o in observations))
 
@@ -147,23 +152,25 @@ class EngineLab:
         """The search tells that an effect was really issued: the strategy is not spinning."""
         self._idle = 0
 
-    def _observe(self, candidate: Candidate, case: Case | None) -> Future[Observation]:
+    def _observe(self, candidate: Candidate, case: Case | None, certify: bool) -> Future[Observation]:
         if not self.task.deterministic:
-            return self._issue(self._evaluation(candidate, case))
-        place = (candidate.id, case.id if case else "")
+            return self._issue(self._evaluation(candidate, case, certify))
+        place = (candidate.id, case.id if case else "", certify)
         remembered = self._remembered.get(place)
         if remembered is None:
-            remembered = self._remembered[place] = self._issue(self._evaluation(candidate, case))
+            remembered = self._remembered[place] = self._issue(self._evaluation(candidate, case, certify))
         else:
             self._count_idle()
         return remembered
 
-    def _evaluation(self, candidate: Candidate, case: Case | None) -> EvaluateRequest:
+    def _evaluation(self, candidate: Candidate, case: Case | None, certify: bool = False) -> EvaluateRequest:
         self._admit((candidate,))
         name = case.id if case else ""
         if self.task.deterministic:
-            return EvaluateRequest(candidate, case, _number(fingerprint("evaluate", name)))
-        return EvaluateRequest(candidate, case, self._seed_for("evaluate", f"{candidate.digest}/{name}".encode()))
+            seed = _number(fingerprint("evaluate", name))
+        else:
+            seed = self._seed_for("evaluate", f"{candidate.digest}/{name}".encode())
+        return EvaluateRequest(candidate, case, seed, certify)
 
     def _admit(self, candidates: Sequence[Candidate]) -> None:
         fresh = tuple(c for c in candidates if c.id not in self.known)

@@ -24,7 +24,7 @@ from culmen.core.event import (
     Vectors,
     WriteRequest,
 )
-from culmen.core.ports import Backend, Embedder, Gateway, World
+from culmen.core.ports import Backend, Craft, Embedder, Gateway, World
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.engine.search import at_least
@@ -39,7 +39,11 @@ class Editor(Protocol):
 
 
 class LiveWorld:
-    """Performs effects for real. `surface_fault` says why a candidate may not run at all ("" if it may)."""
+    """Performs effects for real. `surface_fault` says why a candidate may not run at all ("" if it may).
+
+    `crafts` makes the performers of custom effects, by family ("session" for `session.open`); each is made when first
+    needed and closed with the world.
+    """
 
     def __init__(
         self,
@@ -49,9 +53,11 @@ class LiveWorld:
         embedder: Embedder,
         editor: Editor | None,
         surface_fault: Callable[[Task, Candidate], str],
+        crafts: Mapping[str, Callable[[], Craft]] | None = None,
     ) -> None:
         self._task, self._backend, self._gateway = task, backend, gateway
         self._embedder, self._editor, self._surface_fault = embedder, editor, surface_fault
+        self._makers, self._crafts = dict(crafts or {}), dict[str, Craft]()
 
     async def perform(self, effect: Effect) -> Result:
         """Do what is asked; candidates' and models' failures are values."""
@@ -70,11 +76,12 @@ class LiveWorld:
             case EditRequest():
                 return await self._editor.perform(request) if self._editor else Edits(fault="no_editor")
             case CustomRequest():
-                raise UserError(
-                    f"nothing here performs the effect '{request.kind}'",
-                    where="the strategy's search()",
-                    fix="pass a world of your own that does: Study.create(..., world=...)",
-                )
+                return await self._craft(request.kind).perform(request)
+
+    async def close(self) -> None:
+        """Close the crafts that were made."""
+        for craft in self._crafts.values():
+            await craft.close()
 
     def estimate(self, request: Request) -> Usage:
         """The most an effect may cost: the gateway's word for model calls, one for an evaluation."""
@@ -82,6 +89,18 @@ class LiveWorld:
         if ask is None or not isinstance(request, ProposeRequest | WriteRequest):
             return at_least(request) if self._gateway or isinstance(request, EvaluateRequest) else Usage()
         return ask(request)
+
+    def _craft(self, kind: str) -> Craft:
+        family = kind.partition(".")[0]
+        if family not in self._makers:
+            raise UserError(
+                f"nothing here performs the effect '{kind}'",
+                where="the strategy's search()",
+                fix="pass a world of your own that does: Study.create(..., world=...)",
+            )
+        if family not in self._crafts:
+            self._crafts[family] = self._makers[family]()
+        return self._crafts[family]
 
     async def _evaluate(self, request: EvaluateRequest) -> Observation:
         fault = self._surface_fault(self._task, request.candidate)

@@ -1,0 +1,215 @@
+"""Agent sessions as effects: what the deterministic side asks for, and what comes back as plain data.
+
+A session is one agent's turn at the shared repository. Each kind below is a custom effect (`lab.effect(kind, ...)`)
+whose payload is the struct of the same name, and whose result's `data` is the struct named after the arrow:
+
+    session.open    Open   -> Opened      make the agent's work tree from the trunk; start its process if it has one
+    session.wait    Wait   -> Waited      until the agent asks for experiments, has spent something, idles, or ends
+    session.answer  Answer -> Done        write results where the agent reads them, and into the common history
+    session.tool    Tool   -> Told        one tool call of an agent without a process: a command, a file read or written
+    session.nudge   Nudge  -> Done        say something to a live agent, in the same session if it can
+    session.end     End    -> Ended       end every process of the session
+    session.commit  Commit -> Committed   commit the allowed paths of the work tree and merge them into the trunk
+
+All are repeatable: performed twice (after a crash) they have the effect of once. A session whose process died with the
+driver is answered by `Waited(ended="interrupted")` after what it had already asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Open(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`agent` counts from 0; `kind` is "offline", "builtin" or what an adapter is called ("claude", "acp:...",
+    "cmd:..."); `texts` are files of the work tree that culmen writes (TASK.md and its copies, leaderboard.md, ...), by
+    path; `prompt` is the first message to a process; `limits` are seconds (wall), idle (seconds without a sign of
+    life), tokens, dollars, calls, experiments: absent means no limit of its own. `model` is the model name for the
+    agent, "" for its own default.
+    """
+
+    agent: int
+    kind: str
+    texts: dict[str, str] = {}
+    prompt: str = ""
+    model: str = ""
+    limits: dict[str, float] = {}
+
+
+class Opened(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`base` is the trunk's commit; `isolation` how the agent is confined (jailed | restricted | none); `metered`
+    whether its model calls go through the gateway; `version` of its program.
+    """
+
+    base: str = ""
+    isolation: str = ""
+    metered: bool = True
+    version: str = ""
+    fault: str = ""  # why no session could be opened: not installed, does not start, ...
+
+
+class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file (or set of parts) the agent wants evaluated. `ticket` is unique in the run; `parts` the exact bytes
+    taken; `fault` says why it was refused unread (a link, outside candidates/, too large, no text).
+    """
+
+    ticket: str
+    path: str = ""
+    parts: dict[str, str] = {}
+    note: str = ""
+    parents: tuple[str, ...] = ()
+    fault: str = ""
+
+
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`seen` is how many experiments of this session were handed over before; `nth` counts the waits."""
+
+    agent: int
+    seen: int
+    nth: int
+
+
+class Waited(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What happened since: any of experiments, reports of the agent in its own words, and its end.
+
+    `ended` is "" while it lives, else finished (its own word) | crashed | interrupted | idle | seconds | tokens |
+    dollars | calls | budget | unavailable. `idle` is how many seconds it has shown no sign of life.
+    """
+
+    experiments: tuple[Experiment, ...] = ()
+    reports: tuple[str, ...] = ()
+    ended: str = ""
+    word: str = ""
+    idle: float = 0.0
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of the common history (past_experiments.jsonl): an experiment and what culmen measured.
+
+    `score` is the mean over its observations in the task's direction, `certified` the exact score where the task has a
+    verifier, `status` of the worst observation."""
+
+    n: int
+    agent: int
+    ticket: str
+    candidate: str
+    path: str = ""
+    score: float | None = None
+    certified: float | None = None
+    status: str = "ok"
+    reason: str = ""
+    metrics: dict[str, float] = {}
+    feedback: str = ""
+    seconds: float = 0.0
+    note: str = ""
+    parents: tuple[str, ...] = ()
+    origin: str = ""
+    trust: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`rows` answer tickets of this agent, or add to the history (seeds: agent -1); `parts` holds new candidates' texts
+    by candidate id, so that past programs can be read; `leaderboard` replaces leaderboard.md; `closing` says that no
+    more experiments will be taken, and why."""
+
+    agent: int
+    rows: tuple[Row, ...] = ()
+    parts: dict[str, dict[str, str]] = {}
+    leaderboard: str = ""
+    closing: str = ""
+
+
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`tool` is command (argument: command), read (path, offset, limit), write (path, text), edit (path, old, new),
+    append (path, text), list (path); `nth` counts the calls of this session."""
+
+    agent: int
+    nth: int
+    tool: str
+    arguments: dict[str, Any] = {}
+    seconds: float = 120.0
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a tool said: `text` bounded, `fault` a short word if it failed."""
+
+    text: str = ""
+    fault: str = ""
+    code: int = 0
+
+
+class Nudge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`nth` counts the nudges of this session."""
+
+    agent: int
+    nth: int
+    text: str
+
+
+class End(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`reason` as recorded for the agent."""
+
+    agent: int
+    reason: str
+
+
+class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`reflections` and `notes` are what the agent left in those files, bounded; `transcript` is a path in the run
+    folder; `claimed` what its program says it used (a cross-check only).
+    """
+
+    reflections: str = ""
+    notes: str = ""
+    transcript: str = ""
+    claimed: dict[str, float] = {}
+
+
+class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`trailers` are lines `Name: value` for the message (Experiments, Best-Score, Journal-Head, Stop-Reason, ...)."""
+
+    agent: int
+    subject: str
+    trailers: dict[str, str] = {}
+
+
+class Committed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`commit` of the agent, `trunk` after the merge; `changed` paths that went in, `dropped` what was not allowed in,
+    `conflicts` paths of which both versions were kept (theirs under conflicts/aNN/)."""
+
+    commit: str = ""
+    trunk: str = ""
+    changed: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+
+
+class Done(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`delivered` is false if there was nobody to hear it."""
+
+    delivered: bool = True
+
+
+REPLIES: dict[type[msgspec.Struct], tuple[str, type[msgspec.Struct]]] = {
+    Open: ("session.open", Opened),
+    Wait: ("session.wait", Waited),
+    Answer: ("session.answer", Done),
+    Tool: ("session.tool", Told),
+    Nudge: ("session.nudge", Done),
+    End: ("session.end", Ended),
+    Commit: ("session.commit", Committed),
+}
+"""The effect of each request, and the struct of its result."""
+
+
+def plain(value: msgspec.Struct) -> dict[str, Any]:
+    """As plain data for a journal."""
+    return msgspec.to_builtins(value)
+
+
+def read(data: dict[str, Any], kind: type[S]) -> S:
+    """The inverse of `plain`."""
+    return msgspec.convert(data, kind)
