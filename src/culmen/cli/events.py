@@ -10,9 +10,9 @@ import msgspec
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Observation
-from culmen.core.event import Edits, Entry, Event, Vectors
-from culmen.observe.figures import clean, clock, count, dollars, joined, number
+from culmen.core.event import Entry, Event
+from culmen.observe.figures import clock
+from culmen.observe.words import words
 from culmen.store import views
 
 _PAGE = 500
@@ -85,70 +85,3 @@ def _line(screen: Screen, event: Event) -> None:
 
 def _number(entry: Entry) -> str:
     return f"#{entry.key}" if entry.kind in ("started", "done", "torn") and entry.key else ""
-
-
-def words(entry: Entry) -> str:
-    """One event as a sentence fragment."""
-    if entry.kind == "done":
-        return _done(entry)
-    if entry.kind == "started":
-        return f"{entry.effect} started"
-    if entry.kind == "torn":
-        return f"{entry.effect} was cut off by a crash; it may have cost {_cost(entry.body.get('usage', {}))}"
-    if entry.kind == "stop":
-        return f"search told to end: {entry.body.get('reason', '')}"
-    if entry.kind == "state":
-        return joined(
-            [str(entry.body.get("state", "")), str(entry.body.get("error") or entry.body.get("reason") or "")], ": "
-        )
-    return _note(entry)
-
-
-def _done(entry: Entry) -> str:
-    result: Any = entry.result
-    if isinstance(result, Observation):
-        outcome = number(result.score) if result.ok else joined([result.status.value, result.reason], ": ")
-        case = f" on case {result.case}" if result.case else ""
-        return f"evaluated {result.candidate}{case}: {outcome} ({result.seconds:.2f} s)"
-    if isinstance(result, Vectors):
-        return f"embedded {count(result.count, 'candidate')} with {result.embedder}"
-    if isinstance(result, Edits):
-        return f"edited: {count(len(result.parts), 'new text')}{_fault(result)}"
-    if hasattr(result, "candidates"):
-        ids = joined(candidate.id for candidate in result.candidates)
-        return f"proposed {ids or 'nothing'}{_by(result)}{_fault(result)}"
-    if hasattr(result, "text"):
-        return f"wrote {count(len(result.text), 'character')}{_by(result)}{_fault(result)}"
-    return f"{entry.effect} done"
-
-
-def _by(result: Any) -> str:
-    tokens = f", {result.usage.tokens:,} tokens" if result.usage.tokens else ""
-    return f" by {result.model}{tokens}" if result.model else ""
-
-
-def _fault(result: Any) -> str:
-    return f" ({result.fault.replace('_', ' ')})" if result.fault else ""
-
-
-def _cost(usage: dict[str, Any]) -> str:
-    return joined([count(int(usage.get("calls", 0)), "call"), dollars(float(usage.get("dollars", 0.0)))])
-
-
-def _note(entry: Entry) -> str:
-    body = dict(entry.body)
-    kind = str(body.pop("note", "note"))
-    fields = joined(f"{name} {_short(value)}" for name, value in body.items())
-    made = [_made(candidate) for candidate in getattr(entry.result, "candidates", ())]
-    return joined(["seeds" if kind == "seeds" else "new" if made else kind.replace("_", " "), *made, fields], "  ")
-
-
-def _made(candidate: Any) -> str:
-    """A candidate with what made it."""
-    origin = candidate.origin
-    return candidate.id if origin.operator == "seed" else f"{candidate.id} by {joined([origin.operator, origin.note])}"
-
-
-def _short(value: Any) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else clean(str(value))
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -5,6 +5,7 @@ and create no file. `run` is a folder.
 Raises `UserError` where there is no run and `JournalDamaged` where it cannot be read.
 """
 
+from culmen.store.views.activity import Cost, Mark, Node, costs, evaluated, family, marks, pulse, results
 from culmen.store.views.candidates import (
     Detail,
     Row,
@@ -17,12 +18,20 @@ from culmen.store.views.candidates import (
 from culmen.store.views.events import Point, log, notes, observations, progress
 from culmen.store.views.run import Best, Calls, Spent, Status, best, calls, meta, status
 from culmen.store.views.runs import RunLine, find_run, runs
+from culmen.store.views.table import Facets, Listed, Page, Query, facets, table
 
 __all__ = [
     "Best",
     "Calls",
+    "Cost",
     "Detail",
+    "Facets",
+    "Listed",
+    "Mark",
+    "Node",
+    "Page",
     "Point",
+    "Query",
     "Row",
     "RunLine",
     "Spent",
@@ -32,14 +41,22 @@ __all__ = [
     "calls",
     "candidate",
     "candidates",
+    "costs",
+    "evaluated",
+    "facets",
+    "family",
     "find_candidate",
     "find_run",
     "lineage",
     "log",
+    "marks",
     "meta",
     "notes",
     "observations",
     "progress",
+    "pulse",
+    "results",
     "runs",
     "status",
+    "table",
 ]

@@ -14,6 +14,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
+from culmen.core.usage import Usage
 from culmen.store.blobs import Blobs
 from culmen.store.codec import decode, unescape
 from culmen.store.database import read_meta, reading
@@ -49,7 +50,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Detail(msgspec.Struct, frozen=True):
-    """One candidate in full. `prompt`, `reply` and `hypothesis` are those of the proposal it came with, if any."""
+    """One candidate in full. `prompt`, `reply`, `hypothesis` and `usage` are those of the proposal it came with, which
+    brought `among` candidates; empty if it came with none."""
 
     candidate: Candidate
     row: Row
@@ -58,6 +60,8 @@ class Detail(msgspec.Struct, frozen=True):
     prompt: str = ""
     reply: str = ""
     hypothesis: str = ""
+    usage: Usage = Usage()
+    among: int = 0
 
     @property
     def id(self) -> str:
@@ -103,9 +107,9 @@ def candidates(
         if order not in ("new", "old") and operator is model is failed is None:
             # Candidates never evaluated come last: while the page is full without them, tallies alone will do.
             short = _ordered(select(tally.c.candidate), order, direction, sd).offset(offset).limit(limit)
-            rows = _fetch(connection, connection.execute(short).scalars().all())
+            rows = fetch(connection, connection.execute(short).scalars().all())
             if len(rows) == limit:
-                return [_row(row, direction, sd) for row in rows]
+                return [row_of(row, direction, sd) for row in rows]
         names = select(table.c.id).select_from(table.outerjoin(tally, tally.c.candidate == table.c.id))
         query = _ordered(names.order_by(tally.c.candidate.is_(None)), order, direction, sd)
         if operator is not None:
@@ -116,7 +120,7 @@ def candidates(
             failures = func.coalesce(tally.c.failed, 0)
             query = query.where(failures > 0 if failed else failures == 0)
         page = connection.execute(query.offset(offset).limit(limit)).scalars().all()
-        return [_row(row, direction, sd) for row in _fetch(connection, page)]
+        return [row_of(row, direction, sd) for row in fetch(connection, page)]
 
 
 def find_candidate(run: Path | str, prefix: str) -> str:
@@ -141,14 +145,13 @@ def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> De
         parents = tuple(unescape(found.parents).split())
         whole = Candidate.of(parts, parents, decode(found.origin, Origin))
         direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
-        row = _row(connection.execute(_rows().where(table.c.id == name)).one(), direction, sd)
+        row = row_of(connection.execute(_rows().where(table.c.id == name)).one(), direction, sd)
         first = connection.execute(select(event).where(event.c.seq == found.seq)).all()
         source = assemble(connection, folder, first, Texts())[0].entry.result if first else None
-        prompt = reply = hypothesis = ""
-        if isinstance(source, Proposal):
-            prompt, reply, hypothesis = blobs.text(source.prompt), blobs.text(source.reply), source.hypothesis
+        source = source if isinstance(source, Proposal) else Proposal()
+        told = (blobs.text(source.prompt), blobs.text(source.reply), source.hypothesis, source.usage)
         seen = _observations(connection, folder, name, observations)
-        return Detail(whole, row, seen, _children(connection, name), prompt, reply, hypothesis)
+        return Detail(whole, row, seen, _children(connection, name), *told, among=len(source.candidates))
 
 
 def lineage(run: Path | str, id_prefix: str) -> list[Step]:
@@ -166,7 +169,7 @@ def lineage(run: Path | str, id_prefix: str) -> list[Step]:
             found = connection.execute(_rows().add_columns(table.c.origin).where(table.c.id == name)).one_or_none()
             if found is None:
                 break
-            row = _row(found, about.direction, sd)
+            row = row_of(found, about.direction, sd)
             chain.append((row, decode(found.origin, Origin).note))
             name = row.parents[0] if row.parents else ""
     chain.reverse()
@@ -190,7 +193,7 @@ def _rows() -> Select[*tuple[Any, ...]]:
     return select(*columns, *sums).select_from(table.outerjoin(tally, tally.c.candidate == table.c.id))
 
 
-def _fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
+def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
     """Rows by id, in that order: sorting ids first and fetching a page of them is faster than sorting whole rows."""
     from culmen.store.schema import candidate as table
 
@@ -223,7 +226,8 @@ def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str, sd: 
     return query.order_by(*keys[order], tally.c.first, tally.c.candidate)
 
 
-def _row(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
+def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
+    """A fetched row as a `Row`."""
     count = row._mapping["count"] or 0
     mean = row.mean if count else None
     se = sd / math.sqrt(count) if count and sd else None

@@ -16,13 +16,15 @@ from culmen.store.reader import PAGE, Texts, assemble
 
 
 class Point(msgspec.Struct, frozen=True):
-    """The best candidate after so many evaluations: its mean score then, over `count` of its own."""
+    """The best candidate after so many evaluations: its mean score then, over `count` of its own; `seq` is the event
+    after which it was so."""
 
     evaluations: int
     elapsed: float
     candidate: str
     mean: float
     count: int
+    seq: int = 0
 
 
 def log(run: Path | str, after: int = 0, limit: int = 100, kinds: Collection[str] = ()) -> list[Event]:
@@ -89,11 +91,11 @@ def progress(run: Path | str) -> list[Point]:
     from culmen.store.schema import progress as table
 
     with reading(Path(run)) as connection:
-        columns = (table.c.evaluations, table.c.elapsed, table.c.candidate, table.c.mean, table.c.count)
+        columns = (table.c.evaluations, table.c.elapsed, table.c.candidate, table.c.mean, table.c.count, table.c.seq)
         points = [Point(*row) for row in connection.execute(select(*columns).order_by(table.c.seq))]
         made = connection.execute(select(func.count(observation.c.seq))).scalar_one()
         best = leader(connection, read_meta(connection).task.objective.direction)
         if best is not None and (not points or points[-1].evaluations < made):
-            elapsed = connection.execute(select(event.c.elapsed).order_by(event.c.seq.desc()).limit(1)).scalar_one()
-            points.append(Point(made, elapsed, best.candidate, best.mean, best.count))
+            last = connection.execute(select(event.c.elapsed, event.c.seq).order_by(event.c.seq.desc()).limit(1)).one()
+            points.append(Point(made, last.elapsed, best.candidate, best.mean, best.count, last.seq))
         return points

@@ -1,0 +1,168 @@
+"""What went on when: starts and ends of effects, what each cost, embeddings, and the family tree.
+
+Everything is asked for from a place in the journal on, so that a reader that stays need not read anything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from culmen.core.event import Event
+from culmen.core.usage import Usage
+from culmen.store.codec import decode, unescape
+from culmen.store.database import reading
+from culmen.store.reader import PAGE, Texts, assemble
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_COSTLY = ("proposal", "text", "vectors", "custom")  # results that may carry a usage; observations: see `spend`
+
+
+class Mark(NamedTuple):
+    """A start (`started`), an end (`done`, `torn`), or what ends everything in flight (`stop`, `state`)."""
+
+    seq: int
+    kind: str
+    effect: str
+    key: int
+    elapsed: float
+    time: float
+
+
+class Cost(NamedTuple):
+    """What one effect cost, `seq` being where its result stands."""
+
+    seq: int
+    elapsed: float
+    usage: Usage
+
+
+class Node(NamedTuple):
+    """A candidate in the family tree: its first parent ("" for a root), and its scores so far."""
+
+    id: str
+    seq: int
+    parent: str
+    operator: str
+    count: int
+    mean: float | None
+    failed: int
+
+
+def pulse(run: Path | str) -> int:
+    """The number of events: the cheapest way to see that something happened."""
+    from sqlalchemy import func, select
+
+    from culmen.store.schema import event
+
+    with reading(Path(run)) as connection:
+        return connection.execute(select(func.max(event.c.seq))).scalar() or 0
+
+
+def marks(run: Path | str, after: int = 0) -> list[Mark]:
+    """Starts and ends of all effects beyond `after`, in the order of the journal."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import event
+
+    columns = (event.c.seq, event.c.kind, event.c.effect, event.c.key, event.c.elapsed, event.c.time)
+    query = select(*columns).where(event.c.seq > after, event.c.kind.not_in(("note", "tell"))).order_by(event.c.seq)
+    with reading(Path(run)) as connection:
+        return [Mark(*row) for row in connection.execute(query)]
+
+
+def costs(run: Path | str, after: int = 0) -> list[Cost]:
+    """What calls of models and effects of other kinds cost, beyond `after`; without those that cost nothing."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import event
+
+    columns = (event.c.seq, event.c.elapsed, event.c.shape, event.c.result)
+    query = select(*columns).where(event.c.seq > after, event.c.kind == "done", event.c.shape.in_(_COSTLY))
+    with reading(Path(run)) as connection:
+        rows = connection.execute(query.order_by(event.c.seq)).all()
+        plain = [(row.seq, row.elapsed, _usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
+        large = {row.seq for row in rows} - {seq for seq, *_ in plain}
+        found = [Cost(*each) for each in (*plain, *_large(connection, Path(run), large)) if each[2] != Usage()]
+    return sorted(found)
+
+
+def evaluated(run: Path | str, after: int = 0) -> list[int]:
+    """The events that are observations, beyond `after`."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import observation
+
+    query = select(observation.c.seq).where(observation.c.seq > after).order_by(observation.c.seq)
+    with reading(Path(run)) as connection:
+        return list(connection.execute(query).scalars())
+
+
+def results(run: Path | str, prefix: str, after: int = 0, limit: int = 10_000) -> list[Event]:
+    """Finished effects whose kind begins with `prefix`, beyond `after`, oldest first."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import event
+
+    folder = Path(run)
+    query = select(event).where(event.c.kind == "done", event.c.effect.startswith(prefix), event.c.seq > after)
+    with reading(folder) as connection:
+        rows: Sequence[Any] = connection.execute(query.order_by(event.c.seq).limit(limit)).all()
+        texts, found = Texts(), list[Event]()
+        for start in range(0, len(rows), PAGE):
+            found += assemble(connection, folder, rows[start : start + PAGE], texts)
+        return found
+
+
+def family(run: Path | str) -> list[Node]:
+    """Every candidate with its first parent, in order of appearance."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import candidate as born
+    from culmen.store.schema import tally
+
+    columns = (born.c.id, born.c.seq, born.c.parents, born.c.operator, tally.c.count, tally.c.mean, tally.c.failed)
+    query = select(*columns).select_from(born.outerjoin(tally, tally.c.candidate == born.c.id))
+    with reading(Path(run)) as connection:
+        rows = connection.execute(query.order_by(born.c.seq, born.c.id)).all()
+    return [
+        Node(
+            unescape(name),
+            seq,
+            unescape(parents).partition(" ")[0],
+            unescape(operator),
+            count or 0,
+            mean if count else None,
+            failed or 0,
+        )
+        for name, seq, parents, operator, count, mean, failed in rows
+    ]
+
+
+class _Priced(msgspec.Struct):
+    """Only the part of a stored result that is wanted here: nothing else need be decoded."""
+
+    usage: Usage = Usage()
+
+
+def _usage(raw: bytes) -> Usage:
+    return decode(raw, _Priced).usage if b'"usage"' in raw else Usage()
+
+
+def _large(connection: Connection, folder: Path, seqs: set[int]) -> list[tuple[int, float, Usage]]:
+    from sqlalchemy import select
+
+    from culmen.store.schema import event
+
+    found: list[tuple[int, float, Usage]] = []
+    wanted = sorted(seqs)
+    for start in range(0, len(wanted), PAGE):
+        rows = connection.execute(select(event).where(event.c.seq.in_(wanted[start : start + PAGE]))).all()
+        for each in assemble(connection, folder, rows, Texts()):
+            found.append((each.seq, each.entry.elapsed, getattr(each.entry.result, "usage", Usage())))
+    return found

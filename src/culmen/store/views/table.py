@@ -1,0 +1,220 @@
+"""The table of candidates: filtered, sorted and paged by the database, so that its length does not matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.core.candidate import Origin
+from culmen.core.errors import UserError
+from culmen.store.codec import decode, escape, unescape
+from culmen.store.database import read_meta, reading
+from culmen.store.ranking import pooled_sd
+from culmen.store.views.candidates import Row, fetch, row_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection, Select
+
+SORTS = ("best", "seq", "id", "mean", "count", "failed", "operator", "model", "island", "parents", "verified")
+STATUSES = ("scored", "mixed", "failed", "unseen")
+_FACETS = 40  # values of one column that are listed to choose from
+
+
+class Query(msgspec.Struct, frozen=True):
+    """One page of the table.
+
+    `sort` is one of `SORTS`; `best` is the order of store/ranking.py. `text` is looked for in ids, parents, operators
+    and models. `status`: scored (every evaluation gave a score), mixed, failed (none did) or unseen (not evaluated).
+    """
+
+    sort: str = "best"
+    descending: bool = False
+    offset: int = 0
+    limit: int = 50
+    text: str = ""
+    operator: str | None = None
+    model: str | None = None
+    island: int | None = None
+    status: str = ""
+    verified: bool | None = None
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """One line: the candidate with its statistics, its origin, and whether all its scores were computed outside its
+    process (None: it has none)."""
+
+    row: Row
+    island: int | None
+    note: str
+    verified: bool | None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Lines from `offset` on, of `total` that pass the filters, of `all` there are."""
+
+    rows: tuple[Listed, ...]
+    total: int
+    all: int
+
+
+class Facets(msgspec.Struct, frozen=True):
+    """Values that occur, with how many candidates have them, the most frequent first."""
+
+    operators: tuple[tuple[str, int], ...]
+    models: tuple[tuple[str, int], ...]
+    islands: tuple[tuple[int, int], ...]
+
+
+def table(run: Path | str, query: Query) -> Page:
+    """One page of candidates; raises `UserError` for an unknown sort or status."""
+    from sqlalchemy import func, select
+
+    from culmen.store.schema import candidate, tally
+
+    if query.sort not in SORTS or query.status not in ("", *STATUSES):
+        raise UserError("no such sort or status", where=f"{query.sort} {query.status}", fix=f"use {', '.join(SORTS)}")
+    with _islands(Path(run)) as connection:
+        direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
+        joined = candidate.outerjoin(tally, tally.c.candidate == candidate.c.id)
+        wanted = _conditions(query)
+        count = select(func.count()).select_from(joined).where(*wanted)
+        total = connection.execute(count).scalar_one()
+        everything = connection.execute(select(func.count()).select_from(candidate)).scalar_one()
+        ids = _sorted(select(candidate.c.id).select_from(joined).where(*wanted), query, direction, sd)
+        page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
+        rows = [row_of(row, direction, sd) for row in fetch(connection, page)]
+        origins, trust = _origins(connection, page), _verified(connection, page)
+        listed = [
+            Listed(row, origins[escape(row.id)].island, origins[escape(row.id)].note, trust.get(row.id)) for row in rows
+        ]
+        return Page(tuple(listed), total, everything)
+
+
+def facets(run: Path | str) -> Facets:
+    """What the columns hold."""
+    from sqlalchemy import func, select
+
+    from culmen.store.schema import candidate
+
+    def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
+        number = func.count().label("n")
+        query = select(column.label("v"), number).select_from(candidate).group_by("v").order_by(number.desc(), "v")
+        return [(row[0], row[1]) for row in connection.execute(query.limit(_FACETS)) if row[0] not in (None, "")]
+
+    with _islands(Path(run)) as connection:
+        return Facets(
+            operators=tuple((unescape(name), n) for name, n in counted(connection, candidate.c.operator)),
+            models=tuple((unescape(name), n) for name, n in counted(connection, candidate.c.model)),
+            islands=tuple(sorted(counted(connection, func.island(candidate.c.origin)))),
+        )
+
+
+class _islands:
+    """A reading connection that knows the SQL function `island(origin)`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._reading = reading(folder)
+
+    def __enter__(self) -> Connection:
+        connection = self._reading.__enter__()
+        raw: Any = connection.connection.driver_connection
+        raw.create_function("island", 1, _island, deterministic=True)
+        return connection
+
+    def __exit__(self, *error: Any) -> None:
+        self._reading.__exit__(*error)
+
+
+def _island(origin: bytes) -> int | None:
+    if b'"island"' not in origin:  # most have none: not worth decoding
+        return None
+    return decode(origin, Origin).island
+
+
+def _conditions(query: Query) -> list[ColumnElement[bool]]:
+    from sqlalchemy import func, or_
+
+    from culmen.store.schema import candidate, tally
+
+    found: list[ColumnElement[bool]] = []
+    if query.text:
+        text = escape(query.text)
+        places = (candidate.c.id, candidate.c.parents, candidate.c.operator, candidate.c.model)
+        found.append(or_(*(place.contains(text, autoescape=True) for place in places)))
+    if query.operator is not None:
+        found.append(candidate.c.operator == escape(query.operator))
+    if query.model is not None:
+        found.append(candidate.c.model == escape(query.model))
+    if query.island is not None:
+        found.append(func.island(candidate.c.origin) == query.island)
+    count, failed = func.coalesce(tally.c.count, 0), func.coalesce(tally.c.failed, 0)
+    found += {
+        "": [],
+        "scored": [count > 0, failed == 0],
+        "mixed": [count > 0, failed > 0],
+        "failed": [count == 0, failed > 0],
+        "unseen": [count == 0, failed == 0],
+    }[query.status]
+    if query.verified is not None:
+        found += [count > 0, ~_doubtful() if query.verified else _doubtful()]
+    return found
+
+
+def _doubtful() -> ColumnElement[bool]:
+    """Whether any score of the candidate was computed inside its own process."""
+    from sqlalchemy import exists
+
+    from culmen.store.schema import candidate, observation
+
+    seen = observation.c
+    return exists().where(seen.candidate == candidate.c.id, seen.status == "ok", seen.verified.is_(False))
+
+
+def _sorted(ids: Select[*tuple[Any, ...]], query: Query, direction: str, sd: float) -> Select[*tuple[Any, ...]]:
+    """Candidates without a value come last, whichever way the others go; ties are in order of appearance."""
+    from sqlalchemy import case, func
+
+    from culmen.store.schema import candidate, tally
+
+    unscored = case((func.coalesce(tally.c.count, 0) == 0, 1), else_=0)
+    sign = 1.0 if direction == "max" else -1.0
+    clean = case((func.coalesce(tally.c.failed, 0) > 0, 1), else_=0)
+    bound = tally.c.mean * -sign + sd / func.sqrt(tally.c.count)
+    keys: dict[str, tuple[Any, Any]] = {
+        "best": (unscored, bound),
+        "mean": (unscored, tally.c.mean),
+        "count": (0, func.coalesce(tally.c.count, 0)),
+        "failed": (0, func.coalesce(tally.c.failed, 0)),
+        "seq": (0, candidate.c.seq),
+        "id": (0, candidate.c.id),
+        "operator": (case((candidate.c.operator == "", 1), else_=0), candidate.c.operator),
+        "model": (case((candidate.c.model == "", 1), else_=0), candidate.c.model),
+        "parents": (case((candidate.c.parents == "", 1), else_=0), candidate.c.parents),
+        "island": (case((func.island(candidate.c.origin).is_(None), 1), else_=0), func.island(candidate.c.origin)),
+        "verified": (unscored, case((_doubtful(), 1), else_=0)),
+    }
+    last, key = keys[query.sort]
+    order = [key.desc() if query.descending else key, candidate.c.seq, candidate.c.id]
+    if query.sort == "best":
+        order.insert(0, clean.desc() if query.descending else clean)
+    return ids.order_by(*([] if isinstance(last, int) else [last]), *order)
+
+
+def _origins(connection: Connection, ids: Any) -> dict[str, Origin]:
+    from sqlalchemy import select
+
+    from culmen.store.schema import candidate
+
+    rows = connection.execute(select(candidate.c.id, candidate.c.origin).where(candidate.c.id.in_(ids)))
+    return {row.id: decode(row.origin, Origin) for row in rows}
+
+
+def _verified(connection: Connection, ids: Any) -> dict[str, bool]:
+    from sqlalchemy import func, select
+
+    from culmen.store.schema import observation as seen
+
+    query = select(seen.c.candidate, func.min(seen.c.verified)).where(seen.c.candidate.in_(ids), seen.c.status == "ok")
+    return {unescape(row[0]): bool(row[1]) for row in connection.execute(query.group_by(seen.c.candidate))}
