@@ -1,0 +1,1 @@
+"""Agent sessions, acting: repository, queue, sandbox, adapters."""
