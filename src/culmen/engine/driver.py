@@ -13,12 +13,13 @@ import gc
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 
 from culmen.core.errors import CulmenError, Unavailable
 from culmen.core.evaluation import Observation
-from culmen.core.event import Effect, Entry, Event, ProposeRequest, Result, WriteRequest
+from culmen.core.event import Effect, EmbedRequest, Entry, Event, ProposeRequest, Result, WriteRequest
 from culmen.core.ports import Journal, Observer, World
 from culmen.engine.clock import Clock, SystemClock
 from culmen.engine.replay import Replayed, replay
@@ -170,8 +171,10 @@ class Driver:
         body, result = self._about(effect), canonical(task.result())
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
 
-    def _about(self, effect: Effect) -> dict[str, str]:
+    def _about(self, effect: Effect) -> dict[str, Any]:
         """What readers of the journal want to know of an effect besides its result."""
+        if isinstance(effect.request, EmbedRequest):
+            return {"candidates": [candidate.id for candidate in effect.request.candidates]}
         if isinstance(effect.request, ProposeRequest):
             return {"role": effect.request.brief.role}
         if isinstance(effect.request, WriteRequest):
