@@ -31,6 +31,24 @@ class Case(msgspec.Struct, frozen=True):
     split: str = "train"  # train | val | test
 
 
+class Sign(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A sign that a candidate plays the evaluator instead of the problem, with what was seen.
+
+    `name` is a machine word (frames, tolerance, certified_gap, ...; `culmen.evaluate.signs` lists them), `line` the line
+    of `part` it was found on (0: not in the text). `grave` ones have hardly any honest use: `--integrity` acts on them.
+    """
+
+    name: str
+    evidence: str = ""
+    grave: bool = False
+    part: str = ""
+    line: int = 0
+
+
+BARRED = "integrity_"
+"""How the `reason` of an observation begins that was rejected for a sign; the sign's name follows."""
+
+
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One evaluation of one candidate on one case (`case` = "" when the task has no data set).
 
@@ -42,6 +60,8 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     If the task's verifier was asked, `strict` says whether the output passed it as given, with zero tolerance, and
     `certified` is the exact value of the output or of its strictly feasible repair, rounded towards the worse side
     (None: not accepted). The exact form is the artifact "certificate".
+
+    `signs` are what was noticed about its integrity; where the run rejects for that, `reason` says which one.
     """
 
     candidate: str
@@ -59,11 +79,22 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     certified: float | None = None
     strict: bool | None = None
+    signs: tuple[Sign, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether there is a score."""
         return self.status is Status.OK
+
+    @property
+    def grave(self) -> Sign | None:
+        """The first grave sign."""
+        return next((sign for sign in self.signs if sign.grave), None)
+
+    @property
+    def barred(self) -> bool:
+        """Whether it was rejected for a sign, which bars its candidate from being the best."""
+        return self.status is Status.REJECTED and self.reason.startswith(BARRED)
 
 
 class Rollout(msgspec.Struct, frozen=True):

@@ -12,15 +12,20 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 
 Form = Literal["call", "serve", "command", "legacy", "function"]
+KNOWN_SLACK = 1e-9  # share by which a score must pass the best known value before it counts as beyond it
 
 
 class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Direction and levels of the score. `bounds` are the values a score can honestly take (None: open)."""
+    """Direction and levels of the score. `bounds` are the values a score can honestly take (None: open).
+
+    `known` is the best value known to be true: a score beyond it is a record or a fault, and is looked at at once.
+    """
 
     direction: Literal["max", "min"] = "max"
     start: float | None = None
     target: float | None = None
     bounds: tuple[float | None, float | None] = (None, None)
+    known: float | None = None
 
     def reward(self, score: float) -> float:
         """The score turned so that higher is better."""
@@ -33,6 +38,11 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
     def reached(self, score: float) -> bool:
         """Whether the target is declared and met."""
         return self.target is not None and self.reward(score) >= self.reward(self.target)
+
+    def beyond(self, score: float) -> bool:
+        """Whether a score is better than the best known value by more than rounding."""
+        known = self.known
+        return known is not None and self.reward(score) > self.reward(known) + KNOWN_SLACK * max(1.0, abs(known))
 
     def fault(self, score: object) -> str:
         """Why this is not an acceptable score ("" if it is): only finite int or float inside the bounds pass."""
@@ -144,6 +154,12 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     def reward(self, observation: Observation) -> float | None:
         """The observation's score turned so that higher is better; None without a score."""
         return None if observation.score is None else self.objective.reward(observation.score)
+
+    def worth(self, observation: Observation) -> float | None:
+        """Like `reward`, of the certified value where the verifier vouches for one: what bests and thresholds use."""
+        if observation.score is None or observation.certified is None:
+            return self.reward(observation)
+        return self.objective.reward(observation.certified)
 
 
 def fingerprint(*pieces: bytes | str) -> str:
