@@ -1,0 +1,232 @@
+"""The training signal, one function a formula: rewards, advantages, their mix, and the clipped loss. Pure numpy.
+
+A group is what one rollout barrier brought: `rewards` of shape (n,), float64, n >= 1. Advantages have the same shape.
+Equations and sections are those of PACEvolve++ (arXiv 2605.07039) unless another paper is named. Everything is float64:
+in float32 a group of close rewards collapses to one value long before its differences stop meaning something.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+EPS_NUM = 1e-8
+"""Added to a standard deviation before dividing (Section 3.3)."""
+EPS_SKIP = 1e-6
+"""A branch whose standard deviation is below this is noise: no update (Section 3.3)."""
+FAILED = -1.0
+"""Reward of whatever could not be parsed, run or scored (equation 5)."""
+
+
+def progress_reward(
+    score: object, low: float, high: float, *, maximise: bool = True, scale: float = 5.0, power: float = 1.0
+) -> float:
+    """Equation 5: `scale` * u^power with u the share of the way from the worse to the better bound, clamped to 0..1.
+
+    `score` may be anything: what is not a finite int or float (None, text, bool, NaN) gives `FAILED`. Raises
+    `ValueError` unless low < high, scale > 0 and power > 0.
+    """
+    if not (low < high and scale > 0 and power > 0) or not math.isfinite(high - low):
+        raise ValueError(f"need finite low < high, scale > 0 and power > 0, not {low}, {high}, {scale}, {power}")
+    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+        return FAILED
+    way = (score - low) if maximise else (high - score)
+    return scale * min(1.0, max(0.0, way / (high - low))) ** power
+
+
+def centred(rewards: ArrayLike) -> Floats:
+    """A_i = R_i - mean(R): the group-relative branch (Section 3.3; Dr. GRPO). Not free of the rewards' scale."""
+    group = _group(rewards)
+    return group - group.mean()
+
+
+def standardised(values: ArrayLike, eps: float = EPS_NUM) -> Floats:
+    """Phi(B)_i = (B_i - mean) / (std + eps) with the population's standard deviation (Theorem 1).
+
+    The squared norm is at most n. A constant group gives zeros.
+    """
+    group = _group(values)
+    return (group - group.mean()) / (group.std() + eps)
+
+
+def grpo(rewards: ArrayLike, eps: float = EPS_NUM) -> Floats:
+    """(R_i - mean) / (std + eps), GRPO's advantage (Section 2.2; ThetaEvolve)."""
+    return standardised(rewards, eps)
+
+
+def max_at_k(rewards: ArrayLike, k: int) -> Floats:
+    """Equation 2 (PKPO): w_i = sum of the best reward over all size-k subsets with i, over C(n, k).
+
+    In closed form, O(n log n): with rewards ascending and 0-based ranks, i is the best of C(i, k-1) subsets, and a
+    larger j is the best of C(j-1, k-2) that also hold i. `k` beyond n counts as n; raises `ValueError` below 1.
+    """
+    group, k, order = _ranked(rewards, k)
+    n, ascending = len(group), group[order]
+    own = _ratios((math.comb(i, k - 1) for i in range(n)), n, k) * ascending
+    if k >= 2:
+        above = _ratios((math.comb(j - 1, k - 2) if j else 0 for j in range(n)), n, k) * ascending
+        own += np.concatenate([np.cumsum(above[::-1])[::-1][1:], [0.0]])
+    return _unranked(own, order, group)
+
+
+def sloo(rewards: ArrayLike, k: int) -> Floats:
+    """Equation 3 (SLOO k-1): what i adds to the best of k, averaged over the subsets that hold it; never negative.
+
+    Only subsets whose best is i count. Of these, rank j is second best in C(j, k-2), which gives a prefix sum. The k-1
+    lowest ranks are exactly 0; equal rewards get equal credit. A group of one, or k = 1, has no alternative to
+    subtract: zeros. Shifting by the largest reward first leaves the weights as they are and small differences exact.
+    """
+    group, k, order = _ranked(rewards, k)
+    n = len(group)
+    if k < 2:
+        return np.zeros(n)
+    ascending = group[order] - group.max()
+    best = _ratios((math.comb(i, k - 1) for i in range(n)), n, k) * ascending
+    second = _ratios((math.comb(j, k - 2) for j in range(n)), n, k) * ascending
+    weights = np.maximum(0.0, best - np.concatenate([[0.0], np.cumsum(second)[:-1]]))
+    weights[: k - 1] = 0.0
+    return _unranked(weights, order, group)
+
+
+def entropic(rewards: ArrayLike, gamma: float = math.log(2), beta: float | None = None) -> Floats:
+    """TTT-Discover's advantage (Section 2.2): exp(beta (R_i - max)) / mean over j != i of the same, minus 1.
+
+    `beta` is given, or found so that the tilted distribution is `gamma` nats from uniform. Where ties at the top keep
+    it from getting that far (it never exceeds ln(n/m) with m at the top), nine tenths of the way are taken, so two
+    candidates do not give an advantage of 10^12. Solved on rewards divided by their span: free of shift and scale.
+    Constant groups and groups of one give zeros.
+    """
+    group = _group(rewards)
+    n, span = len(group), float(np.ptp(group))
+    if n < 2 or span == 0.0:
+        return np.zeros(n)
+    below = (group - group.max()) / span  # -1..0
+    tilt = beta * span if beta is not None else _temperature(below, gamma)
+    weights = np.exp(tilt * below)
+    others = (weights.sum() - weights) / (n - 1)
+    return weights / (others + 1e-12) - 1.0
+
+
+def phase(step: int, steps: int) -> float:
+    """alpha_t, from 0 at the first of `steps` planned barriers to 1 at the last, linear (Section 3.3)."""
+    return 0.0 if steps <= 1 else min(1.0, max(0.0, step / (steps - 1)))
+
+
+def collapsed(branch: ArrayLike, floor: float = EPS_SKIP) -> bool:
+    """Whether a branch is numerical noise (standard deviation not finite, or below `floor`): then no update at all."""
+    spread = float(np.std(np.asarray(branch, dtype=np.float64)))
+    return not math.isfinite(spread) or spread < floor
+
+
+def mixed(group_branch: ArrayLike, frontier_branch: ArrayLike, alpha: float, eps: float = EPS_NUM) -> Floats:
+    """Equation 4: (1 - alpha) Phi(group) + alpha Phi(frontier), alpha in 0..1. Its mean is 0, its spread at most 1."""
+    if not 0.0 <= alpha <= 1.0:
+        raise ValueError(f"alpha must be in 0..1, not {alpha}")
+    return (1.0 - alpha) * standardised(group_branch, eps) + alpha * standardised(frontier_branch, eps)
+
+
+def clipped_loss(
+    new: ArrayLike,
+    old: ArrayLike,
+    advantages: ArrayLike,
+    mask: ArrayLike,
+    *,
+    low: float = 0.2,
+    high: float = 0.28,
+    aggregate: str = "token_mean",
+) -> float:
+    """Equation 6: minus the mean of min(r A, clip(r, 1 - low, 1 + high) A) over the valid tokens.
+
+    `new` and `old` are log-probabilities of shape (n, tokens), `advantages` (n,) or (n, tokens), `mask` (n, tokens)
+    with 1 at valid tokens; what lies at the others may be anything, also NaN. `aggregate`: token_mean (the paper's),
+    or seq_mean (the mean of each response's mean, responses without a token left out). 0 if no token is valid.
+    """
+    surrogate, valid = _surrogate(new, old, advantages, mask, low, high)
+    if aggregate == "token_mean":
+        return -float(surrogate.sum() / valid.sum()) if valid.any() else 0.0
+    if aggregate == "seq_mean":
+        lengths = valid.sum(axis=1)
+        kept = lengths > 0
+        return -float((surrogate.sum(axis=1)[kept] / lengths[kept]).mean()) if kept.any() else 0.0
+    raise ValueError(f"aggregate is token_mean or seq_mean, not {aggregate!r}")
+
+
+def clip_fractions(
+    new: ArrayLike, old: ArrayLike, advantages: ArrayLike, mask: ArrayLike, *, low: float = 0.2, high: float = 0.28
+) -> tuple[float, float]:
+    """Shares of the valid tokens held back by the lower and by the upper clip: only where that side is active."""
+    ratio, weight, valid = _ratio(new, old, advantages, mask)
+    if not valid.any():
+        return 0.0, 0.0
+    count = valid.sum()
+    below = (ratio < 1 - low) & (weight < 0) & valid
+    above = (ratio > 1 + high) & (weight > 0) & valid
+    return float(below.sum() / count), float(above.sum() / count)
+
+
+def _surrogate(new: Any, old: Any, advantages: Any, mask: Any, low: float, high: float) -> tuple[Floats, Any]:
+    ratio, weight, valid = _ratio(new, old, advantages, mask)
+    return np.where(valid, np.minimum(ratio * weight, np.clip(ratio, 1 - low, 1 + high) * weight), 0.0), valid
+
+
+def _ratio(new: Any, old: Any, advantages: Any, mask: Any) -> tuple[Floats, Floats, Any]:
+    """Importance ratios (1 where masked), advantages per token, and which tokens are valid."""
+    valid = np.asarray(mask).astype(bool)
+    weight = np.asarray(advantages, dtype=np.float64)
+    weight = np.broadcast_to(weight[:, None] if weight.ndim == 1 else weight, valid.shape)
+    gap = np.where(valid, np.asarray(new, np.float64), 0.0) - np.where(valid, np.asarray(old, np.float64), 0.0)
+    return np.exp(gap), np.where(valid, weight, 0.0), valid
+
+
+def _temperature(below: Floats, gamma: float) -> float:
+    """The inverse temperature at which the tilted distribution is `gamma` nats from uniform, by bisection."""
+    n, top = len(below), int((below == 0.0).sum())
+    goal = min(gamma, 0.9 * math.log(n / top))
+    low, high = 0.0, 1.0
+    while _divergence(below, high) < goal and high < 1e12:
+        high *= 2.0
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _divergence(below, middle) < goal else (low, middle)
+    return high
+
+
+def _divergence(below: Floats, beta: float) -> float:
+    """KL(q_beta || uniform) in nats."""
+    logits = beta * below
+    total = np.exp(logits).sum()
+    share = np.exp(logits) / total
+    return float((share * (logits - math.log(total))).sum() + math.log(len(below)))
+
+
+def _group(values: ArrayLike) -> Floats:
+    group = np.asarray(values, dtype=np.float64)
+    if group.ndim != 1 or not len(group) or not np.isfinite(group).all():
+        raise ValueError("a group is a non-empty list of finite numbers")
+    return group
+
+
+def _ranked(rewards: ArrayLike, k: int) -> tuple[Floats, int, NDArray[np.intp]]:
+    group = _group(rewards)
+    if k < 1:
+        raise ValueError(f"k must be at least 1, not {k}")
+    return group, min(k, len(group)), np.argsort(group, kind="stable")
+
+
+def _ratios(counts: Any, n: int, k: int) -> Floats:
+    """Counts over C(n, k), divided as exact integers: they overflow a float long before their ratio does."""
+    total = math.comb(n, k)
+    return np.array([count / total for count in counts])
+
+
+def _unranked(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats:
+    """Back to the order given; equal rewards share their weights, for which of them ranks higher means nothing."""
+    spread = np.empty_like(weights)
+    spread[order] = weights
+    _, inverse, counts = np.unique(group, return_inverse=True, return_counts=True)
+    return (np.bincount(inverse, spread) / counts)[inverse]

@@ -1,0 +1,212 @@
+"""The formulas against brute force, hand-made cases, and the identities of the paper."""
+
+import math
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from culmen.core.errors import UserError
+from culmen.train import objectives as f
+from culmen.train.signal import OBJECTIVES, Credit
+
+groups = st.lists(st.integers(-20, 20).map(lambda n: n / 4), min_size=1, max_size=10)
+
+
+def brute_max_at_k(g, k):
+    n, k = len(g), min(k, len(g))
+    subsets = [s for s in combinations(range(n), k)]
+    return [sum(max(g[j] for j in s) for s in subsets if i in s) / len(subsets) for i in range(n)]
+
+
+def brute_sloo(g, k):
+    n, k = len(g), min(k, len(g))
+    if k < 2:
+        return [0.0] * n
+    subsets = [s for s in combinations(range(n), k)]
+
+    def gain(s, i):
+        return max(g[j] for j in s) - max(g[j] for j in s if j != i)
+
+    return [sum(gain(s, i) for s in subsets if i in s) / len(subsets) for i in range(n)]
+
+
+@given(groups, st.integers(1, 12))
+@settings(max_examples=300, deadline=None)
+def test_closed_forms_equal_the_sums_over_subsets(g, k):
+    assert f.max_at_k(g, k) == pytest.approx(brute_max_at_k(g, k), abs=1e-12, rel=1e-12)
+    assert f.sloo(g, k) == pytest.approx(brute_sloo(g, k), abs=1e-12, rel=1e-12)
+
+
+@given(groups, st.integers(2, 12))
+@settings(deadline=None)
+def test_frontier_credit_is_bounded_exact_at_the_bottom_and_sums_to_the_mean_gap(g, k):
+    w, k = f.sloo(g, k), min(k, len(g))
+    assert (w >= 0).all()
+    if k < 2:
+        return
+    assert all(w[i] == 0.0 for i in np.argsort(g, kind="stable")[: k - 1])
+    gaps = [sorted(g[j] for j in s)[-1] - sorted(g[j] for j in s)[-2] for s in combinations(range(len(g)), k)]
+    assert w.sum() == pytest.approx(sum(gaps) / len(gaps), abs=1e-12)
+
+
+@given(groups, st.integers(2, 6), st.floats(-1e3, 1e3), st.floats(0.01, 100))
+@settings(deadline=None)
+def test_frontier_credit_follows_the_scale_and_ignores_the_shift(g, k, shift, scale):
+    moved = [shift + scale * x for x in g]
+    assert f.sloo(moved, k) == pytest.approx(scale * f.sloo(g, k), abs=1e-8 * scale + 1e-9)
+
+
+def test_both_estimators_are_unbiased_by_full_enumeration():
+    """Three answers with probabilities p: the gradient of E[max of k], over all groups of n (equation 1)."""
+    reward, logits, n, k = np.array([0.0, 1.0, 3.0]), np.array([0.3, -0.2, 0.1]), 4, 2
+    p = np.exp(logits) / np.exp(logits).sum()
+
+    def score(a):  # d log p(a) / d logits
+        return np.eye(3)[a] - p
+
+    exact = sum(
+        math.prod(p[a] for a in draw) * reward[list(draw)].max() * sum(score(a) for a in draw)
+        for draw in product(range(3), repeat=k)
+    )
+    for weights in (f.max_at_k, f.sloo):
+        estimate = sum(
+            math.prod(p[a] for a in draw)
+            * sum(w * score(a) for w, a in zip(weights(reward[list(draw)], k), draw, strict=True))
+            for draw in product(range(3), repeat=n)
+        )
+        assert estimate == pytest.approx(exact, abs=1e-9)
+
+
+def test_large_groups_stay_finite_and_exact():
+    g = np.random.default_rng(1).normal(size=512)
+    w = f.sloo(g, 64)
+    assert np.isfinite(w).all() and (np.sort(w)[: 512 - 449] == 0).all()
+    assert np.isfinite(f.sloo(np.arange(4096.0), 16)).all()  # enumerating C(4096, 16) subsets would never end
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=16), st.floats(1e-6, 1e3))
+@settings(deadline=None)
+def test_theorem_1_bound_and_compression(r, delta):
+    g = [2.0 + delta * x for x in r]
+    for branch in (f.centred(g), f.sloo(g, 4)):
+        assert (f.standardised(branch) ** 2).sum() <= len(r) + 1e-9
+    centre, spread = np.mean(g), np.std(g)
+    assert f.standardised(f.centred(g)) == pytest.approx((np.array(g) - centre) / (spread + 1e-8), abs=1e-6)
+
+
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=12, unique=True), st.floats(-100, 100), st.floats(0.001, 1000))
+@settings(deadline=None)
+def test_entropic_reaches_its_divergence_and_is_free_of_shift_and_scale(r, shift, scale):
+    a = f.entropic(r)
+    assert np.isfinite(a).all() and np.abs(a).max() <= 1e3
+    assert f.entropic([shift + scale * x for x in r]) == pytest.approx(a, abs=1e-6, rel=1e-6)
+    g = np.array(r, float)
+    below = (g - g.max()) / np.ptp(g)
+    beta = f._temperature(below, math.log(2))
+    goal = min(math.log(2), 0.9 * math.log(len(r)))
+    assert f._divergence(below, beta) == pytest.approx(goal, abs=1e-8)
+
+
+@pytest.mark.parametrize("r", [[0, 1], [1, 1, 0, 0], [0, 0, 0, 1e-9], [1e6, 0, 3], [2.0, 2.0, 1.0]])
+def test_entropic_stays_finite_where_the_divergence_cannot_be_reached(r):
+    a = f.entropic(r)
+    assert np.isfinite(a).all() and np.abs(a).max() < 1e3 and a[np.argmax(r)] > 0
+
+
+def test_entropic_of_nothing_to_tell_apart_is_zero():
+    assert f.entropic([3, 3, 3]).tolist() == [0, 0, 0] and f.entropic([7]).tolist() == [0]
+    assert f.entropic([0, 1], beta=2.0) == pytest.approx([math.exp(-2) - 1, math.exp(2) - 1], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("score", "reward"),
+    [
+        (0.0, 0.0), (1.0, 5.0), (0.5, 2.5), (7.0, 5.0), (-3.0, 0.0), (1, 5.0), (None, -1.0), ("0.5", -1.0),
+        (math.nan, -1.0), (math.inf, -1.0), (-math.inf, -1.0), (True, -1.0), ([], -1.0),
+    ],
+)  # fmt: skip
+def test_shaping(score, reward):
+    assert f.progress_reward(score, 0, 1) == reward
+
+
+def test_shaping_of_minimised_scores_powers_and_bad_bounds():
+    assert f.progress_reward(2.0, 1.0, 5.0, maximise=False) == 5.0 * 0.75
+    assert f.progress_reward(0.5, 0, 1, scale=3.0, power=2.0) == 0.75
+    for low, high, scale, power in [(1, 1, 5, 1), (2, 1, 5, 1), (0, 1, 0, 1), (0, 1, 5, 0), (0, math.inf, 5, 1)]:
+        with pytest.raises(ValueError, match="low < high"):
+            f.progress_reward(0.5, low, high, scale=scale, power=power)
+
+
+def test_mix_at_its_ends_and_its_spread():
+    r = [0.1, 2.0, 2.1, 4.9, 0.0, 3.0]
+    group, frontier = f.centred(r), f.sloo(r, 3)
+    assert f.mixed(group, frontier, 0.0) == pytest.approx(f.standardised(group))
+    assert f.mixed(group, frontier, 1.0) == pytest.approx(f.standardised(frontier))
+    half = f.mixed(group, frontier, 0.5)
+    assert half.mean() == pytest.approx(0, abs=1e-12) and 0.5 < half.std() <= 1.0
+    with pytest.raises(ValueError, match="alpha"):
+        f.mixed(group, frontier, 1.5)
+
+
+def test_phase_is_linear_and_clamped():
+    assert [f.phase(t, 5) for t in range(6)] == [0, 0.25, 0.5, 0.75, 1, 1]
+    assert f.phase(0, 1) == f.phase(3, 0) == 0.0
+
+
+def test_asymmetric_clip_by_hand_on_both_sides():
+    old = np.zeros((1, 4))
+    new = np.log([[1.5, 0.5, 1.5, 0.5]])
+    mask = np.ones((1, 4))
+    up = f.clipped_loss(new, old, [2.0], mask)
+    assert up == pytest.approx(-np.mean([1.28 * 2, 0.5 * 2, 1.28 * 2, 0.5 * 2]))
+    down = f.clipped_loss(new, old, [-2.0], mask)
+    assert down == pytest.approx(-np.mean([1.5 * -2, 0.8 * -2, 1.5 * -2, 0.8 * -2]))
+    assert f.clip_fractions(new, old, [2.0], mask) == (0.0, 0.5)
+    assert f.clip_fractions(new, old, [-2.0], mask) == (0.5, 0.0)
+
+
+def test_masked_tokens_do_no_harm_whatever_they_hold():
+    new = np.array([[0.1, np.nan], [0.2, np.inf]])
+    old = np.array([[0.0, 1.0], [0.0, np.nan]])
+    mask = np.array([[1, 0], [1, 0]])
+    clean = f.clipped_loss(new[:, :1], old[:, :1], [1.0, -1.0], mask[:, :1])
+    assert f.clipped_loss(new, old, [1.0, -1.0], mask) == pytest.approx(clean)
+    assert f.clipped_loss(new, old, [1.0, -1.0], mask * 0) == 0.0
+
+
+def test_aggregations_differ_as_stated():
+    new = old = np.zeros((2, 3))
+    mask = np.array([[1, 1, 1], [1, 0, 0]])
+    assert f.clipped_loss(new, old, [1.0, -1.0], mask) == pytest.approx(-0.5)
+    assert f.clipped_loss(new, old, [1.0, -1.0], mask, aggregate="seq_mean") == pytest.approx(0.0)
+    with pytest.raises(ValueError, match="aggregate"):
+        f.clipped_loss(new, old, [1.0, -1.0], mask, aggregate="sum")
+
+
+@pytest.mark.parametrize("bad", [[], [[1.0, 2.0]], [1.0, math.nan], [math.inf]])
+def test_what_is_no_group_is_refused(bad):
+    with pytest.raises(ValueError, match="group"):
+        f.centred(bad)
+
+
+@pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != "none"])
+def test_every_objective_prefers_the_better_and_skips_a_constant_group(objective):
+    signal = Credit(objective, k=2).signal([0.0, 1.0, 2.0, 5.0], 0.5)
+    assert not signal.skip and signal.advantages[3] == max(signal.advantages) > 0
+    assert Credit(objective).signal([2.0, 2.0, 2.0], 0.5).skip.endswith("_collapsed")
+
+
+def test_skips_are_named():
+    credit = Credit("phase_adaptive", k=4)
+    assert Credit("none").signal([1, 2], 0).skip == "not_training"
+    assert credit.signal([1.0], 0).skip == "group_too_small"
+    assert credit.signal([1.0, math.nan], 0).skip == "rewards_not_finite"
+    assert credit.signal([1.0, 1.0 + 1e-9], 0.0).skip == "group_collapsed"
+    assert credit.signal([5.0, 5.0, 5.0, 5.0, 1.0], 1.0).skip == "frontier_collapsed"
+    assert credit.signal([5.0, 5.0, 5.0, 5.0, 1.0], 0.0).skip == ""  # that branch is not active yet
+    assert Credit("grpo", noise=0.5).signal([1.0, 1.2, 1.1], 0).skip == "group_collapsed"
+    with pytest.raises(UserError, match="no objective"):
+        Credit("ppo")
