@@ -38,6 +38,7 @@ class ProposalRow(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
     prompt: str = ""
     reply: str = ""
+    faults: dict[str, int] = {}
 
 
 class EditsRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,7 +120,7 @@ def _store_observation(result: Observation, seq: int, batch: Batch) -> Stored:
 def _store_proposal(result: Proposal, seq: int, batch: Batch) -> Stored:
     result = msgspec.structs.replace(result, prompt=batch.text(result.prompt), reply=batch.text(result.reply))
     appearances = tuple(batch.candidate(candidate, seq) for candidate in result.candidates)
-    rest = (result.hypothesis, result.fault, result.model, result.usage, result.prompt, result.reply)
+    rest = (result.hypothesis, result.fault, result.model, result.usage, result.prompt, result.reply, result.faults)
     return Stored("proposal", encode(ProposalRow(appearances, *rest)), None, result)
 
 
@@ -162,7 +163,15 @@ _ROWS: dict[str, type] = {
 
 def parse(shape: str, raw: bytes) -> Any:
     """The stored form of a result; its blobs are still references."""
-    return decode(raw, _ROWS[shape])
+    row = decode(raw, _ROWS[shape])
+    return _with_trust(row, raw) if shape == "observation" and not row.trust else row
+
+
+def _with_trust(row: Observation, raw: bytes) -> Observation:
+    """Format 1 knew only whether a score was computed outside the candidate's process."""
+    if b'"verified":true' not in raw:
+        return row
+    return msgspec.structs.replace(row, trust="verified" if row.certified is None else "certified")
 
 
 def blobs_of(row: Any) -> Iterable[bytes]:
@@ -185,7 +194,7 @@ def restore(
         found = tuple(
             Candidate.of(parts(bytes.fromhex(each.parts)), each.parents, each.origin) for each in row.candidates
         )
-        return Proposal(found, row.hypothesis, row.fault, row.model, row.usage, row.prompt, row.reply)
+        return Proposal(found, *(getattr(row, name) for name in ProposalRow.__struct_fields__[1:]))
     if isinstance(row, EditsRow):
         return Edits(tuple(dict(parts(bytes.fromhex(sha))) for sha in row.parts), row.notes, row.data, row.fault)
     if isinstance(row, Vectors):

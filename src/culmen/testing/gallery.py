@@ -26,8 +26,8 @@ from culmen.core.event import (
     Effect,
     EmbedRequest,
     Entry,
-    Event,
     EvaluateRequest,
+    Event,
     ProposeRequest,
     Result,
     Vectors,
@@ -139,7 +139,7 @@ class Gallery:
             feedback=f"The smallest gap is {abs(1.0 - score) / 26:.4f}.",
             seconds=0.4 + rng.random(),
             seed=request.seed,
-            verified=True,
+            trust="verified",
             artifacts={"stdout": f"settled after {int(300 * rng.random())} steps\n"},
         )
 

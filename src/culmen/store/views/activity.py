@@ -35,11 +35,12 @@ class Mark(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one effect cost, `seq` being where its result stands."""
+    """What one effect cost, and what went wrong on the way by kind; `seq` is where its result stands."""
 
     seq: int
     elapsed: float
     usage: Usage
+    faults: dict[str, int]
 
 
 class Node(NamedTuple):
@@ -77,7 +78,8 @@ def marks(run: Path | str, after: int = 0) -> list[Mark]:
 
 
 def costs(run: Path | str, after: int = 0) -> list[Cost]:
-    """What calls of models and effects of other kinds cost, beyond `after`; without those that cost nothing."""
+    """What calls of models and effects of other kinds cost, beyond `after`; without those that cost nothing, unless
+    something went wrong."""
     from sqlalchemy import select
 
     from culmen.store.schema import event
@@ -86,10 +88,10 @@ def costs(run: Path | str, after: int = 0) -> list[Cost]:
     query = select(*columns).where(event.c.seq > after, event.c.kind == "done", event.c.shape.in_(_COSTLY))
     with reading(Path(run)) as connection:
         rows = connection.execute(query.order_by(event.c.seq)).all()
-        plain = [(row.seq, row.elapsed, _usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
-        large = {row.seq for row in rows} - {seq for seq, *_ in plain}
-        found = [Cost(*each) for each in (*plain, *_large(connection, Path(run), large)) if each[2] != Usage()]
-    return sorted(found)
+        plain = [Cost(row.seq, row.elapsed, *_usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
+        large = {row.seq for row in rows} - {cost.seq for cost in plain}
+        found = [cost for cost in (*plain, *_large(connection, Path(run), large)) if cost.faults or cost.usage != _FREE]
+    return sorted(found, key=lambda cost: cost.seq)
 
 
 def evaluated(run: Path | str, after: int = 0) -> list[int]:
@@ -148,21 +150,30 @@ class _Priced(msgspec.Struct):
     """Only the part of a stored result that is wanted here: nothing else need be decoded."""
 
     usage: Usage = Usage()
+    faults: dict[str, int] = {}
 
 
-def _usage(raw: bytes) -> Usage:
-    return decode(raw, _Priced).usage if b'"usage"' in raw else Usage()
+_FREE = Usage()
 
 
-def _large(connection: Connection, folder: Path, seqs: set[int]) -> list[tuple[int, float, Usage]]:
+def _usage(raw: bytes) -> tuple[Usage, dict[str, int]]:
+    if b'"usage"' not in raw and b'"faults"' not in raw:
+        return _FREE, {}
+    found = decode(raw, _Priced)
+    return found.usage, found.faults
+
+
+def _large(connection: Connection, folder: Path, seqs: set[int]) -> list[Cost]:
     from sqlalchemy import select
 
     from culmen.store.schema import event
 
-    found: list[tuple[int, float, Usage]] = []
+    found: list[Cost] = []
     wanted = sorted(seqs)
     for start in range(0, len(wanted), PAGE):
         rows = connection.execute(select(event).where(event.c.seq.in_(wanted[start : start + PAGE]))).all()
         for each in assemble(connection, folder, rows, Texts()):
-            found.append((each.seq, each.entry.elapsed, getattr(each.entry.result, "usage", Usage())))
+            result = each.entry.result
+            usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})
+            found.append(Cost(each.seq, each.entry.elapsed, usage, faults))
     return found

@@ -14,6 +14,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
+from culmen.core.trust import LEVELS, rank
 from culmen.core.usage import Usage
 from culmen.store.blobs import Blobs
 from culmen.store.codec import decode, unescape
@@ -22,7 +23,7 @@ from culmen.store.ranking import pooled_sd
 from culmen.store.reader import PAGE, Texts, assemble, lookup_in
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy import Row as SqlRow
 
 Order = Literal["best", "score", "worst", "count", "new", "old"]
@@ -33,6 +34,7 @@ class Row(msgspec.Struct, frozen=True):
 
     `count` scored evaluations with `mean`, `sd` (None below two) and standard error `se` (from the spread pooled over
     all candidates; None if it is not known); `bound` is what `best` orders by. `statuses` counts what gave no score.
+    `trust` is the level of the weakest score (`core.trust`; "": there is none).
     """
 
     id: str
@@ -47,6 +49,7 @@ class Row(msgspec.Struct, frozen=True):
     bound: float | None
     failed: int
     statuses: dict[str, int]
+    trust: str = ""
 
 
 class Detail(msgspec.Struct, frozen=True):
@@ -190,7 +193,20 @@ def _rows() -> Select[*tuple[Any, ...]]:
 
     columns = (table.c.id, table.c.seq, table.c.operator, table.c.model, table.c.parents)
     sums = [column for column in tally.c if column.name not in ("candidate", "first")]
-    return select(*columns, *sums).select_from(table.outerjoin(tally, tally.c.candidate == table.c.id))
+    joined = table.outerjoin(tally, tally.c.candidate == table.c.id)
+    return select(*columns, *sums, trust_rank().label("trust")).select_from(joined)
+
+
+def trust_rank() -> ColumnElement[int]:
+    """`core.trust.rank` of the weakest score of a row's candidate; NULL without one."""
+    from sqlalchemy import case, func, select
+
+    from culmen.store.schema import candidate as table
+    from culmen.store.schema import observation
+
+    seen = observation.c
+    place = case(*((seen.trust == level, rank(level)) for level in LEVELS), else_=rank(""))
+    return select(func.max(place)).where(seen.candidate == table.c.id, seen.status == "ok").scalar_subquery()
 
 
 def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
@@ -245,6 +261,7 @@ def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
         bound=None if mean is None else mean - sign * (se or 0.0),
         failed=row.failed or 0,
         statuses={name: n for name in ("invalid", "error", "timeout", "rejected", "lost") if (n := getattr(row, name))},
+        trust="" if row.trust is None else LEVELS[row.trust],
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from culmen.core.trust import reaches, weakest
 from culmen.core.usage import Budget, Usage, total
 from culmen.store.codec import decode, unescape
 from culmen.store.database import read_meta, reading
@@ -25,9 +26,10 @@ class Best(msgspec.Struct, frozen=True):
     """The best candidate: `mean` over `count` evaluations, `score` what is reported of it; `how` it was chosen.
 
     Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
-    standard error `se`, and `search_score` is the mean it had before. `verified`: every score was computed outside the
-    candidate's process, and where the task has a verifier each output passed it as given (`strict`). `certified` is the
-    verifier's value, of the output or else of its strictly feasible repair (None: none asked, or not accepted).
+    standard error `se`, and `search_score` is the mean it had before. `trust` is the level of the weakest evaluation
+    (`core.trust`); `verified`: at least at that level, and where the task has a verifier each output passed it as given
+    (`strict`). `certified` is the verifier's value, of the output or else of its strictly feasible repair (None: none
+    asked, or not accepted).
     """
 
     id: str
@@ -41,6 +43,7 @@ class Best(msgspec.Struct, frozen=True):
     search_score: float | None = None
     certified: float | None = None
     strict: bool | None = None
+    trust: str = ""
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -227,8 +230,11 @@ def _best(connection: Connection, about: RunMeta, last: dict[str, Any]) -> Best 
     standing = leader(connection, about.task.objective.direction)
     if standing is None:
         return None
-    verified = _all_verified(connection, standing.candidate)
-    return Best(unescape(standing.candidate), standing.mean, standing.mean, standing.count, verified, RULE)
+    trust = trust_of(connection, standing.candidate)
+    verified = reaches(trust, "verified")
+    return Best(
+        unescape(standing.candidate), standing.mean, standing.mean, standing.count, verified, RULE, trust=trust
+    )
 
 
 def _final(winner: dict[str, Any]) -> Best:
@@ -245,15 +251,22 @@ def _final(winner: dict[str, Any]) -> Best:
         search_score=winner.get("search_score"),
         certified=winner.get("certified"),
         strict=winner.get("strict"),
+        trust=str(winner.get("trust") or _trust_before_levels(winner)),
     )
 
 
-def _all_verified(connection: Connection, candidate: str) -> bool:
+def _trust_before_levels(winner: dict[str, Any]) -> str:
+    """What a run that ended under format 1 says: yes or no, and the verifier's value."""
+    if winner.get("certified") is not None:
+        return "certified"
+    return "verified" if winner.get("verified") or winner.get("strict") is not None else "self-reported"
+
+
+def trust_of(connection: Connection, candidate: str) -> str:
+    """The level of a candidate's weakest score (`core.trust`), "" without one. `candidate` as the tables have it."""
     from sqlalchemy import select
 
     from culmen.store.schema import observation
 
-    unverified = select(observation.c.seq).where(
-        observation.c.candidate == candidate, observation.c.status == "ok", observation.c.verified.is_(False)
-    )
-    return connection.execute(unverified.limit(1)).first() is None
+    scored = (observation.c.candidate == candidate, observation.c.status == "ok")
+    return weakest(connection.execute(select(observation.c.trust).where(*scored).distinct()).scalars())

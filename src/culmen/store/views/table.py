@@ -9,15 +9,16 @@ import msgspec
 
 from culmen.core.candidate import Origin
 from culmen.core.errors import UserError
+from culmen.core.trust import LEVELS, rank
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading
 from culmen.store.ranking import pooled_sd
-from culmen.store.views.candidates import Row, fetch, row_of
+from culmen.store.views.candidates import Row, fetch, row_of, trust_rank
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
 
-SORTS = ("best", "seq", "id", "mean", "count", "failed", "operator", "model", "island", "parents", "verified")
+SORTS = ("best", "seq", "id", "mean", "count", "failed", "operator", "model", "island", "parents", "trust")
 STATUSES = ("scored", "mixed", "failed", "unseen")
 _FACETS = 40  # values of one column that are listed to choose from
 
@@ -27,6 +28,7 @@ class Query(msgspec.Struct, frozen=True):
 
     `sort` is one of `SORTS`; `best` is the order of store/ranking.py. `text` is looked for in ids, parents, operators
     and models. `status`: scored (every evaluation gave a score), mixed, failed (none did) or unseen (not evaluated).
+    `trust` keeps candidates all of whose scores are at least at that level (`core.trust`), `below` those that are not.
     """
 
     sort: str = "best"
@@ -38,17 +40,16 @@ class Query(msgspec.Struct, frozen=True):
     model: str | None = None
     island: int | None = None
     status: str = ""
-    verified: bool | None = None
+    trust: str = ""
+    below: str = ""
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """One line: the candidate with its statistics, its origin, and whether all its scores were computed outside its
-    process (None: it has none)."""
+    """One line: the candidate with its statistics, and its origin."""
 
     row: Row
     island: int | None
     note: str
-    verified: bool | None
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -75,6 +76,8 @@ def table(run: Path | str, query: Query) -> Page:
 
     if query.sort not in SORTS or query.status not in ("", *STATUSES):
         raise UserError("no such sort or status", where=f"{query.sort} {query.status}", fix=f"use {', '.join(SORTS)}")
+    if not {query.trust, query.below} <= {"", *LEVELS}:
+        raise UserError("no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}")
     with _islands(Path(run)) as connection:
         direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
         joined = candidate.outerjoin(tally, tally.c.candidate == candidate.c.id)
@@ -85,10 +88,8 @@ def table(run: Path | str, query: Query) -> Page:
         ids = _sorted(select(candidate.c.id).select_from(joined).where(*wanted), query, direction, sd)
         page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
         rows = [row_of(row, direction, sd) for row in fetch(connection, page)]
-        origins, trust = _origins(connection, page), _verified(connection, page)
-        listed = [
-            Listed(row, origins[escape(row.id)].island, origins[escape(row.id)].note, trust.get(row.id)) for row in rows
-        ]
+        origins = _origins(connection, page)
+        listed = [Listed(row, origins[escape(row.id)].island, origins[escape(row.id)].note) for row in rows]
         return Page(tuple(listed), total, everything)
 
 
@@ -157,19 +158,11 @@ def _conditions(query: Query) -> list[ColumnElement[bool]]:
         "failed": [count == 0, failed > 0],
         "unseen": [count == 0, failed == 0],
     }[query.status]
-    if query.verified is not None:
-        found += [count > 0, ~_doubtful() if query.verified else _doubtful()]
+    if query.trust:
+        found += [count > 0, trust_rank() <= rank(query.trust)]
+    if query.below:
+        found += [count > 0, trust_rank() > rank(query.below)]
     return found
-
-
-def _doubtful() -> ColumnElement[bool]:
-    """Whether any score of the candidate was computed inside its own process."""
-    from sqlalchemy import exists
-
-    from culmen.store.schema import candidate, observation
-
-    seen = observation.c
-    return exists().where(seen.candidate == candidate.c.id, seen.status == "ok", seen.verified.is_(False))
 
 
 def _sorted(ids: Select[*tuple[Any, ...]], query: Query, direction: str, sd: float) -> Select[*tuple[Any, ...]]:
@@ -193,7 +186,7 @@ def _sorted(ids: Select[*tuple[Any, ...]], query: Query, direction: str, sd: flo
         "model": (case((candidate.c.model == "", 1), else_=0), candidate.c.model),
         "parents": (case((candidate.c.parents == "", 1), else_=0), candidate.c.parents),
         "island": (case((func.island(candidate.c.origin).is_(None), 1), else_=0), func.island(candidate.c.origin)),
-        "verified": (unscored, case((_doubtful(), 1), else_=0)),
+        "trust": (unscored, trust_rank()),
     }
     last, key = keys[query.sort]
     order = [key.desc() if query.descending else key, candidate.c.seq, candidate.c.id]
@@ -211,10 +204,3 @@ def _origins(connection: Connection, ids: Any) -> dict[str, Origin]:
     return {row.id: decode(row.origin, Origin) for row in rows}
 
 
-def _verified(connection: Connection, ids: Any) -> dict[str, bool]:
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import observation as seen
-
-    query = select(seen.c.candidate, func.min(seen.c.verified)).where(seen.c.candidate.in_(ids), seen.c.status == "ok")
-    return {unescape(row[0]): bool(row[1]) for row in connection.execute(query.group_by(seen.c.candidate))}
