@@ -89,7 +89,7 @@ def sloo(rewards: ArrayLike, k: int) -> Floats:
     best = _ratios((math.comb(i, k - 1) for i in range(n)), n, k) * ascending
     second = _ratios((math.comb(j, k - 2) for j in range(n)), n, k) * ascending
     weights = np.maximum(0.0, best - np.concatenate([[0.0], np.cumsum(second)[:-1]]))
-    weights[: k - 1] = 0.0
+    weights[np.searchsorted(ascending, ascending) < k - 1] = 0.0  # too few below it to be the best of any k
     return _unranked(weights, order, group)
 
 
