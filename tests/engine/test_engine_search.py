@@ -13,7 +13,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch, UserError
 from culmen.core.evaluation import Case
-from culmen.core.event import ProposeRequest
+from culmen.core.event import Custom, ProposeRequest
 from culmen.core.usage import Budget, Usage
 from culmen.engine.lab import mark
 from culmen.engine.replay import replay
@@ -225,3 +225,47 @@ def test_texts_that_are_no_valid_unicode_have_marks_too():
     request = ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1)
     assert mark(request) == mark(ProposeRequest(Brief(Candidate.of({"x": "\ud800"})), 1))
     assert mark(request) != mark(ProposeRequest(Brief(Candidate.of({"x": "\ud801"})), 1))
+
+
+@dataclass(frozen=True)
+class Tidy:
+    """Asks what fits before it asks for it, and puts things in order when nothing more does."""
+
+    async def search(self, lab):
+        calls = 0
+        while lab.fits(brief=Brief(lab.seeds[0])):
+            await lab.propose(Brief(lab.seeds[0]))
+            calls += 1
+        while lab.fits(evaluations=2):
+            await lab.evaluate(lab.seeds[0], repeats=2)
+        await lab.effect("session.end", agent=0)  # free: always admitted
+        lab.note("tidied", calls=calls, elapsed=lab.elapsed)
+        return "tidied"
+
+
+def test_a_strategy_can_ask_what_fits_and_say_why_it_ended():
+    run = simulate(Tidy(), TASK, Hill(), Budget(evaluations=27, calls=5, final=0.0), seed=1, workers=2)
+    assert run.search.reason == "tidied"
+    assert run.search.ledger.spent.evaluations == 26
+    notes = [event.entry.body for event in run.journal.read() if event.entry.kind == "note"]
+    assert notes[-1]["note"] == "tidied" and notes[-1]["calls"] == 5 and 0 < notes[-1]["elapsed"] <= run.seconds
+
+
+def test_an_overrun_budget_still_admits_what_is_free():
+    """An effect whose cost was not known before (an agent's session) may cost more than is left."""
+
+    class Dear(Hill):
+        def perform(self, effect, rng):
+            if effect.kind == "session.wait":
+                return 1.0, Custom(usage=Usage(calls=1, input_tokens=5000))
+            return super().perform(effect, rng)
+
+    class Agent:
+        async def search(self, lab):
+            await lab.effect("session.wait", agent=0)
+            assert not lab.fits(brief=Brief(lab.seeds[0]))
+            await lab.effect("session.end", agent=0)
+            return "ended"
+
+    run = simulate(Agent(), TASK, Dear(), Budget(tokens=1000), seed=1)
+    assert run.search.reason == "ended" and run.search.ledger.spent.input_tokens == 5000

@@ -6,7 +6,7 @@ gateways and embedders live outside and may do anything; what they return is jou
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -37,6 +37,18 @@ class Lab(Protocol):
         limit."""
         ...
 
+    @property
+    def elapsed(self) -> float:
+        """Active seconds of the run, up to the effect that finished last."""
+        ...
+
+    def fits(self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any) -> bool:
+        """Whether the budget has room now for so many evaluations, for this brief, or for `write(role, **slots)`.
+
+        A search that asks for what does not fit is ended; one that has something to put in order first can ask here.
+        """
+        ...
+
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
         """`n` training cases drawn with replacement; without a data set, `n` times None (once if deterministic)."""
         ...
@@ -55,8 +67,8 @@ class Lab(Protocol):
         """
         ...
 
-    async def propose(self, brief: Brief) -> Proposal:
-        """Ask the run's proposer for candidates."""
+    async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
+        """Ask the run's proposer for candidates; what it evaluates itself goes `through` another lab, where given."""
         ...
 
     async def ask(self, brief: Brief) -> Proposal:
@@ -79,6 +91,10 @@ class Lab(Protocol):
         """An effect of another kind (`session.open`, ...), done by the craft named before the dot; plain data."""
         ...
 
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Start without waiting; await what is returned for its result (an error is raised there and nowhere else)."""
+        ...
+
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
         """Run side by side; results in the order given. The first error ends the others."""
         ...
@@ -91,10 +107,11 @@ class Lab(Protocol):
 class Strategy(Protocol):
     """A search method: a frozen dataclass whose fields are its configuration.
 
-    `search` normally never returns: the budget ends the run. Returning ends it early ("the strategy is done").
+    `search` normally never returns: the budget ends the run. Returning ends it early: "the strategy is done", or the
+    short word returned (threshold, plateau, ...) as the reason.
     """
 
-    async def search(self, lab: Lab) -> None: ...
+    async def search(self, lab: Lab) -> str | None: ...
 
 
 class Proposer(Protocol):

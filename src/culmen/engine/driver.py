@@ -19,13 +19,14 @@ import msgspec
 
 from culmen.core.errors import CulmenError, Unavailable
 from culmen.core.evaluation import Observation
-from culmen.core.event import Effect, EmbedRequest, Entry, Event, ProposeRequest, Result, WriteRequest
+from culmen.core.event import CustomRequest, Effect, EmbedRequest, Entry, Event, ProposeRequest, Result, WriteRequest
 from culmen.core.ports import Journal, Observer, World
 from culmen.engine.clock import Clock, SystemClock
 from culmen.engine.replay import Replayed, replay
 from culmen.engine.search import Estimate, Search, at_least
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
+_TOLD = ("agent", "kind", "tool", "reason", "closing")  # of a custom effect's payload: who and what for
 _PAUSES = (1.0, 2.0, 5.0, 10.0)  # waits between tries to write to a full disk; the last one repeats
 
 
@@ -173,6 +174,9 @@ class Driver:
 
     def _about(self, effect: Effect) -> dict[str, Any]:
         """What readers of the journal want to know of an effect besides its result."""
+        if isinstance(effect.request, CustomRequest):
+            named = {name: effect.request.payload.get(name) for name in _TOLD}
+            return {name: value for name, value in named.items() if value not in (None, "")}
         if isinstance(effect.request, EmbedRequest):
             return {"candidates": [candidate.id for candidate in effect.request.candidates]}
         if isinstance(effect.request, ProposeRequest):

@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,8 +26,9 @@ from culmen.core.event import (
     Vectors,
     WriteRequest,
 )
-from culmen.core.ports import Proposer
+from culmen.core.ports import Lab, Proposer
 from culmen.core.task import Task, fingerprint
+from culmen.core.usage import Usage
 from culmen.engine.ledger import Ledger
 from culmen.engine.loop import Future, Loop
 
@@ -42,8 +43,17 @@ class ModelProposer:
         return await lab.ask(brief)
 
 
+class Outlets(NamedTuple):
+    """What a lab does through its search: `issue` turns a request into a future, `remark` journals a note, `fits` says
+    whether the budget has room for a request or so much usage."""
+
+    issue: Callable[[Request], Future[Any]]
+    remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None]
+    fits: Callable[[Usage | Request], bool]
+
+
 class EngineLab:
-    """The lab of one search. `issue` turns a request into a future; `remark` journals a note."""
+    """The lab of one search."""
 
     def __init__(
         self,
@@ -53,14 +63,14 @@ class EngineLab:
         loop: Loop,
         seed: int,
         workers: int,
-        issue: Callable[[Request], Future[Any]],
-        remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None],
+        outlets: Outlets,
     ) -> None:
         self.task, self.workers, self.rng = task, workers, Random(seed)
         self.seeds = task.candidates()
         self.known = {candidate.id for candidate in self.seeds}
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
-        self._issue, self._remark, self._seed = issue, remark, seed
+        self._issue, self._remark, self._fits = outlets
+        self._seed = seed
         self._occurrences: dict[str, int] = {}
         self._remembered: dict[tuple[str, str, bool], Future[Observation]] = {}
         self._train = task.split("train") or (None,)
@@ -74,6 +84,20 @@ class EngineLab:
     def left(self, budget: str) -> float:
         """What remains of one budget for the search, reservations counted as spent; infinity without a limit."""
         return self._ledger.left(budget)
+
+    @property
+    def elapsed(self) -> float:
+        """Active seconds of the run up to the effect that finished last."""
+        return self._ledger.elapsed
+
+    def fits(self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any) -> bool:
+        """Whether the budget has room for these evaluations, this brief, or this question to the model of a role."""
+        needs: list[Usage | Request] = [Usage(evaluations=evaluations)] if evaluations else []
+        if brief is not None:
+            needs.append(ProposeRequest(brief, self._next_seed("propose", encode(brief))))
+        if role:
+            needs.append(WriteRequest(role, slots, self._next_seed(role, encode(slots))))
+        return all(map(self._fits, needs))
 
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
         """`n` training cases with replacement (paper POLCA, Section 3); n times None without a data set."""
@@ -104,9 +128,9 @@ class EngineLab:
         observations: list[Observation] = [await future for future in futures]
         return Rollout(candidate, tuple(observations), tuple(self.task.reward(o) for o in observations))
 
-    async def propose(self, brief: Brief) -> Proposal:
-        """Ask the run's proposer."""
-        proposal = await self._proposer.propose(self, brief)
+    async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
+        """Ask the run's proposer; what it evaluates itself goes `through` another lab, where one is given."""
+        proposal = await self._proposer.propose(through or self, brief)
         self._admit(proposal.candidates)
         return proposal
 
@@ -181,7 +205,15 @@ class EngineLab:
     def _seed_for(self, kind: str, content: bytes) -> int:
         """A seed from the run's seed, what is asked, and how often it was asked: the same in a fork of the run."""
         name = fingerprint(kind, content)
-        nth = self._occurrences[name] = self._occurrences.get(name, 0) + 1
+        self._occurrences[name] = self._occurrences.get(name, 0) + 1
+        return self._nth_seed(name, self._occurrences[name])
+
+    def _next_seed(self, kind: str, content: bytes) -> int:
+        """The seed that asking this next would get."""
+        name = fingerprint(kind, content)
+        return self._nth_seed(name, self._occurrences.get(name, 0) + 1)
+
+    def _nth_seed(self, name: str, nth: int) -> int:
         return _number(fingerprint(str(self._seed), name, str(nth)))
 
     def _count_idle(self) -> None:

@@ -38,12 +38,15 @@ class Ledger:
         self._held = Usage()
 
     def refusal(self, estimate: Usage) -> str:
-        """Name of the budget that an effect costing at most this would break now, "" if it fits."""
-        return self._over(self.spent, self._held, estimate)
+        """Name of the budget that an effect costing at most this would break now, "" if it fits.
+
+        What costs nothing always fits: where a budget is overrun, what was begun can still be put in order.
+        """
+        return self._over(self.spent, self._held, estimate) if estimate != Usage() else ""
 
     def exhausted(self, estimate: Usage) -> str:
         """Name of the budget that it would break even if nothing in flight cost anything."""
-        return self._over(self.spent, estimate)
+        return self._over(self.spent, estimate) if estimate != Usage() else ""
 
     def reserve(self, key: int, estimate: Usage) -> None:
         """Hold back the most this effect may cost."""

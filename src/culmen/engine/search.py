@@ -16,9 +16,9 @@ from culmen.core.evaluation import Observation
 from culmen.core.event import Custom, Effect, Entry, EvaluateRequest, ProposeRequest, Request, Vectors, WriteRequest
 from culmen.core.ports import Proposer, Strategy
 from culmen.core.task import Task
-from culmen.core.usage import Budget, Usage
+from culmen.core.usage import Budget, Usage, total
 from culmen.engine.finale import Finale, Verdict
-from culmen.engine.lab import EngineLab, ModelProposer, mark
+from culmen.engine.lab import EngineLab, ModelProposer, Outlets, mark
 from culmen.engine.ledger import Ledger, final_share
 from culmen.engine.loop import Future, Loop
 from culmen.engine.loop import Task as Coroutine
@@ -67,9 +67,8 @@ class Search:
         self._notes = 0
         self._free_effects = self._proposals = 0
         self._loop = Loop()
-        self.lab = EngineLab(
-            task, proposer or ModelProposer(), self.ledger, self._loop, seed, workers, self._issue, self._remark
-        )
+        outlets = Outlets(self._issue, self._remark, self._fits)
+        self.lab = EngineLab(task, proposer or ModelProposer(), self.ledger, self._loop, seed, workers, outlets)
         self._finale: Finale | None = None
         self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
 
@@ -129,6 +128,11 @@ class Search:
         body = {"note": kind, **fields}
         self.outbox.append(Entry("note", self._notes, effect=effect, body=body, result=result))
 
+    def _fits(self, need: Usage | Request) -> bool:
+        """Whether the budget has room for this beside what waits already."""
+        waiting = total(self._estimate(effect.request) for effect in self._waiting.values())
+        return not self.ledger.refusal(waiting + (need if isinstance(need, Usage) else self._estimate(need)))
+
     def _complete(self, entry: Entry) -> None:
         if entry.key in self._abandoned:  # finished while the search was being told to stop: paid, but unheard
             self._abandoned.discard(entry.key)
@@ -186,7 +190,7 @@ class Search:
         if self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS:
             self._end("nothing_new")
         elif self._root.done and not self.in_flight:
-            self._end("strategy_done")
+            self._end(str(self._root.result() or "strategy_done"))
         elif self._waiting and not self.in_flight:
             self._end(self._closing or "budget")
         elif not self._waiting and not self.in_flight:
