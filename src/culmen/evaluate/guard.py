@@ -109,7 +109,7 @@ def _told(grave: Sign) -> str:
 
 
 def carried(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """Results of another run, by mark, as this policy would have them; what it would not have refused is asked again."""
+    """Results of another run, by mark, as this policy has them; what it would not have refused is asked again."""
     kept: dict[str, Any] = {}
     for mark, result in finished.items():
         if isinstance(result, Observation):

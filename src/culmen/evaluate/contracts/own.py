@@ -189,7 +189,7 @@ def _module(source: Source, form: str, seeds: Seeds) -> str:
 def _objective(source: Source) -> Objective:
     table = source.table.objective
     low, high = table.bounds
-    for key in ("start", "target"):
+    for key in ("start", "target", "known"):
         value = getattr(table, key)
         if value is None:
             continue
@@ -200,7 +200,7 @@ def _objective(source: Source) -> Objective:
     if math.isnan(low) or math.isnan(high) or not low < high:
         raise source.fault("bounds must be [low, high]", "objective", "bounds", "write for instance [0, inf]")
     ends = (low if math.isfinite(low) else None, high if math.isfinite(high) else None)
-    objective = Objective(table.direction, table.start, table.target, ends)
+    objective = Objective(table.direction, table.start, table.target, ends, table.known)
     if table.start is not None and objective.reached(table.start):
         other = "min" if table.direction == "max" else "max"
         fix = f'turn direction to "{other}", or correct start and target'
