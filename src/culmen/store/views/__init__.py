@@ -16,6 +16,7 @@ from culmen.store.views.candidates import (
     lineage,
 )
 from culmen.store.views.events import Point, log, notes, observations, progress
+from culmen.store.views.integrity import Finding, Integrity, integrity, phase_means, verdict
 from culmen.store.views.run import Best, Calls, Spent, Status, best, calls, meta, status
 from culmen.store.views.runs import RunLine, find_run, runs
 from culmen.store.views.table import Facets, Listed, Page, Query, facets, table
@@ -26,6 +27,8 @@ __all__ = [
     "Cost",
     "Detail",
     "Facets",
+    "Finding",
+    "Integrity",
     "Listed",
     "Mark",
     "Node",
@@ -47,16 +50,19 @@ __all__ = [
     "family",
     "find_candidate",
     "find_run",
+    "integrity",
     "lineage",
     "log",
     "marks",
     "meta",
     "notes",
     "observations",
+    "phase_means",
     "progress",
     "pulse",
     "results",
     "runs",
     "status",
     "table",
+    "verdict",
 ]

@@ -112,7 +112,7 @@ def status(run: Path | str) -> Status:
     with reading(folder) as connection:
         about = read_meta(connection)
         counts = _counters(connection)
-        last = _last_state(connection)
+        last = last_state(connection)
         spent = _spend(connection)
         statuses = counts.get("status", {})
         return Status(
@@ -148,7 +148,7 @@ def status(run: Path | str) -> Status:
 def best(run: Path | str) -> Best | None:
     """The best candidate; None if nothing has scored."""
     with reading(Path(run)) as connection:
-        return _best(connection, read_meta(connection), _last_state(connection))
+        return _best(connection, read_meta(connection), last_state(connection))
 
 
 def calls(run: Path | str) -> list[Calls]:
@@ -178,7 +178,8 @@ def _counters(connection: Connection) -> dict[str, dict[str, int]]:
     return found
 
 
-def _last_state(connection: Connection) -> dict[str, Any]:
+def last_state(connection: Connection) -> dict[str, Any]:
+    """The newest state event's body."""
     from sqlalchemy import select
 
     from culmen.store.schema import event
@@ -232,9 +233,7 @@ def _best(connection: Connection, about: RunMeta, last: dict[str, Any]) -> Best 
         return None
     trust = trust_of(connection, standing.candidate)
     verified = reaches(trust, "verified")
-    return Best(
-        unescape(standing.candidate), standing.mean, standing.mean, standing.count, verified, RULE, trust=trust
-    )
+    return Best(unescape(standing.candidate), standing.mean, standing.mean, standing.count, verified, RULE, trust=trust)
 
 
 def _final(winner: dict[str, Any]) -> Best:

@@ -120,7 +120,7 @@ class _islands:
 
     def __enter__(self) -> Connection:
         connection = self._reading.__enter__()
-        raw: Any = connection.connection.driver_connection
+        raw: Any = connection.connection.dbapi_connection
         raw.create_function("island", 1, _island, deterministic=True)
         return connection
 
@@ -202,5 +202,3 @@ def _origins(connection: Connection, ids: Any) -> dict[str, Origin]:
 
     rows = connection.execute(select(candidate.c.id, candidate.c.origin).where(candidate.c.id.in_(ids)))
     return {row.id: decode(row.origin, Origin) for row in rows}
-
-
