@@ -23,7 +23,8 @@ class Job:
     `tree` and `home` are absolute paths as the program sees them; `base_url` is the metering relay as the program
     reaches it (`http://127.0.0.1:PORT`, no path; "" where there is none), `token` stands in for a key there. `model` is
     the name to ask for ("" for the program's own default). `resume` names the session of an earlier process that is to
-    go on; `prompt` is then what is said to it next. `limits` as in `session.Open`; most are the host's to enforce.
+    go on, `prompt` is then what is said to it next, and `claimed` sums what its partings claimed. `limits` as in
+    `session.Open`; most are the host's to enforce.
     """
 
     tree: str
@@ -33,6 +34,7 @@ class Job:
     base_url: str = ""
     token: str = ""
     resume: str = ""
+    claimed: dict[str, float] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
 
 
@@ -100,7 +102,10 @@ class Parting:
 class Talk(Protocol):
     """One started program. `run` returns when its work is over, though its process may still be there."""
 
-    session: str
+    @property
+    def session(self) -> str:
+        """The program's own name for the session, "" before it told."""
+        ...
 
     async def run(self) -> Parting: ...
 
@@ -114,12 +119,23 @@ class Adapter(Protocol):
     """One kind of program. `metered`: its model calls go through the relay; `nudges`: `Talk.say` works; `resumes`:
     `Job.resume` works; `wires` are the interfaces it asks the relay for (chat | responses | messages | gemini)."""
 
-    name: str
-    program: str
-    metered: bool
-    nudges: bool
-    resumes: bool
-    wires: tuple[str, ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def program(self) -> str: ...
+
+    @property
+    def metered(self) -> bool: ...
+
+    @property
+    def nudges(self) -> bool: ...
+
+    @property
+    def resumes(self) -> bool: ...
+
+    @property
+    def wires(self) -> tuple[str, ...]: ...
 
     def plan(self, job: Job) -> Plan:
         """Raises UserError if the program is not installed."""

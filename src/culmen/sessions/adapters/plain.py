@@ -1,0 +1,104 @@
+"""Programs that just print: mini-swe-agent, and any command line (`cmd: ARGV`)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from culmen.core.errors import UserError
+from culmen.sessions.adapters import programs
+from culmen.sessions.adapters.base import Heard, Job, Pipes, Plan
+from culmen.sessions.adapters.headless import Headless, Reading
+
+PROMPT_FILE = "prompt.md"
+PLACES = ("prompt", "prompt_file", "model", "base_url", "token", "tree", "home")
+
+
+def everywhere(job: Job) -> dict[str, str]:
+    """The relay by every name that programs usually look for."""
+    if not job.base_url:
+        return {}
+    return {
+        "OPENAI_BASE_URL": f"{job.base_url}/v1",
+        "OPENAI_API_BASE": f"{job.base_url}/v1",
+        "OPENAI_API_KEY": job.token,
+        "ANTHROPIC_BASE_URL": job.base_url,
+        "ANTHROPIC_API_KEY": job.token,
+        "GOOGLE_GEMINI_BASE_URL": job.base_url,
+        "GEMINI_API_KEY": job.token,
+    }
+
+
+class Mini:
+    """mini-swe-agent."""
+
+    name, program = "mini", "mini"
+    metered, nudges, resumes = True, False, False
+    wires = ("chat",)
+
+    def plan(self, job: Job) -> Plan:
+        """Without its set-up dialogue, and without prices of its own."""
+        found = programs.find(self.program)
+        argv = [found.file, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
+        argv += ["-m", f"openai/{job.model}"] if job.model else []
+        environment = {
+            **everywhere(job),
+            "MSWEA_CONFIGURED": "true",
+            "MSWEA_COST_TRACKING": "ignore_errors",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }
+        return Plan((*argv, "-t", job.prompt), environment, found.path, visible=found.visible)
+
+    def talk(self, pipes: Pipes, job: Job, heard: Heard) -> Headless:
+        """Read what it prints."""
+        return Headless(pipes, PlainReading(job, heard))
+
+
+class Command:
+    """Any program: `cmd: my-agent --task {prompt_file} --model {model}`; places in braces are filled in.
+
+    It finds the relay in `{base_url}` and in the variables that programs usually look for, and the prompt, if no place
+    takes it, on none: then a last argument is added. It runs in the work tree.
+    """
+
+    metered, nudges, resumes = True, False, False
+    wires = ("chat", "responses", "messages", "gemini")
+
+    def __init__(self, template: str) -> None:
+        self.name = f"cmd:{template}"
+        try:
+            self._words = shlex.split(template)
+        except ValueError as error:
+            raise UserError(f"this command line cannot be read: {error}", where=f"--agent 'cmd:{template}'") from None
+        if not self._words:
+            raise UserError("no command is named", where=f"--agent 'cmd:{template}'", fix="--agent 'cmd: my-agent'")
+        if not {"{prompt}", "{prompt_file}"} & set(re.findall(r"\{\w+\}", template)):
+            self._words.append("{prompt}")
+        self.program = self._words[0]
+
+    def plan(self, job: Job) -> Plan:
+        """The template filled in."""
+        found = programs.find(self.program, fix="name a program that is installed, or its path")
+        values = {name: getattr(job, name, "") for name in PLACES} | {"prompt_file": f"{job.home}/{PROMPT_FILE}"}
+        places = re.compile(r"\{(" + "|".join(PLACES) + r")\}")
+        words = [places.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
+        files = {PROMPT_FILE: job.prompt + "\n"}
+        return Plan((found.file, *words), everywhere(job), found.path, files, found.visible)
+
+    def talk(self, pipes: Pipes, job: Job, heard: Heard) -> Headless:
+        """Read what it prints."""
+        return Headless(pipes, PlainReading(job, heard))
+
+
+class PlainReading(Reading):
+    """Every line is a text; the exit code says whether it went well."""
+
+    def line(self, line: bytes) -> None:
+        words = _ESCAPES.sub("", line.decode("utf-8", "replace"))
+        self.said(words) if words.strip() else self.hear("life")
+
+    def finish(self, code: int | None) -> None:
+        self.over = code == 0
+
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
