@@ -118,7 +118,7 @@ class EngineLab:
         chosen = self._train if cases is None else cases
         futures = [self._observe(candidate, case, certify) for case in chosen for _ in range(repeats)]
         observations = [await future for future in futures]
-        return Rollout(candidate, tuple(observations), tuple(self.task.reward(o) for o in observations))
+        return Rollout(candidate, tuple(observations), tuple(self.task.worth(o) for o in observations))
 
     async def evaluate_afresh(self, candidate: Candidate, cases: Sequence[Case | None]) -> Rollout:
         """Like `evaluate`, but never answered from memory, and certified where the task has a verifier; for the
@@ -126,7 +126,7 @@ class EngineLab:
         certify = bool(self.task.evaluator.verifier)
         futures = [self._issue(self._evaluation(candidate, case, certify)) for case in cases]
         observations: list[Observation] = [await future for future in futures]
-        return Rollout(candidate, tuple(observations), tuple(self.task.reward(o) for o in observations))
+        return Rollout(candidate, tuple(observations), tuple(self.task.worth(o) for o in observations))
 
     async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
         """Ask the run's proposer; what it evaluates itself goes `through` another lab, where one is given."""

@@ -24,6 +24,9 @@ class Tally:
     mean: float = 0.0
     m2: float = 0.0
     failures: int = 0
+    certified: float | None = None  # the worst reward that the verifier certified
+    refused: bool = False  # the verifier was asked and did not accept an output
+    barred: bool = False  # rejected for its integrity
     verified: bool = True
 
     def add(self, reward: float) -> None:
@@ -32,6 +35,12 @@ class Tally:
         delta = reward - self.mean
         self.mean += delta / self.count
         self.m2 += delta * (reward - self.mean)
+
+    def vouch(self, certified: float | None) -> None:
+        """What a verifier that was asked said; None: not accepted."""
+        self.refused = self.refused or certified is None
+        if certified is not None:
+            self.certified = certified if self.certified is None else min(self.certified, certified)
 
     @property
     def variance(self) -> float | None:
@@ -65,7 +74,10 @@ class Record:
         tally = self.tallies.get(candidate.id)
         if tally is None:
             tally = self.tallies[candidate.id] = Tally(candidate, len(self.tallies))
+        tally.barred = tally.barred or observation.barred
         reward = self.task.reward(observation)
+        if reward is not None and observation.strict is not None:
+            tally.vouch(None if observation.certified is None else self.task.worth(observation))
         if reward is None:
             tally.failures += 1
         else:
@@ -86,18 +98,22 @@ class Record:
         return Noise(within, centre, max(spread - sampling, spread * 0.05))
 
     def ranking(self) -> list[Tally]:
-        """Candidates that ever scored, best first by shrunken mean; fewer failures, then age, break ties."""
+        """Candidates that ever scored, best first by certified value where there is one, else by shrunken mean.
+
+        Those whose output a verifier did not accept come last; fewer failures, then age, break ties. None that was
+        rejected for its integrity is among them.
+        """
         noise = self.noise()
-        scored = [t for t in self.tallies.values() if t.count]
-        return sorted(scored, key=lambda t: (-self._judged(t, noise), t.failures, t.order))
+        scored = [t for t in self.tallies.values() if t.count and not t.barred]
+        return sorted(scored, key=lambda t: (t.refused, -self._judged(t, noise), t.failures, t.order))
 
     def shrunken(self, tally: Tally) -> float:
         """The candidate's shrunken mean under the noise seen so far."""
         return self._judged(tally, self.noise())
 
     def _judged(self, tally: Tally, noise: Noise) -> float:
-        value = tally.mean
-        if noise.within and noise.between > 0:
+        value = tally.mean if tally.certified is None else tally.certified
+        if tally.certified is None and noise.within and noise.between > 0:
             weight = noise.between / (noise.between + noise.within / tally.count)
             value = noise.centre + weight * (tally.mean - noise.centre)
         return self._with_failures(value, tally)

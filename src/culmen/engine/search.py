@@ -39,7 +39,8 @@ def at_least(request: Request) -> Usage:
 class Search:
     """Strategy, lab, ledger and final choice of one run.
 
-    phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended.
+    phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
+    `integrity` = stop, the first candidate that is rejected for its integrity ends it.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class Search:
         workers: int = 1,
         proposer: Proposer | None = None,
         estimate: Estimate = at_least,
+        integrity: str = "warn",
     ) -> None:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
+        self._halts = integrity == "stop"
         self.ledger = Ledger(budget, final_share(budget, task))
         self.record = Record(task)
         self.in_flight: dict[int, Effect] = {}
@@ -144,9 +147,15 @@ class Search:
         usage = usage_of(entry.result)
         self.ledger.settle(entry.key, usage)
         self._count_futile(effect.request, usage)
+        halt = False
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             self.record.see(effect.request.candidate, entry.result)
+            halt = self._halts and entry.result.barred
         self._futures.pop(entry.key).resolve(entry.result)
+        if halt and self.phase == "search":
+            self._end("integrity")
+        elif halt:  # a finalist: the others are still looked at
+            self.reason = "integrity"
 
     def _count_futile(self, request: Request, usage: Usage) -> None:
         self._free_effects = self._free_effects + 1 if usage == Usage() else 0
