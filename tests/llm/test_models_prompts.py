@@ -12,9 +12,9 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Objective, Surface, Task
+from culmen.core.wording import clip, fence
 from culmen.proposers.formats import FORMATS, Format
 from culmen.proposers.model import Prompt, Writer
-from culmen.proposers.sections import clip, fence
 from culmen.proposers.template import Templates
 from culmen.proposers.verbalized import SEVERAL
 

@@ -208,7 +208,7 @@ def test_no_text_makes_the_parser_raise(reply: str, form: str, finish: str) -> N
     )
 )
 def test_what_the_prompt_shows_can_be_read_back(body: str) -> None:
-    from culmen.proposers.sections import fence
+    from culmen.core.wording import fence
 
     text = body if body.endswith("\n") else body + "\n"
     _, blocks = read_blocks(f"Intro\n\n{fence(text, 'python main.py')}\nOutro", ("main.py",))

@@ -12,9 +12,9 @@ import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.task import Surface, Task
+from culmen.core.wording import fence
 from culmen.proposers import blocks
 from culmen.proposers.diff import Mismatch, apply_edits, read_edits
-from culmen.proposers.sections import fence
 from culmen.proposers.surface import OutsideBlocks, inherit
 from culmen.proposers.template import Templates
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.core import wording
 from culmen.core.brief import Brief, Proposal
 from culmen.core.ports import Lab
 from culmen.core.task import Task
@@ -46,14 +47,14 @@ class Writer:
         task, shown = self._task, self._shown
         common = {
             "goal": task.goal.strip() or "Improve the candidate's score.",
-            "direction": sections.direction(task.objective),
-            "rules": sections.rules(task, brief.parent),
-            "context": _titled("Lessons of the search so far", sections.clip(brief.context.strip(), shown.context)),
+            "direction": wording.direction(task.objective),
+            "rules": wording.rules(task, brief.parent),
+            "context": _titled("Lessons of the search so far", wording.clip(brief.context.strip(), shown.context)),
             "inspirations": sections.inspirations(brief.inspirations, task.objective, task.surface.language, shown),
             "reply": form.instructions(self._templates, task, brief.parent, max(1, brief.k)).strip(),
         }
         if brief.parent is None:
-            known = filter(None, (sections.contract(task), sections.examples(task.split("train"), shown)))
+            known = filter(None, (wording.contract(task), sections.examples(task.split("train"), shown)))
             contract = _titled("How a candidate is used", "\n\n".join(known))
             user = self._templates.fill("seedless", contract=contract, **common)
         else:
@@ -84,7 +85,7 @@ class Writer:
     def _reward(self, brief: Brief) -> str:
         if brief.reward is None:
             return ""
-        return f"Its mean score so far: {sections.number(self._task.objective.score(brief.reward))}."
+        return f"Its mean score so far: {wording.number(self._task.objective.score(brief.reward))}."
 
 
 def _titled(title: str, text: str) -> str:

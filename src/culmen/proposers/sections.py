@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,9 +11,8 @@ import msgspec
 from culmen.core.brief import Exhibit
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
-from culmen.core.task import Objective, Task
-
-_BACKTICKS = re.compile(r"`{3,}")
+from culmen.core.task import Objective
+from culmen.core.wording import clip, fence, number
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -28,37 +26,6 @@ class Shown(msgspec.Struct, frozen=True):
     artifacts: int = 4
     exhibit: int = 8_000
     context: int = 8_000
-
-
-def clip(text: str, limit: int) -> str:
-    """The text, its middle left out if it is longer than `limit` characters (and saying how much)."""
-    if len(text) <= limit:
-        return text
-    head = limit * 2 // 3
-    return f"{text[:head]}\n[… {len(text) - limit} characters left out …]\n{text[len(text) - (limit - head) :]}"
-
-
-def fence(text: str, info: str = "") -> str:
-    """A fenced block that the text cannot close."""
-    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
-    marks = "`" * (longest + 1)
-    return f"{marks}{info}\n{text if text.endswith(chr(10)) or not text else text + chr(10)}{marks}"
-
-
-def direction(objective: Objective) -> str:
-    """Which way the score goes, and what is known of its levels."""
-    lines = [f"Each evaluation gives a score; {'higher' if objective.direction == 'max' else 'lower'} is better."]
-    if objective.target is not None:
-        lines.append(f"The target is {number(objective.target)}.")
-    low, high = objective.bounds
-    if low is not None or high is not None:
-        lines.append(f"Scores lie between {number(low, '-∞')} and {number(high, '∞')}.")
-    return " ".join(lines)
-
-
-def number(value: float | None, otherwise: str = "none") -> str:
-    """A number in at most ten digits."""
-    return otherwise if value is None else f"{value:.10g}"
 
 
 def candidate(shown: Candidate, language: str) -> str:
@@ -108,43 +75,6 @@ def inspirations(exhibits: tuple[Exhibit, ...], objective: Objective, language: 
         if feedback:
             blocks.append("Feedback:\n" + fence(feedback))
     return "\n\n".join(blocks)
-
-
-def rules(task: Task, parent: Candidate | None) -> str:
-    """What may be edited, and what the evaluator relies on."""
-    surface, lines = task.surface, []
-    if surface.language:
-        lines.append(f"The language is {surface.language}.")
-    if parent is not None and (interface := contract(task)):
-        lines.append(f"{interface} Keep to that interface.")
-    if surface.frozen:
-        lines.append(f"These parts must not change: {', '.join(surface.frozen)}.")
-    if (
-        parent is not None
-        and surface.markers != "off"
-        and any("EVOLVE-BLOCK-START" in t for t in parent.parts.values())
-    ):
-        must = "Only" if surface.markers == "enforced" else "Preferably only"
-        lines.append(
-            f"{must} text between the EVOLVE-BLOCK-START and EVOLVE-BLOCK-END lines may change; keep those lines."
-        )
-    lines.append(f"One evaluation may take {number(task.limits.seconds)} s and {task.limits.memory_mb} MB.")
-    return "\n".join(["# Rules", "", *(f"- {line}" for line in lines)])
-
-
-def contract(task: Task) -> str:
-    """How the evaluator uses a candidate, in one or two sentences; "" if nothing is known."""
-    evaluator = task.evaluator
-    module = f"The part `{evaluator.module}`" if evaluator.module else "The candidate"
-    if evaluator.form == "call":
-        return f"{module} is loaded as a module and its function `{evaluator.entry}` is called with a case's input."
-    if evaluator.form == "serve":
-        return (
-            f"{module} is loaded as a module and its function `{evaluator.entry}` is called repeatedly by the scorer."
-        )
-    if evaluator.form == "command":
-        return f"The candidate's parts are written to files and run as: {' '.join(evaluator.command)}"
-    return ""
 
 
 def examples(cases: Iterable[Case], shown: Shown, most: int = 2) -> str:

@@ -11,9 +11,9 @@ import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.task import Task
+from culmen.core.wording import fence
 from culmen.proposers import blocks
 from culmen.proposers.formats import Draft, Format, Parsed, Rewrite, drafted, edited, part_names, read_json
-from culmen.proposers.sections import fence
 from culmen.proposers.template import Templates
 
 _HEADING = re.compile(r"^[^\w\n]{0,8}CANDIDATE \d{1,3}[^\w\n]{0,8}$", re.MULTILINE)

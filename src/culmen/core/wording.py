@@ -1,0 +1,78 @@
+"""A task in words: what every text for a model or an agent says of it in the same way."""
+
+from __future__ import annotations
+
+import re
+
+from culmen.core.candidate import Candidate
+from culmen.core.task import Objective, Task
+
+_BACKTICKS = re.compile(r"`{3,}")
+
+
+def direction(objective: Objective) -> str:
+    """Which way the score goes, and what is known of its levels."""
+    lines = [f"Each evaluation gives a score; {'higher' if objective.direction == 'max' else 'lower'} is better."]
+    if objective.target is not None:
+        lines.append(f"The target is {number(objective.target)}.")
+    low, high = objective.bounds
+    if low is not None or high is not None:
+        lines.append(f"Scores lie between {number(low, '-∞')} and {number(high, '∞')}.")
+    return " ".join(lines)
+
+
+def rules(task: Task, parent: Candidate | None) -> str:
+    """What may be edited, and what the evaluator relies on."""
+    surface, lines = task.surface, list[str]()
+    if surface.language:
+        lines.append(f"The language is {surface.language}.")
+    if parent is not None and (interface := contract(task)):
+        lines.append(f"{interface} Keep to that interface.")
+    if surface.frozen:
+        lines.append(f"These parts must not change: {', '.join(surface.frozen)}.")
+    if (
+        parent is not None
+        and surface.markers != "off"
+        and any("EVOLVE-BLOCK-START" in t for t in parent.parts.values())
+    ):
+        must = "Only" if surface.markers == "enforced" else "Preferably only"
+        lines.append(
+            f"{must} text between the EVOLVE-BLOCK-START and EVOLVE-BLOCK-END lines may change; keep those lines."
+        )
+    lines.append(f"One evaluation may take {number(task.limits.seconds)} s and {task.limits.memory_mb} MB.")
+    return "\n".join(["# Rules", "", *(f"- {line}" for line in lines)])
+
+
+def contract(task: Task) -> str:
+    """How the evaluator uses a candidate, in one or two sentences; "" if nothing is known."""
+    evaluator = task.evaluator
+    module = f"The part `{evaluator.module}`" if evaluator.module else "The candidate"
+    if evaluator.form == "call":
+        return f"{module} is loaded as a module and its function `{evaluator.entry}` is called with a case's input."
+    if evaluator.form == "serve":
+        return (
+            f"{module} is loaded as a module and its function `{evaluator.entry}` is called repeatedly by the scorer."
+        )
+    if evaluator.form == "command":
+        return f"The candidate's parts are written to files and run as: {' '.join(evaluator.command)}"
+    return ""
+
+
+def number(value: float | None, otherwise: str = "none") -> str:
+    """A number in at most ten digits."""
+    return otherwise if value is None else f"{value:.10g}"
+
+
+def clip(text: str, limit: int) -> str:
+    """The text, its middle left out if it is longer than `limit` characters (and saying how much)."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return f"{text[:head]}\n[… {len(text) - limit} characters left out …]\n{text[len(text) - (limit - head) :]}"
+
+
+def fence(text: str, info: str = "") -> str:
+    """A fenced block that the text cannot close."""
+    longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
+    marks = "`" * (longest + 1)
+    return f"{marks}{info}\n{text if text.endswith(chr(10)) or not text else text + chr(10)}{marks}"
