@@ -56,11 +56,16 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """Tokens of one request as the provider counted them; `cached` is the discounted part of `input`."""
+    """Tokens of one request as the provider counted them.
+
+    `cached` (read from the provider's cache) and `cache_write` (stored there, where that has a price) are parts of
+    `input`.
+    """
 
     input: int = 0
     output: int = 0
     cached: int = 0
+    cache_write: int = 0
 
 
 class Reply(msgspec.Struct, frozen=True):

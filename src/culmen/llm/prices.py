@@ -12,17 +12,21 @@ from culmen.llm.call import Tokens
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dollars per million tokens; `cached_input` None: cached tokens cost what others do."""
+    """Dollars per million tokens; `cached_input` and `cache_write` None: such tokens cost what others do."""
 
     input: float
     output: float
     cached_input: float | None = None
+    cache_write: float | None = None
 
     def of(self, tokens: Tokens) -> float:
         """Dollars of one request."""
         cached = min(tokens.cached, tokens.input)
-        rate = self.input if self.cached_input is None else self.cached_input
-        return (self.input * (tokens.input - cached) + rate * cached + self.output * tokens.output) / 1e6
+        written = min(tokens.cache_write, tokens.input - cached)
+        read_rate = self.input if self.cached_input is None else self.cached_input
+        write_rate = self.input if self.cache_write is None else self.cache_write
+        plain = tokens.input - cached - written
+        return (self.input * plain + read_rate * cached + write_rate * written + self.output * tokens.output) / 1e6
 
 
 class PriceList:
@@ -67,6 +71,7 @@ def _listed(model: str, provider: str, tokens: Tokens) -> float | None:
         input_tokens=tokens.input,
         output_tokens=tokens.output,
         cache_read_tokens=min(tokens.cached, tokens.input) or None,
+        cache_write_tokens=min(tokens.cache_write, tokens.input - min(tokens.cached, tokens.input)) or None,
     )
     try:
         dollars = float(calc_price(counted, model, provider_id=provider).total_price)

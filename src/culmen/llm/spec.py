@@ -27,6 +27,7 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout, deadline, retries, bad_retries, base, cap    see `culmen.llm.caller.Policy`; seconds
     patience     seconds of an outage after which the run stops
     prices       the provider's name in genai-prices ("": none)
+    endpoints    addresses of its other wire formats (responses, messages, gemini), where `base_url` does not lead there
     """
 
     name: str
@@ -44,6 +45,7 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cap: float = 60.0
     patience: float = 1800.0
     prices: str = ""
+    endpoints: dict[str, str] = {}
 
     @property
     def key(self) -> Key:
