@@ -37,6 +37,7 @@ def meta(
 ) -> RunMeta:
     """What the journal must know to resume this run; never a key."""
     from culmen import __version__
+    from culmen.evaluate import guard
     from culmen.store.meta import RunMeta
 
     named = (
@@ -62,6 +63,7 @@ def meta(
             "models_file": parts.get("models_file"),
             "require": parts.get("require"),
             "fork_of": parts.get("fork_of"),
+            "integrity": guard.policy(parts.get("integrity")),
         },
     )
 

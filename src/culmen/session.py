@@ -31,14 +31,16 @@ if TYPE_CHECKING:
 async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str, Any]) -> str:
     """Run (or go on with) the run in `path` until it ends or is interrupted; returns finished | interrupted."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products only; idle BLAS threads would spin on all cores
+    from culmen.evaluate.guard import GuardedBackend, carried
     from culmen.store.journal import SqlJournal
 
+    remembered = carried(remembered, _integrity(meta))
     async with AsyncExitStack() as stack:
         journal = SqlJournal.open(path, write=True)
         stack.callback(journal.close)
         if remembered and not any(event.entry.kind == "done" for event in journal.read()):
             journal.append(_grafted(path, meta, parts, remembered))
-        backend = parts.backend or _backend(meta, parts)
+        backend = GuardedBackend(parts.backend or _backend(meta, parts), meta.task, _integrity(meta))
         stack.push_async_callback(backend.close)
         journal.set_meta(isolation=await backend.start())
         gateway, proposer, editor = _models(path, meta, parts)
@@ -50,7 +52,7 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         if isinstance(world, LiveWorld):
             stack.push_async_callback(world.close)
         estimate = getattr(world, "estimate", at_least)
-        search = Search(_strategy(meta, parts), meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate)
+        search = _search(meta, parts, proposer, estimate)
         stack.callback(search.close)
         asking: Any = gateway
         if hasattr(asking, "permit"):  # a paid retry needs room in the budget as a first try does
@@ -76,8 +78,7 @@ def rebuild(path: Path, meta: RunMeta, parts: Parts) -> tuple[Search, Estimate]:
     nothing: Any = None
     world = parts.world or LiveWorld(meta.task, nothing, gateway, nothing, None, nothing)
     estimate = getattr(world, "estimate", at_least)
-    search = Search(_strategy(meta, parts), meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate)
-    return search, estimate
+    return _search(meta, parts, proposer, estimate), estimate
 
 
 def _grafted(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str, Any]) -> list[Entry]:
@@ -141,6 +142,18 @@ class _signals:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
+
+
+def _search(meta: RunMeta, parts: Parts, proposer: Proposer | None, estimate: Estimate) -> Search:
+    strategy = _strategy(meta, parts)
+    return Search(
+        strategy, meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate, integrity=_integrity(meta)
+    )
+
+
+def _integrity(meta: RunMeta) -> str:
+    """What the run does about grave signs; runs made before there were any only note them."""
+    return meta.extra.get("integrity") or "warn"
 
 
 def _strategy(meta: RunMeta, parts: Parts) -> Strategy:

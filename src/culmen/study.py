@@ -57,7 +57,8 @@ class Parts(msgspec.Struct, frozen=True):
     """What performs a run's effects; anything left None is made from the run's settings.
 
     `require` is the lowest isolation level accepted, `fork_of` the run whose finished results are reused, `crafts` make
-    performers of custom effects (`culmen.core.ports.Craft`) by family.
+    performers of custom effects (`culmen.core.ports.Craft`) by family. `integrity` says what is done about grave signs
+    of gaming (warn | reject | stop); it is kept with the run.
     """
 
     strategy: Any = None
@@ -71,6 +72,7 @@ class Parts(msgspec.Struct, frozen=True):
     crafts: Mapping[str, Callable[[], Any]] = {}
     require: str | None = None
     fork_of: str | None = None
+    integrity: str | None = None
     observers: tuple[Any, ...] = ()
 
 
@@ -166,6 +168,7 @@ class Study:
             "budget": meta.budget,
             "random_seed": meta.seed,
             "workers": meta.workers,
+            "integrity": meta.extra.get("integrity"),
         }
         return cls.create(meta.task, strategy, run_dir=run_dir, fork_of=str(parent.path), **{**defaults, **changes})
 
