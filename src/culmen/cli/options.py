@@ -26,6 +26,7 @@ class Given(msgspec.Struct, frozen=True):
     workers: int | None = None
     require: str | None = None
     embedder: str | None = None
+    integrity: str | None = None
 
 
 def settle(task: Task, given: Given) -> dict[str, Any]:
@@ -140,6 +141,10 @@ def _parts(given: Given) -> dict[str, Any]:
 
         rank(given.require)
         parts["require"] = given.require
+    if given.integrity is not None:
+        from culmen.evaluate.guard import policy
+
+        parts["integrity"] = policy(given.integrity)
     if given.embedder is not None:
         from culmen import embed
 

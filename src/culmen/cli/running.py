@@ -41,6 +41,10 @@ Embedder = Annotated[
 Pool = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Candidates to start from, beside the task's seed: culmen pool.")
 ]
+Integrity = Annotated[
+    str | None,
+    typer.Option(metavar="POLICY", help="What to do about signs of gaming: warn, reject or stop.", show_default="warn"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 
 
@@ -63,6 +67,7 @@ def run(
     run_dir: RunDir = None,
     require: Require = None,
     embedder: Embedder = None,
+    integrity: Integrity = None,
     pool: Pool = None,
     quiet: Quiet = False,
 ) -> Answer:
@@ -79,7 +84,7 @@ def run(
         from culmen import pool as pools
 
         loaded = pools.seeded(loaded, pools.load(pool))
-    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder)
+    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity)
     chosen = options.settle(loaded, given)
 
     def create(watch: Watch) -> Study:
@@ -116,6 +121,7 @@ def fork(
     run_dir: RunDir = None,
     require: Require = None,
     embedder: Embedder = None,
+    integrity: Integrity = None,
     quiet: Quiet = False,
 ) -> Answer:
     """Start a new run from an old one: same task and settings but for those given, nothing finished paid twice.
@@ -127,7 +133,7 @@ def fork(
     from culmen.study import Study
 
     parent = runs.find(run)
-    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder)
+    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity)
     changes = options.changes(views.meta(parent), given)
 
     def create(watch: Watch) -> Study:
