@@ -233,10 +233,10 @@ class Tidy:
 
     async def search(self, lab):
         calls = 0
-        while lab.fits(brief=Brief(lab.seeds[0])):
+        while not lab.lacks(brief=Brief(lab.seeds[0])):
             await lab.propose(Brief(lab.seeds[0]))
             calls += 1
-        while lab.fits(evaluations=2):
+        while not lab.lacks(evaluations=2):
             await lab.evaluate(lab.seeds[0], repeats=2)
         await lab.effect("session.end", agent=0)  # free: always admitted
         lab.note("tidied", calls=calls, elapsed=lab.elapsed)
@@ -263,7 +263,7 @@ def test_an_overrun_budget_still_admits_what_is_free():
     class Agent:
         async def search(self, lab):
             await lab.effect("session.wait", agent=0)
-            assert not lab.fits(brief=Brief(lab.seeds[0]))
+            assert lab.lacks(brief=Brief(lab.seeds[0])) == "tokens"
             await lab.effect("session.end", agent=0)
             return "ended"
 

@@ -42,10 +42,9 @@ class Lab(Protocol):
         """Active seconds of the run, up to the effect that finished last."""
         ...
 
-    def fits(self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any) -> bool:
-        """Whether the budget has room now for so many evaluations, for this brief, or for `write(role, **slots)`.
-
-        A search that asks for what does not fit is ended; one that has something to put in order first can ask here.
+    def lacks(self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any) -> str:
+        """The budget that has no room now for so many evaluations, this brief, or `write(role, **slots)`; "" if all
+        have. A search that asks for what does not fit is ended; one that has things to put in order can ask here first.
         """
         ...
 

@@ -44,12 +44,12 @@ class ModelProposer:
 
 
 class Outlets(NamedTuple):
-    """What a lab does through its search: `issue` turns a request into a future, `remark` journals a note, `fits` says
-    whether the budget has room for a request or so much usage."""
+    """What a lab does through its search: `issue` turns a request into a future, `remark` journals a note, `short` names the
+    budget that has no room for a request or so much usage."""
 
     issue: Callable[[Request], Future[Any]]
     remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None]
-    fits: Callable[[Usage | Request], bool]
+    short: Callable[[Usage | Request], str]
 
 
 class EngineLab:
@@ -69,7 +69,7 @@ class EngineLab:
         self.seeds = task.candidates()
         self.known = {candidate.id for candidate in self.seeds}
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
-        self._issue, self._remark, self._fits = outlets
+        self._issue, self._remark, self._short = outlets
         self._seed = seed
         self._occurrences: dict[str, int] = {}
         self._remembered: dict[tuple[str, str, bool], Future[Observation]] = {}
@@ -90,14 +90,14 @@ class EngineLab:
         """Active seconds of the run up to the effect that finished last."""
         return self._ledger.elapsed
 
-    def fits(self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any) -> bool:
-        """Whether the budget has room for these evaluations, this brief, or this question to the model of a role."""
+    def lacks(self, evaluations: int = 0, brief: Brief | None = None, role: str = "", **slots: Any) -> str:
+        """The budget without room for these evaluations, this brief or this question to a role's model; "" for none."""
         needs: list[Usage | Request] = [Usage(evaluations=evaluations)] if evaluations else []
         if brief is not None:
             needs.append(ProposeRequest(brief, self._next_seed("propose", encode(brief))))
         if role:
             needs.append(WriteRequest(role, slots, self._next_seed(role, encode(slots))))
-        return all(map(self._fits, needs))
+        return next(filter(None, map(self._short, needs)), "")
 
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
         """`n` training cases with replacement (paper POLCA, Section 3); n times None without a data set."""

@@ -70,7 +70,7 @@ class Search:
         self._notes = 0
         self._free_effects = self._proposals = 0
         self._loop = Loop()
-        outlets = Outlets(self._issue, self._remark, self._fits)
+        outlets = Outlets(self._issue, self._remark, self._short)
         self.lab = EngineLab(task, proposer or ModelProposer(), self.ledger, self._loop, seed, workers, outlets)
         self._finale: Finale | None = None
         self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
@@ -131,10 +131,10 @@ class Search:
         body = {"note": kind, **fields}
         self.outbox.append(Entry("note", self._notes, effect=effect, body=body, result=result))
 
-    def _fits(self, need: Usage | Request) -> bool:
-        """Whether the budget has room for this beside what waits already."""
+    def _short(self, need: Usage | Request) -> str:
+        """The budget that has no room for this beside what waits already, "" if there is room."""
         waiting = total(self._estimate(effect.request) for effect in self._waiting.values())
-        return not self.ledger.refusal(waiting + (need if isinstance(need, Usage) else self._estimate(need)))
+        return self.ledger.refusal(waiting + (need if isinstance(need, Usage) else self._estimate(need)))
 
     def _complete(self, entry: Entry) -> None:
         if entry.key in self._abandoned:  # finished while the search was being told to stop: paid, but unheard
