@@ -15,7 +15,7 @@ import msgspec
 
 from culmen.sessions.adapters.base import Heard, Job, Parting, Pipes, Sign
 from culmen.sessions.adapters.headless import explain
-from culmen.sessions.adapters.lines import BOUND, Lines, Tail, at, follow, items, number, parse, short, text
+from culmen.sessions.adapters.lines import BOUND, QUIET, Lines, Tail, at, follow, items, number, parse, short, text
 
 VERSION = 1
 OPEN_SECONDS = 120.0  # some load for a minute on a cold disk
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class Left(Exception):
-    """The agent is gone."""
+    """The agent is gone; the text says how it looks."""
 
 
 class Connection:
@@ -44,13 +44,13 @@ class Connection:
         assert pipes.stdin is not None
         self._in, self._heard = pipes.stdin, heard
         self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._count, self._over = 0, False
+        self._count, self._over, self._why = 0, False, ""
         self.on_update: Callable[[Any], None] = _nothing
 
     async def request(self, method: str, **params: Any) -> Any:
         """Raises Refused, or Left if no answer can come any more."""
         if self._over:
-            raise Left
+            raise Left(self._why)
         self._count += 1
         future = self._asked[self._count] = asyncio.get_running_loop().create_future()
         self._send({"jsonrpc": "2.0", "id": self._count, "method": method, "params": params})
@@ -71,12 +71,12 @@ class Connection:
         finally:
             self.close()
 
-    def close(self) -> None:
+    def close(self, why: str = "it left in the middle of its work") -> None:
         """No more answers."""
-        self._over = True
+        self._over, self._why = True, self._why or why
         for future in self._asked.values():
             if not future.done():
-                future.set_exception(Left())
+                future.set_exception(Left(self._why))
                 future.exception()  # it may be that nobody waits any more
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ class Connection:
             return
         self._in.write(msgspec.json.encode(message) + b"\n")
         if self._in.transport.get_write_buffer_size() > _UNREAD:
-            self.close()
+            self.close("it does not read what it is told")
 
     def _take(self, message: dict[str, Any]) -> None:
         number_, method = message.get("id"), text(message, "method")
@@ -152,6 +152,8 @@ class Conversation:
         aside = asyncio.ensure_future(_collect(Lines(self._pipes.stderr, gone), complaints))
         try:
             ended, fault = await self._turns()
+            if ended == "crashed":
+                await asyncio.wait((leaving,), timeout=QUIET)
             if gone.is_set():
                 await aside
         finally:
@@ -180,10 +182,8 @@ class Conversation:
                 said = self._waiting.popleft()
         except TimeoutError:
             return "crashed", f"no session within {OPEN_SECONDS:g} seconds"
-        except Refused as error:
+        except (Refused, Left) as error:
             return "crashed", str(error)
-        except Left:
-            return "crashed", "it left in the middle of its work"
         if stop in ("end_turn", "cancelled"):
             return "finished", ""
         return _STOPS.get(stop, "crashed"), f"it stopped: {stop or 'no reason given'}"

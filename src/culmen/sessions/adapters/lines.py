@@ -81,9 +81,9 @@ class Tail:
 
 
 async def follow(wait: Awaitable[int], gone: asyncio.Event) -> int:
-    """Set `gone` when the process has ended; its exit code."""
+    """Set `gone` when the process has ended; its exit code. What is waited for may be shared: it is not cancelled."""
     try:
-        return await wait
+        return await asyncio.shield(wait)
     finally:
         gone.set()
 
