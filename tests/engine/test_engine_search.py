@@ -110,13 +110,13 @@ def test_money_in_flight_at_a_crash_is_shown_and_counts_against_the_budget():
     def estimate(request):
         return Usage(calls=1, dollars=1.0) if isinstance(request, ProposeRequest) else at_least(request)
 
-    journal = MemoryJournal()
-    simulate(Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, kill_after=10, order="time", estimate=estimate)
-    torn_calls = sum(
-        1
-        for key in {e.entry.key for e in journal.read() if e.entry.kind == "started" and e.entry.effect == "propose"}
-        if key not in {e.entry.key for e in journal.read() if e.entry.kind == "done"}
-    )
+    def killed(after):
+        journal = MemoryJournal()
+        simulate(Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, kill_after=after, estimate=estimate)
+        begun = {e.entry.key for e in journal.read() if e.entry.kind == "started" and e.entry.effect == "propose"}
+        return journal, len(begun - {e.entry.key for e in journal.read() if e.entry.kind == "done"})
+
+    journal, torn_calls = next(found for after in range(5, 30) if (found := killed(after))[1])
     end = simulate(Climb(), TASK, Hill(), Budget(dollars=20), journal=journal, order="time", estimate=estimate)
     assert torn_calls > 0
     assert end.search.ledger.possibly_lost.dollars == torn_calls

@@ -44,8 +44,8 @@ class ModelProposer:
 
 
 class Outlets(NamedTuple):
-    """What a lab does through its search: `issue` turns a request into a future, `remark` journals a note, `short` names the
-    budget that has no room for a request or so much usage."""
+    """What a lab does through its search: `issue` turns a request into a future, `remark` journals a note, `short`
+    names the budget that has no room for a request or so much usage."""
 
     issue: Callable[[Request], Future[Any]]
     remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None]
@@ -97,7 +97,7 @@ class EngineLab:
             needs.append(ProposeRequest(brief, self._next_seed("propose", encode(brief))))
         if role:
             needs.append(WriteRequest(role, slots, self._next_seed(role, encode(slots))))
-        return next(filter(None, map(self._short, needs)), "")
+        return next((name for need in needs if (name := self._short(need))), "")
 
     def minibatch(self, n: int) -> tuple[Case | None, ...]:
         """`n` training cases with replacement (paper POLCA, Section 3); n times None without a data set."""
