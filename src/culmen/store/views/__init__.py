@@ -16,7 +16,7 @@ from culmen.store.views.candidates import (
     lineage,
 )
 from culmen.store.views.events import Point, log, notes, observations, progress
-from culmen.store.views.integrity import Finding, Integrity, integrity, phase_means, verdict
+from culmen.store.views.integrity import Finding, Integrity, case_means, integrity, phase_means, verdict
 from culmen.store.views.run import Best, Calls, Spent, Status, best, calls, meta, status
 from culmen.store.views.runs import RunLine, find_run, runs
 from culmen.store.views.table import Facets, Listed, Page, Query, facets, table
@@ -44,6 +44,7 @@ __all__ = [
     "calls",
     "candidate",
     "candidates",
+    "case_means",
     "costs",
     "evaluated",
     "facets",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,21 @@ def phase_means(run: Path | str, phase: str) -> dict[str, float]:
     query = select(seen.c.candidate, func.avg(seen.c.score)).where(seen.c.phase == phase, seen.c.score.is_not(None))
     with reading(Path(run)) as connection:
         return {unescape(row[0]): row[1] for row in connection.execute(query.group_by(seen.c.candidate))}
+
+
+def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Mean score of each of the candidates on every case it was scored on."""
+    from sqlalchemy import func, select
+
+    from culmen.store.schema import observation as seen
+
+    query = select(seen.c.candidate, seen.c.case, func.avg(seen.c.score)).where(seen.c.score.is_not(None))
+    query = query.where(seen.c.candidate.in_(list(candidates))).group_by(seen.c.candidate, seen.c.case)
+    found: dict[str, dict[str, float]] = {}
+    with reading(Path(run)) as connection:
+        for candidate, case, mean in connection.execute(query.order_by(func.min(seen.c.seq))):
+            found.setdefault(unescape(candidate), {})[unescape(case)] = mean
+    return found
 
 
 def _levels(connection: Connection) -> dict[str, int]:

@@ -1,0 +1,87 @@
+"""What people send to a run: files in RUN/inbox, taken into the journal by the process that owns the run.
+
+A journal has one writer, so nobody else may append to it. A message is one file, complete from the moment it has its
+name; its owner journals it (`stop` or `tell`, with the message's id) and then removes the file. One that is found again
+after a crash between the two is known by its id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from culmen.core.errors import UserError
+
+FOLDER = "inbox"
+HINT_CHARS, PART_CHARS = 4_000, 400_000
+
+Kind = Literal["stop", "pause", "hint", "candidate"]
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """stop: end the search now and make the final choice · pause: end the process as Ctrl-C does, to be resumed ·
+    hint: `text` for the models that propose · candidate: `parts` to be evaluated. `id` orders messages by time."""
+
+    id: str
+    kind: Kind
+    text: str = ""
+    parts: dict[str, str] = {}
+
+
+def leave(run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = None) -> Message:
+    """Put a message into a run's inbox, durably. Raises `UserError` for one that is empty or too long."""
+    _check(kind, text, parts or {})
+    message = Message(f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {})
+    folder = run / FOLDER
+    try:
+        folder.mkdir(exist_ok=True)
+        part = folder / f".{message.id}"
+        with part.open("wb") as file:
+            file.write(msgspec.json.encode(message))
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(folder / f"{message.id}.json")
+    except OSError as error:
+        raise UserError(
+            f"the message cannot be left: {error.strerror}", where=str(folder), fix="check the folder's permissions"
+        ) from None
+    except UnicodeEncodeError:
+        raise UserError("the message is no valid Unicode text", where=str(folder)) from None
+    return message
+
+
+def waiting(run: Path) -> list[Message]:
+    """Messages that nobody took yet, oldest first; files that are none are left alone."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json"))
+    except FileNotFoundError:
+        return []
+    found: list[Message] = []
+    for name in names:
+        with contextlib.suppress(msgspec.MsgspecError, OSError):
+            found.append(msgspec.json.decode((run / FOLDER / name).read_bytes(), type=Message))
+    return found
+
+
+def remove(run: Path, message: str) -> None:
+    """Forget a message that was journaled."""
+    with contextlib.suppress(FileNotFoundError):
+        (run / FOLDER / f"{message}.json").unlink()
+
+
+def _check(kind: Kind, text: str, parts: dict[str, str]) -> None:
+    if kind == "hint" and not text.strip():
+        raise UserError("the hint is empty", fix="say in a sentence what to try or to leave")
+    if kind == "hint" and len(text) > HINT_CHARS:
+        raise UserError(f"the hint has {len(text):,} characters", fix=f"at most {HINT_CHARS:,}")
+    if kind == "candidate" and not any(part.strip() for part in parts.values()):
+        raise UserError("the candidate is empty", fix="give its text")
+    long = [name for name, part in parts.items() if len(part) > PART_CHARS]
+    if long:
+        raise UserError(f"'{long[0]}' has more than {PART_CHARS:,} characters", fix="a shorter text")

@@ -1,0 +1,28 @@
+"""One JSON document for each page, made from one run: what the server answers and what a report would embed."""
+
+from culmen.web.pages.calls import calls
+from culmen.web.pages.candidates import candidate, candidates
+from culmen.web.pages.compare import compare
+from culmen.web.pages.lineage import lineage
+from culmen.web.pages.mechanism import mechanism
+from culmen.web.pages.memory import memory
+from culmen.web.pages.overview import overview
+from culmen.web.pages.sessions import sessions
+from culmen.web.pages.timeline import timeline
+from culmen.web.pages.trust import trust
+
+PAGES = {
+    "overview": overview,
+    "candidates": candidates,
+    "candidate": candidate,
+    "lineage": lineage,
+    "memory": memory,
+    "mechanism": mechanism,
+    "sessions": sessions,
+    "calls": calls,
+    "timeline": timeline,
+    "trust": trust,
+}
+"""Page name -> function of (digest, parameters) that gives its document."""
+
+__all__ = ["PAGES", "compare"]

@@ -1,0 +1,147 @@
+"""Candidates: the table, page by page, and one of them in full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from culmen.core.trust import LEVELS
+from culmen.store import views
+from culmen.store.views import Detail, Listed, Query, Row
+from culmen.web.digest import Digest
+
+Z = 1.96  # standard errors to either side: a 95 % interval of a normal mean
+_MOST = 500  # rows of one page
+_OBSERVATIONS = 200
+
+
+def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+    """One page of the table; parameters are those of `views.Query`, with `order` = asc | desc."""
+    query = _query(params)
+    page = views.table(run.run, query)
+    now = views.status(run.run)
+    return {
+        "rows": [listed(each) for each in page.rows],
+        "total": page.total,
+        "all": page.all,
+        "offset": query.offset,
+        "limit": query.limit,
+        "sort": query.sort,
+        "order": "desc" if query.descending else "asc",
+        "facets": msgspec.to_builtins(views.facets(run.run)),
+        "best": now.best.id if now.best else "",
+        "state": now.state,
+        "direction": now.direction,
+    }
+
+
+def _query(params: Mapping[str, str]) -> Query:
+    return Query(
+        sort=params.get("sort") or "best",
+        descending=params.get("order") == "desc",
+        offset=_whole(params.get("offset"), 0),
+        limit=max(1, min(_MOST, _whole(params.get("limit"), 50))),
+        text=params.get("text", ""),
+        operator=params.get("operator") or None,
+        model=params.get("model") or None,
+        island=int(params["island"]) if params.get("island", "").isdigit() else None,
+        status=params.get("status", ""),
+        trust=params.get("trust", ""),
+        below=params.get("below", ""),
+    )
+
+
+def _whole(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdigit() else default
+
+
+def listed(each: Listed) -> dict[str, Any]:
+    """One line of the table."""
+    return {**statistics(each.row), "island": each.island, "note": each.note}
+
+
+def statistics(row: Row) -> dict[str, Any]:
+    """A candidate's numbers; `low` to `high` is the 95 % interval of its mean (None: the noise is not known)."""
+    interval = None if row.mean is None or row.se is None else (row.mean - Z * row.se, row.mean + Z * row.se)
+    low, high = interval or (None, None)
+    return {
+        "id": row.id,
+        "seq": row.seq,
+        "operator": row.operator,
+        "model": row.model,
+        "parents": list(row.parents),
+        "count": row.count,
+        "mean": row.mean,
+        "se": row.se,
+        "low": low,
+        "high": high,
+        "failed": row.failed,
+        "trust": row.trust,
+        "statuses": row.statuses,
+        "status": status(row),
+    }
+
+
+def status(row: Row) -> str:
+    """scored | mixed | failed | unseen, as `views.Query` names them."""
+    if row.count:
+        return "mixed" if row.failed else "scored"
+    return "failed" if row.failed else "unseen"
+
+
+def candidate(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+    """One candidate (`id`: the full id or its first digits); `best` and `seed` name those."""
+    name = _resolve(run, params.get("id", "best"))
+    detail = views.candidate(run.run, name, observations=_OBSERVATIONS)
+    origin = detail.candidate.origin
+    return {
+        **statistics(detail.row),
+        "digest": detail.candidate.digest,
+        "island": origin.island,
+        "rank": origin.rank,
+        "weight": origin.weight,
+        "note": origin.note,
+        "parts": detail.parts,
+        "children": list(detail.children),
+        "ancestors": [_step(step) for step in views.lineage(run.run, name)[:-1]],
+        "observations": [
+            msgspec.to_builtins(each) | {"trust": each.trust or LEVELS[-1]} for each in detail.observations
+        ],
+        "cases": _cases(detail),
+        "hypothesis": detail.hypothesis,
+        "prompt": detail.prompt,
+        "reply": detail.reply,
+        "usage": msgspec.to_builtins(detail.usage) | {"tokens": detail.usage.tokens},
+        "among": detail.among,
+        "language": run.meta.task.surface.language,
+        "direction": run.meta.task.objective.direction,
+        "best": (views.best(run.run) or detail).id == name,
+    }
+
+
+def _resolve(run: Digest, name: str) -> str:
+    if name == "best" and (best := views.best(run.run)) is not None:
+        return best.id
+    if name == "seed" and (seeds := views.candidates(run.run, "old", operator="seed", limit=1)):
+        return seeds[0].id
+    return views.find_candidate(run.run, name)
+
+
+def _step(step: views.Step) -> dict[str, Any]:
+    row = step.row
+    return {"id": row.id, "mean": row.mean, "operator": row.operator, "gain": step.gain, "note": step.note}
+
+
+def _cases(detail: Detail) -> list[dict[str, Any]]:
+    """Scores case by case over the observations shown, in the order in which cases first came up."""
+    seen: dict[str, list[Any]] = {}
+    for each in detail.observations:
+        seen.setdefault(each.case, []).append(each)
+    rows: list[dict[str, Any]] = []
+    for case, made in seen.items():
+        scores = [each.score for each in made if each.score is not None]
+        mean = sum(scores) / len(scores) if scores else None
+        rows.append({"case": case, "count": len(made), "failed": len(made) - len(scores), "mean": mean})
+    return rows

@@ -1,0 +1,110 @@
+"""Compare: several runs over one another, and the middle of those that differ in their seed alone."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from culmen.store import views
+from culmen.web.digest import Digest
+from culmen.web.pages.overview import lines, series, strategy_name
+from culmen.web.series import thin
+
+_POINTS = 160
+_AXES = ("evaluations", "seconds", "dollars")
+
+
+def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]:
+    """Best-so-far of every run on three axes, and medians of groups: same task, strategy, settings and models.
+
+    `statistics` of a group is left empty here: intervals and tests are made by whoever has the means to.
+    """
+    rows = [_row(run) for run in runs]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["group"], []).append(row)
+    labels = _labels(groups)
+    for row in rows:
+        row["group"] = labels[row["group"]]
+    return {
+        "runs": rows,
+        "groups": [_group(labels[key], each) for key, each in groups.items()],
+        "tasks": sorted({row["task"] for row in rows}),
+        "directions": sorted({row["direction"] for row in rows}),
+    }
+
+
+def _row(run: Digest) -> dict[str, Any]:
+    now, about = views.status(run.run), run.meta
+    config = about.strategy.get("config") or {}
+    return {
+        "name": run.run.name,
+        "task": now.task,
+        "strategy": strategy_name(now.strategy),
+        "config": config,
+        "models": now.models,
+        "group": json.dumps([now.task, now.strategy, config, now.models], sort_keys=True, default=str),
+        "seed": now.seed,
+        "state": now.state,
+        "direction": now.direction,
+        "score": now.best.score if now.best else None,
+        "se": now.best.se if now.best else None,
+        "confirmed": bool(now.best and now.best.confirmed),
+        "verified": bool(now.best and now.best.verified),
+        "evaluations": now.evaluations,
+        "dollars": now.usage.dollars,
+        "seconds": now.elapsed_seconds,
+        "points": thin(series(run), _POINTS),
+        "lines": lines(about.task.objective, run),
+    }
+
+
+def _labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """Strategy names; where several groups share one, with the settings and models in which they differ."""
+    firsts = {key: each[0] for key, each in groups.items()}
+    labels: dict[str, str] = {}
+    for key, row in firsts.items():
+        alike = [r for r in firsts.values() if (r["task"], r["strategy"]) == (row["task"], row["strategy"])]
+        facts = {**row["config"], "model": row["models"]}
+        differing = [n for n in facts if any({**r["config"], "model": r["models"]}.get(n) != facts[n] for r in alike)]
+        told = ", ".join(f"{name}={_short(facts[name])}" for name in differing)
+        tasks = {r["task"] for r in firsts.values()}
+        name = row["strategy"] if len(tasks) == 1 else f"{row['task']} · {row['strategy']}"
+        labels[key] = f"{name} ({told})" if told else name
+    return labels
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _group(label: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    scores = [row["score"] for row in rows if row["score"] is not None]
+    return {
+        "label": label,
+        "runs": [row["name"] for row in rows],
+        "median": median(scores) if scores else None,
+        "low": min(scores, default=None),
+        "high": max(scores, default=None),
+        "medians": {axis: _medians(rows, axis) for axis in _AXES},
+        "statistics": None,
+    }
+
+
+def _medians(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, float]]:
+    """Median over the runs at equal shares of what the longest spent; a run that ended before keeps its last value."""
+    curves = [[(point[axis], point["score"]) for point in row["points"]] for row in rows if row["points"]]
+    end = max((curve[-1][0] for curve in curves), default=0)
+    if not end or len(curves) < 2:
+        return []
+    found: list[tuple[float, float]] = []
+    for place in range(1, _POINTS + 1):
+        x = end * place / _POINTS
+        values = [curve[at - 1][1] for curve in curves if (at := bisect_right(curve, x, key=lambda p: p[0]))]
+        if len(values) == len(curves):
+            found.append((x, median(values)))
+    return found

@@ -1,0 +1,118 @@
+"""Mechanism: the numbers a strategy notes about itself, as the run went on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from culmen.web.digest import Digest
+from culmen.web.series import buckets, thin
+
+_POINTS = 400
+_DOTS = 1500
+_MOST = 60  # plots
+_GROUPS = ("island", "agent", "lane", "branch", "role", "policy")
+_STEPS = {"round", "turn", "step", "number", "island", "agent", "lane", "nth", "rank", "seq"}  # places, not measures
+
+KNOWN: dict[tuple[str, str], str] = {
+    ("event", "k"): "K: candidates asked for at once",
+    ("event", "cells"): "Cells taken",
+    ("event", "quality"): "Mean reward of the occupants",
+    ("event", "candidates[].reward"): "Rewards of what each request brought",
+    ("priority", "parents[].mean"): "Mean rewards of the programs explored",
+    ("priority", "parents[].count"): "Observations of the programs explored",
+    ("memory", "size"): "Programs in memory",
+    ("memory", "epsilon"): "Epsilon in force",
+    ("memory", "refused"): "Proposals refused as too similar",
+    ("memory", "admitted"): "Programs admitted per round",
+    ("grid", "cells"): "Cells taken",
+    ("grid", "quality"): "Mean reward of the occupants",
+    ("pareto", "members"): "Candidates scored on all cases",
+    ("pareto", "accepted"): "Children accepted per turn",
+    ("puct", "value"): "Value Q of the expanded states",
+    ("puct", "expansions"): "Expansions of the chosen state",
+    ("puct", "states"): "States kept",
+}
+"""What is drawn first, with a title: (note, field)."""
+LEADING = ("alpha", "advantages", "advantage", "version", "entropy", "kl", "loss", "reward", "rewards", "k")
+
+
+def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+    """Plots of every numeric field of every note: lines (one value a note) or dots (lists of values), by group.
+
+    A group is an island, agent, lane or the like, where a note names one. `x` counts evaluations up to the note.
+    """
+    found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
+    dotted: set[tuple[str, str]] = set()
+    counts: dict[str, int] = {}
+    for note in run.notes:
+        kind = str(note.entry.body.get("note", ""))
+        if kind in ("", "seeds", "candidates"):
+            continue
+        counts[kind] = counts.get(kind, 0) + 1
+        x, group = run.evaluations_at(note.seq), _group(note.entry.body)
+        for name, value, several in _numbers(note.entry.body):
+            found.setdefault((kind, name), {}).setdefault(group, []).append((x, value))
+            if several:
+                dotted.add((kind, name))
+    plots = [_plot(key, groups, key in dotted) for key, groups in found.items()]
+    plots.sort(key=lambda plot: plot["place"])
+    return {"plots": plots[:_MOST], "notes": counts, "evaluations": len(run.evaluations)}
+
+
+def _plot(key: tuple[str, str], groups: dict[str, list[tuple[float, float]]], dots: bool) -> dict[str, Any]:
+    kind, name = key
+    known = list(KNOWN)
+    leading = next((place for place, word in enumerate(LEADING) if name.split(".")[-1] == word), None)
+    place = known.index(key) if key in KNOWN else 100 + leading if leading is not None else 1000
+    return {
+        "note": kind,
+        "field": name,
+        "title": KNOWN.get(key, f"{kind}: {name}"),
+        "known": place < 1000,
+        "place": place,
+        "dots": dots,
+        "series": [
+            {"name": group, "points": thin(points, _DOTS) if dots else buckets(points, _POINTS)}
+            for group, points in sorted(groups.items(), key=lambda pair: _natural(pair[0]))
+        ],
+    }
+
+
+def _natural(name: str) -> tuple[str, int]:
+    head, _, number = name.rpartition(" ")
+    return (head, int(number)) if number.isdigit() else (name, -1)
+
+
+def _group(body: Mapping[str, Any]) -> str:
+    for name in _GROUPS:
+        if name in body and isinstance(body[name], int | str):
+            return f"{name} {body[name]}"
+    return ""
+
+
+def _numbers(body: Mapping[str, Any]) -> Iterator[tuple[str, float, bool]]:
+    """Field, value, and whether a note holds several: numbers, lists of them, and those of objects one level down."""
+    for name, value in body.items():
+        if name in _STEPS:
+            continue
+        if _is_number(value):
+            yield name, float(value), False
+        elif isinstance(value, dict):
+            yield from ((f"{name}.{key}", float(each), False) for key, each in value.items() if _is_number(each))
+        elif isinstance(value, list):
+            yield from _several(name, value)
+
+
+def _several(name: str, value: list[Any]) -> Iterator[tuple[str, float, bool]]:
+    for each in value:
+        if _is_number(each):
+            yield name, float(each), True
+        elif isinstance(each, dict):
+            for key, inner in each.items():
+                if _is_number(inner) and key not in _STEPS:
+                    yield f"{name}[].{key}", float(inner), True
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value and abs(value) < 1e300

@@ -1,0 +1,140 @@
+"""Memory: what the strategy keeps, as far as its notes and embeddings tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from culmen.core.event import Vectors
+from culmen.store import views
+from culmen.web.digest import Digest
+from culmen.web.pages.grids import grids, islands
+
+_FRONT = 30
+_CASES = 60
+
+
+def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+    """A list of panels, each with its `kind`: map, grid, islands, front, facts or list; none where nothing is told."""
+    makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (islands, grids, _front, _map, _rest)
+    panels = [panel for make in makers for panel in make(run)]
+    best = views.best(run.run)
+    return {
+        "panels": panels,
+        "best": best.id if best else "",
+        "direction": run.meta.task.objective.direction,
+        "notes": sorted({str(note.entry.body.get("note", "")) for note in run.notes} - _PLUMBING),
+    }
+
+
+_PLUMBING = {"seeds", "candidates"}  # notes of the engine, not of a strategy
+
+
+def latest(run: Digest, kind: str) -> dict[str, Any] | None:
+    """The newest note of a kind, without its name."""
+    for note in reversed(run.notes):
+        if note.entry.body.get("note") == kind:
+            return {name: value for name, value in note.entry.body.items() if name != "note"}
+    return None
+
+
+def _map(run: Digest) -> list[dict[str, Any]]:
+    """Embedded candidates in the plane of their two main components (PCA), with the net's own figures beside."""
+    vectors = run.memo("vectors", lambda: _vectors(run))
+    net = latest(run, "memory")
+    if not vectors[0]:
+        return []
+    ids, points, explained = vectors
+    nodes = {node.id: node for node in views.family(run.run)}
+    found = [nodes.get(name) for name in ids]
+    return [
+        {
+            "kind": "map",
+            "title": "Candidates by meaning",
+            "ids": ids,
+            "x": [x for x, _ in points],
+            "y": [y for _, y in points],
+            "means": [node.mean if node else None for node in found],
+            "seen": [bool(node and (node.count or node.failed)) for node in found],
+            "explained": explained,
+            "net": net,
+        }
+    ]
+
+
+def _vectors(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[float]]:
+    """Ids, places and the shares of the spread that the two components explain."""
+    import numpy as np
+
+    rows: dict[str, Any] = {}
+    for event in views.results(run.run, "embed"):
+        names, result = event.entry.body.get("candidates"), event.entry.result
+        if isinstance(result, Vectors) and names and len(names) == result.count:
+            table = np.frombuffer(result.data, "<f4").reshape(result.count, result.width)
+            rows.update(zip(names, table, strict=True))
+    if len(rows) < 3 or len({len(row) for row in rows.values()}) > 1:
+        return [], [], []
+    matrix = np.stack(list(rows.values())).astype(np.float64)
+    matrix -= matrix.mean(axis=0)
+    values, axes = np.linalg.eigh(matrix.T @ matrix)
+    places = matrix @ axes[:, ::-1][:, :2]
+    whole = float(values.sum()) or 1.0
+    explained = [float(value) / whole for value in values[::-1][:2]]
+    return list(rows), [(round(float(x), 5), round(float(y), 5)) for x, y in places], explained
+
+
+def _front(run: Digest) -> list[dict[str, Any]]:
+    """GEPA's frontier: who leads on how many cases, and every member's mean case by case."""
+    note = latest(run, "pareto")
+    if note is None or not isinstance(note.get("leads"), dict):
+        return []
+    leads = sorted(note["leads"].items(), key=lambda pair: -pair[1])[:_FRONT]
+    means = views.case_means(run.run, [name for name, _ in leads])
+    cases = list(dict.fromkeys(case for each in means.values() for case in each))[:_CASES]
+    rows = [
+        {"id": name, "leads": count, "means": [means.get(name, {}).get(case) for case in cases]}
+        for name, count in leads
+    ]
+    return [{"kind": "front", "title": "Pareto front", "rows": rows, "cases": cases, "members": note.get("members")}]
+
+
+_DRAWN = {"seeds", "candidates", "event", "seeded", "grid", "pareto"}  # told by the other panels, or by the engine
+_TOLD_ELSEWHERE = {"priority"}
+
+
+def _rest(run: Digest) -> list[dict[str, Any]]:
+    """The newest note of every other kind: its plain fields, and its lists as tables (an idea pool, for one)."""
+    kinds = list(dict.fromkeys(str(note.entry.body.get("note", "")) for note in run.notes))
+    panels: list[dict[str, Any]] = []
+    for kind in kinds:
+        if kind in _DRAWN | _TOLD_ELSEWHERE or not kind:
+            continue
+        body = latest(run, kind) or {}
+        facts = {name: value for name, value in _flat(body).items()}
+        if facts:
+            panels.append({"kind": "facts", "title": kind, "facts": facts})
+        for name, value in body.items():
+            if _is_table(value):
+                panels.append({"kind": "list", "title": f"{kind}: {name}", "rows": value[:200], "count": len(value)})
+    return panels
+
+
+def _flat(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that are one value, and those of objects one level down."""
+    found: dict[str, Any] = {}
+    for name, value in body.items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{inner}": each for inner, each in value.items() if not isinstance(each, dict | list)}
+        elif isinstance(value, list) and not _is_table(value):
+            found[name] = ", ".join(str(each) for each in value[:12]) + (" ..." if len(value) > 12 else "")
+        elif not isinstance(value, list):
+            found[name] = value
+    return found
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in _first(value))
+
+
+def _first(value: Sequence[Any]) -> Sequence[Any]:
+    return value[:5]

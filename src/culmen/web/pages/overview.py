@@ -1,0 +1,129 @@
+"""Overview: where the run stands, best so far, budgets, what is in flight, what happened last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from culmen.core.event import Event
+from culmen.core.task import Objective
+from culmen.observe.words import words
+from culmen.store import views
+from culmen.store.views import Point, Status
+from culmen.web.digest import Digest
+
+_EVENTS = 12
+_KINDS = ("done", "note", "torn", "stop", "state", "tell")
+_LOOK_BACK = 200  # events among which the last ones worth telling are looked for
+
+
+def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+    """Everything the first page shows. Scores are in the task's own direction, times in active seconds."""
+    now, about = views.status(run.run), run.meta
+    return {
+        **standing(now, run),
+        "goal": about.task.goal.strip(),
+        "config": about.strategy.get("config") or {},
+        "budgets": budgets(now),
+        "final_share": now.budget.final,
+        "progress": series(run),
+        "lines": lines(about.task.objective, run),
+        "in_flight": [
+            {"key": span.key, "effect": span.effect, "since": span.start}
+            for span in sorted(run.running(), key=lambda span: span.start)[:50]
+        ],
+        "running": len(run.running()) if now.state == "running" else 0,
+        "events": [_event(event) for event in _last(run)],
+        "usage": msgspec.to_builtins(now.usage),
+        "statuses": now.statuses,
+        "notes": list(about.task.notes),
+    }
+
+
+def standing(now: Status, run: Digest) -> dict[str, Any]:
+    """What every page knows of its run."""
+    return {
+        "run": now.run,
+        "name": run.run.name,
+        "task": now.task,
+        "strategy": strategy_name(now.strategy),
+        "state": now.state,
+        "reason": now.reason,
+        "error": now.error,
+        "direction": now.direction,
+        "evaluations": now.evaluations,
+        "candidates": now.candidates,
+        "elapsed": now.elapsed_seconds,
+        "best": None if now.best is None else msgspec.to_builtins(now.best),
+        "isolation": now.isolation,
+        "models": now.models,
+        "workers": now.workers,
+        "seed": now.seed,
+        "created": now.created,
+        "owner": None if now.owner is None else str(now.owner),
+        "path": now.path,
+    }
+
+
+def strategy_name(label: str) -> str:
+    """`TurboEvolve` -> `turboevolve`: as one types it."""
+    return label.lower() if label.isidentifier() else label
+
+
+def budgets(now: Status) -> list[dict[str, Any]]:
+    """Every budget with what is spent of it; `limit` None where there is none."""
+    usage = now.usage
+    spent = {
+        "evaluations": now.evaluations,
+        "calls": usage.calls,
+        "tokens": usage.input_tokens + usage.output_tokens,
+        "dollars": usage.dollars,
+        "seconds": now.elapsed_seconds,
+    }
+    return [{"name": name, "spent": value, "limit": getattr(now.budget, name)} for name, value in spent.items()]
+
+
+def series(run: Digest) -> list[dict[str, Any]]:
+    """The best candidate against evaluations, active seconds and known dollars."""
+    return [_point(run, point) for point in views.progress(run.run)]
+
+
+def _point(run: Digest, point: Point) -> dict[str, Any]:
+    return {
+        "evaluations": point.evaluations,
+        "seconds": point.elapsed,
+        "dollars": run.spent_at(point.seq).dollars,
+        "score": point.mean,
+        "count": point.count,
+        "candidate": point.candidate,
+    }
+
+
+def lines(objective: Objective, run: Digest) -> dict[str, float | None]:
+    """Levels to compare with: where it started, what is wanted, the best known."""
+    start = objective.start
+    if start is None:
+        seeds = views.candidates(run.run, "old", operator="seed", limit=1)
+        start = seeds[0].mean if seeds else None
+    return {"start": start, "target": objective.target, "known": getattr(objective, "known", None)}
+
+
+def _last(run: Digest) -> list[Event]:
+    """The last events worth telling, newest first."""
+    found = views.log(run.run, max(0, run.last - _LOOK_BACK), _LOOK_BACK, _KINDS)
+    return list(reversed(found))[:_EVENTS]
+
+
+def _event(event: Event) -> dict[str, Any]:
+    entry = event.entry
+    return {
+        "seq": event.seq,
+        "time": event.time,
+        "elapsed": entry.elapsed,
+        "kind": entry.kind,
+        "effect": entry.effect,
+        "words": words(entry),
+        "candidate": getattr(entry.result, "candidate", ""),
+    }

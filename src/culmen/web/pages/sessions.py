@@ -1,0 +1,116 @@
+"""Sessions: what agents did, step by step, beside what each left in the shared tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from culmen.core.event import Custom, Event
+from culmen.store import views
+from culmen.web.digest import Digest
+
+_STEPS = 400  # of one agent
+_TEXT = 20_000  # characters of one text
+
+
+def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+    """Every agent's session (effects `session.*` of core/session.py): its steps, reports, experiments, end and merge.
+
+    `transcript` is the text that the agent's own program left in the run's folder, if it lies there.
+    """
+    agents: dict[int, dict[str, Any]] = {}
+    for event in views.results(run.run, "session."):
+        entry = event.entry
+        data = entry.result.data if isinstance(entry.result, Custom) else {}
+        agent = entry.body.get("agent", 0)
+        if isinstance(agent, int):
+            _add(run, agents.setdefault(agent, _empty(agent)), event, data)
+    notes = [
+        {"elapsed": note.entry.elapsed, "fields": {k: v for k, v in note.entry.body.items() if k != "note"}}
+        | {"kind": note.entry.body["note"]}
+        for note in run.notes
+        if str(note.entry.body.get("note", "")).startswith(("session", "agent"))
+    ]
+    return {"agents": [agents[number] for number in sorted(agents)], "notes": notes[-200:]}
+
+
+def _empty(agent: int) -> dict[str, Any]:
+    return {
+        "agent": agent,
+        "kind": "",
+        "isolation": "",
+        "version": "",
+        "steps": [],
+        "count": 0,
+        "experiments": 0,
+        "ended": "",
+        "reflections": "",
+        "notes": "",
+        "transcript": "",
+        "commit": None,
+        "tokens": 0,
+        "dollars": 0.0,
+    }
+
+
+def _add(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, Any]) -> None:
+    entry = event.entry
+    step = entry.effect.partition(".")[2]
+    usage = getattr(entry.result, "usage", None)
+    if usage is not None:
+        agent["tokens"] += usage.tokens
+        agent["dollars"] += usage.dollars
+    agent["count"] += 1
+    agent["kind"] = agent["kind"] or str(entry.body.get("kind", ""))
+    agent["experiments"] += len(data.get("experiments") or ())
+    if step == "open":
+        agent |= {name: data.get(name, "") for name in ("isolation", "version")}
+    if step == "wait" and data.get("ended"):
+        agent["ended"] = data["ended"]
+    if step == "end":
+        agent |= {name: _cut(str(data.get(name, ""))) for name in ("reflections", "notes")}
+        agent["ended"] = agent["ended"] or str(entry.body.get("reason", ""))
+        agent["transcript"] = _transcript(run.run, str(data.get("transcript", "")))
+    if step == "commit":
+        agent["commit"] = {name: data.get(name) for name in ("commit", "trunk", "changed", "dropped", "conflicts")}
+    if len(agent["steps"]) < _STEPS:
+        agent["steps"].append(
+            {"seq": event.seq, "elapsed": entry.elapsed, "step": step, "about": _about(entry.body), **_said(data)}
+        )
+
+
+def _about(body: Mapping[str, Any]) -> str:
+    return " ".join(str(body[name]) for name in ("tool", "reason", "closing") if body.get(name))
+
+
+def _said(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a step brought, in texts that can be shown."""
+    experiments = [
+        {name: each.get(name, "") for name in ("ticket", "path", "note", "fault")}
+        for each in data.get("experiments") or ()
+        if isinstance(each, dict)
+    ]
+    return {
+        "text": _cut(str(data.get("text", ""))),
+        "fault": str(data.get("fault", "")),
+        "reports": [_cut(str(each)) for each in data.get("reports") or ()],
+        "experiments": experiments,
+        "changed": list(data.get("changed") or ()),
+        "ended": str(data.get("ended", "")),
+    }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else text[:_TEXT] + "\n..."
+
+
+def _transcript(run: Path, name: str) -> str:
+    """The text of a file inside the run's folder; "" for anything else."""
+    if not name:
+        return ""
+    path, root = (run / name).resolve(), run.resolve()
+    if root not in path.parents or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return _cut(file.read(4 * _TEXT).decode("utf-8", "replace"))

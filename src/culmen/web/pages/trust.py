@@ -1,0 +1,92 @@
+"""Trust: why the reported score can be believed, and how far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from culmen.core.trust import MEANINGS
+from culmen.store import views
+from culmen.store.views import Query, Status
+from culmen.web.digest import Digest
+from culmen.web.pages.candidates import listed, statistics
+
+_FINALISTS = 16
+_FINDINGS = 200
+
+ISOLATION = {
+    "namespaces": "Own file system, processes, users and no network: bubblewrap, Landlock, seccomp and limits.",
+    "restricted": "Landlock, seccomp and limits, for machines that allow no user namespaces.",
+    "limits": "Time, memory and counts only: files and network are open to candidates.",
+    "none": "Candidates run in this process: a function of the program that made the run.",
+}
+
+
+def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+    """Isolation in force, levels of trust of all scores, noise, the final choice against the search, and findings.
+
+    `gap` is the fresh score of the winner minus what the search believed, as rewards: below zero the search was too
+    hopeful. `noise.sd` is the deviation of repeated scores of one candidate, pooled over all.
+    """
+    now, about = views.status(run.run), run.meta
+    seen = views.integrity(run.run, _FINDINGS)
+    winner = _winner(now)
+    return {
+        "isolation": {"level": now.isolation, "meaning": ISOLATION.get(now.isolation, "")},
+        "form": about.task.evaluator.form,
+        "verifier": bool(about.task.evaluator.verifier),
+        "levels": [{"level": name, "count": n, "meaning": MEANINGS[name]} for name, n in seen.levels.items()],
+        "noise": {
+            "sd": seen.sd or None,
+            "repeated": seen.repeated,
+            "deterministic": about.task.deterministic,
+            "unstable": seen.unstable,
+        },
+        "best": None if now.best is None else msgspec.to_builtins(now.best),
+        "winner": winner,
+        "gap": _gap(winner, now.direction),
+        "finalists": _finalists(run, now),
+        "split": winner.get("split", "") if winner else "",
+        "statuses": now.statuses,
+        "failures": now.failures,
+        "findings": [_finding(each) for each in seen.findings],
+        "signs": dict(Counter(each.sign for each in seen.findings)),
+        "limits": msgspec.to_builtins(about.task.limits),
+        "bounds": list(about.task.objective.bounds),
+        "known": getattr(about.task.objective, "known", None),
+        "direction": now.direction,
+        "state": now.state,
+    }
+
+
+def _winner(now: Status) -> dict[str, Any] | None:
+    return views.verdict(now.path)
+
+
+def _gap(winner: Mapping[str, Any] | None, direction: str) -> float | None:
+    """Fresh minus believed, as rewards; None where there is nothing fresh to compare with."""
+    if not winner or not winner.get("confirmed") or winner.get("search_score") is None:
+        return None
+    gap = winner["score"] - winner["search_score"]
+    return gap if direction == "max" else -gap
+
+
+def _finalists(run: Digest, now: Status) -> list[dict[str, Any]]:
+    """The finalists with all their scores; without a final choice yet, who would be chosen from."""
+    winner = _winner(now) or {}
+    names = list(winner.get("finalists") or ())
+    if not names:
+        return [listed(each) | {"fresh": None} for each in views.table(run.run, Query(limit=5)).rows]
+    fresh = views.phase_means(run.run, "final")
+    rows: list[dict[str, Any]] = []
+    for name in names[:_FINALISTS]:
+        row = views.candidate(run.run, name, observations=0).row
+        rows.append({**statistics(row), "fresh": fresh.get(name)})
+    return rows
+
+
+def _finding(each: views.Finding) -> dict[str, Any]:
+    return msgspec.to_builtins(each)

@@ -1,0 +1,177 @@
+"""The dashboard's server: pages and their documents over HTTP on 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from culmen.core.errors import CulmenError, UserError
+from culmen.store import views
+from culmen.web import writing
+from culmen.web.guard import Guard
+from culmen.web.pages import PAGES, compare
+from culmen.web.shelf import Shelf, signature
+from culmen.web.tail import Tail
+
+STATIC = Path(__file__).parent / "static"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_COMPARED = 40  # runs in one picture
+_BODY = 2_000_000  # bytes of a message
+
+
+class Dashboard:
+    """The application; `token` is what writing takes."""
+
+    def __init__(self, place: Path, token: str | None = None) -> None:
+        self.shelf, self.token = Shelf(place), token or secrets.token_urlsafe(24)
+        self._tails: dict[str, Tail] = {}
+        routes = [
+            Route("/", self._file),
+            Route("/static/{path:path}", self._file),
+            Route("/api/runs", self._runs),
+            Route("/api/stream", self._stream),
+            Route("/api/compare", self._compare),
+            Route("/api/runs/{run}/stream", self._stream),
+            Route("/api/runs/{run}/{page}", self._page),
+            Route("/api/token", self._token, methods=["POST"]),
+            Route("/api/runs/{run}/{what}", self._write, methods=["POST"]),
+        ]
+        self.app = Starlette(
+            routes=routes,
+            middleware=[Middleware(Guard, token=self.token)],  # pyright: ignore[reportArgumentType]
+            exception_handlers={CulmenError: _said},  # pyright: ignore[reportArgumentType]
+        )
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params.get("path", "index.html")
+        path = (STATIC / name).resolve()
+        if STATIC.resolve() not in path.parents or path.suffix not in _TYPES or not path.is_file():
+            return _json({"error": {"what": "there is no such file"}}, 404)
+        return FileResponse(path, media_type=_TYPES[path.suffix])
+
+    async def _runs(self, request: Request) -> Response:
+        return await self._answer(
+            lambda: {"runs": self.shelf.lines(), "single": self.shelf.single, "folder": str(self.shelf.folder)}
+        )
+
+    async def _page(self, request: Request) -> Response:
+        name, page = request.path_params["run"], request.path_params["page"]
+        make = PAGES.get(page)
+        if make is None:
+            return _json({"error": {"what": f"there is no page '{page}'"}}, 404)
+        params = dict(request.query_params)
+        return await self._answer(lambda: make(self.shelf.digest(name), params))
+
+    async def _compare(self, request: Request) -> Response:
+        names = request.query_params.getlist("run")
+        params = dict(request.query_params)
+
+        def make() -> dict[str, Any]:
+            chosen = [name for name in self.shelf.names() if name in names] if names else self.shelf.names()
+            readable = {Path(line.path).name for line in self.shelf.lines() if line.task}
+            shown = [name for name in chosen if name in readable][:_COMPARED]
+            return {**compare([self.shelf.digest(name) for name in shown], params), "names": self.shelf.names()}
+
+        return await self._answer(make)
+
+    async def _stream(self, request: Request) -> Response:
+        name = request.path_params.get("run", "")
+        if name:
+            await run_in_threadpool(self.shelf.path, name)
+        tail = self._tails.get(name)
+        if tail is None:
+            tail = self._tails[name] = self._tail(name)
+        return StreamingResponse(tail.stream(), media_type="text/event-stream")
+
+    def _tail(self, name: str) -> Tail:
+        if name:
+            path = self.shelf.path(name)
+            return Tail(lambda: signature(path), lambda: {"seq": views.pulse(path)})
+        places = lambda: [self.shelf.folder / each for each in self.shelf.names()]  # noqa: E731
+        return Tail(lambda: [(path.name, signature(path)) for path in places()], lambda: {"runs": len(places())})
+
+    async def _token(self, request: Request) -> Response:
+        return _json({"writing": True})
+
+    async def _write(self, request: Request) -> Response:
+        name, what = request.path_params["run"], request.path_params["what"]
+        raw = await request.body()
+        if len(raw) > _BODY:
+            raise UserError("the message is too large", fix=f"at most {_BODY:,} bytes")
+        try:
+            message = json.loads(raw or b"{}")
+        except ValueError:
+            raise UserError("the message is no JSON") from None
+        return await self._answer(lambda: writing.write(self.shelf.path(name), what, message))
+
+    async def _answer(self, make: Callable[[], Any]) -> Response:
+        return _json(await run_in_threadpool(make))
+
+
+def _json(document: Any, status: int = 200) -> Response:
+    return Response(encoded(document), status, media_type="application/json")
+
+
+def encoded(document: Any) -> bytes:
+    """A document as JSON; NaN and infinities become null, lone surrogates stay as escapes."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return json.dumps(_finite(msgspec.to_builtins(document))).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list) else value
+
+
+def _said(request: Request, error: CulmenError) -> Response:
+    told = {"what": str(error), "where": "", "next": ""}
+    if isinstance(error, UserError):
+        told = {"what": error.what, "where": error.where, "next": error.fix}
+    return _json({"error": told}, 404 if "there is no" in told["what"] else 400)
+
+
+def bind(port: int) -> socket.socket:
+    """A listening socket on 127.0.0.1; port 0 takes any that is free. Raises `UserError` if the port is taken."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind(("127.0.0.1", port))
+    except OSError as error:
+        found.close()
+        raise UserError(
+            f"port {port} cannot be used: {error.strerror}", where="--port", fix="another port, or 0 for any"
+        ) from None
+    return found
+
+
+def serve(dashboard: Dashboard, listening: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until interrupted; `ready` is called once requests are answered."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            ready()
+
+    config = uvicorn.Config(
+        dashboard.app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
+    Server(config).run(sockets=[listening])

@@ -1,0 +1,59 @@
+"""The runs that a dashboard shows: one, or those of a folder."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from culmen.core.errors import UserError
+from culmen.store import views
+from culmen.store.database import FILE
+from culmen.store.lock import owner
+from culmen.store.views import RunLine
+from culmen.web.digest import Digest
+
+
+class Shelf:
+    """Runs by the names of their folders. `place` is a run, or a folder of runs, which may come and go."""
+
+    def __init__(self, place: Path) -> None:
+        self.single = (place / FILE).is_file()
+        self.folder = place.resolve().parent if self.single else place.resolve()
+        self._only = place.resolve().name if self.single else None
+        self._digests: dict[str, Digest] = {}
+        self._lock = threading.Lock()
+
+    def lines(self) -> list[RunLine]:
+        """All of them, newest first."""
+        return [line for line in views.runs(self.folder) if self._only in (None, Path(line.path).name)]
+
+    def names(self) -> list[str]:
+        """What folders there are."""
+        if self._only is not None:
+            return [self._only]
+        return sorted(path.parent.name for path in self.folder.glob(f"*/{FILE}"))
+
+    def path(self, name: str) -> Path:
+        """The folder of a run; raises `UserError` for anything that is not one of them."""
+        if name not in self.names():
+            raise UserError(f"there is no run '{name}'", where=str(self.folder), fix="choose one from the list")
+        return self.folder / name
+
+    def digest(self, name: str) -> Digest:
+        """What is known of a run, as it stands now."""
+        path = self.path(name)
+        with self._lock:
+            found = self._digests.setdefault(name, Digest(path))
+        return found.refresh()
+
+
+def signature(path: Path) -> tuple[object, ...]:
+    """Something that changes when the run does: sizes and times of its files, and whether a process holds it."""
+    facts: list[object] = []
+    for name in (FILE, f"{FILE}-wal"):
+        try:
+            stat = (path / name).stat()
+            facts += [stat.st_size, stat.st_mtime_ns]
+        except FileNotFoundError:
+            facts.append(None)
+    return (*facts, owner(path) is not None)
