@@ -66,15 +66,7 @@ def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bo
     """
     line = [program() or "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--as-pid-1"]
     line += ["--unshare-user", "--uid", "0", "--gid", "0"] if user else []
-    line += ["--cap-add", "ALL", "--hostname", "jail", "--ro-bind", "/usr", "/usr"]
-    for path in _SYSTEM:
-        if os.path.islink(path):
-            line += ["--symlink", os.readlink(path), path]
-        elif os.path.isdir(path):
-            line += ["--ro-bind", path, path]
-    line += ["--perms", "0755", "--dir", "/etc"]  # else 0700, and Debian's /etc/alternatives could not be followed
-    for name in _ETC:
-        line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    line += ["--cap-add", "ALL", "--hostname", "jail", *system()]
     line += [
         "--dev",
         "/dev",
@@ -86,20 +78,40 @@ def command(inner: list[str], extra: Iterable[str] = (), *, user: bool, proc: bo
         "--dir",
         WORK,
     ]
-    shown = _outermost((*python_folders(), *extra))
+    line += shown((*python_folders(), *extra), extra)
+    return [*line, "--remount-ro", "/", "--chdir", "/", "--", *inner]
+
+
+def system() -> list[str]:
+    """Arguments that show the system's programs and libraries, read-only."""
+    line = ["--ro-bind", "/usr", "/usr"]
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            line += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            line += ["--ro-bind", path, path]
+    line += ["--perms", "0755", "--dir", "/etc"]  # else 0700, and Debian's /etc/alternatives could not be followed
+    for name in _ETC:
+        line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return line
+
+
+def shown(paths: Iterable[str], extra: Iterable[str] = ()) -> list[str]:
+    """Arguments that show these paths read-only at their own places, without the built-in tasks but for `extra`."""
+    line: list[str] = []
     made: set[str] = set()
-    for path in shown:
-        line += _parents(path, made)
+    for path in _outermost(paths):
+        line += parents(path, made)
         line += ["--ro-bind", path, path]
     if os.path.isdir(HIDDEN):
         line += ["--tmpfs", HIDDEN]
         for path in (path for path in extra if path.startswith(HIDDEN + "/")):
             line += ["--ro-bind", path, path]
         line += ["--remount-ro", HIDDEN]
-    return [*line, "--remount-ro", "/", "--chdir", "/", "--", *inner]
+    return line
 
 
-def _parents(path: str, made: set[str]) -> list[str]:
+def parents(path: str, made: set[str]) -> list[str]:
     """Bubblewrap makes missing parents closed to others; make them open ourselves, outermost first."""
     line: list[str] = []
     for parent in reversed(Path(path).parents):
