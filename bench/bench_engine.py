@@ -59,7 +59,7 @@ class Instant:
         if isinstance(request, EvaluateRequest):
             mean = float(request.candidate.text.rpartition("# ")[2])
             return Observation(
-                request.candidate.id, Status.OK, mean + rng.gauss(0, 0.1), feedback="fine", verified=True
+                request.candidate.id, Status.OK, mean + rng.gauss(0, 0.1), feedback="fine", trust="verified"
             )
         if isinstance(request, ProposeRequest):
             mean = rng.gauss(0.5, 0.2)

@@ -42,7 +42,7 @@ def entries(evaluations: int, fresh: float, seed: int = 1) -> Iterator[list[Entr
         score = (place % 997) / 997 + chance.gauss(0, 0.1)
         metrics = {"speed": 1.5, "size": 2.0}
         seen = Observation(
-            pool[place].id, Status.OK, score, metrics=metrics, feedback="ok " * 30, seed=key, verified=True
+            pool[place].id, Status.OK, score, metrics=metrics, feedback="ok " * 30, seed=key, trust="verified"
         )
         mark = f"{key:016x}"
         made.append(Entry("started", key, mark, "evaluate", elapsed=key / 10))

@@ -37,7 +37,8 @@ DEFAULT_BUDGET = Budget(evaluations=200)
 class Best(msgspec.Struct, frozen=True):
     """The candidate a study reports: `score` over `count` evaluations, `confirmed` by fresh ones after the search,
     `verified` if every score was also computed outside the candidate's process and nothing had to be repaired before
-    the task's verifier accepted it; `certified` is the value that the verifier vouches for, if there is one."""
+    the task's verifier accepted it; `certified` is the value that the verifier vouches for, if there is one; `trust` is
+    the level of the weakest evaluation (`culmen.core.trust`)."""
 
     id: str
     score: float
@@ -46,6 +47,7 @@ class Best(msgspec.Struct, frozen=True):
     confirmed: bool
     parts: dict[str, str]
     certified: float | None = None
+    trust: str = ""
 
     @property
     def text(self) -> str:
@@ -214,7 +216,7 @@ class Study:
         if best is None:
             return None
         texts = views.candidate(self.path, best.id).parts
-        return Best(best.id, best.score, best.count, best.verified, best.confirmed, texts, best.certified)
+        return Best(best.id, best.score, best.count, best.verified, best.confirmed, texts, best.certified, best.trust)
 
     def candidates(self, order: Order = "best", limit: int | None = None) -> list[Any]:
         """Candidates with their statistics (`culmen.store.views.Row`), best first."""

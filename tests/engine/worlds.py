@@ -38,7 +38,7 @@ class Hill:
         if rng.random() < self.fail:
             return Observation(request.candidate.id, Status.ERROR, seed=request.seed)
         score = float(request.candidate.text) + (rng.gauss(0, self.sigma) if self.sigma else 0.0)
-        return Observation(request.candidate.id, Status.OK, score, seed=request.seed, verified=True)
+        return Observation(request.candidate.id, Status.OK, score, seed=request.seed, trust="verified")
 
     def propose(self, brief: Brief, rng: Random) -> Proposal:
         assert brief.parent is not None

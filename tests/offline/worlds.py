@@ -35,7 +35,7 @@ class Workshop:
     def _observe(self, candidate: Candidate, case: Case | None) -> Observation:
         score, name = self._judge(candidate.parts, case), case.id if case else ""
         status = Status.ERROR if score is None else Status.OK
-        return Observation(candidate.id, status, score, case=name, seconds=0.1, verified=True)
+        return Observation(candidate.id, status, score, case=name, seconds=0.1, trust="verified")
 
 
 def run(text: str, name: str) -> object:

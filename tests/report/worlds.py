@@ -36,7 +36,7 @@ class Told:
             text = candidate.parts["program"].partition("\n")[0]
             if text == "None":
                 return 1.0, Observation(candidate.id, Status.ERROR, reason="told")
-            return 1.0, Observation(candidate.id, Status.OK, float(text), verified=True)
+            return 1.0, Observation(candidate.id, Status.OK, float(text), trust="verified")
         assert isinstance(effect.request, ProposeRequest)
         parent = effect.request.brief.parent
         assert parent is not None

@@ -26,8 +26,8 @@ def proposed(key, *candidates, usage=None, **fields):
     return Entry("done", key, "aa", "propose", {"role": "proposer"}, proposal)
 
 
-def observed(key, candidate, score, status=Status.OK, elapsed=0.0, **fields):
-    result = Observation(candidate.id, status, score, verified=True, **fields)
+def observed(key, candidate, score, status=Status.OK, elapsed=0.0, trust="verified", **fields):
+    result = Observation(candidate.id, status, score, trust=trust, **fields)
     return Entry("done", key, "bb", "evaluate", result=result, elapsed=elapsed)
 
 

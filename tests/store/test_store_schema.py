@@ -1,5 +1,9 @@
 """Migrations make the same tables as a new run gets, and keep what is in them."""
 
+import os
+import sqlite3
+from pathlib import Path
+
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -12,8 +16,9 @@ from culmen.store import schema, views
 from culmen.store.codec import bytes_text, decode, encode, escape, text_bytes, unescape
 from culmen.store.database import engine_for
 from culmen.store.journal import SqlJournal
+from culmen.store.meta import FORMAT
 from culmen.store.migrate import configuration, upgrade
-from tests.store.runs import new_run, observed, program
+from tests.store.runs import new_run, observed, program, proposed
 
 
 def differences(connection):
@@ -54,6 +59,47 @@ def test_a_run_made_by_migrations_is_opened_and_keeps_its_rows(tmp_path):
     journal.close()
     status = views.status(folder)
     assert (status.run, status.evaluations, status.best.score) == ("other", 1, 2.5)
+
+
+def old_run(folder, name="old"):
+    """A run that a culmen of format 1 wrote: three candidates, scored yes, no, and certified."""
+    (folder / name).mkdir()
+    raw = sqlite3.connect(folder / name / "journal.db")
+    raw.executescript((Path(__file__).parent / "fixtures" / "format1.sql").read_text())
+    raw.close()
+    return folder / name
+
+
+def levels(folder):
+    return {row.mean: row.trust for row in views.candidates(folder)}
+
+
+def test_a_run_of_format_1_is_read_as_it_lies_there(tmp_path):
+    folder = old_run(tmp_path)
+    before = (folder / "journal.db").read_bytes()
+    results = [event.entry.result for event in SqlJournal.open(folder).read() if event.entry.kind == "done"]
+    assert [(o.score, o.trust, o.verified) for o in results] == [
+        (1.0, "verified", True),
+        (2.0, "", False),
+        (3.0, "certified", True),
+        (None, "", False),
+        (1.5, "verified", True),
+    ]
+    assert levels(folder) == {1.25: "verified", 2.0: "self-reported", 3.0: "verified"}  # tables knew yes and no only
+    best = views.status(folder).best
+    assert (best.score, best.trust, best.verified) == (3.0, "verified", True)
+    assert (folder / "journal.db").read_bytes() == before and os.listdir(folder) == ["journal.db"]
+
+
+def test_a_run_of_format_1_goes_on_and_is_then_closed_to_older_programs(tmp_path):
+    folder = old_run(tmp_path)
+    with SqlJournal.open(folder, write=True) as journal:
+        journal.append([proposed(6, program(4)), observed(7, program(4), 9.0)])
+        connection = journal._writing._connection
+        with connection.begin():
+            assert differences(connection) == []
+            assert connection.execute(select(schema.run.c.format)).scalar_one() == FORMAT == 2
+    assert levels(folder)[9.0] == "verified" and views.status(folder).best.score == 9.0
 
 
 any_text = st.text(st.characters())

@@ -284,3 +284,21 @@ def test_exported_parts_cannot_leave_their_folder(tmp_path):
     assert len(written) == len(names) + 1
     assert any(path.as_posix().endswith("a/b/c.py") for path in written)
     journal.close()
+
+
+def test_the_level_of_a_candidate_is_that_of_its_weakest_score(tmp_path):
+    journal = new_run(tmp_path)
+    one, two, three, four = (program(number) for number in range(4))
+    journal.append([proposed(1, one, two, three, four)])
+    levels = [(one, "verified"), (one, "certified"), (two, "proxied"), (two, "verified"), (three, "")]
+    journal.append([observed(key, each, 1.0, trust=level) for key, (each, level) in enumerate(levels, 2)])
+    journal.append([observed(9, four, None, Status.TIMEOUT, trust="proxied")])
+    found = {row.id: row.trust for row in views.candidates(journal.run_dir)}
+    assert found == {one.id: "verified", two.id: "proxied", three.id: "self-reported", four.id: ""}
+    listed = views.table(journal.run_dir, views.Query(sort="trust"))
+    assert [line.row.trust for line in listed.rows] == ["verified", "proxied", "self-reported", ""]
+    assert {line.row.id for line in views.table(journal.run_dir, views.Query(trust="proxied")).rows} == {one.id, two.id}
+    assert [line.row.id for line in views.table(journal.run_dir, views.Query(below="proxied")).rows] == [three.id]
+    with pytest.raises(UserError, match="no such level"):
+        views.table(journal.run_dir, views.Query(trust="sworn"))
+    journal.close()

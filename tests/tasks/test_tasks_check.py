@@ -95,25 +95,25 @@ def test_rules_by_themselves() -> None:
     said = look(task, observed(0.4, seconds=8.0))
     assert "self-reported" in said and "later stages never run" in said
     assert "take up to 8 s (median 8 s) of the 10 s allowed" in said
-    good = look(task, observed(0.6, seconds=1.0, verified=True))
+    good = look(task, observed(0.6, seconds=1.0, trust="verified"))
     assert good == ""
-    assert "apt install bubblewrap" in look(task, observed(0.6, verified=True), isolation="limits")
+    assert "apt install bubblewrap" in look(task, observed(0.6, trust="verified"), isolation="limits")
     assert "has no seed" in look(Task("t", goal="g"))
-    assert look(Task("t", seeds=seeds, notes=("mind this",)), observed(1.0, verified=True)) == "note: mind this -> "
+    assert look(Task("t", seeds=seeds, notes=("mind this",)), observed(1.0, trust="verified")) == "note: mind this -> "
 
 
 def test_a_start_within_the_noise_is_not_reported() -> None:
     task = Task("t", seeds=({"p": "x"},), objective=Objective(start=1.0))
-    noisy = [observed(score, seed=seed, verified=True) for seed, score in enumerate((0.2, 1.9, 0.4, 1.7))]
+    noisy = [observed(score, seed=seed, trust="verified") for seed, score in enumerate((0.2, 1.9, 0.4, 1.7))]
     assert look(task, *noisy) == ""
-    exact = [observed(1.2, seed=seed, verified=True) for seed in range(4)]
+    exact = [observed(1.2, seed=seed, trust="verified") for seed in range(4)]
     assert "start at 1" in look(task, *exact)
 
 
 def test_some_failures_are_a_warning_and_come_after_errors() -> None:
     task = Task("t", seeds=({"p": "x"},))
     flaky = [
-        observed(1.0, seed=0, verified=True),
+        observed(1.0, seed=0, trust="verified"),
         observed(None, seed=1, reason="exception", feedback="a\nlast words\n"),
     ]
     assert look(task, *flaky).startswith("warning: seed c ends with error (exception): last words")

@@ -22,7 +22,8 @@ def show(screen: Screen, groups: Sequence[Group]) -> None:
     if any(len(group.runs) > 1 for group in groups):
         screen.line("Median over runs (first to third quartile).", style="dim")
     for group in groups:
-        screen.rule(f"{group.label}, {count(len(group.runs), 'run')}")
+        scores = f", scores {group.trust}" if group.trust else ""
+        screen.rule(f"{group.label}, {count(len(group.runs), 'run')}{scores}")
         for table in group.tables:
             if table.skipped:
                 screen.line(f"{table.title}: skipped, {table.skipped}", style="dim")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from culmen.cli.screen import Answer, Screen
+from culmen.core.trust import MEANINGS
 from culmen.observe.figures import clean, count, joined, number
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def _show(screen: Screen, task: Task, path: Path, report: Report) -> None:
         ("seeds", str(len(task.seeds) or "none: a model writes the first")),
         ("cases", splits),
         ("isolation", report.isolation),
+        ("trust", f"{report.trust}: {MEANINGS[report.trust]}" if report.trust else ""),
         ("tried", count(report.evaluations, "evaluation")),
         ("repeatable", _repeatable(report)),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from culmen.cli.screen import Screen
-from culmen.cli.session import best_line, ended, judged, next_steps, vouched
+from culmen.cli.session import best_line, ended, judged, next_steps, trusted, vouched
 from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
 from culmen.observe.displays import costs
@@ -26,10 +26,13 @@ def runs(screen: Screen, lines: Sequence[RunLine]) -> None:
     """One line for each run."""
     places = decimals(line.best for line in lines if line.best is not None)
     rows = [
-        (line.run, number(line.best, places), f"{line.evaluations:,}", line.state, strategy_name(line.strategy))
+        (
+            line.run, number(line.best, places), line.trust, f"{line.evaluations:,}", line.state,
+            strategy_name(line.strategy),
+        )
         for line in lines
-    ]
-    screen.table(["run", "best", "evaluations", "state", "strategy"], rows, right="best evaluations")
+    ]  # fmt: skip
+    screen.table(["run", "best", "trust", "evaluations", "state", "strategy"], rows, right="best evaluations")
 
 
 def _how(operator: str, model: str, note: str = "") -> str:
@@ -50,7 +53,8 @@ def status(screen: Screen, now: Status, path: Path) -> None:
         ("model", joined(_model(role, name) for role, name in now.models.items())),
         ("best", best_line(now.best)),
         ("", "" if now.best is None else judged(now.best)),
-        ("verified", vouched(now.best)),
+        ("trust", trusted(now.best)),
+        ("certified", vouched(now.best)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("lost", _lost(now)),
         ("running", count(now.in_flight, "effect") if now.in_flight else ""),
@@ -83,7 +87,13 @@ def _counts(counts: dict[str, int]) -> str:
 
 def best(screen: Screen, found: Best, candidate: Candidate, files: Sequence[Path]) -> None:
     """What is known of the best to standard error, its text to standard output (unless it went to files)."""
-    screen.pairs(("best", best_line(found)), ("", judged(found)), ("verified", vouched(found)), err=True)
+    screen.pairs(
+        ("best", best_line(found)),
+        ("", judged(found)),
+        ("trust", trusted(found)),
+        ("certified", vouched(found)),
+        err=True,
+    )
     if files:
         for file in files:
             screen.line(f"wrote {file}")
@@ -121,6 +131,7 @@ def candidate(screen: Screen, detail: Detail, prompt: bool) -> None:
         ("parents", joined(found.parents)),
         ("children", joined(detail.children)),
         ("score", score_line(row)),
+        ("trust", row.trust),
         ("failed", _counts(row.statuses)),
         ("idea", detail.hypothesis),
     )
@@ -173,9 +184,10 @@ def lineage(screen: Screen, steps: Sequence[Step]) -> None:
             step.row.id,
             number(step.row.mean, places),
             "" if step.gain is None else f"{step.gain:+.{places}f}",
+            step.row.trust,
             str(step.row.count),
             _how(step.row.operator, step.row.model, step.note),
         )
         for place, step in enumerate(steps)
     ]
-    screen.table(["step", "id", "score", "gain", "n", "how"], rows, right="step score gain n")
+    screen.table(["step", "id", "score", "gain", "trust", "n", "how"], rows, right="step score gain n")

@@ -14,6 +14,7 @@ from culmen.cli import preflight, runs
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
+from culmen.core.trust import MEANINGS
 from culmen.observe.figures import count, dollars, duration, joined, number, plus_minus
 from culmen.store import views
 from culmen.store.views import Best, Status
@@ -87,7 +88,8 @@ def end(screen: Screen, now: Status, path: Path) -> None:
     screen.pairs(
         ("best", best_line(now.best)),
         ("", "" if now.best is None else judged(now.best)),
-        ("verified", vouched(now.best)),
+        ("trust", trusted(now.best)),
+        ("certified", vouched(now.best)),
         ("used", used(now)),
         ("isolation", now.isolation),
         ("run", runs.place(path)),
@@ -120,13 +122,16 @@ def best_line(best: Best | None) -> str:
 
 
 def judged(best: Best) -> str:
-    """How far the score can be trusted."""
+    """What the score was made from."""
     looks = count(best.count, "evaluation")
     if not best.confirmed:
         return f"mean of {looks} of the search, not confirmed by a fresh one"
-    fresh = f"mean of {looks} made after it was chosen"
-    outside = "verified outside its process" if best.strict is None else "scored outside its process"
-    return f"{fresh}, {outside if best.verified or best.strict is not None else 'self-reported by the task'}"
+    return f"mean of {looks} made after it was chosen"
+
+
+def trusted(best: Best | None) -> str:
+    """`verified: ...`, the level of the score and what it means; "" while nothing has scored."""
+    return "" if best is None else f"{best.trust}: {MEANINGS[best.trust]}"
 
 
 def vouched(best: Best | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.core import trust as levels
 from culmen.core.candidate import Candidate
 from culmen.core.usage import Usage
 
@@ -55,7 +56,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     `score` is in the task's own direction and unit, a finite float exactly when `status` is ok. `reason` is a short
     machine word refining the status (memory_limit, nan_score, ...), `feedback` text for people and models, `seconds`
     the wall time of the evaluation, `seed` what the candidate's random state was seeded with, `evaluator` the digest
-    of the evaluator that spoke, `verified` whether the score was computed outside the candidate's process.
+    of the evaluator that spoke, `trust` how far the score can be trusted (`core.trust`; "": nobody said).
 
     If the task's verifier was asked, `strict` says whether the output passed it as given, with zero tolerance, and
     `certified` is the exact value of the output or of its strictly feasible repair, rounded towards the worse side
@@ -74,7 +75,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     seed: int = 0
     evaluator: str = ""
-    verified: bool = False
+    trust: str = ""
     artifacts: dict[str, str] = {}
     usage: Usage = Usage()
     certified: float | None = None
@@ -95,6 +96,11 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     def barred(self) -> bool:
         """Whether it was rejected for a sign, which bars its candidate from being the best."""
         return self.status is Status.REJECTED and self.reason.startswith(BARRED)
+
+    @property
+    def verified(self) -> bool:
+        """Whether the score was computed in a process that candidate code never enters."""
+        return levels.reaches(self.trust, "verified")
 
 
 class Rollout(msgspec.Struct, frozen=True):

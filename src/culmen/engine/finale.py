@@ -13,6 +13,7 @@ import msgspec
 
 from culmen.core.evaluation import Case, Observation, Rollout, Status
 from culmen.core.task import Task
+from culmen.core.trust import reaches, weakest
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import once
 from culmen.engine.record import Record, Tally
@@ -26,8 +27,9 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `score` is the mean over `count` fresh evaluations (all made after the choice), with standard error `se`;
     `search_score` over `search_count` is what the search believed. Without fresh ones `score` is the search's mean and
-    `confirmed` is False. `verified`: confirmed, every score was computed outside the candidate's process, and where the
-    task has a verifier every output passed it as given. `split` names the cases the fresh evaluations used.
+    `confirmed` is False. `trust` is the level of the weakest of these evaluations (`core.trust`); `verified`: confirmed,
+    at least at that level, and where the task has a verifier every output passed it as given. `split` names the cases
+    the fresh evaluations used.
 
     `certified` is the worst of the values the verifier certified, of the outputs or of their strictly feasible repairs
     (None: there is no verifier, or it did not accept all outputs). `strict`: all passed as given; None: nobody asked.
@@ -46,6 +48,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     finalists: tuple[str, ...] = ()
     certified: float | None = None
     strict: bool | None = None
+    trust: str = ""
 
 
 class Finale:
@@ -87,6 +90,9 @@ class Finale:
         confirmed = bool(scores) and not failures
         strict = None if all(o.strict is None for o in self._fresh) else all(o.strict for o in self._fresh if o.ok)
         score = sum(scores) / len(scores) if scores else self._task.objective.score(chosen.mean)
+        vouched = None if failures else certified(self._task, self._fresh)
+        trust = weakest(o.trust for o in self._fresh if o.ok) if scores else chosen.trust
+        trust = "verified" if trust == "certified" and vouched is None else trust
         return Verdict(
             id=chosen.candidate.id,
             score=score,
@@ -95,12 +101,13 @@ class Finale:
             search_score=None if mean is None else self._task.objective.score(mean),
             search_count=count,
             confirmed=confirmed,
-            verified=confirmed and strict is not False and all(o.verified for o in self._fresh if o.ok),
+            verified=confirmed and strict is not False and reaches(trust, "verified"),
             failures=failures,
             split=self._split if scores else "",
             finalists=self._finalists,
-            certified=None if failures else certified(self._task, self._fresh),
+            certified=vouched,
             strict=strict,
+            trust=trust,
         )
 
     async def _halving(self, lab: EngineLab, field: list[Tally]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
+from culmen.core.trust import weakest
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class Tally:
     certified: float | None = None  # the worst reward that the verifier certified
     refused: bool = False  # the verifier was asked and did not accept an output
     barred: bool = False  # rejected for its integrity
-    verified: bool = True
+    trust: str = ""  # of the weakest observation
 
     def add(self, reward: float) -> None:
         """One more scored observation."""
@@ -83,7 +84,7 @@ class Record:
         else:
             self.slowest = max(self.slowest, observation.seconds)
             tally.add(reward)
-            tally.verified = tally.verified and observation.verified
+            tally.trust = weakest((observation.trust, tally.trust or observation.trust))
 
     def noise(self) -> Noise:
         """Pooled within-candidate variance, and the spread between candidates that remains after it."""

@@ -13,6 +13,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.ports import Backend
 from culmen.core.task import Task
+from culmen.core.trust import weakest
 from culmen.evaluate import findings
 from culmen.evaluate.findings import Finding
 
@@ -45,7 +46,8 @@ class SeedReport(msgspec.Struct, frozen=True):
 
 class Report(msgspec.Struct, frozen=True):
     """What `check` found. `repeatable` says whether equal evaluations gave equal results, `seed_free` whether the
-    random seed made no difference either (None: nothing to tell from). A task is `fit` if no finding is an error.
+    random seed made no difference either (None: nothing to tell from), `trust` is the level of the weakest score
+    (`core.trust`; "" if nothing scored). A task is `fit` if no finding is an error.
     """
 
     task: str
@@ -55,6 +57,7 @@ class Report(msgspec.Struct, frozen=True):
     seed_free: bool | None
     evaluations: int
     findings: tuple[Finding, ...]
+    trust: str = ""
 
     @property
     def fit(self) -> bool:
@@ -77,7 +80,8 @@ async def check(task: Task, backend: Backend, runs: int = 5) -> Report:
     observations = [o for seed in seeds for o in seed.observations]
     repeatable, seed_free = _constancy(seeds)
     found = findings.of(task, isolation, observations, repeatable, seed_free)
-    return Report(task.name, isolation, tuple(seeds), repeatable, seed_free, len(observations), tuple(found))
+    trust = weakest(o.trust for o in observations if o.ok)
+    return Report(task.name, isolation, tuple(seeds), repeatable, seed_free, len(observations), tuple(found), trust)
 
 
 def spread(cases: Sequence[Case]) -> tuple[Case | None, ...]:

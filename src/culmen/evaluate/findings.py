@@ -10,6 +10,7 @@ import msgspec
 
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
+from culmen.core.trust import reaches
 
 START_SHARE = 0.05  # a mean further than this share (and three standard errors) from the declared start is reported
 SLOW_SHARE = 0.5  # evaluations longer than this share of the limit are reported
@@ -136,7 +137,7 @@ def _levels(seen: Seen) -> Iterator[Finding]:
 
 
 def _integrity(seen: Seen) -> Iterator[Finding]:
-    if any(o.ok and not o.verified for o in seen.observations):
+    if any(o.ok and not reaches(o.trust, "proxied") for o in seen.observations):
         yield Finding(
             "note",
             "scores are self-reported: the evaluator runs in the candidate's process and a candidate could forge them",

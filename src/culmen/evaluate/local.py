@@ -121,11 +121,16 @@ class LocalBackend:
             seconds=verdict.seconds,
             seed=seed,
             evaluator=self.task.evaluator.digest,
-            verified=self.task.evaluator.form not in ("legacy", "function"),
+            trust=self._trust(verdict),
             artifacts=verdict.artifacts,
             certified=verdict.certified,
             strict=verdict.strict,
         )
+
+    def _trust(self, verdict: Verdict) -> str:
+        if verdict.certified is not None:
+            return "certified"
+        return "self-reported" if self.task.evaluator.form in ("legacy", "function") else "verified"
 
     async def _attempt(self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool) -> Verdict:
         if not self._runs_program:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import IO, TYPE_CHECKING, Any
 
-from culmen.observe.figures import clock, count, decimals, dollars, number
+from culmen.observe.figures import clock, count, decimals, dollars, doubt, number
 from culmen.store.views import Best, Status
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Plain:
 
     def _write(self, now: Status, news: str) -> None:
         self._written = time.monotonic()
-        best = "no score yet" if now.best is None else f"best {number(now.best.score)}"
+        best = "no score yet" if now.best is None else f"best {number(now.best.score)}{doubt(now.best.trust)}"
         parts = [clock(now.elapsed_seconds), best, news, *costs(now), f"{now.in_flight} running"]
         self.say("  ".join(part for part in parts if part))
 
@@ -229,6 +229,7 @@ class Terminal:
             line.append("━" * full, style="cyan not dim").append("━" * (room - full)).append(f" {part:4.0%}  ")
         line.append("best ")
         line.append("no score yet" if now.best is None else self._number(now.best.score), style="bold not dim")
+        line.append("" if now.best is None else doubt(now.best.trust))
         return line
 
     def _number(self, score: float) -> str:

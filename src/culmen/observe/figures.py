@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from culmen.core.trust import LEVELS, reaches
+
 _DIGITS = 6  # significant digits of a score; more is noise, less hides late improvements
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
@@ -31,6 +33,11 @@ def number(value: float | None, places: int | None = None) -> str:
     if value and not 1e-4 <= abs(value) < 1e9:
         return f"{value:.6g}"
     return f"{value:.{decimals([value]) if places is None else places}f}"
+
+
+def doubt(trust: str) -> str:
+    """` (self-reported)` beside a score that candidate code may have had a hand in, "" beside any other."""
+    return "" if reaches(trust, "verified") else f" ({trust or LEVELS[-1]})"
 
 
 def plus_minus(error: float | None) -> str:

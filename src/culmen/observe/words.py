@@ -6,7 +6,7 @@ from typing import Any
 
 from culmen.core.evaluation import Observation
 from culmen.core.event import Edits, Entry, Vectors
-from culmen.observe.figures import clean, count, dollars, joined, number
+from culmen.observe.figures import clean, count, dollars, doubt, joined, number
 
 
 def words(entry: Entry) -> str:
@@ -29,7 +29,11 @@ def words(entry: Entry) -> str:
 def _done(entry: Entry) -> str:
     result: Any = entry.result
     if isinstance(result, Observation):
-        outcome = number(result.score) if result.ok else joined([result.status.value, result.reason], ": ")
+        outcome = (
+            number(result.score) + doubt(result.trust)
+            if result.ok
+            else joined([result.status.value, result.reason], ": ")
+        )
         case = f" on case {result.case}" if result.case else ""
         return f"evaluated {result.candidate}{case}: {outcome} ({result.seconds:.2f} s)"
     if isinstance(result, Vectors):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from culmen.core.trust import weakest
 from culmen.report.analyze_asks import distance_by_k, rank_groups, rank_profile, top_m
 from culmen.report.analyze_progress import best_so_far, coverage, width, width_by_island
 from culmen.report.analyze_record import Record, read
@@ -18,7 +19,10 @@ Analysis = Callable[[Sequence[Record]], Table]
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Runs of one task by one strategy with the same settings and model, which differ in their seeds."""
+    """Runs of one task by one strategy with the same settings and model, which differ in their seeds.
+
+    `trust` is the level of the weakest score in them (`core.trust`).
+    """
 
     label: str
     task: str
@@ -26,6 +30,7 @@ class Group(msgspec.Struct, frozen=True):
     strategy: str
     runs: tuple[str, ...]
     tables: tuple[Table, ...]
+    trust: str = ""
 
 
 def analyses(k: int | None = None) -> tuple[Analysis, ...]:
@@ -61,6 +66,7 @@ def analyze(runs: Sequence[Path | str], names: Mapping[str, str] | None = None, 
             strategy=_name(records[0], names or {}),
             runs=tuple(record.run for record in records),
             tables=tuple(analysis(records) for analysis in analyses(k)),
+            trust=weakest(record.trust for record in records if record.trust),
         )
         for label, records in zip(labels, grouped.values())
     ]

@@ -17,6 +17,7 @@ from culmen.core.brief import Proposal
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Event
 from culmen.core.task import Objective
+from culmen.core.trust import weakest
 from culmen.report.analyze_leader import Leader
 from culmen.store import views
 
@@ -83,7 +84,7 @@ class Filled(msgspec.Struct, frozen=True):
 
 class Record(msgspec.Struct, frozen=True):
     """One run. `moments` has one row per evaluation, those included that failed or were made for the final choice;
-    `unpriced` counts the calls whose price is unknown."""
+    `unpriced` counts the calls whose price is unknown, `trust` is the level of the weakest score (`core.trust`)."""
 
     run: str
     task: str
@@ -95,6 +96,7 @@ class Record(msgspec.Struct, frozen=True):
     asks: tuple[Ask, ...] = ()
     filled: tuple[Filled, ...] = ()
     unpriced: int = 0
+    trust: str = ""
 
     @property
     def evaluations(self) -> int:
@@ -119,6 +121,7 @@ def read(run: Path | str) -> Record:
         asks=tuple(reader.asks()),
         filled=tuple(reader.filled),
         unpriced=reader.unpriced,
+        trust=weakest(reader.trust),
     )
 
 
@@ -137,6 +140,7 @@ class _Reader:
         self.moments: list[Moment] = []
         self.filled: list[Filled] = []
         self.unpriced = 0
+        self.trust: set[str] = set()
         self._dollars = 0.0
         self._means: dict[str, tuple[int, float]] = {}
         self._failed: dict[str, str] = {}
@@ -173,6 +177,7 @@ class _Reader:
             self._failed.setdefault(seen.candidate, seen.status.value)
             self._leader.see(seen.candidate, None)
             return
+        self.trust.add(seen.trust)
         count, mean = self._means.get(seen.candidate, (0, 0.0))
         reward = self._objective.reward(seen.score)
         self._leader.see(seen.candidate, reward)

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -61,7 +61,7 @@ def _uri(path: Path, write: bool) -> str:
     return f"{base}?mode=ro" + ("" if Path(f"{path}-wal").exists() else "&immutable=1")
 
 
-def _add_sqrt(raw: sqlite3.Connection) -> None:
+def _add_sqrt(raw: Any) -> None:
     """Not every SQLite is built with it; its own is faster than a call back into Python."""
     try:
         raw.execute("SELECT sqrt(1.0)")
@@ -74,12 +74,42 @@ def _sqrt(value: float | None) -> float | None:
 
 
 @contextmanager
-def reading(run_dir: Path) -> Iterator[Connection]:
-    """A connection that sees one moment of the run. Raises `UserError` where there is no run, or a newer one."""
+def reading(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
+    """A connection that sees one moment of the run. Raises `UserError` where there is no run, or a newer one.
+
+    A run written by an older culmen is left as it is: what is read is an upgraded copy, unless `tables` is False (for
+    readers of events, blobs and settings, which every format has alike).
+    """
     with readable(run_dir) as path, meanings(run_dir):
         engine = engine_for(path, write=False)
         with engine.connect() as connection, connection.begin():
             check_format(connection, run_dir)
+            if not tables or _current(connection):
+                yield connection
+                return
+        with tempfile.TemporaryDirectory(prefix="culmen-") as folder, _upgraded(path, Path(folder) / FILE) as upgraded:
+            yield upgraded
+
+
+def _current(connection: Connection) -> bool:
+    from sqlalchemy import select
+
+    from culmen.store import schema
+
+    return connection.execute(select(schema.version.c.version_num)).scalar() == schema.REVISION
+
+
+@contextmanager
+def _upgraded(path: Path, copy: Path) -> Iterator[Connection]:
+    from culmen.store.migrate import upgrade
+
+    with closing(sqlite3.connect(_uri(path, False), uri=True)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    with engine_for(copy, write=True).connect() as connection:
+        with connection.begin():
+            upgrade(connection)
+        _add_sqrt(connection.connection.dbapi_connection)
+        with connection.begin():
             yield connection
 
 

@@ -71,7 +71,7 @@ class SqlJournal:
             require_local(folder)
             writer, meta = Writer.open(folder)
             return cls(folder, meta, writer)
-        with reading(folder) as connection:
+        with reading(folder, tables=False) as connection:
             return cls(folder, read_meta(connection), None)
 
     def append(self, entries: Sequence[Entry]) -> list[Event]:
@@ -91,7 +91,7 @@ class SqlJournal:
         from culmen.store.reader import pages
 
         def snapshot() -> AbstractContextManager[Connection]:
-            return reading(self.run_dir)
+            return reading(self.run_dir, tables=False)
 
         return pages(snapshot, self.run_dir, after, whole=whole)
 
@@ -99,7 +99,7 @@ class SqlJournal:
         """The text behind a `blob:` reference; any other text is returned as it is."""
         from culmen.store.reader import lookup_in
 
-        with reading(self.run_dir) as connection:
+        with reading(self.run_dir, tables=False) as connection:
             return Blobs(self.run_dir / "blobs", lookup_in(connection)).text(ref)
 
     def set_meta(self, **changes: Any) -> RunMeta:

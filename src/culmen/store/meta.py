@@ -9,7 +9,7 @@ import msgspec
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 
-FORMAT = 1
+FORMAT = 2
 """Version of the journal's format that this program writes; it reads this and everything older."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     Column,
     Float,
     Index,
@@ -21,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest revision in store/migrations: what `create_all` makes."""
 
 _Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
@@ -90,7 +89,7 @@ observation = Table(
     Column("seconds", Float, nullable=False),
     Column("seed", Text, nullable=False),
     Column("phase", Text, nullable=False),
-    Column("verified", Boolean, nullable=False),
+    Column("trust", String(16), nullable=False),
 )
 Index("observation_candidate", observation.c.candidate, observation.c.seq)
 

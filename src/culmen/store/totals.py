@@ -80,7 +80,7 @@ class Totals:
                 observation.seconds,
                 str(observation.seed),
                 escape(phase),
-                observation.verified,
+                escape(observation.trust),
             )
         )
         tally = self.tallies.get(candidate)

@@ -17,7 +17,7 @@ from culmen.store.checks import check
 from culmen.store.codec import encode, escape
 from culmen.store.database import FILE, check_format, engine_for, meanings, read_meta
 from culmen.store.lock import RunLock, owner
-from culmen.store.meta import RunMeta
+from culmen.store.meta import FORMAT, RunMeta
 from culmen.store.ranking import leader
 from culmen.store.reader import gap, lookup_in
 from culmen.store.rows import Batch, store, store_body
@@ -108,7 +108,7 @@ class Writer:
         with self._connection.begin():
             check_format(self._connection, self._run_dir)
             upgrade(self._connection)
-            self._connection.execute(update(schema.run).values(epoch=schema.run.c.epoch + 1))
+            self._connection.execute(update(schema.run).values(epoch=schema.run.c.epoch + 1, format=FORMAT))
             self._epoch = self._connection.execute(select(schema.run.c.epoch)).scalar_one()
             meta = read_meta(self._connection)
             self._last = self._connection.execute(select(func.max(schema.event.c.seq))).scalar() or 0

@@ -31,6 +31,7 @@ from culmen.core.event import (
 )
 from culmen.core.task import Task
 from culmen.core.usage import Usage
+from culmen.strategies.parts.voice import from_menu
 
 PART = "program"
 
@@ -110,12 +111,19 @@ class Landscape:
         if isinstance(request, EmbedRequest):
             return 0.01, self.embed(request.candidates)
         if isinstance(request, WriteRequest):
-            quiet = Random(request.seed).random() < self.faults.silent
-            text = Text(fault="empty") if quiet else Text("<summary>climb</summary>", usage=Usage(calls=1))
-            return rng.expovariate(1.0) * self.propose_seconds, text
+            return rng.expovariate(1.0) * self.propose_seconds, self.write(request)
         if isinstance(request, EditRequest):
             return 0.01, self.cluster(request) if request.tool == "kmeans" else Edits(fault="unsupported")
         return 0.01, Custom()
+
+    def write(self, request: WriteRequest) -> Text:
+        """Advice without any preference, or a summary; nothing where the model is silent."""
+        rng = Random(request.seed)
+        if rng.random() < self.faults.silent:
+            return Text(fault="empty", usage=Usage(calls=1))
+        role, _, step = request.role.partition(".")
+        text = from_menu(step, request.slots, rng) if role == "advisor" else "<summary>climb</summary>"
+        return Text(text, usage=Usage(calls=1))
 
     def cluster(self, request: EditRequest) -> Edits:
         """Stands in for k-means: equal slices along the landscape, cluster by cluster upwards."""
@@ -139,7 +147,7 @@ class Landscape:
                 return Observation(candidate.id, status, reason="injected", seed=seed, feedback="it failed")
             level -= chance
         score = truth(candidate) + (rng.gauss(0.0, self.sigma) if self.sigma else 0.0)
-        return Observation(candidate.id, Status.OK, score, seed=seed, feedback=f"score {score:.3f}", verified=True)
+        return Observation(candidate.id, Status.OK, score, seed=seed, feedback=f"score {score:.3f}", trust="verified")
 
     def propose(self, brief: Brief, rng: Random) -> Proposal:
         """`brief.k` proposals by Assumption 1, or none."""

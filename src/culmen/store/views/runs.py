@@ -22,6 +22,7 @@ class RunLine(msgspec.Struct, frozen=True):
     strategy: str = ""
     evaluations: int = 0
     best: float | None = None
+    trust: str = ""
 
 
 def runs(folder: Path | str = "runs") -> list[RunLine]:
@@ -55,5 +56,5 @@ def _line(folder: Path) -> RunLine:
         return RunLine(folder.name, str(folder), "damaged", (folder / FILE).stat().st_mtime)
     except CulmenError:
         return RunLine(folder.name, str(folder), "unreadable", (folder / FILE).stat().st_mtime)
-    score = None if now.best is None else now.best.score
-    return RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score)
+    score, trust = (None, "") if now.best is None else (now.best.score, now.best.trust)
+    return RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score, trust)

@@ -1,0 +1,29 @@
+"""How far a score can be trusted: four levels, strongest first, and the one way to compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+LEVELS = ("certified", "verified", "proxied", "self-reported")
+
+MEANINGS = {
+    "certified": "the task's exact verifier vouches for the value",
+    "verified": "scored in a process that candidate code never enters, from plain data",
+    "proxied": "scored by evaluate(path) in a jailed process of its own; the candidate answered from another one",
+    "self-reported": "evaluator and candidate share a process, so a candidate can forge its score",
+}
+
+
+def rank(level: str) -> int:
+    """0 for the strongest. "" (nobody said) counts as self-reported; an unknown name raises ValueError."""
+    return LEVELS.index(level or LEVELS[-1])
+
+
+def weakest(levels: Iterable[str]) -> str:
+    """The level of a value made from several: that of its weakest part; "" of none."""
+    return max((level or LEVELS[-1] for level in levels), key=rank, default="")
+
+
+def reaches(level: str, wanted: str) -> bool:
+    """Whether `level` is at least as strong as `wanted`."""
+    return rank(level) <= rank(wanted)
