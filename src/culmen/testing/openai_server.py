@@ -67,7 +67,7 @@ class OpenAIServer:
         self.keys: set[str] = set()
         self.outcomes: Counter[str] = Counter()
         self.billed: Counter[str] = Counter()
-        self._http = _Http(("127.0.0.1", 0), _handler(self))
+        self._http = LoopbackHTTP(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
     @property
@@ -153,7 +153,9 @@ class OpenAIServer:
         return [value / 2**31 - 1 for value in struct.unpack(f"<{self.width}I", raw)]
 
 
-class _Http(ThreadingHTTPServer):
+class LoopbackHTTP(ThreadingHTTPServer):
+    """An HTTP server with a thread for each connection, which nothing that clients do can stop."""
+
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
