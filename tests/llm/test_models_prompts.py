@@ -17,6 +17,7 @@ from culmen.proposers.formats import FORMATS, Format
 from culmen.proposers.model import Prompt, Writer
 from culmen.proposers.template import Templates
 from culmen.proposers.verbalized import SEVERAL
+from culmen.strategies.parts.voice import STEPS
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -134,6 +135,7 @@ def test_every_shipped_template_is_used(task: Task) -> None:
     names = {p.stem for p in (Path(culmen.proposers.__file__).parent / "templates").glob("*.md")}
     forms: list[Format] = [*FORMATS.values(), *SEVERAL.values()]
     shared = {"verbalized_diff"}  # fills the template of `verbalized`
-    assert names == {"improve", "seedless", "system", "summarizer", "summarizer.system", "write"} | (
+    steps = {f"advisor.{step}" for step in STEPS} | {"advisor.system"}
+    assert names == {"improve", "seedless", "system", "summarizer", "summarizer.system", "write"} | steps | (
         {f.name for f in forms} - shared
     )

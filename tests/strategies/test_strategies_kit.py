@@ -28,6 +28,7 @@ VARIANTS = {
     "openevolve": {"islands": "2"},
     "gepa": {"lanes": "2"},
     "puct": {},
+    "pacevolve": {"islands": "3", "freeze": "2"},
     "beam": {},
     "sequential": {},
     "best_of_n": {},

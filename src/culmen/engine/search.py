@@ -27,6 +27,7 @@ from culmen.engine.record import Record
 Estimate = Callable[[Request], Usage]
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
 _FUTILE_PROPOSALS = 200  # proposals in a row that brought nothing to evaluate: only money would end the run
+_FUTILE_WRITES = 1000  # the same for prose
 
 
 def at_least(request: Request) -> Usage:
@@ -68,7 +69,7 @@ class Search:
         self._abandoned: set[int] = set()
         self._closing = ""
         self._notes = 0
-        self._free_effects = self._proposals = 0
+        self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
         outlets = Outlets(self._issue, self._remark, self._short)
         self.lab = EngineLab(task, proposer or ModelProposer(), self.ledger, self._loop, seed, workers, outlets)
@@ -160,9 +161,11 @@ class Search:
     def _count_futile(self, request: Request, usage: Usage) -> None:
         self._free_effects = self._free_effects + 1 if usage == Usage() else 0
         if isinstance(request, EvaluateRequest):
-            self._proposals = 0
+            self._proposals = self._writes = 0
         elif isinstance(request, ProposeRequest):
             self._proposals += 1
+        elif isinstance(request, WriteRequest):
+            self._writes += 1
 
     def _advance(self) -> list[Effect]:
         """Run to the next standstill: coroutines wait, and what the budget admits is admitted."""
@@ -196,7 +199,7 @@ class Search:
 
     def _settle_phase(self) -> bool:
         """Move to the next phase when this one can go no further; True if it moved."""
-        if self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS:
+        if self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS or self._writes > _FUTILE_WRITES:
             self._end("nothing_new")
         elif self._root.done and not self.in_flight:
             self._end(str(self._root.result() or "strategy_done"))
@@ -211,7 +214,7 @@ class Search:
     def _end(self, reason: str) -> None:
         """Leave the current phase; effects in flight are abandoned."""
         self._abandoned.update(self.in_flight)
-        self._closing, self._free_effects, self._proposals = "", 0, 0
+        self._closing, self._free_effects, self._proposals, self._writes = "", 0, 0, 0
         self.in_flight.clear()
         self._waiting.clear()
         self._admitted.clear()

@@ -118,8 +118,12 @@ class Roles(msgspec.Struct, frozen=True):
     table: dict[str, tuple[Weighted, ...]] = {}
 
     def pick(self, role: str, seed: int) -> Model | None:
-        """The role's model, of an ensemble the one that the seed draws; None if the role has none."""
-        members = self.table.get(role, self.table.get(OTHERS, ()))
+        """The role's model, of an ensemble the one that the seed draws; None if the role has none.
+
+        A step of a role (`advisor.generate`) has the model of the role, unless it has one of its own.
+        """
+        names = (role, role.partition(".")[0], OTHERS)
+        members = next((self.table[name] for name in names if name in self.table), ())
         if not members:
             return None
         rng = Random(f"{role}:{seed}")  # a text seeds it the same on every machine

@@ -75,11 +75,9 @@ def interventions(progress: Sequence[float], i: int) -> list[float]:
     return weights
 
 
-def version_weights(count: int, power: float = 1.5, bias: str = "early") -> list[float]:
-    """Weights of the versions to go back to, oldest first: 1/(j+1)^power counted from the oldest (early) or from the
-    newest (recent)."""
-    weights = [(j + 1) ** -power for j in range(count)]
-    return weights if bias == "early" else weights[::-1]
+def version_weights(count: int, power: float = 1.5) -> list[float]:
+    """Weights of the versions to go back to, the oldest first: (j + 1)^-power."""
+    return [(j + 1) ** -power for j in range(count)]
 
 
 def draw(weights: Sequence[float], rng: Random) -> int:

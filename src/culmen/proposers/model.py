@@ -50,6 +50,7 @@ class Writer:
             "direction": wording.direction(task.objective),
             "rules": wording.rules(task, brief.parent),
             "context": _titled("Lessons of the search so far", wording.clip(brief.context.strip(), shown.context)),
+            "hypothesis": _titled("What to try, and nothing else", brief.hypothesis.strip()),
             "inspirations": sections.inspirations(brief.inspirations, task.objective, task.surface.language, shown),
             "reply": form.instructions(self._templates, task, brief.parent, max(1, brief.k)).strip(),
         }
@@ -70,16 +71,17 @@ class Writer:
     def prose(self, role: str, slots: dict[str, Any]) -> Prompt:
         """The prompt of a request for text: the template of the role's name, or the general one.
 
+        A role may have steps, `advisor.generate`: a template for each, and the model of `advisor`.
         A slot becomes a readable outline of its data; `$slots` is all of them.
         """
         name = role if self._templates.has(role) else "write"
         filled = {key: sections.material(value, 3) for key, value in slots.items() if key != "goal"}
         everything = sections.material({key: value for key, value in slots.items() if key != "goal"})
         goal = str(slots.get("goal") or self._task.goal or "Find the best candidate.").strip()
-        user = self._templates.fill(
-            name, **{"pairs": "", "level": "the usual", **filled, "goal": goal, "role": role, "slots": everything}
-        )
-        system = f"{role}.system" if self._templates.has(f"{role}.system") else "system"
+        known = {"pairs": "", "level": "the usual", "rules": wording.rules(self._task, None)}
+        user = self._templates.fill(name, **{**known, **filled, "goal": goal, "role": role, "slots": everything})
+        systems = (f"{role}.system", f"{role.partition('.')[0]}.system", "system")
+        system = next(name for name in systems if self._templates.has(name))
         return Prompt(self._templates.fill(system).strip(), user)
 
     def _reward(self, brief: Brief) -> str:

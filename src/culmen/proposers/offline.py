@@ -88,12 +88,26 @@ class OfflineProposer:
         if brief.parent is None:
             return Proposal(fault="no_parent", model="offline")
         self._learn(brief)
+        if brief.hypothesis:
+            return await self._directed(lab, brief, brief.parent)
         children: dict[str, Candidate] = {}
         for _ in range(brief.k):
             child = await self._child(lab, brief, brief.parent)
             if child is not None:
                 children.setdefault(child.id, child)
         return Proposal(tuple(children.values()), fault="" if children else "inapplicable", model="offline")
+
+    async def _directed(self, lab: Lab, brief: Brief, parent: Candidate) -> Proposal:
+        """Children by the operators that the hypothesis names, without looking at any of them first."""
+        named = {name: 1.0 for name in OPERATORS if name in brief.hypothesis.partition(":")[0].split("+")}
+        options = self._options(lab) | {"weights": named or {"numbers": 1.0}, "count": brief.k, "again": 0.0}
+        mates = [exhibit.candidate for exhibit in brief.inspirations]
+        if "cma" in named:
+            best = await self._tune(lab, brief, parent)
+            return Proposal((best.candidate,) if best else (), fault="" if best else "inapplicable", model="offline")
+        edits: Edits = await lab.edit("vary", (parent, *mates), **options)
+        children = tuple(_bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes))
+        return Proposal(children[: brief.k], fault="" if children else "inapplicable", model="offline")
 
     async def _child(self, lab: Lab, brief: Brief, parent: Candidate) -> Candidate | None:
         """The best of a few rounds of edits, None if nothing could be edited or no variant was scored.

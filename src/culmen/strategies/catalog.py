@@ -24,6 +24,7 @@ CATALOG: dict[str, str] = {
     "map_elites": "culmen.strategies.map_elites:MapElites",
     "gepa": "culmen.strategies.gepa:Gepa",
     "puct": "culmen.strategies.puct:Puct",
+    "pacevolve": "culmen.strategies.pacevolve:Pacevolve",
     "beam": "culmen.strategies.beam:Beam",
     "sequential": "culmen.strategies.sequential:Sequential",
     "best_of_n": "culmen.strategies.best_of_n:BestOfN",

@@ -1,0 +1,190 @@
+"""PACEvolve: islands that keep ideas, remember failures, go back when momentum is lost, and learn from one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Annotated
+
+from culmen.core.evaluation import Rollout
+from culmen.core.ports import Lab
+from culmen.memory.failures import Failure, FailureMemory
+from culmen.memory.momentum import Momentum, absolute_progress, draw, interventions
+from culmen.memory.ranked import Population
+from culmen.strategies.parts.advice import Advising, Decision
+from culmen.strategies.parts.fields import Cases
+from culmen.strategies.parts.implementing import Implementing, Outcome
+from culmen.strategies.parts.research import Early, Island, Recent, Versions
+from culmen.strategies.parts.settings import About, check
+from culmen.strategies.parts.upkeep import Upkeep, score_line
+from culmen.strategies.parts.voice import ModelVoice, Voice
+
+
+@dataclass(frozen=True)
+class Pacevolve:
+    """An advisor decides what to try, an implementer writes it. Every island has a population and a repository of ideas
+    with what came of each; hypotheses are made for one decision, put under an idea, and forgotten. An island whose
+    momentum is lost goes back to an old version of its ideas, or takes over those of a more advanced island.
+
+    Roles: `advisor` (may be a small model) and `implementer` (a strong one). Without a model the advisor draws from a
+    menu of kinds of edit, and the offline proposer makes them. For expensive evaluations and long searches.
+    """
+
+    paper = "PACEvolve (arXiv 2601.10657), the scaffold of PACEvolve++ (arXiv 2605.07039)"
+
+    islands: Annotated[int, About("islands side by side, one experiment in flight on each", least=1)] = 8
+    top: Annotated[int, About("best programs among which parents are drawn", least=1)] = 4
+    tournament: Annotated[int, About("programs in a tournament", least=1)] = 2
+    size: Annotated[int, About("programs an island keeps", least=1)] = 100
+    target: Annotated[
+        float | None, About("score that counts as full progress; none: the task's target or best known")
+    ] = None
+    advising: Annotated[Advising, About("how a decision is made")] = field(default=Advising())
+    implementing: Annotated[Implementing, About("how an experiment becomes a candidate")] = field(
+        default=Implementing()
+    )
+    upkeep: Annotated[Upkeep, About("how the ideas are kept few and short")] = field(default=Upkeep())
+    beta: Annotated[float, About("weight of the past in the momentum", least=0, most=1)] = 0.85
+    threshold: Annotated[float, About("momentum below which an island is stalled", least=0)] = 0.001
+    freeze: Annotated[int, About("scored candidates after an intervention before the next", least=0)] = 15
+    backtrack_length: Annotated[int, About("experiments on an old version", least=1)] = 5
+    versions: Annotated[Versions, About("which old version is gone back to", choices=(Early, Recent))] = field(
+        default=Early()
+    )
+    batch: Cases = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        await Research(self, lab, ModelVoice()).run()
+
+
+class Research:
+    """One search in progress: the islands and what they share. Also the scaffold of `pacevolve_plus_plus`."""
+
+    def __init__(self, rules: Pacevolve, lab: Lab, voice: Voice) -> None:
+        self.rules, self.lab, self.voice = rules, lab, voice
+        self.failures = FailureMemory()
+        self.islands = [self._island() for _ in range(rules.islands)]
+        self.start = float("-inf")
+
+    async def run(self) -> None:
+        """Seeds, then all islands side by side."""
+        await self.settle()
+        await self.lab.gather(*(self._evolve(i) for i in range(self.rules.islands)))
+
+    async def settle(self) -> None:
+        """Every island begins with the seeds."""
+        cases = None if self.rules.batch is None else self.lab.minibatch(self.rules.batch)
+        seeds = await self.lab.gather(*(self.lab.evaluate(seed, cases) for seed in self.lab.seeds))
+        scored = [(rollout, reward) for rollout in seeds if (reward := rollout.reward) is not None]
+        self.start = max((reward for _, reward in scored), default=float("-inf"))
+        for island in self.islands:
+            for rollout, _ in scored:
+                island.take(rollout, self.goal())
+            island.versions.append(island.ideas)
+
+    async def _evolve(self, i: int) -> None:
+        for turn in count(1):
+            parent, decision = await self.decide(i)
+            outcome = await self.implement(i, parent, decision)
+            await self.learn(i, turn, parent, decision, outcome)
+
+    async def decide(self, i: int) -> tuple[Rollout | None, Decision]:
+        """A parent, and what to try on it."""
+        island = self.islands[i]
+        parent = island.parent(self.rules.top, self.rules.tournament, self.lab.rng)
+        decision = await self.rules.advising.decide(self.lab, self.voice, parent, island.ideas, self.failures)
+        island.ideas = decision.ideas  # ideas of a decision that comes to nothing are kept, too
+        return parent, decision
+
+    async def implement(self, i: int, parent: Rollout | None, decision: Decision) -> Outcome:
+        """The experiment's candidate, evaluated; an unreadable decision is a failure like any other."""
+        if not decision.experiment:
+            return Outcome(fault="advisor_format", reason="no decision that could be read")
+        rules = self.rules
+        return await rules.implementing.carry_out(self.lab, parent, decision.experiment, i, rules.batch)
+
+    async def learn(self, i: int, turn: int, parent: Rollout | None, decision: Decision, outcome: Outcome) -> None:
+        """Population, ideas, failures and momentum; then, where the island has stalled, an intervention."""
+        island, before = self.islands[i], parent.reward if parent else None
+        scored = outcome.rollout is not None and outcome.rollout.reward is not None
+        better = scored and island.take(outcome.rollout, self.goal())  # pyright: ignore[reportArgumentType]
+        dropped: list[int] = []
+        if decision.experiment:
+            line = await self.rules.upkeep.result(self.lab, self.voice, decision.experiment, outcome, before)
+            island.ideas = island.ideas.tried(decision.idea, line)
+            island.ideas, dropped = await self.rules.upkeep.tidy(
+                self.lab, self.voice, island.ideas, decision.idea, self.failures
+            )
+        if not scored:
+            self._failed(decision, outcome)
+        island.close_turn()
+        self._tell(i, turn, parent, decision, outcome, better, dropped)
+        if island.momentum.stalled and island.branch is None:
+            self.intervene(i)
+
+    def intervene(self, i: int) -> None:
+        """Backtrack or cross over, by absolute progress (momentum-based backtracking, collaborative evolution)."""
+        rules, island = self.rules, self.islands[i]
+        progress = [absolute_progress(one.best, self.start, self.goal()) for one in self.islands]
+        weights = interventions(progress, i)
+        chosen = draw(weights, self.lab.rng)
+        if chosen == i:
+            version = island.backtrack(rules.versions, rules.backtrack_length, self.lab.rng)
+            self.lab.note("backtrack", island=i, version=version, of=len(island.versions), weights=weights)
+        else:
+            partner = self.islands[chosen]
+            island.take_over(partner.best_version().ideas, partner.population.best)
+            self.lab.note("crossover", island=i, partner=chosen, progress=progress, weights=weights)
+
+    def goal(self) -> float:
+        """The reward of full progress: the target set, the task's, its best known value, else as much again as was
+        gained so far."""
+        objective = self.lab.task.objective
+        for level in (self.rules.target, objective.target, objective.known):
+            if level is not None:
+                return objective.reward(level)
+        best = max(island.best for island in self.islands)
+        return 2 * best - self.start if best > self.start > float("-inf") else best + 1.0
+
+    def _failed(self, decision: Decision, outcome: Outcome) -> None:
+        idea = decision.ideas.find(decision.idea)
+        name, digest = idea.description if idea else "", outcome.rollout.candidate.digest if outcome.rollout else ""
+        if outcome.fault != "lost":
+            self.failures.add(Failure(name, decision.experiment, outcome.fault, outcome.reason), digest)
+
+    def _tell(
+        self,
+        i: int,
+        turn: int,
+        parent: Rollout | None,
+        decision: Decision,
+        outcome: Outcome,
+        better: bool,
+        dropped: Sequence[int],
+    ) -> None:
+        island, rollout = self.islands[i], outcome.rollout
+        self.lab.note(
+            "experiment",
+            island=i,
+            turn=turn,
+            idea=decision.idea,
+            experiment=decision.experiment,
+            parent=parent.candidate.id if parent else None,
+            candidate=rollout.candidate.id if rollout else None,
+            outcome=score_line(self.lab, outcome, parent.reward if parent else None),
+            better=better,
+            momentum=island.momentum.value,
+            branch=island.branch is not None,
+            ideas=[{"number": x.number, "description": x.description, "tries": x.tries} for x in island.ideas.ideas],
+            dropped=list(dropped),
+            failures=self.failures.kinds(),
+        )
+
+    def _island(self) -> Island:
+        rules = self.rules
+        return Island(Population(rules.size), Momentum(rules.beta, rules.threshold, rules.freeze))

@@ -1,0 +1,81 @@
+"""From an experiment in words to a candidate with a score: written by the implementer, repaired within bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from culmen.core.brief import Brief
+from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.core.ports import Lab
+from culmen.strategies.parts.settings import About, check
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`rollout` is None if no candidate came; `fault` a short word for what went wrong, "" if it scored."""
+
+    rollout: Rollout | None = None
+    fault: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Implementing:
+    """Asks the proposer, in the role `implementer`, to carry out one experiment on the parent."""
+
+    attempts: Annotated[int, About("requests until a reply holds a candidate", least=1)] = 3
+    repairs: Annotated[int, About("times a candidate that failed is given back to be repaired", least=0)] = 2
+    format: Annotated[str, About("reply format: rewrite, diff, blocks")] = "rewrite"
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def carry_out(
+        self, lab: Lab, parent: Rollout | None, experiment: str, island: int, batch: int | None
+    ) -> Outcome:
+        """The experiment's candidate with its observations."""
+        outcome = await self._write(lab, parent, experiment, island, batch)
+        for _ in range(self.repairs):
+            failed = outcome.rollout
+            if not outcome.fault or failed is None or outcome.fault == Status.LOST:
+                break
+            again = f"{experiment}\n\nThe candidate was written for this and failed. Repair it; keep to the experiment."
+            repaired = await self._write(lab, failed, again, island, batch)
+            if repaired.rollout is None:
+                break
+            outcome = repaired
+        return outcome
+
+    async def _write(
+        self, lab: Lab, parent: Rollout | None, experiment: str, island: int, batch: int | None
+    ) -> Outcome:
+        brief = Brief(
+            parent.candidate if parent else None,
+            parent.observations if parent else (),
+            parent.reward if parent else None,
+            format=self.format,
+            role="implementer",
+            island=island,
+            hypothesis=experiment,
+        )
+        fault = ""
+        for _ in range(self.attempts):
+            proposal = await lab.propose(brief)
+            fresh = [c for c in proposal.candidates if parent is None or c.id != parent.candidate.id]
+            if fresh:
+                cases = None if batch is None else lab.minibatch(batch)
+                return judged(await lab.evaluate(fresh[0], cases))
+            fault = proposal.fault or "unchanged"
+        return Outcome(fault="no_candidate", reason=fault)
+
+
+def judged(rollout: Rollout) -> Outcome:
+    """The outcome of an evaluation: the first observation without a score names the fault."""
+    bad = next((o for o in rollout.observations if not o.ok), None)
+    return Outcome(rollout) if bad is None else Outcome(rollout, bad.status.value, _why(bad))
+
+
+def _why(observation: Observation) -> str:
+    lines = [line.strip() for line in observation.feedback.splitlines() if line.strip()]
+    return " ".join(filter(None, (observation.reason, lines[-1][:200] if lines else "")))

@@ -1,0 +1,71 @@
+"""Keeping an idea repository small: results in a line, old histories condensed, ideas over the cap dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from culmen.core.ports import Lab
+from culmen.memory.failures import Failure, FailureMemory
+from culmen.memory.ideas import Repository
+from culmen.strategies.parts.advice import items, read_object, told, whole
+from culmen.strategies.parts.implementing import Outcome
+from culmen.strategies.parts.settings import About, check
+from culmen.strategies.parts.voice import Voice
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Requests to the advisor; where it gives nothing usable, a rule does the work, so the bounds always hold."""
+
+    cap: Annotated[int, About("ideas an island keeps", least=1)] = 5
+    condense: Annotated[int, About("experiments under one idea after which its history is condensed", least=2)] = 20
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def result(self, lab: Lab, voice: Voice, experiment: str, outcome: Outcome, before: float | None) -> str:
+        """One line on what an experiment brought: the score first, then what is to be learned from it."""
+        line = score_line(lab, outcome, before)
+        feedback = outcome.rollout.observations[0].feedback[:2000] if outcome.rollout else outcome.reason
+        said = await voice.say(lab, "result", experiment=experiment, outcome=line, feedback=feedback)
+        lesson = str(read_object(said.text).get("lesson") or "").strip()
+        return f"{line}: {lesson or experiment}"
+
+    async def tidy(
+        self, lab: Lab, voice: Voice, ideas: Repository, number: int, failures: FailureMemory
+    ) -> tuple[Repository, list[int]]:
+        """The repository within its bounds, and the ideas dropped."""
+        idea = ideas.find(number)
+        if idea is not None and idea.tries and idea.tries % self.condense == 0 and len(idea.results) > 1:
+            said = await voice.say(
+                lab, "condense", idea=told(ideas.without({i.number for i in ideas.ideas} - {number}))
+            )
+            answer = read_object(said.text)
+            result = str(answer.get("result") or "") or f"{idea.tries} experiments; the latest: {idea.results[-1]}"
+            ideas = ideas.condensed(number, str(answer.get("description") or ""), result)
+        excess = len(ideas.ideas) - self.cap
+        if excess <= 0:
+            return ideas, []
+        said = await voice.say(lab, "prune", ideas=told(ideas), count=excess)
+        dropped = _dropped(read_object(said.text), ideas, excess)
+        for one in dropped:
+            if gone := ideas.find(one):
+                failures.add(Failure(gone.description, "", "pruned", f"after {gone.tries} experiments"))
+        return ideas.without(dropped), dropped
+
+
+def _dropped(answer: dict[str, Any], ideas: Repository, excess: int) -> list[int]:
+    """The ideas named, as many as must go; the rest are those tried most often, the oldest first among equals."""
+    named = [n for n in map(whole, items(answer.get("drop"))) if n is not None and ideas.find(n)]
+    others = sorted((i for i in ideas.ideas if i.number not in named), key=lambda i: (-i.tries, i.number))
+    return (list(dict.fromkeys(named)) + [i.number for i in others])[:excess]
+
+
+def score_line(lab: Lab, outcome: Outcome, before: float | None) -> str:
+    """`score 2.51 (from 2.48)`, or how it failed."""
+    rollout, objective = outcome.rollout, lab.task.objective
+    if rollout is None or rollout.reward is None:
+        return f"failed ({outcome.fault})"
+    was = "" if before is None else f" (from {objective.score(before):.6g})"
+    return f"score {objective.score(rollout.reward):.6g}{was}"

@@ -1,0 +1,223 @@
+"""PACEvolve: ideas, failures, momentum and interventions by the published numbers, and whole searches."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Rollout
+from culmen.core.event import WriteRequest
+from culmen.core.usage import Budget
+from culmen.memory.failures import Failure, FailureMemory
+from culmen.memory.ideas import Idea, Ranked, Repository, bounded
+from culmen.memory.momentum import Momentum, absolute_progress, interventions, version_weights
+from culmen.memory.ranked import Population
+from culmen.proposers.offline import OPERATORS
+from culmen.strategies.pacevolve import Pacevolve
+from culmen.strategies.parts.advice import read_hypotheses, read_object
+from culmen.strategies.parts.research import Island
+from culmen.strategies.parts.voice import MENU
+from culmen.testing.landscape import Landscape, task
+from culmen.testing.virtual import simulate
+
+
+def program(n: float) -> Candidate:
+    return Candidate.of({"p": str(n)})
+
+
+def rollout(n: float) -> Rollout:
+    return Rollout(program(n), (), (n,))
+
+
+@pytest.mark.parametrize(
+    ("gain", "stall"), [(0.5, 27), (0.2, 21), (0.1, 17), (0.05, 13), (0.02, 7), (0.01, 3), (0.006, 0)]
+)
+def test_stall_lengths_after_a_gain_are_the_published_ones(gain, stall):
+    momentum = Momentum(beta=0.85, threshold=0.001, freeze=0)
+    momentum.record(0.0, 1.0)
+    momentum.record(gain, 1.0)
+    flat = 0
+    while not momentum.stalled:
+        momentum.record(0.0, 1.0)
+        flat += 1
+    assert flat == stall
+
+
+def test_no_intervention_before_the_second_candidate_nor_during_the_freeze():
+    momentum = Momentum(freeze=3)
+    verdicts = []
+    for _ in range(6):
+        momentum.record(0.0, 1.0)
+        verdicts.append(momentum.stalled)
+    assert verdicts == [False, False, False, True, True, True]
+    momentum.intervene()
+    assert not momentum.stalled
+
+
+@pytest.mark.parametrize(
+    ("progress", "expected"),
+    [
+        ([0.1, 0.1, 0.1], {0: 0.99}),
+        ([0.5, 0.5, 0.5], {0: 0.5}),
+        ([0.9, 0.9, 0.9], {0: 0.01}),
+        ([0.9, 0.2, 0.1], {0: 0.93}),
+        ([0.1, 0.8, 0.2], {1: 0.83}),
+        ([0.3], {0: 1.0}),
+        ([0.0, 1.0], {1: 1.0}),
+    ],
+)
+def test_interventions_have_the_published_probabilities(progress, expected):
+    weights = interventions(progress, 0)
+    for index, share in expected.items():
+        assert weights[index] / sum(weights) == pytest.approx(share, abs=0.006)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(0, 7))
+def test_there_is_always_something_to_do(progress, i):
+    weights = interventions(progress, i % len(progress))
+    assert all(w >= 0 for w in weights) and sum(weights) > 0
+
+
+def test_old_versions_are_preferred_as_published():
+    weights = version_weights(20)
+    assert weights[0] / sum(weights) == pytest.approx(0.46, abs=0.01)
+    assert weights[-1] / sum(weights) == pytest.approx(0.005, abs=0.001)
+
+
+def test_progress_follows_the_reward_whatever_the_direction():
+    assert absolute_progress(-2.0, -4.0, 0.0) == 0.5
+    assert absolute_progress(-9.0, -4.0, 0.0) == 0.0 and absolute_progress(1.0, -4.0, 0.0) == 1.0
+    assert absolute_progress(3.0, 3.0, 3.0) == 1.0 and absolute_progress(2.0, 3.0, 3.0) == 0.0
+
+
+def test_ideas_keep_their_numbers_and_never_share_them():
+    ideas = Repository().added("one").added("two").added("three").tried(2, "score 1")
+    smaller = ideas.without([1]).added("four")
+    assert [i.number for i in smaller.ideas] == [2, 3, 4]
+    joined = smaller.joined(Repository().added("Two!").added("five").ideas)
+    assert [(i.number, i.description) for i in joined.ideas][-1] == (5, "five") and len(joined.ideas) == 4
+    assert smaller.find(2) == Idea(2, "two", ("score 1",), 1) and ideas.find(1) is not None
+
+
+@given(st.text(max_size=5000))
+def test_what_a_model_writes_is_bounded(text):
+    short = bounded(text)
+    assert len(short) <= 600 and "\n" not in short
+
+
+def test_failures_block_repeats_and_outlive_everything():
+    memory = FailureMemory(size=3)
+    for n in range(10):
+        memory.add(Failure("idea", f"Try step {n}!", "error"), f"digest{n}")
+    assert len(memory) == 3 and memory.blocks("try STEP 0") and memory.knows("digest0") and not memory.blocks("step")
+    assert memory.kinds() == {"error": 3} and memory.recent(1)[0].experiment == "Try step 9!"
+    assert not memory.blocks("") and not memory.knows("")
+
+
+def test_population_is_ranked_trimmed_and_without_repeats():
+    population = Population(size=3)
+    assert [population.add(rollout(n)) for n in (1, 3, 2, 3, 0, 5)] == [True, True, True, False, False, True]
+    assert [r.reward for r in population.head(9)] == [5, 3, 2]
+    drawn = {population.tournament(2, 1, Random(n)).reward for n in range(30)}
+    assert drawn == {5, 3} and population.tournament(4, 4, Random(0)).reward == 5
+    assert Population().tournament(4, 2, Random(0)) is None
+
+
+def test_a_branch_starts_from_the_old_best_and_ends_with_all_that_was_known():
+    island = Island(Population(), Momentum())
+    for n, idea in enumerate(("first", "second", "third")):
+        island.ideas = island.ideas.added(idea)
+        island.take(rollout(float(n)), 10.0)
+        island.close_turn()
+
+    class Oldest:
+        def weights(self, count):
+            return [1.0] + [0.0] * (count - 1)
+
+    assert island.backtrack(Oldest(), 2, Random(0)) == 0
+    assert island.parent(4, 2, Random(0)).reward == 0.0
+    assert [i.description for i in island.ideas.ideas] == ["first"]
+    island.ideas = island.ideas.added("on the branch")
+    island.take(rollout(0.5), 10.0)
+    assert island.parent(4, 2, Random(0)).reward == 0.5  # the branch goes on from its own best
+    island.close_turn()
+    island.close_turn()
+    assert island.branch is None
+    assert [(i.number, i.description) for i in island.ideas.ideas] == [
+        (1, "first"), (2, "second"), (3, "third"), (4, "on the branch"),
+    ]  # fmt: skip
+    assert island.ideas.best == Ranked(program(2.0), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            '{"hypotheses": [{"hypothesis": "a", "reasoning": "r"}, {"hypothesis": "a"}, {"hypothesis": "b"}]}',
+            ["a", "b"],
+        ),
+        ('Sure!\n```json\n{"hypotheses": ["x", {"hypothesis": "y"},]}\n```', ["x", "y"]),
+        ("Hypothesis: use a grid\nReasoning: r\n**Hypothesis 2:** anneal", ["use a grid", "anneal"]),
+        ("I cannot help with that.", []),
+        ('{"hypotheses": "none"}', []),
+        ("", []),
+    ],
+)
+def test_hypotheses_are_read_from_what_models_write(text, found):
+    assert read_hypotheses(text) == found
+
+
+def test_objects_are_read_or_empty():
+    assert read_object('x {"idea": 3, "experiment": "do"') == {"idea": 3, "experiment": "do"}
+    assert read_object("[1, 2]") == {} and read_object("{") == {}
+
+
+def test_the_menu_is_what_the_offline_proposer_knows():
+    assert set(MENU) == set(OPERATORS)
+
+
+class Stubborn(Landscape):
+    """An advisor that always wants the same experiment, and an implementer that never gets better."""
+
+    def write(self, request: WriteRequest):
+        text = {
+            "advisor.generate": {"hypotheses": [{"hypothesis": "one"}]},
+            "advisor.classify": {"exists": False, "description": "one"},
+            "advisor.select": {"idea": 1, "experiment": "the same again"},
+        }.get(request.role, {})
+        reply = super().write(request)
+        return type(reply)(json.dumps(text), usage=reply.usage)
+
+
+def notes(run, kind):
+    entries = (event.entry for event in run.journal.read())
+    return [e.body for e in entries if e.kind == "note" and e.body["note"] == kind]
+
+
+def test_a_forced_stall_makes_islands_go_back_and_cross_over():
+    run = simulate(Pacevolve(islands=3, freeze=2), task(), Landscape(delta0=0.0), Budget(evaluations=400), workers=3)
+    assert notes(run, "backtrack")
+    run = simulate(Pacevolve(islands=3, freeze=2, target=0.3), task(), Landscape(delta0=0.4), Budget(evaluations=400))
+    assert notes(run, "crossover") and all(len(n["ideas"]) <= 5 for n in notes(run, "experiment"))
+
+
+def test_an_exact_repeat_of_a_failure_is_refused():
+    from culmen.testing.landscape import Faults
+
+    world = Stubborn(faults=Faults(error=1.0))
+    run = simulate(Pacevolve(islands=1), task(), world, Budget(evaluations=60, calls=300))
+    failures = notes(run, "experiment")[-1]["failures"]
+    assert failures["repeat"] > 0
+    assert sum(n["experiment"] != "" for n in notes(run, "experiment")) == 1  # made once, then blocked
+
+
+def test_an_advisor_that_says_nothing_readable_ends_the_run_by_itself():
+    from culmen.testing.landscape import Faults
+
+    run = simulate(Pacevolve(islands=2), task(), Landscape(faults=Faults(silent=1.0)), Budget(evaluations=60))
+    assert run.search.reason == "nothing_new"
