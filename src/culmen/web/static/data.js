@@ -1,0 +1,124 @@
+// Where documents come from: this server, or the page itself, if it is a report. Pages know nothing else.
+
+/** The source of this page: embedded documents if there are any, else the server. */
+export function source() {
+  const embedded = document.getElementById("culmen-documents");
+  return embedded ? new Embedded(JSON.parse(embedded.textContent)) : new Server();
+}
+
+class Server {
+  constructor() {
+    this.live = true;
+    const given = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (given) localStorage.setItem("culmen-token", given);
+    this.token = localStorage.getItem("culmen-token") || "";
+    this.writing = false;
+  }
+
+  /** Ask the server whether our token is the one it printed. */
+  async begin() {
+    if (!this.token) return;
+    this.writing = await this.post("token", {}).then(() => true, () => false);
+  }
+
+  /** A document by path ("runs/NAME/overview") and parameters. */
+  async get(path, params = {}) {
+    return this.answer(await fetch(`/api/${encodePath(path)}${query(params)}`, { headers: { accept: "application/json" } }));
+  }
+
+  /** Send a message to a run; throws an error that says what is wrong. */
+  async post(path, body) {
+    const headers = { "content-type": "application/json", "x-culmen-token": this.token };
+    return this.answer(await fetch(`/api/${encodePath(path)}`, { method: "POST", headers, body: JSON.stringify(body) }));
+  }
+
+  /** Call back whenever a run (or, without a name, any run) changes; returns a function that ends it. */
+  listen(run, changed, connected) {
+    const events = new EventSource(run ? `/api/runs/${encodeURIComponent(run)}/stream` : "/api/stream");
+    let first = true;
+    events.onmessage = () => {
+      if (!first) changed();
+      first = false;
+    };
+    events.onopen = () => connected(true);
+    events.onerror = () => connected(false);
+    return () => events.close();
+  }
+
+  async answer(response) {
+    if (response.ok) return response.json();
+    const text = await response.text();
+    let told = { what: text };
+    try {
+      told = JSON.parse(text).error;
+    } catch {
+      /* the guard answers in plain text */
+    }
+    throw Object.assign(new Error(told.what || response.statusText), { next: told.next || "", status: response.status });
+  }
+}
+
+class Embedded {
+  constructor(documents) {
+    this.documents = documents;
+    this.live = false;
+    this.writing = false;
+  }
+
+  async begin() {}
+
+  async get(path, params = {}) {
+    const own = this.documents[`${path}${query(params)}`];
+    if (own) return own;
+    if (path.endsWith("/candidate")) throw new Error(`this report does not hold the candidate ${params.id || ""}`);
+    const whole = this.documents[path];
+    if (!whole) throw new Error("this report does not hold this page");
+    return path.endsWith("/candidates") ? pageOf(whole, params) : whole;
+  }
+
+  listen() {
+    return () => {};
+  }
+}
+
+const encodePath = (path) => path.split("/").map(encodeURIComponent).join("/");
+
+function query(params) {
+  const pairs = [];
+  for (const [name, value] of Object.entries(params)) {
+    for (const each of [value].flat()) if (each !== "" && each !== null && each !== undefined) pairs.push([name, each]);
+  }
+  return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
+}
+
+const LEVELS = ["certified", "verified", "proxied", "self-reported"];
+
+/** What the server does for the table of candidates, over rows that are all here (given in the order of `best`). */
+export function pageOf(whole, params) {
+  const wanted = (row) =>
+    (!params.text || [row.id, ...row.parents, row.operator, row.model].some((text) => text.includes(params.text))) &&
+    (!params.operator || row.operator === params.operator) &&
+    (!params.model || row.model === params.model) &&
+    (!params.island || String(row.island) === params.island) &&
+    (!params.status || row.status === params.status) &&
+    (!params.trust || (row.count && LEVELS.indexOf(row.trust) <= LEVELS.indexOf(params.trust)));
+  const rows = whole.rows.filter(wanted);
+  const sort = params.sort || "best";
+  const down = params.order === "desc" ? -1 : 1;
+  if (sort === "best") down < 0 && rows.reverse();
+  else rows.sort((a, b) => compare(value(a, sort), value(b, sort), down) || a.seq - b.seq);
+  const offset = Number(params.offset || 0);
+  const limit = Number(params.limit || 50);
+  return { ...whole, rows: rows.slice(offset, offset + limit), total: rows.length, offset, limit, sort, order: params.order || "asc" };
+}
+
+function value(row, sort) {
+  if (sort === "parents") return row.parents.join(" ") || null;
+  if (sort === "trust") return row.count ? LEVELS.indexOf(row.trust) : null;
+  return row[sort] === "" ? null : row[sort];
+}
+
+function compare(a, b, down) {
+  if (a === null || b === null) return (a === null) - (b === null); // nothing comes last either way
+  return a < b ? -down : a > b ? down : 0;
+}

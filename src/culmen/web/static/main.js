@@ -1,0 +1,202 @@
+// The shell: which page is shown, where it is reached from, and when it is drawn again.
+
+import { source } from "./data.js";
+import { h, show } from "./dom.js";
+import { count, moment } from "./format.js";
+import { empty, pill } from "./parts.js";
+import { actions } from "./actions.js";
+import * as calls from "./pages/calls.js";
+import * as candidate from "./pages/candidate.js";
+import * as candidates from "./pages/candidates.js";
+import * as compare from "./pages/compare.js";
+import * as lineage from "./pages/lineage.js";
+import * as mechanism from "./pages/mechanism.js";
+import * as memory from "./pages/memory.js";
+import * as overview from "./pages/overview.js";
+import * as runs from "./pages/runs.js";
+import * as sessions from "./pages/sessions.js";
+import * as timeline from "./pages/timeline.js";
+import * as trust from "./pages/trust.js";
+
+const PAGES = { overview, candidates, candidate, lineage, memory, mechanism, sessions, calls, timeline, trust };
+const TOP = { runs, compare };
+const NAV = ["overview", "candidates", "lineage", "memory", "mechanism", "sessions", "calls", "timeline", "trust"];
+const PAUSE = 700; // milliseconds between two drawings of a page that changes
+
+const data = source();
+const app = document.getElementById("app");
+const state = { place: null, doc: null, head: null, error: null, connected: true, drawn: 0, turn: 0, stop: null, watched: undefined, only: "" };
+
+/** `#/r/NAME/PAGE?params`, `#/compare?run=...`, `#/` for the list. */
+function where() {
+  const [path, query] = location.hash.replace(/^#/, "").split("?");
+  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const params = {};
+  for (const [name, value] of new URLSearchParams(query || "")) params[name] = name in params ? [params[name], value].flat() : value;
+  if (parts[0] === "r" && parts[1]) return { run: parts[1], page: parts[2] in PAGES ? parts[2] : "overview", params };
+  if (parts[0] === "compare") return { run: "", page: "compare", params };
+  return { run: "", page: "runs", params };
+}
+
+function href(run, page, params = {}) {
+  const pairs = Object.entries(params).flatMap(([name, value]) => [value].flat().map((each) => [name, each]));
+  const kept = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const query = kept.length ? `?${new URLSearchParams(kept)}` : "";
+  if (!run) return page === "compare" ? `#/compare${query}` : `#/${query}`;
+  return `#/r/${encodeURIComponent(run)}/${page}${query}`;
+}
+
+const module = (place) => PAGES[place.page] || TOP[place.page];
+
+function context(place) {
+  return {
+    ...place,
+    data,
+    href: (page, params) => href(place.run, page, params),
+    to: (run, page, params) => href(run, page, params),
+    get: (page, params) => data.get(place.run ? `runs/${place.run}/${page}` : page, params),
+    go: (params, replace) => {
+      const next = href(place.run, place.page, { ...place.params, ...params });
+      if (replace) history.replaceState(null, "", next);
+      else history.pushState(null, "", next);
+      navigate();
+    },
+    redraw: () => draw(),
+    best: state.head && state.head.best ? state.head.best.id : "",
+  };
+}
+
+async function navigate() {
+  const place = where();
+  if (!place.run && place.page === "runs" && state.only) return location.replace(href(state.only, "overview"));
+  const before = state.place;
+  const moved = !before || before.run !== place.run || before.page !== place.page || before.params.id !== place.params.id;
+  state.place = place;
+  if (moved) Object.assign(state, { doc: null, error: null });
+  if (!before || before.run !== place.run) state.head = null;
+  watch(place);
+  if (moved) setTimeout(() => state.place === place && !state.doc && !state.error && draw(), 150);
+  await load();
+  if (moved) {
+    window.scrollTo(0, 0);
+    const heading = document.querySelector("main h1");
+    if (before && heading) heading.focus({ preventScroll: true });
+  }
+}
+
+async function load() {
+  const turn = ++state.turn;
+  const place = state.place;
+  try {
+    const [doc, head] = await Promise.all([
+      module(place).load(context(place)),
+      place.run && place.page !== "overview" ? data.get(`runs/${place.run}/overview`) : null,
+    ]);
+    if (turn !== state.turn) return;
+    Object.assign(state, { doc, head: place.run ? head || doc : null, error: null });
+  } catch (error) {
+    if (turn !== state.turn) return;
+    state.error = error;
+  }
+  draw();
+}
+
+function watch(place) {
+  if (!data.live || state.watched === place.run) return;
+  if (state.stop) state.stop();
+  state.watched = place.run;
+  let waiting = null;
+  const changed = () => {
+    if (waiting) return;
+    const wait = Math.max(0, PAUSE - (performance.now() - state.drawn));
+    waiting = setTimeout(async () => {
+      state.drawn = performance.now();
+      await load();
+      const took = performance.now() - state.drawn;
+      setTimeout(() => { waiting = null; if (missed) { missed = false; changed(); } }, 2 * took); // leave the server two thirds of the time
+    }, wait);
+  };
+  let missed = false;
+  state.stop = data.listen(place.run, () => { if (waiting) missed = true; changed(); }, (connected) => {
+    if (state.connected === connected) return;
+    state.connected = connected;
+    draw();
+  });
+}
+
+function draw() {
+  const { place } = state;
+  document.title = `${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`;
+  show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), body(place))));
+}
+
+const skip = () => h("a", { class: "skip", href: location.hash, onclick: (event) => { event.preventDefault(); document.getElementById("main").focus(); } }, "Skip to the page");
+
+function sidebar(place) {
+  const item = (page, text, target) =>
+    h("li", {}, h("a", { href: target, "aria-current": place.page === page || (page === "candidates" && place.page === "candidate") ? "page" : null }, text));
+  return h("nav", { class: "side", "aria-label": "Pages" },
+    h("a", { class: "brand", href: href(state.only, state.only ? "overview" : "runs") }, mark(), "culmen"),
+    place.run ? h("p", { class: "side-run", title: place.run }, place.run) : null,
+    place.run ? h("ul", {}, NAV.map((page) => item(page, PAGES[page].title, href(place.run, page)))) : null,
+    state.only ? null : h("ul", { class: "side-all" }, item("runs", "All runs", "#/"), item("compare", "Compare", href("", "compare"))),
+    theme());
+}
+
+const mark = () => h("img", { src: iconPath(), alt: "", width: 22, height: 22 });
+const iconPath = () => (document.querySelector("link[rel=icon]") || {}).href || "";
+
+function theme() {
+  const now = document.documentElement.dataset.theme || "auto";
+  const next = { auto: "light", light: "dark", dark: "auto" }[now];
+  const text = { auto: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" }[now];
+  return h("button", { class: "theme", type: "button", title: `Change to ${next === "auto" ? "the system's" : next}`, onclick: () => { setTheme(next); draw(); } }, text);
+}
+
+function setTheme(name) {
+  if (name === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  try {
+    localStorage.setItem("culmen-theme", name);
+  } catch {
+    /* a page from disk may have no storage */
+  }
+}
+
+function header(place) {
+  const head = state.head;
+  return h("header", { class: "top" },
+    h("div", {},
+      h("h1", { tabindex: "-1" }, module(place).title),
+      head ? h("p", { class: "sub" }, `${head.task} · ${head.strategy} · seed ${head.seed} · ${moment(head.created)}`) : null),
+    h("div", { class: "top-right" },
+      head ? pill(head.state, head.error || null) : null,
+      data.live ? h("span", { class: `live ${state.connected ? "" : "off"}`, role: "status" }, state.connected ? (head && head.state === "running" ? "live" : "") : "connection lost; trying again") : null,
+      head ? actions(head, data, place.run) : null));
+}
+
+function body(place) {
+  if (state.error) {
+    return h("main", { id: "main", tabindex: "-1", "data-key": `error-${place.page}` }, empty(state.error.message, state.error.next ? h("p", { class: "note" }, state.error.next) : null));
+  }
+  const inner = state.doc ? module(place).view(state.doc, context(place)) : h("p", { class: "loading" }, "Reading the journal…");
+  return h("main", { id: "main", tabindex: "-1", "data-key": `${place.run}/${place.page}`, "aria-busy": state.doc ? null : "true" }, inner);
+}
+
+async function begin() {
+  try {
+    setTheme(localStorage.getItem("culmen-theme") || "auto");
+  } catch {
+    /* no storage: follow the system */
+  }
+  if (location.hash.startsWith("#token=")) history.replaceState(null, "", "#/");
+  await data.begin();
+  const listed = await data.get("runs").catch(() => ({ runs: [], single: false }));
+  state.only = listed.single && listed.runs.length ? listed.runs[0].path.split("/").pop() : "";
+  window.addEventListener("hashchange", navigate);
+  window.addEventListener("popstate", navigate);
+  await navigate();
+  app.dataset.ready = count(listed.runs.length);
+}
+
+begin();

@@ -1,0 +1,73 @@
+// Calls: what models were asked, what it cost, what went wrong.
+
+import { chart } from "../chart.js";
+import { h } from "../dom.js";
+import { count, dollars, duration, percent, plural, words } from "../format.js";
+import { cell, empty, facts, section, table, th } from "../parts.js";
+
+export const title = "Calls";
+export const load = (ctx) => ctx.get("calls");
+
+export function view(doc) {
+  if (!doc.total.calls && !doc.total.cached) {
+    return h("div", { class: "stack" }, empty("No model was asked: this run works offline, or has not begun."), h("div", { class: "grid" }, other(doc), slow(doc)));
+  }
+  return h("div", { class: "stack" }, sums(doc), byRole(doc), h("div", { class: "grid" }, spending(doc), failures(doc), slow(doc), other(doc)));
+}
+
+function sums(doc) {
+  const { total } = doc;
+  const asked = total.calls + total.cached;
+  return section("In all", { wide: true }, facts([
+    ["calls", count(total.calls)],
+    ["dollars", dollars(total.dollars) + (total.unpriced ? `, and ${plural(total.unpriced, "call")} of unknown price` : "")],
+    ["tokens in", count(total.input)],
+    ["tokens out", count(total.output)],
+    ["answered from the cache", total.cached ? `${count(total.cached)} (${percent(total.cached / asked)})` : "none"],
+    ["retries", count(total.retries)],
+    doc.lost.calls ? ["cut off by a crash", `up to ${plural(doc.lost.calls, "call")}, ${dollars(doc.lost.dollars)}`] : null,
+  ]));
+}
+
+function byRole(doc) {
+  const rows = doc.rows.filter((row) => row.calls || row.cached).map((row) => h("tr", {},
+    h("td", {}, row.role || "–"), h("td", {}, row.model || "–"), h("td", {}, row.effect), cell(count(row.calls)), cell(count(row.input)), cell(count(row.output)),
+    cell(dollars(row.dollars) + (row.unpriced ? " +?" : "")), cell(row.calls ? dollars(row.dollars / row.calls) : "–"), cell(count(row.cached)), cell(count(row.retries))));
+  const head = [th("role"), th("model"), th("effect"), ...["calls", "tokens in", "tokens out", "dollars", "per call", "cached", "retries"].map((text) => th(text, { class: "num" }))];
+  return section("By role and model", { wide: true, note: doc.total.unpriced ? "A price that nobody knows is marked +?." : null }, table("Calls by role and model", head, rows));
+}
+
+function spending(doc) {
+  const paid = doc.series.some((point) => point.dollars > 0);
+  const points = doc.series.map((point) => [point.evaluations, paid ? point.dollars : point.tokens]);
+  if (points.length < 2) return section("Spending", {}, empty("Too few calls to draw a line."));
+  return section(paid ? "Dollars as the run went on" : "Tokens as the run went on", {}, chart({
+    label: `${paid ? "Dollars" : "Tokens"} spent against evaluations`,
+    height: 240,
+    x: { label: "evaluations", unit: "count" },
+    y: { label: paid ? "dollars" : "tokens", unit: paid ? "dollars" : "count" },
+    series: [{ name: paid ? "dollars" : "tokens", kind: "step", points }],
+  }));
+}
+
+function failures(doc) {
+  const kinds = [...new Set([...Object.keys(doc.tried), ...Object.keys(doc.faults)])];
+  if (!kinds.length) return section("Failures by kind", {}, empty("None: every reply brought what was asked for."));
+  const rows = kinds.map((kind) => h("tr", {}, h("td", {}, words(kind)), cell(count(doc.tried[kind] || doc.faults[kind] || 0)), cell(count(doc.faults[kind] || 0))));
+  return section("Failures by kind", { note: "On the way: also what a retry made good. For good: the request brought less than asked, or nothing." },
+    table("Failures by kind", [th("kind"), th("on the way", { class: "num" }), th("for good", { class: "num" })], rows));
+}
+
+function slow(doc) {
+  if (!doc.seconds.length) return section("How long effects took", {}, empty("Nothing has finished yet."));
+  const rows = doc.seconds.map((each) => h("tr", {}, h("td", {}, each.effect), cell(count(each.count)), cell(duration(each.median)), cell(duration(each.slow))));
+  return section("How long effects took", { note: "From start to result, as journaled, waits for a rate limit included." },
+    table("How long effects took", [th("effect"), th("n", { class: "num" }), th("median", { class: "num" }), th("slowest tenth above", { class: "num" })], rows));
+}
+
+function other(doc) {
+  const rows = doc.rows.filter((row) => !row.calls && !row.cached);
+  if (!rows.length) return section("Without a model", {}, empty("Every effect but evaluations asked a model."));
+  return section("Without a model", { note: "Embeddings and edits made on this machine." },
+    table("Effects without a model", [th("effect"), th("by"), th("n", { class: "num" })], rows.map((row) => h("tr", {}, h("td", {}, row.effect), h("td", {}, row.model || "–"), cell(count(row.effects))))));
+}

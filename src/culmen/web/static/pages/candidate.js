@@ -1,0 +1,131 @@
+// One candidate: its texts, what changed, how it was judged, where it came from.
+
+import { changed, codeBlock, diffBlock, languageOf } from "../code.js";
+import { h } from "../dom.js";
+import { count, decimals, dollars, number, plural, plusMinus, signed, words } from "../format.js";
+import { cell, empty, facts, idLink, pill, section, table, th } from "../parts.js";
+
+export const title = "Candidate";
+
+export async function load(ctx) {
+  const doc = await ctx.get("candidate", { id: ctx.params.id || "best" });
+  const against = other(doc, ctx.params.against);
+  if (against) doc.other = await ctx.get("candidate", { id: against });
+  return doc;
+}
+
+/** Whom to compare with: as asked, else nobody. */
+const other = (doc, asked) => (asked === "parent" ? doc.parents[0] || "" : asked || "");
+
+export function view(doc, ctx) {
+  return h("div", { class: "stack" }, about(doc, ctx), texts(doc, ctx), h("div", { class: "grid" }, judged(doc), feedback(doc), asked(doc), family(doc, ctx)));
+}
+
+function about(doc, ctx) {
+  const failed = Object.entries(doc.statuses).map(([name, n]) => `${n} ${name}`).join(", ");
+  return section(doc.id, { wide: true, key: doc.id, aside: h("div", { class: "actions" }, doc.best ? pill("best") : null, doc.trust ? pill(doc.trust) : null, pill(doc.status === "unseen" ? "not evaluated" : doc.status)) },
+    doc.hypothesis ? h("p", { class: "note" }, doc.hypothesis) : null,
+    facts([
+      ["mean score", doc.mean === null ? "none" : [number(doc.mean), doc.se ? h("span", { class: "error" }, ` ${plusMinus(doc.se)}`) : null]],
+      ["95 % interval", doc.low === null ? "not known: too few repeats" : `${number(doc.low)} to ${number(doc.high)}`],
+      ["evaluations", plural(doc.count + doc.failed, "evaluation") + (failed ? `, ${failed}` : "")],
+      ["made by", doc.operator],
+      ["model", doc.model || "none"],
+      ["place in the reply", doc.among > 1 ? `${doc.rank + 1} of ${doc.among}` : "the only one"],
+      doc.weight !== null ? ["stated probability", number(doc.weight)] : null,
+      doc.island !== null ? ["island", doc.island] : null,
+      ["cost of the request", doc.usage.calls ? `${dollars(doc.usage.dollars)}, ${count(doc.usage.tokens)} tokens` : "none"],
+      ["parents", doc.parents.length ? doc.parents.map((id) => [idLink(ctx, id), " "]) : "none"],
+      ["children", doc.children.length ? [doc.children.slice(0, 6).map((id) => [idLink(ctx, id), " "]), doc.children.length > 6 ? `and ${doc.children.length - 6} more` : null] : "none"],
+      doc.note ? ["remark", doc.note] : null,
+    ]));
+}
+
+function texts(doc, ctx) {
+  const names = Object.keys(doc.parts);
+  const part = names.includes(ctx.params.part) ? ctx.params.part : names[0];
+  const shown = ctx.params.against && doc.other ? doc.other : null;
+  const menu = h("select", { name: "against", onchange: (event) => ctx.go({ against: event.target.value }), value: ctx.params.against || "" },
+    h("option", { value: "" }, "the whole text"),
+    doc.parents.length ? h("option", { value: "parent" }, `change from the parent ${doc.parents[0].slice(0, 8)}`) : null,
+    doc.ancestors.map((step, place) => (step.id === doc.parents[0] ? null : h("option", { value: step.id }, `change from ${place ? "" : "the seed "}${step.id.slice(0, 8)} (${number(step.mean)})`))));
+  const parts = names.length > 1
+    ? h("label", { class: "field" }, "Part", h("select", { name: "part", onchange: (event) => ctx.go({ part: event.target.value }, true), value: part }, names.map((name) => h("option", { value: name }, name))))
+    : null;
+  const language = languageOf(part, doc.language);
+  const text = doc.parts[part];
+  const aside = h("div", { class: "toolbar" }, parts, h("label", { class: "field" }, "Show", menu));
+  if (!shown) return section(part, { wide: true, aside, key: "text" }, codeBlock(text, language, `Text of ${part}`));
+  const before = shown.parts[part] || "";
+  const [added, removed] = changed(before, text);
+  const note = `${plural(added, "line")} added, ${removed} removed since ${shown.id.slice(0, 8)}. Mean score ${number(shown.mean)} before, ${number(doc.mean)} now.`;
+  return section(part, { wide: true, aside, note, key: "text" },
+    added + removed ? diffBlock(before, text, language, `Change of ${part}`) : empty("This part is the same in both."));
+}
+
+const PHASES = 40; // evaluations listed one by one
+
+function judged(doc) {
+  if (!doc.observations.length) return section("Evaluations", { wide: true }, empty("It has not been evaluated: the strategy passed it over, or it still waits."));
+  const several = doc.cases.length > 1 || doc.cases[0].case;
+  return section("Evaluations", { wide: true, note: several ? null : "The task has no data set: every evaluation is of the same question." },
+    several ? cases(doc) : null, single(doc));
+}
+
+function cases(doc) {
+  const places = decimals(doc.cases.map((each) => each.mean).filter((mean) => mean !== null));
+  const rows = doc.cases.map((each) => h("tr", {}, h("td", {}, each.case || "–"), cell(number(each.mean, places)), cell(count(each.count)), cell(each.failed ? count(each.failed) : "")));
+  return table("Scores by case", [th("case"), th("mean", { class: "num" }), th("n", { class: "num" }), th("failed", { class: "num" })], rows);
+}
+
+function single(doc) {
+  const shown = doc.observations.slice(-PHASES).reverse();
+  const places = decimals(shown.map((each) => each.score).filter((score) => score !== null && score !== undefined));
+  const metrics = [...new Set(shown.flatMap((each) => Object.keys(each.metrics || {})))].filter((name) => name !== "score").slice(0, 6);
+  const named = shown.some((each) => each.case);
+  const rows = shown.map((each) => h("tr", {},
+    named ? h("td", {}, each.case) : null,
+    cell(each.status === "ok" ? number(each.score, places) : "–"),
+    h("td", {}, pill(each.status, each.reason ? words(each.reason) : null), each.reason ? ` ${words(each.reason)}` : null),
+    h("td", {}, each.status === "ok" ? pill(each.trust) : ""),
+    cell(`${(each.seconds || 0).toFixed(2)} s`),
+    metrics.map((name) => cell(number((each.metrics || {})[name] ?? null)))));
+  const head = [named ? th("case") : null, th("score", { class: "num" }), th("status"), th("trust"), th("time", { class: "num" }), ...metrics.map((name) => th(name, { class: "num" }))];
+  const more = doc.observations.length > shown.length ? h("p", { class: "note" }, `and ${doc.observations.length - shown.length} earlier ones`) : null;
+  return [h("h3", {}, "One by one, the newest first"), table("Evaluations one by one", head, rows), more];
+}
+
+function feedback(doc) {
+  const told = doc.observations.filter((each) => each.feedback || Object.keys(each.artifacts || {}).length || (each.signs || []).length).slice(-12).reverse();
+  if (!told.length) return section("Feedback and artifacts", { wide: true }, empty("The evaluator said nothing beyond the score."));
+  return section("Feedback and artifacts", { wide: true }, told.map((each, place) => h("details", { open: place === 0 },
+    h("summary", {}, each.case || (each.status === "ok" ? number(each.score) : each.status), h("span", { class: "note" }, words(each.reason || ""))),
+    each.feedback ? h("div", { class: "plain" }, each.feedback) : null,
+    (each.signs || []).map((sign) => h("p", {}, pill(sign.grave ? "grave" : "sign"), ` ${words(sign.name)}: ${sign.evidence || ""}`)),
+    Object.entries(each.artifacts || {}).map(([name, text]) => [h("h3", {}, name), h("div", { class: "plain" }, text)]))));
+}
+
+function asked(doc) {
+  if (!doc.prompt && !doc.reply) {
+    const why = doc.operator === "seed" ? "It is a seed of the task." : "It did not come from a model's reply: an offline operator or a strategy made it.";
+    return section("Prompt and reply", { wide: true }, empty(`${why} So there is no prompt.`));
+  }
+  return section("Prompt and reply", { wide: true, note: "Exactly as sent and received." },
+    [["Prompt", doc.prompt], ["Reply", doc.reply]].map(([name, text]) => h("details", {}, h("summary", {}, name, h("span", { class: "note" }, plural(text.length, "character"))), h("div", { class: "plain" }, text || "(empty)"))));
+}
+
+function family(doc, ctx) {
+  if (!doc.ancestors.length) return section("Ancestors", { wide: true }, empty("It has none: the line begins here."));
+  const chain = [...doc.ancestors, { id: doc.id, mean: doc.mean, operator: doc.operator, gain: null, note: doc.note }];
+  const places = decimals(chain.map((step) => step.mean).filter((mean) => mean !== null));
+  const rows = chain.map((step, place) => h("tr", {},
+    cell(place), h("td", {}, idLink(ctx, step.id)), cell(number(step.mean, places)), cell(signed(place ? gain(chain, place, doc) : null)), h("td", {}, step.operator), h("td", { class: "wrap" }, step.note)));
+  return section("Ancestors", { wide: true, note: "From the seed to this candidate, following first parents." },
+    table("Ancestors", [th("step", { class: "num" }), th("id"), th("mean", { class: "num" }), th("gain", { class: "num" }), th("operator"), th("remark")], rows));
+}
+
+/** Change of the mean reward from the step before; null where either has no score. */
+function gain(chain, place, doc) {
+  const [before, now] = [chain[place - 1].mean, chain[place].mean];
+  return before === null || now === null ? null : (doc.direction === "min" ? -1 : 1) * (now - before);
+}

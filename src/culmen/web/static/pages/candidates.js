@@ -1,0 +1,110 @@
+// Candidates: a table that the server sorts, filters and cuts into pages.
+
+import { h, s } from "../dom.js";
+import { count, decimals, number, plural } from "../format.js";
+import { linear } from "../scale.js";
+import { cell, empty, idLink, pill, section, table } from "../parts.js";
+
+export const title = "Candidates";
+const NAMES = ["sort", "order", "offset", "limit", "text", "operator", "model", "island", "status", "trust"];
+const FILTERS = ["text", "operator", "model", "island", "status", "trust"];
+export const load = (ctx) => ctx.get("candidates", Object.fromEntries(NAMES.map((name) => [name, ctx.params[name]])));
+
+const STATUSES = [["scored", "scored"], ["mixed", "scored and failed"], ["failed", "failed"], ["unseen", "not evaluated"]];
+const LEVELS = ["certified", "verified", "proxied", "self-reported"];
+
+export function view(doc, ctx) {
+  return section(doc.total === doc.all ? plural(doc.all, "candidate") : `${count(doc.total)} of ${plural(doc.all, "candidate")}`, { wide: true },
+    toolbar(doc, ctx),
+    doc.rows.length ? [table("Candidates", head(doc, ctx), rows(doc, ctx)), pager(doc, ctx)] : nothing(doc, ctx));
+}
+
+function nothing(doc, ctx) {
+  if (!doc.all) return empty("There is no candidate yet: the first ones are the task's seeds.");
+  const clear = () => ctx.go(Object.fromEntries([...FILTERS, "offset"].map((name) => [name, ""])));
+  return empty("No candidate passes these filters.", h("button", { class: "button", type: "button", onclick: clear }, "Clear the filters"));
+}
+
+let typing = null;
+
+function toolbar(doc, ctx) {
+  const set = (name) => (event) => ctx.go({ [name]: event.target.value, offset: "" }, true);
+  const typed = (event) => {
+    clearTimeout(typing);
+    const { value } = event.target;
+    typing = setTimeout(() => ctx.go({ text: value, offset: "" }, true), 180);
+  };
+  const field = (label, control, grow) => h("label", { class: `field ${grow ? "grow" : ""}` }, label, control);
+  const menu = (name, all, options) =>
+    h("select", { name, onchange: set(name), value: ctx.params[name] || "" }, [["", all], ...options].map(([value, text]) => h("option", { value }, text)));
+  const listed = (pairs) => pairs.map(([value, n]) => [String(value), `${value} (${count(n)})`]);
+  const { operators, models, islands } = doc.facets;
+  return h("div", { class: "toolbar", role: "search" },
+    field("Find", h("input", { type: "search", name: "text", placeholder: "id, parent, operator, model", value: ctx.params.text || "", oninput: typed }), true),
+    field("Status", menu("status", "any", STATUSES)),
+    field("Trust, at least", menu("trust", "any", LEVELS.map((level) => [level, level]))),
+    operators.length > 1 ? field("Operator", menu("operator", "any", listed(operators))) : null,
+    models.length > 1 ? field("Model", menu("model", "any", listed(models))) : null,
+    islands.length ? field("Island", menu("island", "any", listed(islands))) : null);
+}
+
+const COLUMNS = [
+  ["id", "id"], ["mean", "mean", "desc", "num"], [null, "95 % interval"], ["count", "n", "desc", "num"], ["failed", "failed", "desc", "num"], ["status", "status"], ["trust", "trust"],
+  ["parents", "parents"], ["operator", "operator"], ["model", "model"], ["island", "island", "", "num"], ["seq", "event", "desc", "num"],
+];
+
+function head(doc, ctx) {
+  const better = doc.direction === "min" ? "asc" : "desc";
+  return COLUMNS.map(([sort, text, first, look]) => {
+    if (!sort || sort === "status") return h("th", { scope: "col" }, text);
+    const begin = sort === "mean" ? better : first || "asc";
+    const mine = doc.sort === sort;
+    const next = mine ? (doc.order === "asc" ? "desc" : "asc") : begin;
+    const back = mine && doc.order !== begin; // the third press goes back to the order of the engine
+    const go = () => ctx.go({ sort: back ? "" : sort, order: back ? "" : next, offset: "" }, true);
+    const sorted = mine ? (doc.order === "asc" ? "ascending" : "descending") : null;
+    return h("th", { scope: "col", class: look || null, "aria-sort": sorted }, h("button", { type: "button", onclick: go }, text));
+  });
+}
+
+function rows(doc, ctx) {
+  const places = decimals(doc.rows.map((row) => row.mean).filter((mean) => mean !== null));
+  const ends = doc.rows.flatMap((row) => (row.mean === null ? [] : [row.low ?? row.mean, row.high ?? row.mean]));
+  const scale = linear([Math.min(...ends), Math.max(...ends)], [4, 92]);
+  return doc.rows.map((row) => h("tr", { "data-key": row.id, class: row.id === doc.best ? "chosen" : null },
+    h("td", {}, idLink(ctx, row.id), row.id === doc.best ? [" ", pill("best")] : null),
+    cell(number(row.mean, places)),
+    h("td", { title: row.low === null ? "the noise is not known" : `${number(row.low)} to ${number(row.high)}` }, row.mean === null ? "" : whisker(row, scale)),
+    cell(count(row.count)),
+    cell(row.failed ? count(row.failed) : ""),
+    h("td", {}, pill(row.status === "unseen" ? "not evaluated" : row.status === "mixed" ? "scored and failed" : row.status, statuses(row))),
+    h("td", {}, row.trust ? pill(row.trust) : ""),
+    h("td", {}, row.parents.slice(0, 3).map((id) => idLink(ctx, id, id.slice(0, 6))), row.parents.length > 3 ? " …" : null),
+    h("td", { title: row.note || null }, row.operator),
+    h("td", {}, row.model),
+    cell(row.island === null ? "" : row.island),
+    cell(count(row.seq))));
+}
+
+const statuses = (row) => Object.entries(row.statuses).map(([name, n]) => `${n} ${name}`).join(", ") || null;
+
+/** The mean with its interval, on one scale for the whole page. */
+function whisker(row, scale) {
+  const at = scale(row.mean);
+  return s("svg", { class: "whisker", viewBox: "0 0 96 14", "aria-hidden": "true" },
+    s("line", { class: "span", x1: 4, x2: 92, y1: 7, y2: 7 }),
+    row.low === null ? null : s("line", { x1: scale(row.low), x2: scale(row.high), y1: 7, y2: 7 }),
+    s("circle", { cx: at, cy: 7, r: 3 }));
+}
+
+function pager(doc, ctx) {
+  const last = Math.min(doc.offset + doc.limit, doc.total);
+  const to = (offset) => () => ctx.go({ offset: offset || "" });
+  const button = (text, offset, able) => h("button", { class: "button", type: "button", disabled: !able, onclick: to(offset) }, text);
+  return h("nav", { class: "pager", "aria-label": "Pages of the table" },
+    h("span", {}, `${count(doc.offset + 1)} to ${count(last)} of ${count(doc.total)}`, doc.sort === "best" ? ", the best first" : ""),
+    h("div", { class: "actions" },
+      button("First", 0, doc.offset > 0),
+      button("Previous", Math.max(0, doc.offset - doc.limit), doc.offset > 0),
+      button("Next", doc.offset + doc.limit, last < doc.total)));
+}

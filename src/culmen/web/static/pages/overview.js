@@ -1,0 +1,148 @@
+// Overview: where the run stands.
+
+import { chart } from "../chart.js";
+import { h } from "../dom.js";
+import { clock, count, dollars, duration, number, plural, plusMinus, signed, words } from "../format.js";
+import { choice, empty, facts, idLink, meter, pill, section, table, th } from "../parts.js";
+
+export const title = "Overview";
+export const load = (ctx) => ctx.get("overview");
+
+const REASONS = {
+  evaluations: "evaluations are spent", calls: "calls are spent", tokens: "tokens are spent", dollars: "dollars are spent", seconds: "the time is up",
+  budget: "the budget is spent", strategy_done: "the strategy is done", strategy_waits_for_nothing: "the strategy asks for nothing more",
+  nothing_new: "nothing new came up", user: "stopped by a person",
+};
+const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
+
+export function view(doc, ctx) {
+  return h("div", { class: "stack" }, tiles(doc, ctx), progress(doc, ctx),
+    h("div", { class: "grid" }, budgets(doc), doc.state === "finished" ? final(doc, ctx) : flight(doc), events(doc, ctx), about(doc)));
+}
+
+function tiles(doc, ctx) {
+  const best = doc.best;
+  const { usage } = doc;
+  const tile = (label, value, more, big) => h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: `value ${big ? "big" : ""}` }, value), h("div", { class: "note" }, more));
+  const lead = best
+    ? [number(best.score), best.se ? h("span", { class: "error" }, ` ${plusMinus(best.se)}`) : null]
+    : "–";
+  const trust = best ? [idLink(ctx, best.id), best.confirmed ? pill("confirmed", best.how) : pill("not confirmed", best.how), best.trust ? pill(best.trust) : null] : "nothing has scored yet";
+  const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");
+  return h("section", { class: "card tiles", "aria-label": "In short" },
+    tile(`Best score${doc.direction === "min" ? ", lower is better" : ""}`, lead, trust, true),
+    tile("Evaluations", count(doc.evaluations), failures(doc)),
+    tile("Candidates", count(doc.candidates), doc.running ? `${count(doc.running)} in flight` : ""),
+    tile("Spent", dollars(usage.dollars), spent),
+    tile("Active time", duration(doc.elapsed), doc.state === "running" ? plural(doc.workers, "worker") : REASONS[doc.reason] || words(doc.reason)));
+}
+
+function failures(doc) {
+  const failed = Object.entries(doc.statuses).filter(([name]) => name !== "ok").reduce((sum, [, n]) => sum + n, 0);
+  return failed ? `${count(failed)} failed` : doc.evaluations ? "none failed" : "";
+}
+
+function progress(doc, ctx) {
+  const axis = ctx.params.x || "evaluations";
+  const [, label, unit] = AXES.find(([name]) => name === axis) || AXES[0];
+  const late = ctx.params.y === "late";
+  const points = doc.progress.map((point) => [point[axis], point.score]);
+  const paid = doc.progress.some((point) => point.dollars > 0);
+  const refs = Object.entries({ start: "start", target: "target", known: "best known" })
+    .filter(([kind]) => doc.lines[kind] !== null)
+    .map(([kind, text]) => ({ kind, label: text, value: doc.lines[kind] }));
+  const aside = h("div", { class: "toolbar" },
+    choice("Against", AXES.map(([value, text]) => [value, text, value === "dollars" && !paid ? "nothing was paid for, or prices are unknown" : null]), axis, (x) => ctx.go({ x }, true)),
+    choice("Heights", [["", "All"], ["late", "Late half"]], late ? "late" : "", (y) => ctx.go({ y }, true)));
+  if (!points.length) return section("Best so far", { wide: true }, empty("Nothing has scored yet: the line begins with the first score."));
+  const spec = {
+    label: `Best score so far against ${label.toLowerCase()}: from ${number(points[0][1])} to ${number(points.at(-1)[1])}`,
+    height: 320,
+    x: { label, unit, domain: [0, points.at(-1)[0] || 1] },
+    y: { label: "score", ...lateDomain(points, refs, late) },
+    series: [{ name: "best so far", kind: "step", points }],
+    refs,
+  };
+  return section("Best so far", { wide: true, aside }, chart(spec));
+}
+
+/** Heights of the later half alone: early scores are often so far away that nothing else can be seen. */
+function lateDomain(points, refs, late) {
+  if (!late) return {};
+  const half = points.at(-1)[0] / 2;
+  const shown = points.filter(([x]) => x >= half).map(([, y]) => y);
+  const values = shown.concat(refs.filter((ref) => ref.kind !== "start").map((ref) => ref.value));
+  const low = Math.min(...values);
+  const high = Math.max(...values);
+  const room = (high - low) * 0.08 || Math.abs(high) * 0.02 || 0.1;
+  return { domain: [low - room, high + room] };
+}
+
+const BUDGET = { dollars: dollars, seconds: duration };
+
+function budgets(doc) {
+  const limited = doc.budgets.filter((each) => each.limit !== null);
+  const rows = limited.map((each) => {
+    const say = BUDGET[each.name] || count;
+    const text = `${say(each.spent)} of ${say(each.limit)}`;
+    return [h("dt", {}, words(each.name)), meter(each.name, each.limit ? each.spent / each.limit : 1, text), h("dd", {}, text)];
+  });
+  const note = doc.final_share && limited.some((each) => each.name === "evaluations") ? `${Math.round(100 * doc.final_share)} % of the evaluations are kept for the final choice.` : null;
+  return section("Budgets", { note }, rows.length ? h("dl", { class: "budget" }, rows) : empty("No budget was set: the run ends when the strategy does, or when it is stopped."));
+}
+
+function flight(doc) {
+  if (doc.state !== "running") {
+    return section("In flight", {}, empty(`Nothing runs: the run is ${doc.state}${doc.error ? ` (${doc.error})` : ""}. culmen resume goes on with it.`));
+  }
+  if (!doc.in_flight.length) return section("In flight", {}, empty("Nothing at this moment: the strategy is choosing what to do next."));
+  const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, `since ${clock(each.since)}`)));
+  const more = doc.running > doc.in_flight.length ? h("p", { class: "note" }, `and ${doc.running - doc.in_flight.length} more`) : null;
+  return section("In flight", { note: "Times are active time of the run." }, h("ul", { class: "flight" }, rows), more);
+}
+
+function final(doc, ctx) {
+  const best = doc.best;
+  if (!best) return section("Final choice", {}, empty("Nothing ever scored, so there was nothing to choose."));
+  const sign = doc.direction === "min" ? -1 : 1;
+  const gap = best.search_score === null || best.search_score === undefined ? null : sign * (best.score - best.search_score);
+  return section("Final choice", { note: best.how },
+    facts([
+      ["winner", idLink(ctx, best.id)],
+      ["reported score", [number(best.score), " ", h("span", { class: "error" }, plusMinus(best.se))]],
+      ["fresh evaluations", best.confirmed ? count(best.count) : "none"],
+      ["search believed", number(best.search_score)],
+      ["fresh minus believed", signed(gap), "As rewards: below zero, the search was too hopeful"],
+      ["trust", best.trust ? pill(best.trust) : best.verified ? pill("verified") : pill("self-reported")],
+      best.certified !== null && best.certified !== undefined ? ["certified", number(best.certified)] : null,
+    ]));
+}
+
+function events(doc, ctx) {
+  const rows = doc.events.map((event) => h("tr", { "data-key": event.seq },
+    h("td", { class: "num" }, clock(event.elapsed)),
+    h("td", {}, event.kind === "done" ? event.effect : event.kind),
+    h("td", {}, event.candidate ? [h("a", { href: ctx.href("candidate", { id: event.candidate }) }, event.words)] : event.words)));
+  return section("Last events", { wide: true }, rows.length
+    ? table("Last events, the newest first", [th("time", { class: "num" }), th("what"), th("in words")], rows, { class: "events" })
+    : empty("Nothing was journaled yet."));
+}
+
+function about(doc) {
+  const config = Object.entries(doc.config);
+  return section("What is run", { wide: true },
+    doc.goal ? h("p", { class: "plain" }, doc.goal) : null,
+    h("details", { open: true }, h("summary", {}, "Settings"),
+      facts([["strategy", doc.strategy], ["task", doc.task], ["isolation", doc.isolation || "not started"], ["workers", count(doc.workers)], ...Object.entries(doc.models).map(([role, model]) => [`model: ${role}`, model]), ...config.map(([name, value]) => [name, setting(value)]), ["folder", doc.path]])),
+    doc.notes.length ? h("details", {}, h("summary", {}, "Remarks of the task's loader"), doc.notes.map((note) => h("p", { class: "note" }, note))) : null);
+}
+
+/** A setting as text: of an object its fields only. */
+function setting(value) {
+  if (value === null) return "none";
+  if (typeof value !== "object") return String(value);
+  if (Array.isArray(value)) return value.map(setting).join(", ") || "none";
+  const name = String(value.object || "").split(":").pop();
+  const inner = Object.entries(value.fields || (value.object ? {} : value)).map(([key, each]) => `${key}=${setting(each)}`).join(", ");
+  return name ? (inner ? `${name}(${inner})` : name) : inner;
+}

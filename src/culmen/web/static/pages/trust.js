@@ -1,0 +1,87 @@
+// Trust: why the reported score can be believed, and how far.
+
+import { h } from "../dom.js";
+import { count, decimals, number, percent, plural, plusMinus, signed, words } from "../format.js";
+import { cell, empty, facts, idLink, pill, section, table, th } from "../parts.js";
+
+export const title = "Trust";
+export const load = (ctx) => ctx.get("trust");
+
+export function view(doc, ctx) {
+  return h("div", { class: "grid" }, isolation(doc), levels(doc), noise(doc), choice(doc), finalists(doc, ctx), findings(doc, ctx), outcomes(doc));
+}
+
+function isolation(doc) {
+  const { level, meaning } = doc.isolation;
+  if (!level) return section("Isolation", {}, empty("Not known yet: it is found by trying to break out, when the run begins."));
+  const tone = { namespaces: "certified", restricted: "verified", limits: "proxied", none: "self-reported" }[level];
+  return section("Isolation", { aside: h("span", { class: `pill pill-${["certified", "verified"].includes(tone) ? "good" : "warn"}` }, level), note: meaning }, facts([
+    ["form of the evaluator", doc.form],
+    ["exact verifier", doc.verifier ? "yes, asked in the final choice" : "none"],
+    ["wall time", `${doc.limits.seconds ?? 60} s`],
+    ["memory", `${count(doc.limits.memory_mb ?? 2048)} MB`],
+    ["processes", count(doc.limits.processes ?? 64)],
+    ["honest scores", bounds(doc.bounds)],
+  ]));
+}
+
+const bounds = ([low, high]) => (low === null && high === null ? "no bounds declared" : `${low === null ? "−∞" : number(low)} to ${high === null ? "∞" : number(high)}`);
+
+function levels(doc) {
+  const all = doc.levels.reduce((sum, each) => sum + each.count, 0);
+  if (!all) return section("Levels of trust", {}, empty("Nothing has scored yet."));
+  const rows = doc.levels.map((each) => h("tr", {}, h("td", {}, pill(each.level)), cell(count(each.count)), cell(percent(each.count / all)), h("td", { class: "wrap" }, each.meaning)));
+  return section("Levels of trust", { note: "Of all evaluations that gave a score." }, table("Evaluations by level of trust", [th("level"), th("n", { class: "num" }), th("share", { class: "num" }), th("meaning")], rows));
+}
+
+function noise(doc) {
+  const { sd, repeated, deterministic, unstable } = doc.noise;
+  const note = deterministic
+    ? unstable ? `The task says that it is deterministic, yet ${plural(unstable, "candidate")} scored differently on the same case.` : "The task says that it is deterministic, and no repeated score differed."
+    : sd ? "How far repeated scores of one candidate lie apart, pooled over all candidates." : null;
+  return section("Noise", { note }, repeated || deterministic
+    ? facts([["standard deviation", sd ? number(sd) : "0"], ["scored more than once", plural(repeated, "candidate")], ["with differing scores", plural(unstable, "candidate")], ["declared", deterministic ? "deterministic" : "may be noisy"]])
+    : empty("Not known: no candidate was scored twice."));
+}
+
+function choice(doc) {
+  const { winner, gap } = doc;
+  if (!winner) return section("Search against fresh evaluations", {}, empty(doc.state === "finished" ? "Nothing ever scored, so nothing was chosen." : "The final choice comes when the search ends. It evaluates the winner afresh, so that luck in the search cannot pass for quality."));
+  if (!winner.confirmed) return section("Search against fresh evaluations", {}, empty("No evaluations were left to confirm the winner: its score is the search's own mean, and may be too good to be true."));
+  const many = gap !== null && winner.se && Math.abs(gap) > 2 * winner.se;
+  const note = gap === null ? null : many ? (gap < 0 ? "The search was too hopeful by more than noise explains." : "The fresh score is better than the search believed.") : "The difference is within noise.";
+  return section("Search against fresh evaluations", { note }, facts([
+    ["search believed", `${number(winner.search_score)} over ${count(winner.search_count || 0)}`],
+    ["fresh score", [`${number(winner.score)} `, h("span", { class: "error" }, plusMinus(winner.se)), ` over ${count(winner.count)}`]],
+    ["gap, as reward", signed(gap)],
+    ["cases", doc.split ? `${doc.split} split` : "no data set"],
+    ["exact verifier", winner.strict === null || winner.strict === undefined ? "not asked" : winner.strict ? "accepts it as given" : winner.certified !== null && winner.certified !== undefined ? "accepts a repaired version" : "does not accept it"],
+    winner.certified !== null && winner.certified !== undefined ? ["certified value", String(winner.certified)] : null,
+  ]));
+}
+
+function finalists(doc, ctx) {
+  if (!doc.finalists.length) return section("Finalists", { wide: true }, empty("Nothing has scored yet."));
+  const chosen = Boolean(doc.winner && (doc.winner.finalists || []).length);
+  const places = decimals(doc.finalists.flatMap((row) => [row.mean, row.fresh]).filter((mean) => mean !== null && mean !== undefined));
+  const rows = doc.finalists.map((row) => h("tr", { class: doc.winner && row.id === doc.winner.id ? "chosen" : null },
+    h("td", {}, idLink(ctx, row.id), doc.winner && row.id === doc.winner.id ? [" ", pill("winner")] : null), cell(number(row.mean, places)), cell(row.se ? plusMinus(row.se) : "–"), cell(count(row.count)), cell(number(row.fresh, places)), h("td", {}, row.trust ? pill(row.trust) : "")));
+  return section(chosen ? "Finalists" : "Leading now", { wide: true, note: chosen ? "Run again by the engine after the search; fresh is their mean in that phase." : "By the rule of the table of candidates. The final choice looks at up to eight." },
+    table(chosen ? "Finalists" : "Leading candidates", [th("id"), th("mean of all", { class: "num" }), th("error", { class: "num" }), th("n", { class: "num" }), th("fresh", { class: "num" }), th("trust")], rows));
+}
+
+function findings(doc, ctx) {
+  if (!doc.findings.length) return section("Signs against integrity", { wide: true }, empty("None was noticed in any evaluation."));
+  const rows = doc.findings.map((each) => h("tr", {}, h("td", {}, idLink(ctx, each.candidate)), h("td", {}, pill(each.grave ? "grave" : "sign"), ` ${words(each.sign)}`), h("td", {}, each.part ? `${each.part}${each.line ? `, line ${each.line}` : ""}` : ""), cell(number(each.score)), h("td", { class: "wrap" }, each.evidence)));
+  return section("Signs against integrity", { wide: true, note: `${plural(doc.findings.length, "sign")} that a candidate plays the evaluator instead of the problem, the newest first.` },
+    table("Signs against integrity", [th("candidate"), th("sign"), th("where"), th("score", { class: "num" }), th("what was seen")], rows));
+}
+
+function outcomes(doc) {
+  const all = Object.values(doc.statuses).reduce((sum, n) => sum + n, 0);
+  if (!all) return section("Outcomes", { wide: true }, empty("Nothing was evaluated yet."));
+  const rows = Object.entries(doc.statuses).map(([name, n]) => h("tr", {}, h("td", {}, pill(name)), cell(count(n)), cell(percent(n / all))));
+  const reasons = Object.entries(doc.failures).slice(0, 12).map(([name, n]) => h("tr", {}, h("td", {}, words(name)), cell(count(n)), cell(percent(n / all))));
+  const head = (text) => [th(text), th("n", { class: "num" }), th("share", { class: "num" })];
+  return section("Outcomes of evaluations", { wide: true }, h("div", { class: "plots" }, h("div", {}, table("Outcomes", head("status"), rows)), reasons.length ? h("div", {}, table("Reasons of failures", head("reason"), reasons)) : null));
+}

@@ -1,0 +1,65 @@
+// Small pieces that several pages share.
+
+import { h } from "./dom.js";
+import { MISSING, number, plusMinus, words } from "./format.js";
+
+/** A section with a heading; `aside` stands at the heading's right. */
+export const section = (title, props, ...children) =>
+  h("section", { class: `card ${props.wide ? "wide" : ""}`, "aria-label": title, "data-key": props.key || null },
+    h("header", { class: "card-head" }, h("h2", {}, title), props.aside || null),
+    props.note ? h("p", { class: "note" }, props.note) : null,
+    children);
+
+/** In place of what is not there: a sentence that says why. */
+export const empty = (sentence, more) => h("div", { class: "empty" }, h("p", {}, sentence), more || null);
+
+/** A few facts, label above value. */
+export const facts = (pairs) =>
+  h("dl", { class: "facts" }, pairs.filter(Boolean).map(([label, value, title]) =>
+    h("div", {}, h("dt", {}, label), h("dd", { title: title || null }, value === "" || value === null || value === undefined ? MISSING : value))));
+
+const TONES = {
+  finished: "good", running: "live", interrupted: "warn", paused: "warn", failed: "bad", damaged: "bad", unreadable: "bad",
+  scored: "good", ok: "good", mixed: "warn", unseen: "quiet", error: "bad", timeout: "bad", invalid: "warn", rejected: "bad", lost: "quiet",
+  certified: "good", verified: "good", proxied: "warn", "self-reported": "warn",
+};
+
+/** A word with a colour; the word alone says it all. */
+export const pill = (word, title) => h("span", { class: `pill pill-${TONES[word] || "quiet"}`, title: title || null }, words(word));
+
+/** A number flush right, with the same digits under one another. */
+export const cell = (text, props) => h("td", { class: "num", ...props }, text);
+
+/** A candidate's id as a link. */
+export const idLink = (ctx, id, text) => h("a", { class: "id", href: ctx.href("candidate", { id }) }, text || id.slice(0, 8));
+
+/** `2.51 ± 0.01`. */
+export const score = (mean, error, places) => [number(mean, places), error ? h("span", { class: "error" }, ` ${plusMinus(error)}`) : null];
+
+/** Buttons of which one is chosen. */
+export const choice = (label, options, chosen, pick) =>
+  h("div", { class: "choice", role: "group", "aria-label": label }, options.map(([value, text, why]) =>
+    h("button", { type: "button", "aria-pressed": String(value === chosen), disabled: Boolean(why), title: why || null, onclick: () => pick(value) }, text)));
+
+/** A table inside a box that scrolls sideways where it must. */
+export const table = (label, head, rows, props) =>
+  h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+    h("table", props || {}, h("caption", { class: "hidden" }, label), h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
+
+export const th = (text, props) => h("th", { scope: "col", ...props }, text);
+
+/** A bar of how much is spent. */
+export function meter(label, share, text) {
+  const full = Math.max(0, Math.min(1, share));
+  return h("div", { class: "meter", role: "meter", "aria-label": label, "aria-valuenow": Math.round(100 * full), "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuetext": text },
+    h("span", { class: full > 0.95 ? "full" : "", style: { width: `${(100 * full).toFixed(2)}%` } }));
+}
+
+/** A dialog; `body` gets a function that closes it. */
+export function dialog(title, body) {
+  const box = h("dialog", { class: "dialog", "aria-label": title, onclose: () => box.remove() });
+  box.append(h("h2", {}, title), body(() => box.close()));
+  document.body.append(box);
+  box.showModal();
+  return box;
+}
