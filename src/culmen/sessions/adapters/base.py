@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-KINDS = ("life", "text", "thought", "tool", "session", "usage", "refused")
+KINDS = ("life", "text", "thought", "tool", "session", "refused", "trouble")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,11 @@ class Pipes:
 
 @dataclass(frozen=True)
 class Sign:
-    """A sign of life: `kind` of `KINDS`, `text` bounded (a text, a tool's name and argument, a session's id)."""
+    """What a program showed: `kind` of `KINDS`, `text` bounded (a text, a tool's name and argument, a session's id).
+
+    All are signs of life but "trouble": programs may try a failed request again for ever. "refused" is a tool call that
+    the program's own permissions did not allow.
+    """
 
     kind: str
     text: str = ""

@@ -65,6 +65,9 @@ class ClaudeReading(Reading):
                     self._done.add(text(part, "tool_use_id"))
         elif kind == "result":
             self._result(event)
+        elif kind == "system" and text(event, "subtype") == "api_retry":
+            status = at(event, "error_status")
+            self.failed(f"a model call failed ({status or text(event, 'error')}), attempt {number(event, 'attempt'):g}")
 
     def _assistant(self, event: dict[str, Any]) -> None:
         for part in items(event, "message", "content"):
@@ -78,7 +81,7 @@ class ClaudeReading(Reading):
                 self.hear("tool", f"{text(part, 'name')} {short(at(part, 'input'))}")
 
     def _result(self, event: dict[str, Any]) -> None:
-        self.over = True
+        self.over, self.fault = True, ""
         subtype, said = text(event, "subtype"), text(event, "result")
         self.word = said.strip() or self.word
         usage = at(event, "usage")

@@ -22,6 +22,7 @@ def files(job: Job) -> dict[str, str]:
     """Its settings: the relay as its model provider, and no sandbox of its own inside ours."""
     lines = [
         "check_for_update_on_startup = false",
+        'web_search = "disabled"',  # there is no network
         'approval_policy = "never"',
         'sandbox_mode = "danger-full-access"',
         *([f"model = {json.dumps(job.model)}"] if job.model else []),
@@ -77,7 +78,7 @@ class CodexReading(Reading):
                 self.claimed[name] = max(0.0, amount)
         elif kind in ("turn.failed", "error"):  # an error may be followed by another try
             self.over = kind == "turn.failed"
-            self.fault = text(event, "error", "message") or text(event, "message") or kind
+            self.failed(text(event, "error", "message") or text(event, "message") or kind)
 
     def _item(self, kind: str, item: Any) -> None:
         which, done = text(item, "type"), kind == "item.completed"

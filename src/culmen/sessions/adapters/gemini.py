@@ -66,7 +66,7 @@ class GeminiReading(Reading):
         if kind == "tool_use":
             self.hear("tool", f"{text(event, 'tool_name')} {short(at(event, 'parameters'))}")
         elif kind == "error" and text(event, "severity") != "warning":
-            self.fault = text(event, "message")
+            self.failed(text(event, "message"))
         elif kind == "result":
             self._result(event)
 

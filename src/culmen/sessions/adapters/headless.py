@@ -9,28 +9,34 @@ from culmen.sessions.adapters.base import Heard, Job, Parting, Pipes, Sign
 from culmen.sessions.adapters.lines import BOUND, Lines, Tail, follow, parse, short
 
 LEAVE_SECONDS = 20.0  # after its last event a program should leave; some wait for what they left running
-_UNREACHABLE = ("connection refused", "econnrefused", "connection error", "fetch failed", "error sending request")
+_UNREACHABLE = (
+    "connection refused", "econnrefused", "connection error", "fetch failed", "error sending request",
+    "unable to connect",
+)  # fmt: skip
 
 
 class Reading:
     """What one kind of event stream amounts to. Subclasses take events and set what they learn.
 
-    `over` says that by its own account the program has finished; `fault` why it did not, `ended` the word for that.
+    `over` says that by its own account the program has finished; `fault` why it did not, `ended` the word for that;
+    `stuck` that the last event showed no progress.
     """
 
     def __init__(self, job: Job, heard: Heard) -> None:
         self.job, self._heard = job, heard
         self.session, self.word, self.fault, self.ended = job.resume, "", "", ""
-        self.over = False
+        self.over = self.stuck = False
         self.claimed: dict[str, float] = {}
 
     def line(self, line: bytes) -> None:
         """One line of its output."""
         event = parse(line)
-        if event is not None:
-            self.over = False
-            self.take(event)
-        self.hear("life")
+        if event is None:
+            return self.hear("life")
+        self.over = self.stuck = False
+        self.take(event)
+        if not self.stuck:
+            self.hear("life")
 
     def take(self, event: dict[str, Any]) -> None:
         """One event; whatever it holds, it must not raise."""
@@ -48,6 +54,11 @@ class Reading:
         if session and session != self.session:
             self.session = session
             self.hear("session", session)
+
+    def failed(self, fault: str) -> None:
+        """Something went wrong; it may try again."""
+        self.fault, self.stuck = fault, True
+        self.hear("trouble", fault)
 
     def said(self, text: str) -> None:
         """Text meant for people; the last one counts."""

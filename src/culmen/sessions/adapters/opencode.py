@@ -97,4 +97,4 @@ class OpenCodeReading(Reading):
                 dollars=number(part, "cost"),
             )
         elif kind == "error":
-            self.fault = text(event, "error", "data", "message") or text(event, "error", "name") or "error"
+            self.failed(text(event, "error", "data", "message") or text(event, "error", "name") or "error")
