@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import culmen.agents
 import culmen.memory
 import culmen.strategies
 from culmen.core.brief import Brief
@@ -18,6 +19,7 @@ from culmen.testing.landscape import task
 
 from .optimizers import HillClimber
 
+PACKAGES = (culmen.agents, culmen.memory, culmen.strategies)
 VARIANTS = {
     "polca": {},
     "polca lanes": {"lanes": "3", "explore": "2", "ties": "shuffled", "validation": "fresh_batch", "proposals": "2"},
@@ -27,6 +29,9 @@ VARIANTS = {
     "turboevolve": {"islands": "3", "interval": "2"},
     "openevolve": {"islands": "2"},
     "gepa": {"lanes": "2"},
+    "cato": {"agent": "offline"},
+    "cato parallel": {"agent": "offline", "parallel": "3", "experiments": "7"},
+    "cato hosted": {"agent": "cmd:simulated", "parallel": "2", "agents": "30", "experiments": "60"},
     "puct": {},
     "pacevolve": {"islands": "3", "freeze": "2"},
     "beam": {},
@@ -47,7 +52,7 @@ def test_ask_tell_keeps_the_contract():
 
 @pytest.mark.parametrize(
     "path",
-    [p for package in (culmen.memory, culmen.strategies) for p in sorted(Path(package.__path__[0]).rglob("*.py"))],
+    [path for package in PACKAGES for path in sorted(Path(package.__path__[0]).rglob("*.py"))],
     ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_strategies_and_memories_cannot_see_clock_chance_or_hash_order(path):

@@ -22,6 +22,7 @@ CATALOG: dict[str, str] = {
     "turboevolve": "culmen.strategies.turboevolve:TurboEvolve",
     "openevolve": "culmen.strategies.openevolve:OpenEvolve",
     "map_elites": "culmen.strategies.map_elites:MapElites",
+    "cato": "culmen.strategies.cato:Cato",
     "gepa": "culmen.strategies.gepa:Gepa",
     "puct": "culmen.strategies.puct:Puct",
     "pacevolve": "culmen.strategies.pacevolve:Pacevolve",

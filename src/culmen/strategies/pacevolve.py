@@ -113,13 +113,12 @@ class Research:
         island, before = self.islands[i], parent.reward if parent else None
         scored = outcome.rollout is not None and outcome.rollout.reward is not None
         better = scored and island.take(outcome.rollout, self.goal())  # pyright: ignore[reportArgumentType]
-        dropped: list[int] = []
         if decision.experiment:
             line = await self.rules.upkeep.result(self.lab, self.voice, decision.experiment, outcome, before)
             island.ideas = island.ideas.tried(decision.idea, line)
-            island.ideas, dropped = await self.rules.upkeep.tidy(
-                self.lab, self.voice, island.ideas, decision.idea, self.failures
-            )
+        island.ideas, dropped = await self.rules.upkeep.tidy(
+            self.lab, self.voice, island.ideas, decision.idea, self.failures
+        )
         if not scored:
             self._failed(decision, outcome)
         island.close_turn()

@@ -42,20 +42,27 @@ class Voice(Protocol):
     async def say(self, lab: Lab, step: str, **slots: Any) -> Said: ...
 
 
-@dataclass(frozen=True)
 class ModelVoice:
     """The model of the role `advisor`; a run without models draws from the menu instead, all entries alike."""
 
+    def __init__(self) -> None:
+        self._silent = False  # found out by asking once
+
     async def say(self, lab: Lab, step: str, **slots: Any) -> Said:
         """One request."""
-        reply = await lab.write(f"advisor.{step}", **slots)
-        if reply.model == "offline":
-            return Said(from_menu(step, slots, lab.rng))
-        return Said(reply.text, reply.fault)
+        if not self._silent:
+            reply = await lab.write(f"advisor.{step}", **slots)
+            self._silent = reply.model == "offline"
+            if not self._silent:
+                return Said(reply.text, reply.fault)
+        return Said(from_menu(step, slots, lab.rng))
 
 
 def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
-    """What an advisor without any preference answers; steps that need words are left to their fallbacks ("")."""
+    """What an advisor without any preference answers; steps that need words are left to their fallbacks ("").
+
+    The same kind of edit is another experiment each time it is drawn, so choices carry a number.
+    """
     if step == "generate":
         names = rng.sample(list(MENU), min(int(slots["count"]), len(MENU)))
         return json.dumps({"hypotheses": [{"hypothesis": entry(name)} for name in names]})
@@ -64,7 +71,8 @@ def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
         number = known.get(slots["hypothesis"])
         return json.dumps({"exists": number is not None, "idea": number})
     if step == "select":
-        return json.dumps(rng.choice([{"idea": o["idea"], "experiment": o["hypothesis"]} for o in slots["options"]]))
+        option, draw = rng.choice(slots["options"]), rng.randrange(10**6)
+        return json.dumps({"idea": option["idea"], "experiment": f"{option['hypothesis']} (draw {draw})"})
     return ""
 
 
