@@ -246,7 +246,7 @@ class Tidy:
 def test_a_strategy_can_ask_what_fits_and_say_why_it_ended():
     run = simulate(Tidy(), TASK, Hill(), Budget(evaluations=27, calls=5, final=0.0), seed=1, workers=2)
     assert run.search.reason == "tidied"
-    assert run.search.ledger.spent.evaluations == 26
+    assert run.search.ledger.spent.evaluations == 27  # 26, and one for the final choice
     notes = [event.entry.body for event in run.journal.read() if event.entry.kind == "note"]
     assert notes[-1]["note"] == "tidied" and notes[-1]["calls"] == 5 and 0 < notes[-1]["elapsed"] <= run.seconds
 
@@ -262,6 +262,7 @@ def test_an_overrun_budget_still_admits_what_is_free():
 
     class Agent:
         async def search(self, lab):
+            await lab.evaluate(lab.seeds[0])
             await lab.effect("session.wait", agent=0)
             assert lab.lacks(brief=Brief(lab.seeds[0])) == "tokens"
             await lab.effect("session.end", agent=0)
@@ -269,3 +270,4 @@ def test_an_overrun_budget_still_admits_what_is_free():
 
     run = simulate(Agent(), TASK, Dear(), Budget(tokens=1000), seed=1)
     assert run.search.reason == "ended" and run.search.ledger.spent.input_tokens == 5000
+    assert run.verdict is not None and run.verdict.confirmed

@@ -86,7 +86,7 @@ class Lab(Protocol):
         """Heavy pure work outside the loop; returns `Edits`."""
         ...
 
-    async def effect(self, kind: str, **payload: Any) -> Custom:
+    async def effect(self, kind: str, /, **payload: Any) -> Custom:
         """An effect of another kind (`session.open`, ...), done by the craft named before the dot; plain data."""
         ...
 
@@ -98,7 +98,7 @@ class Lab(Protocol):
         """Run side by side; results in the order given. The first error ends the others."""
         ...
 
-    def note(self, kind: str, **fields: Any) -> None:
+    def note(self, kind: str, /, **fields: Any) -> None:
         """Journal something worth seeing (plain data); never read back."""
         ...
 

@@ -156,7 +156,7 @@ class EngineLab:
         digest = encode([tool, [c.digest for c in candidates], options])
         return await self._issue(EditRequest(tool, tuple(candidates), options, self._seed_for("edit", digest)))
 
-    async def effect(self, kind: str, **payload: Any) -> Custom:
+    async def effect(self, kind: str, /, **payload: Any) -> Custom:
         """An effect of a kind of your own, performed by a world of your own."""
         return await self._issue(CustomRequest(kind, payload, self._seed_for(kind, encode(payload))))
 
@@ -168,7 +168,7 @@ class EngineLab:
         """Start a coroutine without waiting for it; await the returned future for its result."""
         return self._loop.spawn(coroutine)
 
-    def note(self, kind: str, **fields: Any) -> None:
+    def note(self, kind: str, /, **fields: Any) -> None:
         """Journal plain data worth seeing."""
         self._remark(kind, fields, ())
 

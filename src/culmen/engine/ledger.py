@@ -29,11 +29,14 @@ class Ledger:
         self.elapsed = 0.0
         self._reserved: dict[int, Usage] = {}
         self._held = Usage()
-        self._reserve = final_evaluations
+        self._reserve, self._limits = final_evaluations, _LIMITS
 
     def open_reserve(self) -> None:
-        """Let the final choice use what was kept back; what was admitted but abandoned is released."""
-        self._reserve = 0
+        """Let the final choice use what was kept back; what was admitted but abandoned is released.
+
+        It only evaluates, so no other budget holds it up, even one that was overrun.
+        """
+        self._reserve, self._limits = 0, ("evaluations",)
         self._reserved.clear()
         self._held = Usage()
 
@@ -86,7 +89,7 @@ class Ledger:
         return limit - self._reserve if name == "evaluations" and limit is not None else limit
 
     def _over(self, *usages: Usage) -> str:
-        for name in _LIMITS:
+        for name in self._limits:
             limit = self._limit(name)
             if limit is not None and sum(getattr(usage, name) for usage in usages) > limit + _SLACK:
                 return name

@@ -19,6 +19,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import (
     Custom,
+    CustomRequest,
     EditRequest,
     Edits,
     Effect,
@@ -32,6 +33,7 @@ from culmen.core.event import (
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.strategies.parts.voice import from_menu
+from culmen.testing import sessions
 
 PART = "program"
 
@@ -43,7 +45,7 @@ def program(mu: float, serial: int = 0) -> dict[str, str]:
 
 def truth(candidate: Candidate) -> float:
     """The true reward written in a candidate."""
-    return float(candidate.parts[PART].partition("\n")[0].removeprefix("mu="))
+    return float(next(iter(candidate.parts.values())).partition("\n")[0].removeprefix("mu="))
 
 
 def task(*, deterministic: bool = False, seeds: Sequence[float] = (0.0,)) -> Task:
@@ -114,6 +116,8 @@ class Landscape:
             return rng.expovariate(1.0) * self.propose_seconds, self.write(request)
         if isinstance(request, EditRequest):
             return 0.01, self.cluster(request) if request.tool == "kmeans" else Edits(fault="unsupported")
+        if isinstance(request, CustomRequest) and request.kind.startswith("session."):
+            return sessions.perform(request, rng, self.anything, max(self.faults.empty, self.faults.repeat))
         return 0.01, Custom()
 
     def write(self, request: WriteRequest) -> Text:
@@ -124,6 +128,10 @@ class Landscape:
         role, _, step = request.role.partition(".")
         text = from_menu(step, request.slots, rng) if role == "advisor" else "<summary>climb</summary>"
         return Text(text, usage=Usage(calls=1))
+
+    def anything(self, draw: Random) -> dict[str, str]:
+        """A program of any reward, as one may come from an agent."""
+        return program(self.bound * draw.random(), draw.getrandbits(40))
 
     def cluster(self, request: EditRequest) -> Edits:
         """Stands in for k-means: equal slices along the landscape, cluster by cluster upwards."""

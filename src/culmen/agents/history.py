@@ -1,0 +1,133 @@
+"""All experiments of a run, by every agent, as they can be asked about: filters, the best, differences."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Rollout
+from culmen.core.session import Row
+from culmen.core.task import Objective, fingerprint
+
+_CONDITION = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
+_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+
+
+class History:
+    """Rows in the order in which they were measured. What counts is the certified score where the task has a verifier
+    (`exact`), else the score."""
+
+    def __init__(self, objective: Objective, exact: bool) -> None:
+        self.objective, self.exact = objective, exact
+        self.rows: list[Row] = []
+        self.best: Row | None = None
+        self.candidates: dict[str, Candidate] = {}
+        self.digest = ""
+        self._rollouts: dict[str, Rollout] = {}
+
+    def add(self, row: Row, rollout: Rollout | None = None) -> None:
+        """One more row; `rollout` is what was measured, None for an experiment that was turned away."""
+        self.rows.append(row)
+        self.digest = fingerprint(self.digest, row.ticket, row.candidate, repr((row.score, row.certified)))[:16]
+        if rollout is not None:
+            self.candidates.setdefault(row.candidate, rollout.candidate)
+            self._rollouts[row.candidate] = rollout
+        if self.counts(row) is not None and (self.best is None or self.beats(self.counts(row))):
+            self.best = row
+
+    def counts(self, row: Row) -> float | None:
+        """The score that counts for thresholds and the best: certified where the task has a verifier."""
+        return row.certified if self.exact else row.score
+
+    def beats(self, score: float | None) -> bool:
+        """Whether this is better than the best so far."""
+        standing = None if self.best is None else self.counts(self.best)
+        if score is None or standing is None:
+            return score is not None
+        return self.objective.reward(score) > self.objective.reward(standing)
+
+    def reward(self, row: Row) -> float | None:
+        """What rows are ranked by, higher is better: the certified score if there is one, else the score."""
+        if row.reason == "not_certified":
+            return None
+        score = row.score if row.certified is None else row.certified
+        return None if score is None else self.objective.reward(score)
+
+    def rollout(self, candidate: str) -> Rollout | None:
+        """What was last measured of a candidate."""
+        return self._rollouts.get(candidate)
+
+    def top(self, k: int, rows: Sequence[Row] | None = None) -> list[Row]:
+        """The `k` best rows, each candidate once, the earlier first on a tie."""
+        best: dict[str, tuple[float, Row]] = {}
+        for row in self.rows if rows is None else rows:
+            reward = self.reward(row)
+            if reward is not None and (row.candidate not in best or reward > best[row.candidate][0]):
+                best[row.candidate] = (reward, row)
+        return [row for _, row in sorted(best.values(), key=lambda one: -one[0])[:k]]
+
+    def find(self, conditions: Sequence[str] = ()) -> list[Row]:
+        """Rows that meet all conditions: `score>2.5`, `status=ok`, `agent=3`, `note~spiral`, `metrics.gap<0.1`.
+
+        Raises ValueError for a text that is no condition.
+        """
+        tests = [_condition(text) for text in conditions]
+        return [row for row in self.rows if all(test(row) for test in tests)]
+
+    def resolve(self, name: str) -> str:
+        """The id of a candidate named by its id, the beginning of it, a ticket, or the path of its file; "" if there
+        is none."""
+        for row in reversed(self.rows):
+            if row.candidate and name in (row.candidate, row.ticket, row.path):
+                return row.candidate
+        found = [known for known in self.candidates if len(name) >= 4 and known.startswith(name)]
+        return found[0] if len(found) == 1 else ""
+
+    def diff(self, one: str, other: str) -> str:
+        """How two candidates differ, as a unified diff; "" if one of them is not known or they are equal."""
+        pair = [self.candidates.get(self.resolve(name)) for name in (one, other)]
+        if pair[0] is None or pair[1] is None:
+            return ""
+        first, second = pair[0], pair[1]
+        lines: list[str] = []
+        for name in sorted({*first.parts, *second.parts}):
+            before, after = first.parts.get(name, "").splitlines(), second.parts.get(name, "").splitlines()
+            lines += difflib.unified_diff(before, after, f"{first.id}/{name}", f"{second.id}/{name}", lineterm="")
+        return "\n".join(lines)
+
+
+def _condition(text: str) -> Callable[[Row], bool]:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a filter: {text!r}; write for instance score>2.5, status=ok or note~spiral")
+    field, sign, wanted = match.groups()
+    if sign == "~":  # no regular expressions: one from a model could run for ever
+        return lambda row: wanted.lower() in str(_field(row, field)).lower()
+    return lambda row: _compare(sign, _field(row, field), wanted)
+
+
+def _field(row: Row, name: str) -> Any:
+    group, _, key = name.partition(".")
+    return row.metrics.get(key) if group == "metrics" and key else getattr(row, name, None)
+
+
+def _compare(sign: str, value: Any, wanted: str) -> bool:
+    if isinstance(value, int | float):
+        try:
+            return _SIGNS[sign](float(value), float(wanted))
+        except ValueError:
+            return sign == "!="
+    if value is None and sign not in ("=", "!="):
+        return False
+    return _SIGNS[sign]("" if value is None else str(value), wanted)

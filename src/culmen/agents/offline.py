@@ -1,0 +1,165 @@
+"""An agent without a model: it plans experiments with the run's proposer and reports what came of them.
+
+It goes deep while that pays and wide when it does not: after a batch with a gain fewer candidates are worked on side by
+side, after one without a gain more. What it leaves in the reflections is counted, never claimed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from culmen.agents.desk import Desk
+from culmen.agents.view import view
+from culmen.core.brief import Brief, Exhibit
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Rollout
+from culmen.core.ports import Lab
+from culmen.core.session import Row
+from culmen.core.wording import number
+
+_WIDEST = 8
+_BARREN = 20  # batches in a row without anything new to try
+_PATIENCE = 40  # experiments in a row without a gain; at least half of its own are always allowed
+_SHOWN = 3  # other candidates shown to the proposer
+_BREADTH = re.compile(r"Breadth at the end: (\d+)")
+
+
+@dataclass
+class _Diary:
+    """What happened, for decisions and for the reflections."""
+
+    breadth: int
+    batches: int = 0
+    barren: int = 0
+    since: int = 0  # experiments since the last gain
+    widest: int = 0
+    first: Row | None = None
+    tried: dict[str, int] = field(default_factory=dict[str, int])
+    better: dict[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True)
+class Offline:
+    """Works with whatever proposer the run has; without a model that is the offline one."""
+
+    manual: str = ""
+
+    async def work(self, lab: Lab, desk: Desk) -> str:
+        """Batches of experiments until the desk closes, nothing new is found, or patience ends."""
+        diary = _Diary(await self._read(lab, desk), first=desk.history.best)
+        while not desk.closing and diary.barren < _BARREN and not self._tired(desk, diary):
+            best, before = desk.history.best, len(desk.rows)
+            briefs = self._plan(lab, desk, diary)
+            short = next((name for brief in briefs if (name := lab.lacks(brief=brief))), "")
+            if short:
+                desk.close(short)
+                break
+            await lab.gather(*(self._try(lab, desk, brief) for brief in briefs))
+            self._learn(desk, diary, before, desk.history.best is not best)
+        word = desk.closing or ("nothing new to try" if diary.barren >= _BARREN else "no gain for a while")
+        await self._reflect(desk, diary, word)
+        return word
+
+    async def _read(self, lab: Lab, desk: Desk) -> int:
+        """The breadth that the last agent ended with, as its reflections say; else one line of work per worker."""
+        told = await desk.tool("read", path="reflections.md")
+        found = _BREADTH.findall(told.text)
+        return max(1, min(_WIDEST, int(found[-1]) if found else lab.workers))
+
+    def _tired(self, desk: Desk, diary: _Diary) -> bool:
+        return diary.since >= max(_PATIENCE, len(desk.rows) // 2)
+
+    def _plan(self, lab: Lab, desk: Desk, diary: _Diary) -> list[Brief]:
+        """One brief for each of the best candidates, as many as the breadth says; the others lend ideas.
+
+        With fewer candidates than lines the best is worked on several times; with none at all a first one is asked for.
+        """
+        top = desk.history.top(diary.breadth + _SHOWN)
+        diary.widest = max(diary.widest, diary.breadth)
+        if not top:
+            return [Brief(next(iter(lab.seeds), None)) for _ in range(diary.breadth)]
+        parents = [top[i] if i < len(top) else top[0] for i in range(diary.breadth)]
+        return [self._brief(desk, parent, [row for row in top if row is not parent][:_SHOWN]) for parent in parents]
+
+    def _brief(self, desk: Desk, row: Row, others: Sequence[Row]) -> Brief:
+        history = desk.history
+        rollout = history.rollout(row.candidate)
+        shown = tuple(Exhibit(history.candidates[one.candidate], history.reward(one)) for one in others)
+        seen = () if rollout is None else rollout.observations
+        return Brief(history.candidates[row.candidate], seen, history.reward(row), shown)
+
+    async def _try(self, lab: Lab, desk: Desk, brief: Brief) -> None:
+        """Have a candidate proposed. What the proposer evaluates on the way are experiments, too."""
+
+        async def run(candidate: Candidate) -> Rollout:
+            known = desk.history.rollout(candidate.id) if lab.task.deterministic else None
+            if known is None and not desk.closing:
+                await self._experiment(desk, candidate)
+                known = desk.history.rollout(candidate.id)
+            return known or Rollout(candidate, (), ())
+
+        proposal = await lab.propose(brief, view(lab, run))
+        for candidate in proposal.candidates:
+            if candidate.id not in desk.history.candidates and not desk.closing:
+                await self._experiment(desk, candidate)
+
+    async def _experiment(self, desk: Desk, candidate: Candidate) -> None:
+        """Write the file, then have it evaluated."""
+        path = desk.next_path(candidate.parts)
+        for name, text in candidate.parts.items():
+            place = path if len(candidate.parts) == 1 else f"{path}/{name}"
+            await desk.tool("write", path=place, text=text)
+        await desk.attempt(candidate, path, candidate.origin.operator)
+
+    def _learn(self, desk: Desk, diary: _Diary, before: int, gain: bool) -> None:
+        """Narrower after a gain, wider after none."""
+        new = [row for row in desk.rows[before:] if row.status != "refused"]
+        diary.batches += 1
+        diary.barren = 0 if new else diary.barren + 1
+        diary.since = 0 if gain else diary.since + len(new)
+        if new:
+            diary.breadth = max(1, diary.breadth - 1) if gain else min(_WIDEST, diary.breadth + 1)
+        for row in new:
+            for name in row.origin.rpartition(":")[2].split("+"):
+                diary.tried[name] = diary.tried.get(name, 0) + 1
+                diary.better[name] = diary.better.get(name, 0) + _improves(desk, row)
+
+    async def _reflect(self, desk: Desk, diary: _Diary, word: str) -> None:
+        """What was tried and what came of it, from the rows alone."""
+        rows = [row for row in desk.rows if row.status != "refused"]
+        failed: dict[str, int] = {}
+        for row in rows:
+            if row.status != "ok":
+                failed[row.status] = failed.get(row.status, 0) + 1
+        lines = [f"\n## Agent {desk.tag} (offline)\n"]
+        lines.append(
+            f"- {len(rows)} experiments in {diary.batches} batches, up to {diary.widest} side by side; {_list(failed)}."
+        )
+        lines.append(f"- Best before: {_shown(desk, diary.first)}. Best now: {_shown(desk, desk.history.best)}.")
+        refused = sum(row.reason == "not_certified" for row in rows)
+        if refused:
+            lines.append(f"- {refused} would have led, but the verifier did not accept them.")
+        helped = sorted(diary.tried, key=lambda name: (-diary.better[name], name))
+        if helped:
+            told = ", ".join(f"{name} {diary.better[name]} of {diary.tried[name]}" for name in helped)
+            lines.append(f"- Better than the candidate they were made from, by what was done: {told}.")
+        lines.append(f"- Breadth at the end: {diary.breadth}. Why it ended: {word.replace('_', ' ')}.")
+        await desk.tool("append", path="reflections.md", text="\n".join(lines) + "\n")
+
+
+def _improves(desk: Desk, row: Row) -> bool:
+    """Whether it scored more than the best of its parents."""
+    reward = desk.history.reward(row)
+    parents = [one for one in desk.history.rows if row.parents and one.candidate == row.parents[0]]
+    rewards = [level for one in parents if (level := desk.history.reward(one)) is not None]
+    return reward is not None and (not rewards or reward > max(rewards))
+
+
+def _shown(desk: Desk, row: Row | None) -> str:
+    return "none" if row is None else f"{number(desk.history.counts(row))} ({row.candidate}, {row.path or 'a seed'})"
+
+
+def _list(failed: dict[str, int]) -> str:
+    return ", ".join(f"{count} ended in {status}" for status, count in failed.items()) or "all were scored"

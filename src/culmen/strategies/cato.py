@@ -1,0 +1,127 @@
+"""CATO: N coding agents in sequence on one shared repository, each free to choose its depth and breadth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from culmen.core.ports import Lab
+from culmen.core.session import Ended
+from culmen.strategies.parts.settings import About, check
+
+if TYPE_CHECKING:
+    from culmen.agents.base import Agent
+    from culmen.agents.desk import Desk
+    from culmen.agents.registry import Registry
+
+_LOST = 3  # agents in a row that cannot be started end the run
+
+
+@dataclass(frozen=True)
+class Cato:
+    """Runs coding agents one after another in a shared repository: programs, notes, reflections, and the results of all
+    experiments so far. Each agent decides for itself how many experiments it runs side by side and how often it goes
+    round; what it leaves is merged and is where the next one starts. Experiments are evaluated by culmen, never by the
+    agent, and what counts is the certified score where the task has a verifier.
+
+    An agent is a program on this machine (Claude Code, Codex, OpenCode, ...: `culmen doctor` lists them), the built-in
+    one, which needs a model and nothing else, or `offline`, which needs neither. Where a limit is not set, an agent
+    gets an even share of what is left of the run's budget; what it leaves goes to those after it.
+    """
+
+    paper = "Coding Agents as Text Optimizers: N coding agents in sequence on a shared repository"
+
+    agents: Annotated[int, About("agents in all", least=1)] = 10
+    parallel: Annotated[int, About("agents at work at the same time", least=1)] = 1
+    agent: Annotated[str, About("offline, builtin, the name of a program, acp:COMMAND or cmd:COMMAND")] = "builtin"
+    model: Annotated[str, About("model that a program is told to use; empty: its own default")] = ""
+    threshold: Annotated[float | None, About("score that ends the run, certified if it can be; off: the target")] = None
+    plateau: Annotated[int | None, About("agents in a row without a gain that end the run", least=1)] = None
+    experiments: Annotated[int | None, About("experiments per agent", least=1)] = None
+    seconds: Annotated[float | None, About("wall time per agent", least=1)] = 3600.0
+    idle: Annotated[float | None, About("seconds without a sign of life before a nudge, then the end", least=1)] = 600.0
+    tokens: Annotated[int | None, About("tokens per agent", least=1)] = None
+    dollars: Annotated[float | None, About("dollars per agent", least=0)] = None
+    calls: Annotated[int | None, About("model calls per agent", least=1)] = 300
+    nudges: Annotated[int, About("nudges to an idle agent before it is ended", least=0)] = 1
+    context: Annotated[int, About("characters of conversation that the built-in agent keeps", least=8000)] = 120_000
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def search(self, lab: Lab) -> str:
+        """The sequence. Step numbers are those of docs/strategies/cato.md; the paper has none. Returns why it ended."""
+        from culmen.agents.registry import Registry, Terms
+
+        registry = Registry(lab, Terms(self.threshold, self.agents, self.parallel, self.plateau))
+        await registry.seeds()  # 1
+        turns = iter(range(self.agents))
+        await lab.gather(*(self.lane(lab, registry, turns) for _ in range(min(self.parallel, self.agents))))  # 2
+        return registry.stopping or "agents"  # 8
+
+    async def lane(self, lab: Lab, registry: Registry, turns: Iterator[int]) -> None:
+        """One agent after another; several lanes take their turns from one counter."""
+        lost = 0
+        for _ in turns:
+            reason = await self.turn(lab, registry)
+            lost = lost + 1 if reason == "unavailable" else 0
+            if lost == _LOST:
+                registry.stopping = registry.stopping or "unavailable"
+            registry.stopping = registry.stopping or registry.exhausted()
+            if registry.stopping:  # 7
+                return
+
+    async def turn(self, lab: Lab, registry: Registry) -> str:
+        """One agent, from the trunk and back to it; returns why it ended."""
+        from culmen.agents.desk import Desk
+
+        own = {name: getattr(self, name) for name in ("experiments", "seconds", "idle", "tokens", "dollars", "calls")}
+        agent, desk = self.hire(), Desk(lab, registry, self.agent, own, self.model)
+        opened = await desk.open(agent.manual)  # 3
+        word = opened.fault
+        if not word:
+            began = {"isolation": opened.isolation, "metered": opened.metered, "version": opened.version}
+            lab.note("agent", agent=desk.agent, agents=self.agents, program=self.agent, limits=desk.limits, **began)
+            word = await agent.work(lab, desk)  # 4
+        reason = "unavailable" if opened.fault else desk.ended or desk.closing or "finished"
+        ended = await desk.end(reason)  # 5
+        committed = await desk.commit(reason)  # 6
+        self.note(lab, desk, reason, word, ended)
+        lab.note("merged", agent=desk.agent, commit=committed.commit, changed=len(committed.changed),
+                 dropped=list(committed.dropped), conflicts=list(committed.conflicts))  # fmt: skip
+        return reason
+
+    def hire(self) -> Agent:
+        """The agent that `agent` names."""
+        if self.agent == "offline":
+            from culmen.agents.offline import Offline
+
+            return Offline()
+        if self.agent == "builtin":
+            from culmen.agents.builtin import Builtin
+
+            return Builtin(self.context)
+        from culmen.agents.hosted import Hosted
+
+        return Hosted(self.nudges)
+
+    def note(self, lab: Lab, desk: Desk, reason: str, word: str, ended: Ended) -> None:
+        """What became of an agent, for people."""
+        best = desk.history.best
+        lab.note(
+            "agent",
+            agent=desk.agent,
+            agents=self.agents,
+            program=self.agent,
+            ended=reason,
+            word=word[:400],
+            experiments=len(desk.rows),
+            gained=desk.gained,
+            best=None if best is None else desk.history.counts(best),
+            calls=desk.usage.calls,
+            tokens=desk.usage.tokens,
+            dollars=desk.usage.dollars,
+            claimed=ended.claimed,
+            transcript=ended.transcript,
+        )
