@@ -133,7 +133,7 @@ def test_a_branch_starts_from_the_old_best_and_ends_with_all_that_was_known():
     for n, idea in enumerate(("first", "second", "third")):
         island.ideas = island.ideas.added(idea)
         island.take(rollout(float(n)), 10.0)
-        island.close_turn()
+        island.keep_version()
 
     class Oldest:
         def weights(self, count):
@@ -145,8 +145,9 @@ def test_a_branch_starts_from_the_old_best_and_ends_with_all_that_was_known():
     island.ideas = island.ideas.added("on the branch")
     island.take(rollout(0.5), 10.0)
     assert island.parent(4, 2, Random(0)).reward == 0.5  # the branch goes on from its own best
-    island.close_turn()
-    island.close_turn()
+    island.count_turn()
+    assert island.branch is not None
+    island.count_turn()
     assert island.branch is None
     assert [(i.number, i.description) for i in island.ideas.ideas] == [
         (1, "first"), (2, "second"), (3, "third"), (4, "on the branch"),

@@ -85,7 +85,7 @@ class Research:
         for island in self.islands:
             for rollout, _ in scored:
                 island.take(rollout, self.goal())
-            island.versions.append(island.ideas)
+            island.keep_version()
 
     async def _evolve(self, i: int) -> None:
         for turn in count(1):
@@ -116,12 +116,13 @@ class Research:
         if decision.experiment:
             line = await self.rules.upkeep.result(self.lab, self.voice, decision.experiment, outcome, before)
             island.ideas = island.ideas.tried(decision.idea, line)
+        island.count_turn()
         island.ideas, dropped = await self.rules.upkeep.tidy(
             self.lab, self.voice, island.ideas, decision.idea, self.failures
         )
         if not scored:
             self._failed(decision, outcome)
-        island.close_turn()
+        island.keep_version()
         self._tell(i, turn, parent, decision, outcome, better, dropped)
         if island.momentum.stalled and island.branch is None:
             self.intervene(i)

@@ -96,15 +96,18 @@ class Island:
             self.branch.parent = rollout
         return better
 
-    def close_turn(self) -> None:
-        """Keep this version of the repository, and leave a branch that has had its experiments."""
-        self.versions.append(self.ideas)
+    def count_turn(self) -> None:
+        """One more experiment; a branch that has had all of its own ends, and what was known before it comes back."""
         if self.branch is None:
             return
         self.branch.left -= 1
         if self.branch.left <= 0:
             kept, self.branch = self.branch.kept, None
             self.ideas = merged(self.ideas, kept)
+
+    def keep_version(self) -> None:
+        """Keep the repository as it is now, to go back to."""
+        self.versions.append(self.ideas)
 
     def backtrack(self, rule: Versions, length: int, rng: Random) -> int:
         """Go back to an old version for `length` experiments; returns its index."""
