@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,11 +30,12 @@ class Span(NamedTuple):
 class Digest:
     """Spans, costs, notes and places of evaluations of one run, brought up to date by `refresh`.
 
-    For several threads at once. Lists are only appended to, but for `spans`, whose open ones get their end.
+    `names` maps the path of a strategy's class to what it is called. Usable from several threads at once. Lists are only
+    appended to, but for `spans`, whose open ones get their end.
     """
 
-    def __init__(self, run: Path) -> None:
-        self.run = run
+    def __init__(self, run: Path, names: Mapping[str, str] | None = None) -> None:
+        self.run, self._names = run, names or {}
         self.spans: list[Span] = []
         self.sessions: list[float] = []  # active seconds at which a process took the run up
         self.costs: list[tuple[int, Usage]] = []  # seq, everything spent up to there
@@ -80,6 +81,12 @@ class Digest:
     def evaluations_at(self, seq: int) -> int:
         """How many evaluations had been made when event `seq` was journaled."""
         return bisect_right(self.evaluations, seq)
+
+    @property
+    def strategy(self) -> str:
+        """What the run's strategy is called on the command line, else the name of its class."""
+        path = str(self.meta.strategy.get("path", ""))
+        return self._names.get(path) or path.rpartition(":")[2]
 
     def memo(self, name: str, make: Callable[[], T]) -> T:
         """What `make` made, kept until the run goes on."""

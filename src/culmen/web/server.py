@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,10 @@ _BODY = 2_000_000  # bytes of a message
 
 
 class Dashboard:
-    """The application; `token` is what writing takes."""
+    """The application over a run or a folder of runs; `token` is what writing takes, `names` are the strategies'."""
 
-    def __init__(self, place: Path, token: str | None = None) -> None:
-        self.shelf, self.token = Shelf(place), token or secrets.token_urlsafe(24)
+    def __init__(self, place: Path, token: str | None = None, names: Mapping[str, str] | None = None) -> None:
+        self.shelf, self.token = Shelf(place, names), token or secrets.token_urlsafe(24)
         self._tails: dict[str, Tail] = {}
         routes = [
             Route("/", self._file),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from culmen.core.errors import UserError
 from culmen.store import views
@@ -14,9 +17,13 @@ from culmen.web.digest import Digest
 
 
 class Shelf:
-    """Runs by the names of their folders. `place` is a run, or a folder of runs, which may come and go."""
+    """Runs by the names of their folders. `place` is a run, or a folder of runs, which may come and go.
 
-    def __init__(self, place: Path) -> None:
+    `names` maps the path of a strategy's class to what it is called.
+    """
+
+    def __init__(self, place: Path, names: Mapping[str, str] | None = None) -> None:
+        self._names = names or {}
         self.single = (place / FILE).is_file()
         self.folder = place.resolve().parent if self.single else place.resolve()
         self._only = place.resolve().name if self.single else None
@@ -25,7 +32,9 @@ class Shelf:
 
     def lines(self) -> list[RunLine]:
         """All of them, newest first."""
-        return [line for line in views.runs(self.folder) if self._only in (None, Path(line.path).name)]
+        called = {path.rpartition(":")[2]: name for path, name in self._names.items()}
+        found = [line for line in views.runs(self.folder) if self._only in (None, Path(line.path).name)]
+        return [msgspec.structs.replace(line, strategy=called.get(line.strategy, line.strategy)) for line in found]
 
     def names(self) -> list[str]:
         """What folders there are."""
@@ -43,7 +52,7 @@ class Shelf:
         """What is known of a run, as it stands now."""
         path = self.path(name)
         with self._lock:
-            found = self._digests.setdefault(name, Digest(path))
+            found = self._digests.setdefault(name, Digest(path, self._names))
         return found.refresh()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from culmen.store import views
 from culmen.web.digest import Digest
-from culmen.web.pages.overview import lines, series, strategy_name
+from culmen.web.pages.overview import lines, series
 from culmen.web.series import thin
 
 _POINTS = 160
@@ -43,7 +43,7 @@ def _row(run: Digest) -> dict[str, Any]:
     return {
         "name": run.run.name,
         "task": now.task,
-        "strategy": strategy_name(now.strategy),
+        "strategy": run.strategy,
         "config": config,
         "models": now.models,
         "group": json.dumps([now.task, now.strategy, config, now.models], sort_keys=True, default=str),

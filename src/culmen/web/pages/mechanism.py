@@ -63,7 +63,7 @@ def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 def _plot(key: tuple[str, str], groups: dict[str, list[tuple[float, float]]], dots: bool) -> dict[str, Any]:
     kind, name = key
     known = list(KNOWN)
-    leading = next((place for place, word in enumerate(LEADING) if name.split(".")[-1] == word), None)
+    leading = next((place for place, word in enumerate(LEADING) if name == word), None)
     place = known.index(key) if key in KNOWN else 100 + leading if leading is not None else 1000
     return {
         "note": kind,

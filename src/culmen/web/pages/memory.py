@@ -41,7 +41,6 @@ def latest(run: Digest, kind: str) -> dict[str, Any] | None:
 def _map(run: Digest) -> list[dict[str, Any]]:
     """Embedded candidates in the plane of their two main components (PCA), with the net's own figures beside."""
     vectors = run.memo("vectors", lambda: _vectors(run))
-    net = latest(run, "memory")
     if not vectors[0]:
         return []
     ids, points, explained = vectors
@@ -57,7 +56,7 @@ def _map(run: Digest) -> list[dict[str, Any]]:
             "means": [node.mean if node else None for node in found],
             "seen": [bool(node and (node.count or node.failed)) for node in found],
             "explained": explained,
-            "net": net,
+            "net": _flat(latest(run, "memory") or {}),
         }
     ]
 
@@ -98,19 +97,19 @@ def _front(run: Digest) -> list[dict[str, Any]]:
     return [{"kind": "front", "title": "Pareto front", "rows": rows, "cases": cases, "members": note.get("members")}]
 
 
-_DRAWN = {"seeds", "candidates", "event", "seeded", "grid", "pareto"}  # told by the other panels, or by the engine
-_TOLD_ELSEWHERE = {"priority"}
+_DRAWN = {"seeds", "candidates", "event", "seeded", "grid", "pareto", "priority"}  # told elsewhere, or by the engine
 
 
 def _rest(run: Digest) -> list[dict[str, Any]]:
     """The newest note of every other kind: its plain fields, and its lists as tables (an idea pool, for one)."""
-    kinds = list(dict.fromkeys(str(note.entry.body.get("note", "")) for note in run.notes))
+    kinds = dict.fromkeys(str(note.entry.body.get("note", "")) for note in run.notes)
+    mapped = {"memory"} if run.memo("vectors", lambda: _vectors(run))[0] else set[str]()
     panels: list[dict[str, Any]] = []
     for kind in kinds:
-        if kind in _DRAWN | _TOLD_ELSEWHERE or not kind:
+        if kind in _DRAWN | mapped or not kind:
             continue
         body = latest(run, kind) or {}
-        facts = {name: value for name, value in _flat(body).items()}
+        facts = _flat(body)
         if facts:
             panels.append({"kind": "facts", "title": kind, "facts": facts})
         for name, value in body.items():

@@ -48,7 +48,7 @@ def standing(now: Status, run: Digest) -> dict[str, Any]:
         "run": now.run,
         "name": run.run.name,
         "task": now.task,
-        "strategy": strategy_name(now.strategy),
+        "strategy": run.strategy,
         "state": now.state,
         "reason": now.reason,
         "error": now.error,
@@ -65,11 +65,6 @@ def standing(now: Status, run: Digest) -> dict[str, Any]:
         "owner": None if now.owner is None else str(now.owner),
         "path": now.path,
     }
-
-
-def strategy_name(label: str) -> str:
-    """`TurboEvolve` -> `turboevolve`: as one types it."""
-    return label.lower() if label.isidentifier() else label
 
 
 def budgets(now: Status) -> list[dict[str, Any]]:

@@ -91,14 +91,14 @@ function layout(spec, width) {
   const height = spec.height || 300;
   const points = spec.series.flatMap((each) => each.points);
   const ys = points.map((p) => p[1]).concat((spec.refs || []).map((ref) => ref.value));
-  const box = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
+  const box = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top + (spec.y.label ? 16 : 0), bottom: height - MARGIN.bottom };
   const yDomain = spec.y.domain || extent(ys);
-  const yMarks = ticks(yDomain, Math.max(2, Math.floor((box.bottom - box.top) / 48)));
+  const yMarks = ticks(yDomain, Math.max(2, Math.floor((box.bottom - box.top) / 42)), spec.y.unit);
   const yFormat = formatter(spec.y.unit, yMarks);
   const widest = Math.max(0, ...yMarks.map((mark) => yFormat(mark).length));
   box.left = Math.max(40, 22 + 7 * widest);
   const xDomain = spec.x.domain || extent(points.map((p) => p[0]), 0);
-  const xMarks = ticks(xDomain, Math.max(2, Math.floor((box.right - box.left) / 96)));
+  const xMarks = ticks(xDomain, Math.max(2, Math.floor((box.right - box.left) / 96)), spec.x.unit);
   return {
     width,
     height,
@@ -140,7 +140,7 @@ function axes(spec, plot) {
     plot.xMarks.map((mark) => s("text", { x: x(mark), y: box.bottom + 18, "text-anchor": "middle" }, plot.xFormat(mark))),
     s("line", { class: "base", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
     s("text", { class: "axis-label", x: box.right, y: height - 4, "text-anchor": "end" }, spec.x.label),
-    spec.y.label ? s("title", {}, spec.y.label) : null,
+    spec.y.label ? s("text", { class: "axis-label", x: 0, y: 12 }, spec.y.label) : null,
   );
 }
 

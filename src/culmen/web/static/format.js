@@ -23,10 +23,10 @@ export function number(value, places) {
 
 const minus = (text) => text.replace(/^-/, "−");
 
-/** A difference with its sign, to three significant digits. */
-export function signed(value) {
+/** A difference with its sign: `places` decimals, or three significant digits. */
+export function signed(value, places) {
   if (value === null || value === undefined) return MISSING;
-  return (value > 0 ? "+" : "") + minus(String(Number(value.toPrecision(3))));
+  return (value > 0 ? "+" : "") + minus(places === undefined ? String(Number(value.toPrecision(3))) : value.toFixed(places));
 }
 
 /** `± 0.0012`, two significant digits. */

@@ -27,6 +27,12 @@ const TONES = {
 /** A word with a colour; the word alone says it all. */
 export const pill = (word, title) => h("span", { class: `pill pill-${TONES[word] || "quiet"}`, title: title || null }, words(word));
 
+const STATUS = { unseen: "not evaluated", mixed: "scored and failed" };
+
+/** How a candidate fared, with what its failures were. */
+export const statusPill = (row) =>
+  h("span", { class: `pill pill-${TONES[row.status] || "quiet"}`, title: Object.entries(row.statuses).map(([name, n]) => `${n} ${name}`).join(", ") || null }, STATUS[row.status] || row.status);
+
 /** A number flush right, with the same digits under one another. */
 export const cell = (text, props) => h("td", { class: "num", ...props }, text);
 

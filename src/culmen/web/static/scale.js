@@ -1,6 +1,6 @@
 // Axes: where values lie, and which round numbers stand beside them.
 
-import { count, decimals, dollars, duration, number } from "./format.js";
+import { clock, count, decimals, dollars, number } from "./format.js";
 
 /** A linear scale from `domain` to `range`. */
 export function linear([low, high], [from, to]) {
@@ -11,13 +11,16 @@ export function linear([low, high], [from, to]) {
   return scale;
 }
 
+const TIMES = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400];
+
 /** About `wanted` round numbers inside the domain. */
-export function ticks([low, high], wanted) {
+export function ticks([low, high], wanted, unit) {
   const span = high - low;
   if (!(span > 0)) return [low];
   const raw = span / Math.max(1, wanted);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((m) => m >= raw);
+  const round = unit === "seconds" && raw > 5 ? TIMES : [1, 2, 2.5, 5, 10].map((m) => m * power);
+  const step = round.find((m) => m >= raw) || Math.ceil(raw / 86400) * 86400;
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k += 1) found.push(Number((k * step).toPrecision(12)));
   return found;
@@ -39,9 +42,9 @@ export function extent(values, air = 0.06) {
 
 /** How labels of an axis are written. */
 export function formatter(unit, marks) {
-  if (unit === "seconds") return duration;
+  if (unit === "seconds") return clock;
   if (unit === "dollars") return dollars;
-  if (unit === "count") return (value) => (Number.isInteger(value) ? count(value) : number(value, 1));
+  if (unit === "count") return (value) => (Number.isInteger(value) ? (value >= 1e6 ? `${number(value / 1e6)} M` : count(value)) : number(value, 1));
   if (unit === "percent") return (value) => `${Math.round(100 * value)} %`;
   const places = decimals(marks);
   return (value) => number(value, places);

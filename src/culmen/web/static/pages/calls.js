@@ -45,7 +45,7 @@ function spending(doc) {
     label: `${paid ? "Dollars" : "Tokens"} spent against evaluations`,
     height: 240,
     x: { label: "evaluations", unit: "count" },
-    y: { label: paid ? "dollars" : "tokens", unit: paid ? "dollars" : "count" },
+    y: { unit: paid ? "dollars" : "count", domain: [0, points.at(-1)[1] * 1.08] },
     series: [{ name: paid ? "dollars" : "tokens", kind: "step", points }],
   }));
 }

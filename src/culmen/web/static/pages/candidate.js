@@ -3,7 +3,7 @@
 import { changed, codeBlock, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
 import { count, decimals, dollars, number, plural, plusMinus, signed, words } from "../format.js";
-import { cell, empty, facts, idLink, pill, section, table, th } from "../parts.js";
+import { cell, empty, facts, idLink, pill, section, statusPill, table, th } from "../parts.js";
 
 export const title = "Candidate";
 
@@ -23,7 +23,7 @@ export function view(doc, ctx) {
 
 function about(doc, ctx) {
   const failed = Object.entries(doc.statuses).map(([name, n]) => `${n} ${name}`).join(", ");
-  return section(doc.id, { wide: true, key: doc.id, aside: h("div", { class: "actions" }, doc.best ? pill("best") : null, doc.trust ? pill(doc.trust) : null, pill(doc.status === "unseen" ? "not evaluated" : doc.status)) },
+  return section(doc.id, { wide: true, key: doc.id, aside: h("div", { class: "actions" }, doc.best ? pill("best") : null, doc.trust ? pill(doc.trust) : null, statusPill(doc)) },
     doc.hypothesis ? h("p", { class: "note" }, doc.hypothesis) : null,
     facts([
       ["mean score", doc.mean === null ? "none" : [number(doc.mean), doc.se ? h("span", { class: "error" }, ` ${plusMinus(doc.se)}`) : null]],
@@ -82,6 +82,7 @@ function single(doc) {
   const shown = doc.observations.slice(-PHASES).reverse();
   const places = decimals(shown.map((each) => each.score).filter((score) => score !== null && score !== undefined));
   const metrics = [...new Set(shown.flatMap((each) => Object.keys(each.metrics || {})))].filter((name) => name !== "score").slice(0, 6);
+  const fine = metrics.map((name) => decimals(shown.map((each) => (each.metrics || {})[name]).filter((value) => value !== undefined)));
   const named = shown.some((each) => each.case);
   const rows = shown.map((each) => h("tr", {},
     named ? h("td", {}, each.case) : null,
@@ -89,7 +90,7 @@ function single(doc) {
     h("td", {}, pill(each.status, each.reason ? words(each.reason) : null), each.reason ? ` ${words(each.reason)}` : null),
     h("td", {}, each.status === "ok" ? pill(each.trust) : ""),
     cell(`${(each.seconds || 0).toFixed(2)} s`),
-    metrics.map((name) => cell(number((each.metrics || {})[name] ?? null)))));
+    metrics.map((name, place) => cell(number((each.metrics || {})[name] ?? null, fine[place])))));
   const head = [named ? th("case") : null, th("score", { class: "num" }), th("status"), th("trust"), th("time", { class: "num" }), ...metrics.map((name) => th(name, { class: "num" }))];
   const more = doc.observations.length > shown.length ? h("p", { class: "note" }, `and ${doc.observations.length - shown.length} earlier ones`) : null;
   return [h("h3", {}, "One by one, the newest first"), table("Evaluations one by one", head, rows), more];
@@ -119,7 +120,7 @@ function family(doc, ctx) {
   const chain = [...doc.ancestors, { id: doc.id, mean: doc.mean, operator: doc.operator, gain: null, note: doc.note }];
   const places = decimals(chain.map((step) => step.mean).filter((mean) => mean !== null));
   const rows = chain.map((step, place) => h("tr", {},
-    cell(place), h("td", {}, idLink(ctx, step.id)), cell(number(step.mean, places)), cell(signed(place ? gain(chain, place, doc) : null)), h("td", {}, step.operator), h("td", { class: "wrap" }, step.note)));
+    cell(place), h("td", {}, idLink(ctx, step.id)), cell(number(step.mean, places)), cell(signed(place ? gain(chain, place, doc) : null, places)), h("td", {}, step.operator), h("td", { class: "wrap" }, step.note)));
   return section("Ancestors", { wide: true, note: "From the seed to this candidate, following first parents." },
     table("Ancestors", [th("step", { class: "num" }), th("id"), th("mean", { class: "num" }), th("gain", { class: "num" }), th("operator"), th("remark")], rows));
 }

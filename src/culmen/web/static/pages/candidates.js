@@ -3,7 +3,7 @@
 import { h, s } from "../dom.js";
 import { count, decimals, number, plural } from "../format.js";
 import { linear } from "../scale.js";
-import { cell, empty, idLink, pill, section, table } from "../parts.js";
+import { cell, empty, idLink, pill, section, statusPill, table } from "../parts.js";
 
 export const title = "Candidates";
 const NAMES = ["sort", "order", "offset", "limit", "text", "operator", "model", "island", "status", "trust"];
@@ -77,7 +77,7 @@ function rows(doc, ctx) {
     h("td", { title: row.low === null ? "the noise is not known" : `${number(row.low)} to ${number(row.high)}` }, row.mean === null ? "" : whisker(row, scale)),
     cell(count(row.count)),
     cell(row.failed ? count(row.failed) : ""),
-    h("td", {}, pill(row.status === "unseen" ? "not evaluated" : row.status === "mixed" ? "scored and failed" : row.status, statuses(row))),
+    h("td", {}, statusPill(row)),
     h("td", {}, row.trust ? pill(row.trust) : ""),
     h("td", {}, row.parents.slice(0, 3).map((id) => idLink(ctx, id, id.slice(0, 6))), row.parents.length > 3 ? " …" : null),
     h("td", { title: row.note || null }, row.operator),
@@ -85,8 +85,6 @@ function rows(doc, ctx) {
     cell(row.island === null ? "" : row.island),
     cell(count(row.seq))));
 }
-
-const statuses = (row) => Object.entries(row.statuses).map(([name, n]) => `${n} ${name}`).join(", ") || null;
 
 /** The mean with its interval, on one scale for the whole page. */
 function whisker(row, scale) {

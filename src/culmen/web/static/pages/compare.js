@@ -1,4 +1,71 @@
-import { empty } from "../parts.js";
+// Compare: several runs over one another.
+
+import { chart, colour } from "../chart.js";
+import { h } from "../dom.js";
+import { count, decimals, dollars, duration, number, plural, plusMinus } from "../format.js";
+import { cell, choice, empty, pill, section, table, th } from "../parts.js";
+
 export const title = "Compare";
-export const load = (ctx) => ctx.get("compare", ctx.params);
-export const view = () => empty("not yet");
+export const load = (ctx) => ctx.data.get("compare", { run: ctx.params.run });
+
+const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
+
+export function view(doc, ctx) {
+  if (!doc.names.length) return empty("There are no runs to compare yet.");
+  return h("div", { class: "stack" }, chosen(doc, ctx), doc.runs.length ? [mixed(doc), curves(doc, ctx), groups(doc), runs(doc, ctx)] : empty("None of the runs chosen can be read."));
+}
+
+function chosen(doc, ctx) {
+  const now = new Set(ctx.params.run ? [ctx.params.run].flat() : doc.runs.map((run) => run.name));
+  const flip = (name) => () => {
+    now.has(name) ? now.delete(name) : now.add(name);
+    ctx.go({ run: now.size === doc.names.length ? "" : [...now] }, true);
+  };
+  return h("details", { open: doc.names.length <= 12 }, h("summary", {}, `${plural(now.size, "run")} of ${doc.names.length}`),
+    h("div", { class: "checks", role: "group", "aria-label": "Runs to compare" }, doc.names.map((name) => h("label", { "data-key": name }, h("input", { type: "checkbox", checked: now.has(name), onchange: flip(name) }), ` ${name}`))));
+}
+
+const mixed = (doc) => (doc.tasks.length > 1 ? h("p", { class: "note" }, `These runs are of different tasks (${doc.tasks.join(", ")}): their scores do not compare.`) : null);
+
+function curves(doc, ctx) {
+  const axis = ctx.params.x || "evaluations";
+  const [, label, unit] = AXES.find(([name]) => name === axis) || AXES[0];
+  const place = new Map(doc.groups.map((group, at) => [group.label, at]));
+  const runsDrawn = doc.runs.filter((run) => run.points.length);
+  if (!runsDrawn.length) return section("Best so far", { wide: true }, empty("None of these runs has a score yet."));
+  const several = doc.groups.some((group) => group.medians[axis].length);
+  const lines = runsDrawn.map((run) => ({ name: several ? "" : run.name, kind: "step", faint: several && doc.groups[place.get(run.group)].runs.length > 1, colour: colour(several ? place.get(run.group) : runsDrawn.indexOf(run)), points: run.points.map((point) => [point[axis], point.score]) }));
+  const medians = several ? doc.groups.map((group, at) => {
+    const single = doc.runs.find((run) => run.name === group.runs[0]);
+    const points = group.medians[axis].length ? group.medians[axis] : single.points.map((point) => [point[axis], point.score]);
+    return { name: group.runs.length > 1 ? `${group.label}, median of ${group.runs.length}` : group.label, kind: "step", colour: colour(at), points };
+  }) : [];
+  const refs = Object.entries({ target: "target", known: "best known" }).filter(([kind]) => doc.tasks.length === 1 && doc.runs[0].lines[kind] !== null).map(([kind, text]) => ({ kind, label: text, value: doc.runs[0].lines[kind] }));
+  const end = Math.max(...runsDrawn.map((run) => run.points.at(-1)[axis]));
+  const aside = choice("Against", AXES.map(([value, text]) => [value, text]), axis, (x) => ctx.go({ x }, true));
+  if (!end) return section("Best so far", { wide: true, aside }, empty(`None of these runs has spent any ${label.toLowerCase()} that is known.`));
+  const note = several ? "Thin lines are runs, strong ones the median of runs that differ in their seed alone; a run that ended before keeps its last value." : null;
+  return section("Best so far", { wide: true, aside, note }, chart({
+    label: `Best score so far of ${plural(runsDrawn.length, "run")} against ${label.toLowerCase()}`,
+    height: 380,
+    x: { label, unit, domain: [0, end] },
+    y: { label: "score" },
+    series: [...lines, ...medians],
+    refs,
+  }));
+}
+
+function groups(doc) {
+  const places = decimals(doc.groups.flatMap((group) => [group.median, group.low, group.high]).filter((value) => value !== null));
+  const rows = doc.groups.map((group) => h("tr", {}, h("td", {}, group.label), cell(count(group.runs.length)), cell(number(group.median, places)), cell(number(group.low, places)), cell(number(group.high, places))));
+  const note = "Runs of one task, strategy, settings and models. With few seeds such numbers do not tell strategies apart: see what their runs span.";
+  return section("Groups", { wide: true, note }, table("Groups of runs", [th("group"), ...["runs", "median score", "lowest", "highest"].map((text) => th(text, { class: "num" }))], rows));
+}
+
+function runs(doc, ctx) {
+  const places = decimals(doc.runs.map((run) => run.score).filter((score) => score !== null));
+  const rows = doc.runs.map((run) => h("tr", { "data-key": run.name },
+    h("td", {}, h("a", { href: ctx.to(run.name, "overview") }, run.name)), h("td", {}, run.group), cell(run.seed), cell(number(run.score, places)), cell(run.se ? plusMinus(run.se) : "–"),
+    h("td", {}, run.score === null ? "" : pill(run.confirmed ? "confirmed" : "not confirmed")), cell(count(run.evaluations)), cell(dollars(run.dollars)), cell(duration(run.seconds)), h("td", {}, pill(run.state))));
+  return section("Runs", { wide: true }, table("Runs", [th("run"), th("group"), th("seed", { class: "num" }), th("score", { class: "num" }), th("error", { class: "num" }), th("confirmed"), th("evaluations", { class: "num" }), th("dollars", { class: "num" }), th("time", { class: "num" }), th("state")], rows));
+}

@@ -65,7 +65,7 @@ function steps(doc, ctx) {
     const before = step ? doc.means[doc.path[step - 1]] : null;
     const now = doc.means[place];
     return h("tr", {},
-      cell(step), h("td", {}, idLink(ctx, doc.ids[place])), cell(number(now, places)), cell(before === null || now === null ? "–" : signed(sign * (now - before))),
+      cell(step), h("td", {}, idLink(ctx, doc.ids[place])), cell(number(now, places)), cell(before === null || now === null ? "–" : signed(sign * (now - before), places)),
       cell(count(doc.counts[place])), cell(count(doc.evaluations[place])), h("td", {}, doc.operators[doc.operator[place]]),
       h("td", {}, step ? h("a", { href: ctx.href("candidate", { id: doc.ids[place], against: "parent" }) }, "what changed") : ""));
   });
@@ -85,6 +85,7 @@ function unfolded(doc, ctx) {
     best[parent] = Math.max(best[parent], best[place]);
     size[parent] += size[place];
   }
+  const fine = decimals(doc.means.filter((mean) => mean !== null).slice(0, 2000));
   const winning = new Set(doc.path);
   const mine = open.get(ctx.run) || open.set(ctx.run, new Map(doc.path.map((place) => [place, SHOWN]))).get(ctx.run);
   const toggle = (place) => { mine.has(place) ? mine.delete(place) : mine.set(place, SHOWN); ctx.redraw(); };
@@ -103,7 +104,7 @@ function unfolded(doc, ctx) {
       h("div", {},
         kids ? h("button", { class: "fold", type: "button", "aria-expanded": String(Boolean(shown)), "aria-label": `${shown ? "Fold" : "Unfold"} ${doc.ids[place].slice(0, 8)}`, onclick: () => toggle(place) }, shown ? "▾" : "▸") : h("span", { class: "fold" }, ""),
         idLink(ctx, doc.ids[place]),
-        h("span", {}, doc.means[place] === null ? (doc.failed[place] ? "failed" : "not evaluated") : number(doc.means[place])),
+        h("span", {}, doc.means[place] === null ? (doc.failed[place] ? "failed" : "not evaluated") : number(doc.means[place], fine)),
         h("span", { class: "note" }, doc.operators[doc.operator[place]], kids ? ` · ${plural(size[place] - 1, "descendant")}` : "")),
       shown ? h("ul", {}, branch(place)) : null);
   };

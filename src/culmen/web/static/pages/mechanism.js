@@ -1,4 +1,45 @@
-import { empty } from "../parts.js";
+// Mechanism: the numbers a strategy notes about itself, as the run went on.
+
+import { chart, colour } from "../chart.js";
+import { h } from "../dom.js";
+import { plural } from "../format.js";
+import { empty, section } from "../parts.js";
+
 export const title = "Mechanism";
-export const load = (ctx) => ctx.get("mechanism", ctx.params);
-export const view = () => empty("not yet");
+export const load = (ctx) => ctx.get("mechanism");
+
+const LINES = 8; // of one plot; beyond, colours cannot be told apart
+
+export function view(doc) {
+  if (!doc.plots.length) return empty(doc.evaluations ? "This strategy notes no numbers about itself." : "The strategy has not noted anything yet.");
+  const known = doc.plots.filter((each) => each.known);
+  const rest = doc.plots.filter((each) => !each.known);
+  const counted = Object.entries(doc.notes).map(([kind, n]) => `${kind}: ${plural(n, "note")}`).join(", ");
+  return h("div", { class: "stack" },
+    h("p", { class: "note" }, `From the strategy's notes (${counted}). Rewards: higher is better, whatever the task's direction.`),
+    known.length ? h("div", { class: "plots" }, known.map(plot)) : null,
+    rest.length ? section(known.length ? "Everything else that was noted" : "Everything that was noted", { wide: true }, h("details", { open: !known.length }, h("summary", {}, plural(rest.length, "plot")), h("div", { class: "plots" }, rest.map(plot)))) : null);
+}
+
+function plot(each) {
+  const series = each.series.slice(0, LINES).map((group, place) => ({
+    name: group.name || each.field,
+    kind: each.dots ? "dots" : STEPS.has(each.field) ? "step" : "line",
+    points: group.points,
+    size: 4,
+    faint: each.dots,
+    colour: colour(place),
+    ...(each.dots ? { tips: (i) => [group.name || each.title, `after ${group.points[i][0]} evaluations: ${Number(group.points[i][1].toPrecision(6))}`] } : {}),
+  }));
+  const spec = {
+    label: `${each.title} against evaluations, ${plural(each.series.length, "line")}`,
+    height: 220,
+    x: { label: "evaluations", unit: "count" },
+    y: { unit: "plain" },
+    series,
+  };
+  const more = each.series.length > LINES ? `The first ${LINES} of ${each.series.length}.` : null;
+  return section(each.title, { note: more, key: `${each.note}.${each.field}` }, chart(spec));
+}
+
+const STEPS = new Set(["k", "next_k", "cells", "size", "members", "states", "version", "epsilon"]);

@@ -19,7 +19,7 @@ export function view(doc, ctx) {
       cell(number(run.best, places)),
       cell(count(run.evaluations)),
       h("td", {}, run.task),
-      h("td", {}, run.strategy.toLowerCase()),
+      h("td", {}, run.strategy),
       h("td", {}, moment(run.created)));
   });
   const head = [th("run"), th("state"), th("best", { class: "num" }), th("evaluations", { class: "num" }), th("task"), th("strategy"), th("begun")];

@@ -1,4 +1,52 @@
-import { empty } from "../parts.js";
+// Sessions: what agents did, step by step, beside what each left in the shared tree.
+
+import { h } from "../dom.js";
+import { clock, count, dollars, plural, words } from "../format.js";
+import { empty, facts, pill, section } from "../parts.js";
+
 export const title = "Sessions";
-export const load = (ctx) => ctx.get("sessions", ctx.params);
-export const view = () => empty("not yet");
+export const load = (ctx) => ctx.get("sessions");
+
+export function view(doc) {
+  if (!doc.agents.length) return empty("No agent had a session in this run: its strategy asks models or works offline. Strategies that hand the work to agents show what each did here.");
+  return h("div", { class: "stack" }, doc.agents.map(agent), doc.notes.length ? noted(doc) : null);
+}
+
+function agent(each) {
+  const ended = each.ended ? pill(each.ended) : pill("at work");
+  return section(`Agent ${each.agent}${each.kind ? `: ${each.kind}` : ""}`, { wide: true, key: `agent-${each.agent}`, aside: ended },
+    facts([
+      ["steps", count(each.count)], ["experiments", count(each.experiments)], ["tokens", count(each.tokens)], ["dollars", dollars(each.dollars)],
+      each.isolation ? ["isolation", each.isolation] : null, each.version ? ["version", each.version] : null,
+    ]),
+    h("div", { class: "session" }, h("div", {}, h("h3", {}, "What it did"), steps(each), each.transcript ? text("Transcript of its program", each.transcript) : null), h("div", {}, h("h3", {}, "What it left"), left(each))));
+}
+
+function steps(each) {
+  const rows = each.steps.map((step) => h("li", { "data-key": step.seq }, h("time", {}, clock(step.elapsed)), h("span", {}, words(step.step), step.about ? h("span", { class: "note" }, ` ${step.about}`) : null),
+    h("div", {},
+      step.fault ? h("p", {}, pill("error"), ` ${words(step.fault)}`) : null,
+      step.reports.map((report) => h("p", {}, report)),
+      step.experiments.map((made) => h("p", { class: "note" }, `experiment ${made.ticket}: ${made.path}${made.note ? `, ${made.note}` : ""}${made.fault ? ` (${words(made.fault)})` : ""}`)),
+      step.ended ? h("p", {}, `ended: ${words(step.ended)}`) : null,
+      step.text ? h("div", { class: "plain" }, step.text) : null)));
+  const more = each.count > each.steps.length ? h("p", { class: "note" }, `and ${each.count - each.steps.length} more steps`) : null;
+  return [h("ol", { class: "steps" }, rows), more];
+}
+
+function left(each) {
+  const { commit } = each;
+  const paths = (label, listed) => (listed && listed.length ? [h("dt", {}, label), listed.map((path) => h("dd", {}, h("code", {}, path)))] : null);
+  if (!commit && !each.reflections && !each.notes) return empty("Nothing yet: its work is merged when its session ends.");
+  return [
+    commit ? h("dl", { class: "tree-change" }, h("dt", {}, "commit"), h("dd", {}, h("code", {}, (commit.commit || "none").slice(0, 12))), paths("changed", commit.changed), paths("not allowed in", commit.dropped), paths("in conflict", commit.conflicts)) : null,
+    each.reflections ? text("Reflections", each.reflections) : null,
+    each.notes ? text("Notes", each.notes) : null,
+  ];
+}
+
+const text = (name, content) => h("details", {}, h("summary", {}, name, h("span", { class: "note" }, plural(content.length, "character"))), h("div", { class: "plain" }, content));
+
+function noted(doc) {
+  return section("Notes of the strategy", { wide: true }, h("ol", { class: "steps" }, doc.notes.map((note) => h("li", {}, h("time", {}, clock(note.elapsed)), h("span", {}, words(note.kind)), h("div", { class: "note" }, Object.entries(note.fields).map(([name, value]) => `${words(name)} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", "))))));
+}

@@ -1,0 +1,111 @@
+"""How fast the dashboard is on a long run: a journal of 20,000 candidates is made, every page's document is timed, and,
+where Chromium is installed, how long the table of candidates takes in a browser from its address to its rows.
+
+    python bench/bench_dashboard.py [--candidates 20000] [--folder DIR] [--browser /usr/bin/chromium]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from culmen.core.usage import Budget
+from culmen.strategies import catalog
+from culmen.testing.gallery import Gallery, record, task
+from culmen.web.digest import Digest
+from culmen.web.pages import PAGES
+from culmen.web.server import Dashboard, bind, encoded, serve
+
+
+def made(folder: Path, candidates: int) -> Path:
+    """A finished run of about so many candidates, made on a virtual clock."""
+    run = folder / f"long-{candidates}"
+    if not run.exists():
+        started = time.perf_counter()
+        budget = Budget(evaluations=candidates)
+        record(
+            run,
+            catalog.make("turboevolve", {}),
+            budget=budget,
+            about=task(deterministic=True),
+            world=Gallery(sigma=0.0),
+        )
+        print(f"made {run} in {time.perf_counter() - started:.0f} s")
+    return run
+
+
+def documents(run: Path) -> None:
+    """Seconds and size of every page's document, first and again."""
+    started = time.perf_counter()
+    digest = Digest(run).refresh()
+    print(f"digest        {time.perf_counter() - started:6.3f} s  (once; then only what is new)")
+    for name, page in PAGES.items():
+        took: list[float] = []
+        raw = b""
+        for _ in range(3):
+            started = time.perf_counter()
+            raw = encoded(page(digest.refresh(), {}))
+            took.append(time.perf_counter() - started)
+        print(f"{name:<12}  {took[0]:6.3f} s  then {min(took[1:]):6.3f} s  {len(raw) / 1e3:9.1f} kB")
+    for sort in ("mean", "count", "island", "trust", "operator"):
+        started = time.perf_counter()
+        PAGES["candidates"](digest, {"sort": sort, "order": "desc", "offset": "10000"})
+        print(f"candidates by {sort:<9} from 10,000 on {time.perf_counter() - started:6.3f} s")
+
+
+def browser(run: Path, path: str) -> None:
+    """Seconds until pages stand in a real browser, the server just started."""
+    from playwright.sync_api import sync_playwright
+
+    dashboard, listening, ready = Dashboard(run), bind(0), threading.Event()
+    threading.Thread(target=serve, args=(dashboard, listening, ready.set), daemon=True).start()
+    ready.wait()
+    base = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    with sync_playwright() as playwright:
+        chromium: Any = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = chromium.new_page()
+        for name, wanted in (
+            ("candidates", "tbody tr"),
+            ("overview", "c-chart svg"),
+            ("lineage", "c-chart svg"),
+            ("memory", "main .card"),
+        ):
+            started = time.perf_counter()
+            page.goto(f"{base}#/r/{run.name}/{name}")
+            page.wait_for_selector(f'main[data-key="{run.name}/{name}"] {wanted}')
+            print(f"browser: {name:<10} {time.perf_counter() - started:6.3f} s")
+        for label, act in (
+            ("sorted by mean", lambda: page.get_by_role("button", name="mean", exact=True).click()),
+            ("filtered", lambda: page.get_by_label("Status").select_option("failed")),
+        ):
+            page.goto(f"{base}#/r/{run.name}/candidates")
+            page.wait_for_selector(f'main[data-key="{run.name}/candidates"] tbody tr')
+            before = page.inner_text("tbody tr:first-child")
+            started = time.perf_counter()
+            act()
+            page.wait_for_function("before => document.querySelector('tbody tr').innerText !== before", arg=before)
+            print(f"browser: {label:<15} {time.perf_counter() - started:6.3f} s")
+        chromium.close()
+
+
+def main() -> None:
+    """Make the run, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--candidates", type=int, default=20_000)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--browser", default=shutil.which("chromium") or "")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
+        run = made(chosen.folder or Path(folder), chosen.candidates)
+        documents(run)
+        if chosen.browser:
+            browser(run, chosen.browser)
+
+
+if __name__ == "__main__":
+    main()
