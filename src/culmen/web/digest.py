@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from culmen.core.event import Event
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.meta import RunMeta
+from culmen.store.views import Remark
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ class Span(NamedTuple):
 class Digest:
     """Spans, costs, notes and places of evaluations of one run, brought up to date by `refresh`.
 
-    `names` maps the path of a strategy's class to what it is called. Usable from several threads at once. Lists are only
-    appended to, but for `spans`, whose open ones get their end.
+    `names` maps the path of a strategy's class to what it is called. Usable from several threads at once. Lists are
+    only appended to, but for `spans`, whose open ones get their end.
     """
 
     def __init__(self, run: Path, names: Mapping[str, str] | None = None) -> None:
@@ -41,7 +41,7 @@ class Digest:
         self.costs: list[tuple[int, Usage]] = []  # seq, everything spent up to there
         self.evaluations: list[int] = []  # seq of every observation
         self.faults: Counter[str] = Counter()  # what went wrong in calls, also what a retry made good
-        self.notes: list[Event] = []
+        self.notes: list[Remark] = []
         self.last = 0
         self._open: dict[int, int] = {}
         self._memos: dict[str, tuple[int, Any]] = {}
@@ -69,7 +69,7 @@ class Digest:
                         self.costs.append((cost.seq, spent))
                         self.faults.update(cost.faults)
                 self.evaluations += [seq for seq in views.evaluated(self.run, self.last) if seq <= newest]
-                self.notes += [note for note in views.notes(self.run, after=self.last) if note.seq <= newest]
+                self.notes += [note for note in views.remarks(self.run, self.last) if note.seq <= newest]
                 self.last = newest
         return self
 
@@ -88,11 +88,11 @@ class Digest:
         path = str(self.meta.strategy.get("path", ""))
         return self._names.get(path) or path.rpartition(":")[2]
 
-    def memo(self, name: str, make: Callable[[], T]) -> T:
-        """What `make` made, kept until the run goes on."""
+    def memo(self, name: str, state: int, make: Callable[[], T]) -> T:
+        """What `make` made, kept while `state` (a seq, a count) is the same."""
         kept = self._memos.get(name)
-        if kept is None or kept[0] != self.last:
-            kept = self._memos[name] = (self.last, make())
+        if kept is None or kept[0] != state:
+            kept = self._memos[name] = (state, make())
         return kept[1]
 
     def running(self) -> list[Span]:

@@ -49,11 +49,10 @@ class Shelf:
         return self.folder / name
 
     def digest(self, name: str) -> Digest:
-        """What is known of a run, as it stands now."""
+        """What is kept of a run; the pages that need it bring it up to date."""
         path = self.path(name)
         with self._lock:
-            found = self._digests.setdefault(name, Digest(path, self._names))
-        return found.refresh()
+            return self._digests.setdefault(name, Digest(path, self._names))
 
 
 def signature(path: Path) -> tuple[object, ...]:

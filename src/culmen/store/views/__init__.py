@@ -5,7 +5,19 @@ and create no file. `run` is a folder.
 Raises `UserError` where there is no run and `JournalDamaged` where it cannot be read.
 """
 
-from culmen.store.views.activity import Cost, Mark, Node, costs, evaluated, family, marks, pulse, results
+from culmen.store.views.activity import (
+    Cost,
+    Mark,
+    Node,
+    Remark,
+    costs,
+    evaluated,
+    family,
+    marks,
+    pulse,
+    remarks,
+    results,
+)
 from culmen.store.views.candidates import (
     Detail,
     Row,
@@ -35,6 +47,7 @@ __all__ = [
     "Page",
     "Point",
     "Query",
+    "Remark",
     "Row",
     "RunLine",
     "Spent",
@@ -61,6 +74,7 @@ __all__ = [
     "phase_means",
     "progress",
     "pulse",
+    "remarks",
     "results",
     "runs",
     "status",

@@ -43,6 +43,15 @@ class Cost(NamedTuple):
     faults: dict[str, int]
 
 
+class Remark(NamedTuple):
+    """A note of the strategy: its kind and its fields (`note` among them)."""
+
+    seq: int
+    elapsed: float
+    kind: str
+    body: dict[str, Any]
+
+
 class Node(NamedTuple):
     """A candidate in the family tree: its first parent ("" for a root), and its scores so far."""
 
@@ -103,6 +112,22 @@ def evaluated(run: Path | str, after: int = 0) -> list[int]:
     query = select(observation.c.seq).where(observation.c.seq > after).order_by(observation.c.seq)
     with reading(Path(run)) as connection:
         return list(connection.execute(query).scalars())
+
+
+def remarks(run: Path | str, after: int = 0) -> list[Remark]:
+    """Notes of the strategy beyond `after`, without the engine's own (seeds, candidates), oldest first."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import event
+
+    columns = (event.c.seq, event.c.elapsed, event.c.topic, event.c.body)
+    query = select(*columns).where(event.c.kind == "note", event.c.topic.not_in(("seeds", "candidates", "")))
+    with reading(Path(run)) as connection:
+        rows = connection.execute(query.where(event.c.seq > after).order_by(event.c.seq)).all()
+    return [
+        Remark(seq, elapsed, unescape(topic), {} if body is None else decode(body, dict[str, Any]))
+        for seq, elapsed, topic, body in rows
+    ]
 
 
 def results(run: Path | str, prefix: str, after: int = 0, limit: int = 10_000) -> list[Event]:

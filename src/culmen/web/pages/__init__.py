@@ -6,12 +6,13 @@ from culmen.web.pages.compare import compare
 from culmen.web.pages.lineage import lineage
 from culmen.web.pages.mechanism import mechanism
 from culmen.web.pages.memory import memory
-from culmen.web.pages.overview import overview
+from culmen.web.pages.overview import head, overview
 from culmen.web.pages.sessions import sessions
 from culmen.web.pages.timeline import timeline
 from culmen.web.pages.trust import trust
 
 PAGES = {
+    "head": head,
     "overview": overview,
     "candidates": candidates,
     "candidate": candidate,

@@ -18,6 +18,7 @@ def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     `retries` are tries of a call beyond the first; `seconds` are the median and the ninth decile of how long one took
     (from its start to its result in the journal), over those of the effect's kind.
     """
+    run.refresh()
     rows = [_row(each) for each in views.calls(run.run) if each.effect != "evaluate"]
     now = views.status(run.run)
     steps = [(seq, usage) for seq, usage in run.costs if usage.calls or usage.dollars]

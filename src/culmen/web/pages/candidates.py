@@ -21,7 +21,7 @@ def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """One page of the table; parameters are those of `views.Query`, with `order` = asc | desc."""
     query = _query(params)
     page = views.table(run.run, query)
-    now = views.status(run.run)
+    best = views.best(run.run)
     return {
         "rows": [listed(each) for each in page.rows],
         "total": page.total,
@@ -30,10 +30,9 @@ def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "limit": query.limit,
         "sort": query.sort,
         "order": "desc" if query.descending else "asc",
-        "facets": msgspec.to_builtins(views.facets(run.run)),
-        "best": now.best.id if now.best else "",
-        "state": now.state,
-        "direction": now.direction,
+        "facets": run.memo("facets", page.all, lambda: msgspec.to_builtins(views.facets(run.run))),
+        "best": best.id if best else "",
+        "direction": run.meta.task.objective.direction,
     }
 
 

@@ -22,7 +22,7 @@ def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]
 
     `statistics` of a group is left empty here: intervals and tests are made by whoever has the means to.
     """
-    rows = [_row(run) for run in runs]
+    rows = [_row(run.refresh()) for run in runs]
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)

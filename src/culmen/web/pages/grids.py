@@ -17,7 +17,7 @@ def islands(run: Digest) -> list[dict[str, Any]]:
     last: dict[int, dict[str, Any]] = {}
     requests: dict[int, int] = {}
     for note in run.notes:
-        body = note.entry.body
+        body = note.body
         if "island" in body and "cells" in body:
             last[int(body["island"])] = body
             requests[int(body["island"])] = requests.get(int(body["island"]), 0) + 1
@@ -58,7 +58,7 @@ def _names(run: Digest) -> tuple[str, ...]:
 def _offers(run: Digest) -> dict[int, list[Offer]]:
     found: dict[int, list[Offer]] = {}
     for note in run.notes:
-        body = note.entry.body
+        body = note.body
         for each in _placed(body):
             if each.get("features") and each.get("reward") is not None:
                 offer = (str(each["id"]), float(each["reward"]), [float(value) for value in each["features"]])

@@ -14,6 +14,7 @@ def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
     `path` are the places from the seed to the best candidate (or to `to`), following first parents.
     """
+    run.refresh()
     nodes = views.family(run.run)
     place = {node.id: number for number, node in enumerate(nodes)}
     parents = [place.get(node.parent, -1) for node in nodes]

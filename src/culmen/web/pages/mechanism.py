@@ -42,16 +42,15 @@ def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
     A group is an island, agent, lane or the like, where a note names one. `x` counts evaluations up to the note.
     """
+    run.refresh()
     found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     dotted: set[tuple[str, str]] = set()
     counts: dict[str, int] = {}
     for note in run.notes:
-        kind = str(note.entry.body.get("note", ""))
-        if kind in ("", "seeds", "candidates"):
-            continue
+        kind = note.kind
         counts[kind] = counts.get(kind, 0) + 1
-        x, group = run.evaluations_at(note.seq), _group(note.entry.body)
-        for name, value, several in _numbers(note.entry.body):
+        x, group = run.evaluations_at(note.seq), _group(note.body)
+        for name, value, several in _numbers(note.body):
             found.setdefault((kind, name), {}).setdefault(group, []).append((x, value))
             if several:
                 dotted.add((kind, name))

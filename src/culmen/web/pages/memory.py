@@ -16,6 +16,7 @@ _CASES = 60
 
 def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """A list of panels, each with its `kind`: map, grid, islands, front, facts or list; none where nothing is told."""
+    run.refresh()
     makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (islands, grids, _front, _map, _rest)
     panels = [panel for make in makers for panel in make(run)]
     best = views.best(run.run)
@@ -23,24 +24,21 @@ def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "panels": panels,
         "best": best.id if best else "",
         "direction": run.meta.task.objective.direction,
-        "notes": sorted({str(note.entry.body.get("note", "")) for note in run.notes} - _PLUMBING),
+        "notes": sorted({note.kind for note in run.notes}),
     }
-
-
-_PLUMBING = {"seeds", "candidates"}  # notes of the engine, not of a strategy
 
 
 def latest(run: Digest, kind: str) -> dict[str, Any] | None:
     """The newest note of a kind, without its name."""
     for note in reversed(run.notes):
-        if note.entry.body.get("note") == kind:
-            return {name: value for name, value in note.entry.body.items() if name != "note"}
+        if note.kind == kind:
+            return {name: value for name, value in note.body.items() if name != "note"}
     return None
 
 
 def _map(run: Digest) -> list[dict[str, Any]]:
     """Embedded candidates in the plane of their two main components (PCA), with the net's own figures beside."""
-    vectors = run.memo("vectors", lambda: _vectors(run))
+    vectors = run.memo("vectors", run.last, lambda: _vectors(run))
     if not vectors[0]:
         return []
     ids, points, explained = vectors
@@ -97,13 +95,13 @@ def _front(run: Digest) -> list[dict[str, Any]]:
     return [{"kind": "front", "title": "Pareto front", "rows": rows, "cases": cases, "members": note.get("members")}]
 
 
-_DRAWN = {"seeds", "candidates", "event", "seeded", "grid", "pareto", "priority"}  # told elsewhere, or by the engine
+_DRAWN = {"event", "seeded", "grid", "pareto", "priority"}  # told by the other panels, or under Mechanism
 
 
 def _rest(run: Digest) -> list[dict[str, Any]]:
     """The newest note of every other kind: its plain fields, and its lists as tables (an idea pool, for one)."""
-    kinds = dict.fromkeys(str(note.entry.body.get("note", "")) for note in run.notes)
-    mapped = {"memory"} if run.memo("vectors", lambda: _vectors(run))[0] else set[str]()
+    kinds = dict.fromkeys(note.kind for note in run.notes)
+    mapped = {"memory"} if run.memo("vectors", run.last, lambda: _vectors(run))[0] else set[str]()
     panels: list[dict[str, Any]] = []
     for kind in kinds:
         if kind in _DRAWN | mapped or not kind:

@@ -21,6 +21,7 @@ _LOOK_BACK = 200  # events among which the last ones worth telling are looked fo
 
 def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Everything the first page shows. Scores are in the task's own direction, times in active seconds."""
+    run.refresh()
     now, about = views.status(run.run), run.meta
     return {
         **standing(now, run),
@@ -40,6 +41,11 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "statuses": now.statuses,
         "notes": list(about.task.notes),
     }
+
+
+def head(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
+    """What stands above every page; asks for nothing that grows with the run."""
+    return standing(views.status(run.run), run)
 
 
 def standing(now: Status, run: Digest) -> dict[str, Any]:

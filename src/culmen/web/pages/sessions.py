@@ -19,6 +19,7 @@ def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
     `transcript` is the text that the agent's own program left in the run's folder, if it lies there.
     """
+    run.refresh()
     agents: dict[int, dict[str, Any]] = {}
     for event in views.results(run.run, "session."):
         entry = event.entry
@@ -27,10 +28,9 @@ def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         if isinstance(agent, int):
             _add(run, agents.setdefault(agent, _empty(agent)), event, data)
     notes = [
-        {"elapsed": note.entry.elapsed, "fields": {k: v for k, v in note.entry.body.items() if k != "note"}}
-        | {"kind": note.entry.body["note"]}
+        {"elapsed": note.elapsed, "fields": {k: v for k, v in note.body.items() if k != "note"}} | {"kind": note.kind}
         for note in run.notes
-        if str(note.entry.body.get("note", "")).startswith(("session", "agent"))
+        if note.kind.startswith(("session", "agent"))
     ]
     return {"agents": [agents[number] for number in sorted(agents)], "notes": notes[-200:]}
 

@@ -21,6 +21,7 @@ def timeline(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     `lane` puts effects that ran at the same time below one another. `gaps` are the longest times without a running
     evaluation, `busy` is the share of all worker seconds in which one ran.
     """
+    run.refresh()
     now = views.status(run.run)
     whole = max([now.elapsed_seconds, *(span.end or span.start for span in run.spans[-50:])], default=0.0)
     low, high = _number(params.get("from"), 0.0), _number(params.get("to"), whole)

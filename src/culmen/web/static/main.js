@@ -90,7 +90,7 @@ async function load() {
   try {
     const [doc, head] = await Promise.all([
       module(place).load(context(place)),
-      place.run && place.page !== "overview" ? data.get(`runs/${place.run}/overview`) : null,
+      place.run && place.page !== "overview" ? data.get(`runs/${place.run}/head`) : null,
     ]);
     if (turn !== state.turn) return;
     Object.assign(state, { doc, head: place.run ? head || doc : null, error: null });

@@ -3,6 +3,7 @@
 import { chart } from "../chart.js";
 import { h, s } from "../dom.js";
 import { count, decimals, number, percent, plural, words } from "../format.js";
+import { extent } from "../scale.js";
 import { cell, empty, facts, idLink, section, table, th } from "../parts.js";
 
 export const title = "Memory";
@@ -75,13 +76,14 @@ function map(panel, doc, ctx) {
   const scored = all.filter((place) => panel.means[place] !== null);
   const means = scored.map((place) => panel.means[place]);
   const ordered = [...means].sort((a, b) => (doc.direction === "min" ? b - a : a - b));
-  const rank = (mean) => ordered.findIndex((each) => each === mean) / Math.max(1, ordered.length - 1);
+  const bounds = [1, 2].map((third) => ordered[Math.floor((third * ordered.length) / 3)]);
+  const better = (mean, bound) => (doc.direction === "min" ? mean <= bound : mean >= bound);
   const at = (place) => [panel.x[place], panel.y[place]];
   const tell = (place) => [panel.ids[place], panel.means[place] === null ? (panel.seen[place] ? "failed" : "never evaluated") : `mean ${number(panel.means[place])}`];
   const group = (name, places, ink, size) => ({ name, kind: "dots", size, points: places.map(at), tips: (i) => tell(places[i]), picks: (i) => panel.ids[places[i]], colour: ink });
   const best = all.filter((place) => panel.ids[place] === doc.best);
   const thirds = [[], [], []];
-  for (const place of scored) thirds[Math.min(2, Math.floor(rank(panel.means[place]) * 3))].push(place);
+  for (const place of scored) thirds[bounds.filter((bound) => better(panel.means[place], bound)).length].push(place);
   const size = panel.ids.length > 3000 ? 3 : 6;
   const spec = {
     label: `${plural(panel.ids.length, "embedded candidate")} in the plane of their two main components`,
@@ -104,7 +106,7 @@ function map(panel, doc, ctx) {
 }
 
 function room(values) {
-  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const [low, high] = extent(values, 0);
   const air = (high - low) * 0.06 || 0.1;
   return [low - air, high + air];
 }
