@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.core.event import Entry
+from culmen.core.event import CustomRequest, Effect, Entry
 from culmen.core.ports import Backend, Craft, Embedder, Gateway, Proposer, Strategy
 from culmen.core.task import Task
 from culmen.engine.driver import Driver
 from culmen.engine.replay import graft
 from culmen.engine.search import Estimate, Search, at_least
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
+from culmen.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from culmen.store.meta import RunMeta
@@ -47,24 +48,27 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         for part in (gateway, editor):
             if part is not None:
                 stack.push_async_callback(part.close)
-        crafts = {**_crafts(path, meta), **parts.crafts}
+        crafts = {**_crafts(path, meta, parts, lambda: search), **parts.crafts}
         world = parts.world or _world(meta.task, backend, gateway, _embedder(meta, parts), editor, crafts)
         if isinstance(world, LiveWorld):
             stack.push_async_callback(world.close)
         estimate = getattr(world, "estimate", at_least)
         search = _search(meta, parts, proposer, estimate)
         stack.callback(search.close)
+        search.watch = _Answers()
         asking: Any = gateway
         if hasattr(asking, "permit"):  # a paid retry needs room in the budget as a first try does
             asking.permit = lambda extra: not search.ledger.refusal(extra)
+        mailbox = Mailbox(path)
         driver = Driver(
             search,
             RememberingWorld(world, remembered) if remembered else world,
             journal,
             workers=meta.workers,
-            observers=parts.observers,
+            observers=(*parts.observers, mailbox),
             estimate=estimate,
         )
+        stack.callback(asyncio.create_task(mailbox.watch(driver)).cancel)
         with _signals(driver, parts.observers):
             return await driver.run()
 
@@ -227,6 +231,38 @@ def _world(
     return LiveWorld(task, backend, gateway, embedder, editor, surface_fault, crafts)
 
 
-def _crafts(path: Path, meta: RunMeta) -> dict[str, Callable[[], Craft]]:
+class _Answers:
+    """Payloads of the `session.answer` effects that are finished, until somebody wants them."""
+
+    def __init__(self) -> None:
+        self.payloads: list[Mapping[str, Any]] = []
+
+    def __call__(self, effect: Effect) -> None:
+        if isinstance(effect.request, CustomRequest) and effect.kind == "session.answer":
+            self.payloads.append(effect.request.payload)
+
+
+def _crafts(path: Path, meta: RunMeta, parts: Parts, searching: Callable[[], Search]) -> dict[str, Callable[[], Craft]]:
     """Makers of what performs custom effects, by family; nothing is imported or started before it is needed."""
-    return {}
+
+    def sessions() -> Craft:
+        from culmen.sessions.settings import Settings
+        from culmen.sessions.world import SessionWorld
+
+        search = searching()
+        answers, search.watch = search.watch, None
+        model = parts.model if parts.model is not None else meta.extra.get("model")
+        return SessionWorld(
+            path,
+            meta.task,
+            Settings.of({**meta.strategy.get("config", {}), **(meta.extra.get("sessions") or {})}),
+            models=(
+                model if isinstance(model, str | dict) else None,
+                parts.models_file or meta.extra.get("models_file"),
+            ),
+            permit=lambda extra: not search.ledger.refusal(extra),
+            going=lambda: search.phase == "search",
+            history=lambda: answers.payloads if isinstance(answers, _Answers) else (),
+        )
+
+    return {"session": sessions}

@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from culmen.core.brief import Proposal
+from culmen.core.brief import Proposal, Told
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
 from culmen.core.evaluation import Observation
-from culmen.core.event import Custom, Effect, Entry, EvaluateRequest, ProposeRequest, Request, Vectors, WriteRequest
+from culmen.core.event import (
+    WAIT,
+    Custom,
+    Effect,
+    Entry,
+    EvaluateRequest,
+    ProposeRequest,
+    Request,
+    Vectors,
+    WriteRequest,
+)
 from culmen.core.ports import Proposer, Strategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
@@ -41,7 +51,8 @@ class Search:
     """Strategy, lab, ledger and final choice of one run.
 
     phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
-    `integrity` = stop, the first candidate that is rejected for its integrity ends it.
+    `integrity` = stop, the first candidate that is rejected for its integrity ends it. `watch` is told of each effect
+    that was finished, also of those that are replayed.
     """
 
     def __init__(
@@ -60,6 +71,7 @@ class Search:
         self.ledger = Ledger(budget, final_share(budget, task))
         self.record = Record(task)
         self.in_flight: dict[int, Effect] = {}
+        self.watch: Callable[[Effect], None] | None = None
         self.outbox: list[Entry] = []
         self.issued = 0
         self._estimate = estimate
@@ -103,12 +115,14 @@ class Search:
         return self._advance()
 
     def feed(self, entry: Entry) -> list[Effect]:
-        """Deliver a durable `done`, `torn` or `stop` entry; returns the effects to start now."""
+        """Deliver a durable `done`, `torn`, `tell` or `stop` entry; returns the effects to start now."""
         self.ledger.elapsed = max(self.ledger.elapsed, entry.elapsed)
         if entry.kind == "done":
             self._complete(entry)
         elif entry.kind == "torn":
             self.ledger.lose(Usage(**entry.body.get("usage", {})))
+        elif entry.kind == "tell":
+            self._hear(entry)
         elif entry.kind == "stop":
             self._end(str(entry.body.get("reason", "stopped")))
         return self._advance()
@@ -137,6 +151,15 @@ class Search:
         waiting = total(self._estimate(effect.request) for effect in self._waiting.values())
         return self.ledger.refusal(waiting + (need if isinstance(need, Usage) else self._estimate(need)))
 
+    def _hear(self, entry: Entry) -> None:
+        """What a person told; once the final choice has begun it is too late."""
+        if self.phase != "search":
+            return
+        for candidate in entry.result.candidates if isinstance(entry.result, Proposal) else ():
+            self._loop.spawn(self.lab.hear(Told(candidate=candidate)))
+        if entry.body.get("tell") == "hint":
+            self._loop.spawn(self.lab.hear(Told(str(entry.body.get("text", "")))))
+
     def _complete(self, entry: Entry) -> None:
         if entry.key in self._abandoned:  # finished while the search was being told to stop: paid, but unheard
             self._abandoned.discard(entry.key)
@@ -152,6 +175,8 @@ class Search:
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             self.record.see(effect.request.candidate, entry.result)
             halt = self._halts and entry.result.barred
+        if self.watch is not None:
+            self.watch(effect)
         self._futures.pop(entry.key).resolve(entry.result)
         if halt and self.phase == "search":
             self._end("integrity")
@@ -210,6 +235,11 @@ class Search:
         else:
             return False
         return True
+
+    @property
+    def _busy(self) -> bool:
+        """Whether anything is in flight but the passing of time."""
+        return any(effect.kind != WAIT for effect in self.in_flight.values())
 
     def _end(self, reason: str) -> None:
         """Leave the current phase; effects in flight are abandoned."""

@@ -1,0 +1,177 @@
+"""The shared repository: a bare git directory that only culmen touches, by plumbing that reads no work tree.
+
+Files go in through `git fast-import` as bytes and come out through `git cat-file`, so no hook, filter, attribute,
+setting or .git of an agent ever acts. RUN/control/repo.git has the branch `trunk`, and refs/agents/aNN for each agent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from culmen.core.errors import Unavailable, UserError
+
+TRUNK = "refs/heads/trunk"
+_SETTINGS = (
+    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.attributesFile=/dev/null", "gc.auto=0",
+    "protocol.allow=never", "safe.directory=*",
+)  # fmt: skip
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+}
+_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Who and when: `name` of the author, `time` in Unix seconds. culmen is always the committer."""
+
+    name: str
+    time: int
+
+
+def git(folder: Path, *words: str, data: bytes | None = None, bare: bool = True) -> bytes:
+    """Run one git command on a git directory (or, not `bare`, in a work tree); returns its stdout.
+
+    Raises UserError where git is missing, Unavailable where it fails (disk full, damaged repository).
+    """
+    program = shutil.which("git")
+    if program is None:
+        raise UserError("git is not installed", fix="install it (Debian and Ubuntu: apt install git)")
+    settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+    where = ["--git-dir", str(folder)] if bare else ["-C", str(folder)]
+    done = subprocess.run(
+        [program, *where, *settings, *words], input=data if data is not None else b"", capture_output=True,
+        env=ENVIRONMENT, timeout=_SECONDS, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        what = done.stderr.decode("utf-8", "replace").strip()[-500:]
+        raise Unavailable(f"git {words[0]} failed: {what}", where=str(folder), fix="mend it, then: culmen resume RUN")
+    return done.stdout
+
+
+class Repository:
+    """The shared repository in `folder`. Its methods block: call them on a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def ready(self, files: Mapping[str, bytes], stamp: Stamp, message: str) -> str:
+        """The trunk's commit; makes the repository, with `files` as its first commit, if there is none."""
+        if not (self.folder / "HEAD").exists():
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            git(self.folder, "init", "--quiet", "--bare", "--template=", "--initial-branch=trunk", str(self.folder))
+        trunk = self.head()
+        if trunk:
+            return trunk
+        first = self.commit(stamp, message, files)
+        self.move({TRUNK: first})
+        return first
+
+    def head(self, ref: str = TRUNK) -> str:
+        """The commit of a ref, "" if there is none."""
+        return git(self.folder, "for-each-ref", "--format=%(objectname)", ref).decode().strip()
+
+    def has(self, commit: str) -> bool:
+        """Whether this commit is here."""
+        if not re.fullmatch("[0-9a-f]{40,64}", commit):
+            return False
+        said = git(self.folder, "cat-file", "--batch-check", data=commit.encode() + b"\n").decode()
+        return said.split()[1:2] == ["commit"]
+
+    def listing(self, commit: str) -> dict[str, str]:
+        """Path -> name of the content, of a commit's files."""
+        found: dict[str, str] = {}
+        for entry in git(self.folder, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
+            about, _, path = entry.partition(b"\t")
+            if path:
+                found[path.decode("utf-8", "surrogateescape")] = about.split()[2].decode()
+        return found
+
+    def contents(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Name of a content -> its bytes."""
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return {}
+        data, found, at = git(self.folder, "cat-file", "--batch", data="\n".join(wanted).encode() + b"\n"), {}, 0
+        for name in wanted:
+            end = data.index(b"\n", at)
+            words = data[at:end].split()
+            if len(words) != 3:
+                raise Unavailable(f"the repository lacks {name}", where=str(self.folder), fix="restore the folder")
+            size = int(words[2])
+            found[name] = data[end + 1 : end + 1 + size]
+            at = end + 1 + size + 1
+        return found
+
+    def commit(
+        self,
+        stamp: Stamp,
+        message: str,
+        changes: Mapping[str, bytes | None],
+        parents: tuple[str, ...] = (),
+    ) -> str:
+        """Write a commit that changes its first parent by these files (None: removed); moves no branch.
+
+        The same arguments make the same commit.
+        """
+        ref = "refs/culmen/new"
+        stream = [f"commit {ref}\n", f"author {_person(stamp.name)} {stamp.time} +0000\n"]
+        stream += [f"committer {_person('culmen')} {stamp.time} +0000\n", _data(message.encode())]
+        stream += [f"{word} {parent}\n" for word, parent in zip(("from", *("merge",) * len(parents)), parents)]
+        for path in sorted(changes):
+            new = changes[path]
+            stream += [f"D {_quoted(path)}\n"] if new is None else [f"M 100644 inline {_quoted(path)}\n", _data(new)]
+        stream += ["done\n"]
+        encoded = b"".join(part if isinstance(part, bytes) else part.encode("utf-8") for part in stream)
+        reset = b"reset " + ref.encode() + b"\n\n"  # else fast-import would go on from where the ref stands
+        git(self.folder, "fast-import", "--quiet", "--force", "--done", "--date-format=raw", data=reset + encoded)
+        return self.head(ref)
+
+    def move(self, refs: Mapping[str, str]) -> None:
+        """Point refs to commits, all of them or none."""
+        lines = "".join(f"update {ref} {commit}\n" for ref, commit in refs.items())
+        git(self.folder, "update-ref", "--stdin", data=lines.encode())
+
+    def contains(self, commit: str, ref: str = TRUNK) -> bool:
+        """Whether the commit is one of the ref's history."""
+        return commit in git(self.folder, "rev-list", ref).decode().split()
+
+
+def message(subject: str, trailers: Mapping[str, str]) -> str:
+    """A commit message: one line, then trailers, none of which can look like something else."""
+    lines = [f"{_word(name)}: {_line(value)}" for name, value in trailers.items() if _word(name) and value]
+    return "\n".join([_line(subject) or "no subject", *(["", *lines] if lines else [])]) + "\n"
+
+
+def _line(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:500]
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "-", text)[:60].strip("-")
+
+
+def _person(name: str) -> str:
+    clean = re.sub(r"[^\w .-]", " ", name)[:60].strip() or "agent"
+    return f"{clean} <{re.sub('[^a-z0-9]+', '-', clean.lower()).strip('-') or 'agent'}@culmen.invalid>"
+
+
+def _quoted(path: str) -> str:
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _data(content: bytes) -> bytes:
+    return b"data %d\n" % len(content) + content + b"\n"

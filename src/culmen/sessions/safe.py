@@ -1,0 +1,203 @@
+"""Reading what an agent left, as if every path were a trap.
+
+An agent may swap any file, folder or link of its tree for another while we look. So every step of a path is opened
+relative to the folder before it, links are never followed, and what was opened is looked at, not what a name said.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LONGEST, _DEEPEST = 200, 12
+
+
+class Refused(Exception):
+    """This is not taken; the text is one word that says why."""
+
+
+def split(path: str) -> tuple[str, ...]:
+    """The names on the way of a relative path. Refused: bad_name, outside (absolute, or with ..)."""
+    if path.startswith("/"):
+        raise Refused("outside")
+    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    if ".." in names:
+        raise Refused("outside")
+    if not names or len(names) > _DEEPEST or not all(map(sound, names)):
+        raise Refused("bad_name")
+    return names
+
+
+def sound(name: str) -> bool:
+    """Whether a file name can be kept: printable, valid as UTF-8, not too long, nothing that git reads as its own."""
+    return (
+        name.isprintable()
+        and "\\" not in name
+        and "/" not in name
+        and len(name.encode("utf-8", "surrogatepass")) <= _LONGEST
+        and not name.lower().startswith((".git", "git~"))
+        and name not in (".", "..", "")
+    )
+
+
+@contextmanager
+def folder(root: Path | str, names: tuple[str, ...] = ()) -> Iterator[int]:
+    """A descriptor of the folder `names` below `root`. Refused: missing, link, not_a_folder."""
+    fd = os.open(root, _FOLDER)
+    try:
+        for name in names:
+            inner = _opened(name, _FOLDER, fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def read(root: Path | str, path: str, limit: int) -> bytes:
+    """A regular file's bytes. Refused: as `split` and `folder`, and not_a_file, hard_link, too_large."""
+    *way, name = split(path)
+    with folder(root, tuple(way)) as fd:
+        return read_at(fd, name, limit)
+
+
+def read_at(fd: int, name: str, limit: int) -> bytes:
+    """The same for a name in an open folder."""
+    try:
+        _regular(os.stat(name, dir_fd=fd, follow_symlinks=False), limit)  # before opening: that may act on a device
+    except OSError as error:
+        raise _refusal(error) from None
+    file = _opened(name, _FILE, fd)
+    try:
+        _regular(os.fstat(file), limit)
+        data = b""
+        while len(data) <= limit and (more := os.read(file, limit + 1 - len(data))):
+            data += more
+    except OSError as error:
+        raise _refusal(error) from None
+    finally:
+        os.close(file)
+    if len(data) > limit:  # it grew while we read
+        raise Refused("too_large")
+    return data
+
+
+def write(root: Path | str, path: str, data: bytes, owner: int | None) -> None:
+    """Put a file where an agent may have laid links: no step is followed, and what was there is replaced.
+
+    Raises OSError, and Refused for a bad name.
+    """
+    *way, name = split(path)
+    fd = os.open(root, _FOLDER)
+    try:
+        for step in way:
+            with suppress(FileExistsError):
+                os.mkdir(step, 0o755, dir_fd=fd)
+                _give(step, fd, owner)
+            inner = os.open(step, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        new = f".{secrets.token_hex(6)}.new"
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=fd)
+        with os.fdopen(file, "wb") as opened:
+            opened.write(data)
+            if owner is not None:
+                os.fchown(opened.fileno(), owner, owner)
+        os.rename(new, name, src_dir_fd=fd, dst_dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+def _give(name: str, fd: int, owner: int | None) -> None:
+    if owner is not None:
+        os.chown(name, owner, owner, dir_fd=fd, follow_symlinks=False)
+
+
+def text(data: bytes) -> str:
+    """Bytes as text. Refused: not_text."""
+    try:
+        decoded = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Refused("not_text") from None
+    if "\0" in decoded:
+        raise Refused("not_text")
+    return decoded
+
+
+def walk(
+    root: Path | str,
+    names: tuple[str, ...] = (),
+    most: int = 10_000,
+    skip: Callable[[tuple[str, ...]], bool] = lambda _: False,
+) -> Iterator[tuple[str, bool]]:
+    """Paths below a folder, and whether each is a file that could be read; links are not followed.
+
+    Entered are folders whose way `skip` does not refuse. After `most` entries it ends with the path "...", False.
+    """
+    count = 0
+    queue = [names]
+    while queue:
+        here = queue.pop()
+        try:
+            with folder(root, here) as fd:
+                entries = _entries(fd, most - count + 1)
+        except Refused:
+            yield "/".join(here), False
+            continue
+        for name, mode in entries:
+            way = (*here, name)
+            if skip(way):
+                continue
+            count += 1
+            if count > most:
+                yield "...", False
+                return
+            if not sound(name):
+                yield "/".join(way).encode("utf-8", "replace").decode(), False
+            elif stat.S_ISDIR(mode) and len(way) < _DEEPEST:
+                queue.append(way)
+            else:
+                yield "/".join(way), stat.S_ISREG(mode)
+
+
+def _entries(fd: int, most: int) -> list[tuple[str, int]]:
+    found = []
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            if len(found) >= most:
+                break
+            try:
+                found.append((entry.name, entry.stat(follow_symlinks=False).st_mode))
+            except OSError:  # gone meanwhile
+                continue
+    return sorted(found)
+
+
+def _opened(name: str, flags: int, fd: int) -> int:
+    try:
+        return os.open(name, flags, dir_fd=fd)
+    except OSError as error:
+        raise _refusal(error) from None
+
+
+def _regular(info: os.stat_result, limit: int) -> None:
+    if stat.S_ISLNK(info.st_mode):
+        raise Refused("link")
+    if not stat.S_ISREG(info.st_mode):
+        raise Refused("not_a_file")
+    if info.st_nlink > 1:
+        raise Refused("hard_link")
+    if info.st_size > limit:
+        raise Refused("too_large")
+
+
+def _refusal(error: OSError) -> Refused:
+    words = {errno.ENOENT: "missing", errno.ELOOP: "link", errno.ENOTDIR: "not_a_folder", errno.ENXIO: "not_a_file"}
+    return Refused(words.get(error.errno or 0, "unreadable"))

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Query everything that was tried so far, by all agents.
+
+    history                                all rows, oldest first
+    history --top 5                        the five best
+    history --last 10                      the ten latest
+    history --filter "score>2.5" --filter "status=ok" --filter "note~spiral"
+    history --fields n,score,note          only these fields
+    history --diff ID ID                   how two candidates differ
+    history --show ID                      a candidate's text
+
+Filters compare a field of the row (or metrics.NAME) by = != < > <= >= or ~ (regular expression). ID is a candidate's
+id or a ticket. The rows are those of past_experiments.jsonl; candidates lie in .culmen/programs/ID/.
+"""
+
+import argparse
+import difflib
+import json
+import os
+import re
+import sys
+
+VIEW = os.path.dirname(os.path.abspath(__file__))
+CONDITION = re.compile(r"([A-Za-z_][\w.]*)\s*(<=|>=|!=|=|<|>|~)\s*(.*)")
+
+
+def rows():
+    with open(os.path.join(VIEW, "past_experiments.jsonl")) as file:
+        for text in file:
+            try:
+                yield json.loads(text)
+            except ValueError:  # being written
+                return
+
+
+def value(row, field):
+    if field.startswith("metrics."):
+        return row["metrics"].get(field[8:])
+    return row.get(field)
+
+
+def condition(text):
+    """A filter as a function of a row."""
+    match = CONDITION.fullmatch(text.strip())
+    if not match:
+        sys.exit(f"not a filter: {text}")
+    field, sign, wanted = match.groups()
+    compare = {
+        "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
+        ">": lambda a, b: a > b, "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b,
+    }  # fmt: skip
+
+    def holds(row):
+        found = value(row, field)
+        if sign == "~":
+            return re.search(wanted, str(found)) is not None
+        if isinstance(found, (int, float)) and not isinstance(found, bool):
+            try:
+                return compare[sign](float(found), float(wanted))
+            except ValueError:
+                return sign == "!="
+        if found is None and sign not in ("=", "!="):
+            return False
+        return compare[sign]("" if found is None else str(found), wanted)
+
+    return holds
+
+
+def worth(row):
+    """What a row counts for: the certified score where there is one."""
+    score = row.get("certified") if row.get("certified") is not None else row.get("score")
+    return None if score is None else score * SIGN
+
+
+def direction():
+    with open(os.path.join(VIEW, "about.json")) as file:
+        return -1 if json.load(file).get("direction") == "min" else 1
+
+
+def parts(name):
+    """The texts of a candidate, by id or ticket."""
+    folder = os.path.join(VIEW, "programs", name)
+    if not os.path.isdir(folder):
+        found = [row["candidate"] for row in rows() if row["ticket"] == name]
+        if not found:
+            sys.exit(f"there is no candidate {name}")
+        folder = os.path.join(VIEW, "programs", found[0])
+    texts = {}
+    for here, _, files in os.walk(folder):
+        for file in files:
+            path = os.path.join(here, file)
+            with open(path) as opened:
+                texts[os.path.relpath(path, folder)] = opened.read()
+    return texts
+
+
+def diff(a, b):
+    old, new = parts(a), parts(b)
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name, "").splitlines(), new.get(name, "").splitlines()
+        for text in difflib.unified_diff(before, after, f"{a}/{name}", f"{b}/{name}", lineterm=""):
+            print(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="history", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--filter", action="append", default=[], metavar="FIELD=VALUE")
+    parser.add_argument("--top", type=int, metavar="K")
+    parser.add_argument("--last", type=int, metavar="K")
+    parser.add_argument("--fields", metavar="A,B")
+    parser.add_argument("--diff", nargs=2, metavar="ID")
+    parser.add_argument("--show", metavar="ID")
+    given = parser.parse_args()
+    if given.diff:
+        return diff(*given.diff)
+    if given.show:
+        for name, text in sorted(parts(given.show).items()):
+            print(text if len(parts(given.show)) == 1 else f"=== {name} ===\n{text}")
+        return None
+    conditions = [condition(text) for text in given.filter]
+    found = [row for row in rows() if all(holds(row) for holds in conditions)]
+    if given.top is not None:
+        scored = [row for row in found if row["status"] == "ok" and worth(row) is not None]
+        found = sorted(scored, key=worth, reverse=True)[: given.top]
+    if given.last is not None:
+        found = found[-given.last :] if given.last > 0 else []
+    fields = [name for name in (given.fields or "").split(",") if name]
+    for row in found:
+        print(json.dumps({name: value(row, name) for name in fields} if fields else row))
+    return None
+
+
+if __name__ == "__main__":
+    SIGN = direction()
+    try:
+        main()
+    except BrokenPipeError:  # a reader that has seen enough, like head
+        os._exit(0)

@@ -1,0 +1,54 @@
+"""What a user may set about agent sessions, and the bounds that nobody may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from culmen.core.errors import UserError
+
+SANDBOXES = ("auto", "agent", "none")
+
+CANDIDATE_BYTES = 1 << 20  # one candidate, all its parts together
+CANDIDATE_FILES = 64
+REQUEST_BYTES = 64 * 1024  # one request of the queue
+NOTE_CHARS = 4000
+WORD_CHARS = 20_000  # a report, a last word, a tool's text
+BATCH = 64  # experiments handed over at once
+PENDING = 1000  # requests waiting; the rest is turned away
+REFUSALS = 5000  # answers to requests that were turned away; after those, silence
+SCAN = 20_000  # entries looked at in one folder
+COMMIT_FILES, COMMIT_FILE_BYTES, COMMIT_BYTES = 2000, 1 << 20, 20 << 20
+LEFT_CHARS = 40_000  # of reflections and notes, as handed to the deterministic side
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a user may set.
+
+    sandbox        auto: confined by namespaces, or no session is opened; none: as you, with your rights; agent: as
+                   none, trusting the program's own sandbox
+    memory_mb      of all processes of a session together
+    processes      processes and threads of a session
+    file_mb        largest single file
+    disk_mb        work tree, home and temporary files together
+    """
+
+    sandbox: str = "auto"
+    memory_mb: int = 4096
+    processes: int = 512
+    file_mb: int = 256
+    disk_mb: int = 4096
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Settings:
+        """From plain data, other keys ignored; raises UserError for a value that does not fit."""
+        known = {name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None}
+        try:
+            made = msgspec.convert(known, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise UserError(f"a setting of agent sessions does not fit: {error}") from None
+        if made.sandbox not in SANDBOXES:
+            raise UserError(f"there is no sandbox '{made.sandbox}'", fix=f"use one of {', '.join(SANDBOXES)}")
+        return made
