@@ -20,6 +20,7 @@ from culmen.sessions.adapters.lines import BOUND, QUIET, Lines, Tail, at, follow
 VERSION = 1
 OPEN_SECONDS = 120.0  # some load for a minute on a cold disk
 _UNREAD = 8 << 20  # bytes that an agent may leave unread before it counts as broken
+_MANY = 100_000  # tool calls of one session that are told
 _AUTH_REQUIRED = -32000
 _FREE_MODES = ("bypassPermissions", "agent-full-access", "full-access", "yolo", "auto", "build")
 _STOPS = {"max_turn_requests": "calls", "max_tokens": "tokens"}
@@ -133,7 +134,7 @@ class Conversation:
         self._prompting = self._over = False
         self._pieces = self._word = ""
         self._claimed: dict[str, float] = {}
-        self._tools: set[str] = set()
+        self._tools: dict[str, str] = {}
 
     async def say(self, text: str) -> bool:
         """Interrupts what it is doing; it hears the text next. False when its turn is over."""
@@ -237,8 +238,7 @@ class Conversation:
             reply = await self._connection.request("session/prompt", sessionId=self.session, prompt=words)
         finally:
             self._prompting = False
-        self._usage(at(reply, "usage"))
-        self._usage(at(reply, "_meta", "quota", "token_count"))
+        self._usage(at(reply, "usage") or at(reply, "_meta", "quota", "token_count"))
         return text(reply, "stopReason")
 
     def _usage(self, usage: Any) -> None:
@@ -252,22 +252,22 @@ class Conversation:
         if kind == "agent_message_chunk":
             self._pieces = (self._pieces + text(update, "content", "text"))[-BOUND:]
             return
+        if kind != "usage_update":
+            self._last_word()
         if kind == "usage_update" and text(update, "cost", "currency") == "USD":
-            spent = number(update, "cost", "amount") - self._job.claimed.get("dollars", 0.0)
-            self._claimed["dollars"] = max(0.0, spent)  # it counts the whole session
+            self._claimed["dollars"] = number(update, "cost", "amount")  # a running sum
         elif kind == "agent_thought_chunk":
             self._heard(Sign("thought", text(update, "content", "text")[:BOUND]))
         elif kind in ("tool_call", "tool_call_update"):
             self._tool(update)
-        if kind != "usage_update":
-            self._last_word()
 
     def _tool(self, update: Any) -> None:
-        which = text(update, "toolCallId")
-        if which not in self._tools and len(self._tools) < 100_000:
-            self._tools.add(which)
-            detail = short(at(update, "rawInput"))
-            self._heard(Sign("tool", f"{short(text(update, 'title') or text(update, 'kind'))} {detail}".strip()))
+        """Some tell what a tool is asked only after they have told that it is called."""
+        which, detail = text(update, "toolCallId"), short(at(update, "rawInput"))
+        if (which in self._tools and not detail) or self._tools.get(which) == detail or len(self._tools) > _MANY:
+            return
+        self._tools[which] = detail
+        self._heard(Sign("tool", f"{short(text(update, 'title') or text(update, 'kind'))} {detail}".strip()))
 
     def _last_word(self) -> str:
         pieces, self._pieces = self._pieces.strip(), ""

@@ -29,6 +29,7 @@ def files(job: Job) -> dict[str, str]:
         "snapshot": False,
         "lsp": False,
         "formatter": False,
+        "agent": {"title": {"disable": True}},  # else it asks for a title, in a call that it does not count
     }
     if job.base_url:
         name = model(job)
@@ -61,9 +62,9 @@ class OpenCode:
     wires = ("chat",)
 
     def plan(self, job: Job) -> Plan:
-        """With a title of our own: else it asks the model for one, in a call that it does not count."""
+        """The prompt follows "--": it may begin with a dash."""
         found = programs.find(self.program)
-        argv = [found.file, "run", "--format", "json", "--title", "culmen"]
+        argv = [found.file, "run", "--format", "json"]
         argv += ["--model", model(job)] if job.model else []
         argv += ["--session", job.resume] if job.resume else []
         return Plan((*argv, "--", job.prompt), environment(job), found.path, files(job), found.visible)
