@@ -1,0 +1,12 @@
+"""Audits of evaluators: what could be gamed, found out by trying before any token is spent.
+
+    report = await audit(task, lambda task: LocalBackend(task, workers=2))
+
+The attacks are small programs in `attacks/`, each with a title, what it shows and how its success is read. They only
+ever touch a copy of the task's folder made for the audit. See docs/audit.md.
+"""
+
+from culmen.audit.battery import audit
+from culmen.audit.report import Report
+
+__all__ = ["Report", "audit"]

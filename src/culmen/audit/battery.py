@@ -1,0 +1,282 @@
+"""The battery: every attack against one program's evaluator, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from culmen.audit import catalog, ground, locate, measure
+from culmen.audit.catalog import Attack
+from culmen.audit.ground import Ground, Make
+from culmen.audit.measure import Baseline
+from culmen.audit.report import Honest, Outcome, Report, Result, Try
+from culmen.audit.slack import Slack
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation
+from culmen.core.task import Task
+from culmen.evaluate import census
+
+SECONDS = 300.0
+_PATIENCE = 3.0  # seconds in which the kernel takes away what an evaluation left
+Tell = Callable[[str], None]
+
+
+async def audit(
+    task: Task,
+    make: Make,
+    *,
+    parts: Mapping[str, str] | None = None,
+    only: Sequence[str] = (),
+    seconds: float = SECONDS,
+    tell: Tell | None = None,
+) -> Report:
+    """Attack a task's evaluator with programs made from its first seed (or from `parts`).
+
+    `make` gives a backend for a task, which is a copy of this one; `only` names attacks; after `seconds` no further
+    attack is begun. Raises `UserError` if there is no program, or if it does not score.
+    """
+    text = dict(parts or (task.seeds[0] if task.seeds else {}))
+    if not text:
+        raise UserError(
+            "the audit needs a program that works", where=f"task {task.name}", fix="give one: --program FILE"
+        )
+    known = [each.name for each in catalog.attacks().values() if not each.internal] + ["tolerance"]
+    for name in only:
+        if name not in known:
+            raise UserError(
+                f"there is no attack '{name}'", where="--only", fix=f"use some of {', '.join(sorted(known))}"
+            )
+    where = Ground(task, text, make)
+    try:
+        return await Battery(where, only, seconds, tell or (lambda _: None)).run()
+    finally:
+        await where.close()
+
+
+class Battery:
+    """One audit under way."""
+
+    def __init__(self, where: Ground, only: Sequence[str], seconds: float, tell: Tell) -> None:
+        self.ground, self.only, self.tell = where, only, tell
+        self._begun = time.monotonic()
+        self._until = self._begun + seconds
+        self.baseline: Any = None
+        self.blocks: list[tuple[list[int], bool]] | None = None
+
+    async def run(self) -> Report:
+        """All of it."""
+        task = self.ground.task
+        isolation = await self.ground.backend.start()
+        self.tell("the program as it is")
+        honest, seen = await measure.measure(self.ground)
+        if honest.score is None:
+            raise UserError(
+                f"the program does not score: {honest.failure.strip()}",
+                where=f"task {task.name}",
+                fix="culmen check TASK",
+            )
+        scores = [o.score for o in seen if o.score is not None]
+        self.baseline = Baseline(task.objective, honest, scores)
+        outcomes = [_stability(self.baseline, honest, task)] if not self.only else []
+        if self.ground.part:
+            self.blocks = await measure.shape(self.ground)
+        for attack in self._wanted():
+            outcomes.append(await self._outcome(attack))
+        return Report(
+            task=task.name, form=task.evaluator.form, direction=task.objective.direction, trust=seen[0].trust,
+            isolation=isolation, honest=honest, outcomes=tuple(outcomes), evaluations=self.ground.evaluations,
+            seconds=time.monotonic() - self._begun, notes=tuple(self._notes()),
+        )  # fmt: skip
+
+    def _wanted(self) -> list[Attack]:
+        own = catalog.attacks()
+        slack = Attack("tolerance", "", "Pushed into the tolerance", needs="fractions", cause="tolerance")
+        listed = [slack, *(each for each in own.values() if not each.internal)]
+        return [each for each in listed if not self.only or each.name in self.only]
+
+    def _notes(self) -> list[str]:
+        notes = [f"files were not attacked: {self.ground.missing}"] if self.ground.missing else []
+        if self.ground.part and self.blocks is None:
+            notes.append("what the program returns could not be heard: its shape was guessed")
+        return notes
+
+    async def _outcome(self, attack: Attack) -> Outcome:
+        why = self._inapplicable(attack)
+        if not why and time.monotonic() > self._until:
+            why = "left out: the time was up (--seconds)"
+        if why:
+            return Outcome(attack.name, attack.title, "skipped", evidence=why, shows=attack.shows, fix=attack.fix)
+        self.tell(attack.title.lower())
+        if attack.name == "tolerance":
+            return await Slack(self.ground, self.baseline, self.blocks).outcome()
+        return await (self._effect(attack) if attack.effect else self._score(attack))
+
+    def _inapplicable(self, attack: Attack) -> str:
+        """Why an attack does not apply, "" if it does."""
+        blocks = self.blocks
+        if not self.ground.part:
+            return "does not apply: the program is no Python"
+        if attack.needs == "function" and not self.ground.targets:
+            return "does not apply: no function of the program is called"
+        if attack.needs in ("numbers", "fractions", "reported") and blocks == []:
+            return "does not apply: the output holds no numbers"
+        if attack.needs == "fractions" and blocks is not None and not any(fraction for _, fraction in blocks):
+            return "does not apply: the output holds whole numbers only"
+        if attack.needs == "reported" and (blocks is None or {bool(sizes) for sizes, _ in blocks} != {True, False}):
+            return "does not apply: no single number is returned beside the solution"
+        if attack.effect == "folder" and self.ground.place is None:
+            return f"does not apply: {self.ground.missing}"
+        return ""
+
+    # -- attacks on the score
+
+    async def _score(self, attack: Attack) -> Outcome:
+        """Gamed if an evaluation, and a second one like it, scores better than honest and than the control."""
+        base = self.baseline.best
+        control = None if attack.control is None else await self._try(attack, attack.control)
+        if control is not None and self.baseline.better(control.score):
+            if attack.name == "underflow":
+                return self._of(attack, "held", "half the size scores otherwise: not only ratios count", [])
+            base = control.score
+        seen = [(value, await self._try(attack, value)) for value in attack.values]
+        tries = [_try(value, each) for value, each in seen]
+        best = max(seen, key=lambda each: self._reward(each[1]))
+        if self.baseline.better(best[1].score, base):
+            best = min(best, (best[0], await self._try(attack, best[0])), key=lambda each: self._reward(each[1]))
+        score, said = best[1].score, _said(attack, best[0])
+        if self.baseline.better(score, base):
+            text = f"{said}: {score!r} instead of {self.baseline.best!r}"
+            return self._gamed(attack, text, tries, best[1])
+        wrong = None if control is None else control.score
+        accepted = [t for t in tries if t.score is not None and (wrong is None or self.baseline.better(t.score, wrong))]
+        if attack.cause == "finite" and accepted:
+            text = f"accepted without a gain: {said} scores {accepted[0].score!r}"
+            return self._of(attack, "look", text, tries, places=True)
+        return self._of(attack, "held", _how_held(tries), tries)
+
+    def _reward(self, seen: Observation) -> float:
+        return float("-inf") if seen.score is None else self.baseline.objective.reward(seen.score)
+
+    def _gamed(self, attack: Attack, text: str, tries: Sequence[Try], seen: Observation) -> Outcome:
+        honest = self.baseline.honest.certified
+        false = seen.certified is not None and honest is not None and self.baseline.better(seen.certified, honest)
+        if self.ground.task.evaluator.verifier:
+            text += "; not accepted by the verifier" if seen.certified is None else f"; certified {seen.certified!r}"
+        told = self._of(attack, "gamed", text, tries, places=True)
+        return msgspec.structs.replace(told, scored=seen.score, certified=seen.certified, false=false)
+
+    def _of(self, attack: Attack, result: Result, text: str, tries: Sequence[Try], places: bool = False) -> Outcome:
+        where = locate.places(attack.cause, self.ground.evaluators) if places else ()
+        return Outcome(
+            attack.name, attack.title, result, text, honest=self.baseline.best, shows=attack.shows, fix=attack.fix,
+            places=where, tries=tuple(tries),
+        )  # fmt: skip
+
+    async def _try(self, attack: Attack, value: Any) -> Observation:
+        facts = {"forged": self.baseline.forged(), "processes": _processes()}
+        return await self.ground.evaluate(self.ground.attacked(attack, value, **facts))
+
+    # -- attacks on what is around
+
+    async def _effect(self, attack: Attack) -> Outcome:
+        if attack.effect == "random":
+            return await self._random(attack)
+        before = self.ground.digest()
+        seen = [(value, await self._try(attack, value)) for value in attack.values]
+        tries = [_try(value, each) for value, each in seen]
+        evidence = {"told": self._told, "folder": self._folder, "stays": self._stays}[attack.effect]
+        text = await evidence(seen, before)
+        if not text and any(self.baseline.better(each.score) for _, each in seen):
+            best = max((each for _, each in seen), key=self._reward)
+            return self._gamed(attack, f"scores {best.score!r} instead of {self.baseline.best!r}", tries, best)
+        return self._of(
+            attack,
+            "effect" if text else "held",
+            text or "nothing outside its process was touched",
+            tries,
+            places=bool(text),
+        )
+
+    async def _told(self, seen: Sequence[tuple[Any, Observation]], _: dict[str, str]) -> str:
+        words = {"read": "read", "left": "found what an earlier evaluation left in", "signals": "may signal process"}
+        for _, each in seen:
+            for kind, *facts in measure.heard(self.ground, each):
+                if kind in words:
+                    return f"{words[kind]} {', '.join(map(str, facts))}"
+        return ""
+
+    async def _folder(self, _: Any, before: dict[str, str]) -> str:
+        after = self.ground.digest()
+        changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+        if changed:
+            self.ground.restore()
+        return f"changed {', '.join(changed)}" if changed else ""
+
+    async def _stays(self, _: Any, __: dict[str, str]) -> str:
+        end = time.monotonic() + _PATIENCE
+        while (left := ground.named(self.ground.comm)) and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        return f"process {left[0]} was still there {_PATIENCE:g} s after the evaluation" if left else ""
+
+    async def _random(self, attack: Attack) -> Outcome:
+        """Whether the evaluator draws from generators that the candidate left seeded."""
+        seen = [(value, await self._try(attack, value)) for value in attack.values]
+        tries, scores = [_try(value, each) for value, each in seen], [o.score for _, o in seen if o.score is not None]
+        ranked = sorted(scores, key=self.baseline.objective.reward)
+        if not ranked or not self.baseline.better(ranked[-1], ranked[0]):
+            return self._of(attack, "held", "how the program leaves the generators makes no difference", tries)
+        best = ranked[-1]
+        text = f"the best of {len(scores)} seeds left behind scores {best!r}, their mean is {fmean(scores)!r}"
+        own = self.baseline.honest.seed_noise > 0 and self.ground.task.evaluator.form != "legacy"
+        told = self._of(attack, "look" if own else "gamed", text, tries, places=True)
+        return msgspec.structs.replace(told, honest=fmean(scores), scored=best)
+
+
+def _stability(baseline: Baseline, honest: Honest, task: Task) -> Outcome:
+    """The determinism test: does the score hold still, and what would the luckiest of several seeds report?"""
+    told = Outcome("determinism", "The same again", "held", honest=honest.score, shows=_LUCK, fix=_STEADY)
+    if honest.noise:
+        text = f"the same evaluation with the same random seed moves by {honest.noise:.3g} (standard deviation)"
+        return msgspec.structs.replace(told, result="look", evidence=text, scored=honest.lucky)
+    if honest.seed_noise:
+        text = f"random seeds move it by {honest.seed_noise:.3g}; the best of {measure.OTHER} is {honest.lucky!r}"
+        result: Result = "gamed" if task.deterministic else "look"
+        return msgspec.structs.replace(told, result=result, evidence=text, scored=honest.lucky)
+    text = f"{measure.SAME} evaluations alike and {measure.OTHER - 1} with other random seeds all agree"
+    return msgspec.structs.replace(told, evidence=text)
+
+
+_LUCK = "Whoever keeps the best of many noisy scores keeps luck."
+_STEADY = "average over several cases or seeds; culmen evaluates its finalists again with seeds of its own"
+
+
+def _said(attack: Attack, value: Any) -> str:
+    return attack.title if value is None else f"{attack.title} ({value})"
+
+
+def _how_held(tries: Sequence[Try]) -> str:
+    ends: dict[str, int] = {}
+    for each in tries:
+        word = "scored no better" if each.score is not None else each.reason or each.status
+        ends[word] = ends.get(word, 0) + 1
+    return ", ".join(f"{count} x {word.replace('_', ' ')}" for word, count in ends.items())
+
+
+def _try(value: Any, seen: Observation) -> Try:
+    return Try(value, seen.status.value, seen.score, seen.certified, seen.reason)
+
+
+def _processes() -> list[list[Any]]:
+    """This process and those below it, with when they began."""
+    return [[pid, ground.started(pid)] for pid in (os.getpid(), *census.children(os.getpid()))]

@@ -1,0 +1,171 @@
+"""Where attacks are let loose: a copy of the task's folder with a hidden file in it, and a backend on that copy."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.audit import compose
+from culmen.audit.catalog import Attack
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation
+from culmen.core.ports import Backend
+from culmen.core.task import Task
+
+MOST_BYTES = 256 * 2**20
+_SKIPPED = ("__pycache__", ".git", "node_modules", "venv", ".venv", "runs", "openevolve_output")
+Make = Callable[[Task], Backend]
+
+
+class Ground:
+    """One program of one task, and the means to evaluate it and what attacks make of it.
+
+    `task` is the copy's; `copied` says whether there is one ("" or why not: then files are not attacked).
+    """
+
+    def __init__(self, task: Task, parts: Mapping[str, str], make: Make, folder: Path | None = None) -> None:
+        self.original, self.parts, self._make = task, dict(parts), make
+        self.token, self.canary = secrets.token_hex(8), secrets.token_hex(16)
+        self.place, self.missing = (folder, "") if folder else copy(task, self.canary)
+        self.task = task if self.place is None else moved(task, self.place)
+        self.part = compose.part_of(task, self.parts)
+        self.evaluators = texts(self.task)
+        self.targets = compose.targets(task, self.parts[self.part], self.evaluators.values()) if self.part else []
+        self.case: Case | None = next(iter(task.split("train")), None)
+        self.backend = make(self.task)
+        self.evaluations = 0
+
+    @property
+    def comm(self) -> str:
+        """The name that a process left behind gives itself."""
+        return f"cu{self.token[:12]}"
+
+    async def evaluate(self, parts: Mapping[str, str], seed: int = 0, certify: bool = True) -> Observation:
+        """Evaluate texts, certified where the task has a verifier."""
+        self.evaluations += 1
+        more = {"certify": True} if certify and self.task.evaluator.verifier else {}
+        return await self.backend.evaluate(Candidate.of(parts), self.case, seed, **more)
+
+    def attacked(self, attack: Attack, value: Any, **facts: Any) -> dict[str, str]:
+        """The program with an attack in it."""
+        known = {
+            "value": value,
+            "token": self.token,
+            "targets": self.targets,
+            "comm": self.comm,
+            "canary": self.canary[::-1],  # the program's own text must not look like the hidden file
+            "folder": str(self.place or "/nonexistent"),
+            "files": sorted(path.name for path in self.place.iterdir() if path.is_file()) if self.place else [],
+            "results": sorted({name for text in self.evaluators.values() for name in _results(text)}),
+            **facts,
+        }
+        return {**self.parts, self.part: compose.program(self.parts[self.part], attack, known)}
+
+    async def fresh(self, source: Mapping[str, str]) -> Ground:
+        """Another ground on a copy in which evaluator files, by name, have other texts; started."""
+        place, missing = copy(self.original, self.canary)
+        if place is None:
+            raise OSError(missing)
+        for name, text in source.items():
+            (place / name).write_text(text, encoding="utf-8")
+        other = Ground(self.original, self.parts, self._make, place)
+        await other.backend.start()
+        return other
+
+    def digest(self) -> dict[str, str]:
+        """Every file of the copy, by name; caches of Python do not count."""
+        if self.place is None:
+            return {}
+        files = (path for path in sorted(self.place.rglob("*")) if "__pycache__" not in path.parts)
+        return {
+            str(p.relative_to(self.place)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files if p.is_file()
+        }
+
+    def restore(self) -> None:
+        """Make the copy what it was."""
+        if self.place is not None:
+            shutil.rmtree(self.place, ignore_errors=True)
+            _fill(Path(self.original.evaluator.path).parent, self.place, self.canary)
+
+    async def close(self) -> None:
+        """End the backend and remove the copy."""
+        await self.backend.close()
+        if self.place is not None:
+            shutil.rmtree(self.place.parent, ignore_errors=True)
+
+
+def copy(task: Task, canary: str) -> tuple[Path | None, str]:
+    """The folder of a new copy with a hidden file in it; None and why, if there can be none."""
+    if not task.evaluator.path:
+        return None, "the evaluator is a function, not a file"
+    source = Path(task.evaluator.path).parent
+    size = sum(path.stat().st_size for path in source.rglob("*") if path.is_file() and not _skipped(path, source))
+    if size > MOST_BYTES:
+        return None, f"the evaluator's folder is larger than {MOST_BYTES >> 20} MB"
+    top = Path(tempfile.mkdtemp(prefix="culmen-audit-"))
+    top.chmod(0o755)
+    place = top / source.name
+    _fill(source, place, canary)
+    return place, ""
+
+
+def _fill(source: Path, place: Path, canary: str) -> None:
+    ignored = shutil.ignore_patterns(*_SKIPPED)
+    shutil.copytree(source, place, ignore=ignored, symlinks=False, ignore_dangling_symlinks=True)
+    (place / "hidden-answers.txt").write_text(canary)
+
+
+def _skipped(path: Path, source: Path) -> bool:
+    return any(part in _SKIPPED for part in path.relative_to(source).parts)
+
+
+def moved(task: Task, place: Path) -> Task:
+    """The task with its evaluator and verifier in another folder."""
+    evaluator = task.evaluator
+    path = str(place / Path(evaluator.path).name)
+    verifier = str(place / Path(evaluator.verifier).name) if evaluator.verifier else ""
+    return msgspec.structs.replace(task, evaluator=msgspec.structs.replace(evaluator, path=path, verifier=verifier))
+
+
+def texts(task: Task) -> dict[str, str]:
+    """The evaluator's text by file name, and those of the modules beside it that it names."""
+    if not task.evaluator.path:
+        return {}
+    path = Path(task.evaluator.path)
+    main = path.read_text(encoding="utf-8", errors="replace")
+    skipped = {path.name, Path(task.evaluator.verifier).name}
+    beside = [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"import {p.stem}" in main]
+    beside += [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"from {p.stem} " in main]
+    return {path.name: main, **{p.name: p.read_text(encoding="utf-8", errors="replace") for p in beside}}
+
+
+def _results(text: str) -> list[str]:
+    """File names in a text that results might lie under."""
+    return re.findall(r"""["']([\w.-]+\.(?:json|pkl|pickle|results|txt))["']""", text)[:20]
+
+
+def named(comm: str) -> list[int]:
+    """Processes of this name."""
+    found: list[int] = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{name}/comm").read_text().strip() == comm:
+                found.append(int(name))
+    return found
+
+
+def started(pid: int) -> str:
+    """When a process began, in the kernel's ticks: with its number, what tells it from all others."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
+    return ""

@@ -1,0 +1,275 @@
+"""The lines of an evaluator that an attack goes through, found in its syntax tree; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from culmen.audit.report import Place
+
+_MOST = 4  # places named for one cause
+_LARGEST = 1e-2  # constants up to this are taken for tolerances
+_NAMED = re.compile(r"tol|slack|eps|margin|threshold", re.I)
+_REPORTED = re.compile(r"reported|claimed|returned", re.I)
+
+
+class Constant:
+    """A tolerance in a text: where its number stands. `close` calls without a tolerance of their own have none."""
+
+    def __init__(self, file: str, node: ast.expr, line: int) -> None:
+        self.file, self.node, self.line = file, node, line
+
+
+def constants(file: str, text: str) -> list[Constant]:
+    """Tiny numbers that comparisons use, directly, by a name, or as a tolerance argument."""
+    tree = _parsed(text)
+    if tree is None:
+        return []
+    found: dict[tuple[int, int], Constant] = {}
+    used = {
+        n.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name)
+    }
+    for node in ast.walk(tree):
+        for each in _tolerances(node, used):
+            found.setdefault((each.lineno, each.col_offset), Constant(file, each, each.lineno))
+    return [found[key] for key in sorted(found)]
+
+
+def _tolerances(node: ast.AST, used: set[str]) -> Iterator[ast.expr]:
+    match node:
+        case ast.Compare():
+            yield from (n for n in ast.walk(node) if _tiny(n))  # pyright: ignore[reportReturnType]
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if _tiny(value) and (
+            name in used or _NAMED.search(name)
+        ):
+            yield value
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if _tiny(value):
+            yield value
+        case ast.keyword(arg=str(name), value=value) if _tiny(value) and _NAMED.search(name):
+            yield value
+        case ast.FunctionDef(args=args):
+            pairs = [
+                *zip(reversed([*args.posonlyargs, *args.args]), reversed(args.defaults)),
+                *zip(args.kwonlyargs, args.kw_defaults),
+            ]
+            yield from (
+                value
+                for arg, value in pairs
+                if value is not None and _tiny(value) and (arg.arg in used or _NAMED.search(arg.arg))
+            )
+        case ast.Call(func=ast.Attribute(attr="isclose" | "allclose"), keywords=keywords) if len(node.args) < 3:
+            if not any(keyword.arg in ("atol", "abs_tol", "rel_tol", "rtol") for keyword in keywords):
+                yield node
+        case _:
+            return
+
+
+def _tiny(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is float and 0 < abs(node.value) <= _LARGEST
+
+
+def tightened(text: str, constant: Constant, to: str = "1e-12") -> str:
+    """The text with one tolerance made smaller."""
+    node, lines = constant.node, text.splitlines(keepends=True)
+    line, end = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+    last = lines[end].encode()
+    if isinstance(node, ast.Call):  # isclose(a, b) -> isclose(a, b, rtol=0, atol=1e-12)
+        offset = (node.end_col_offset or 0) - 1
+        word = "rel_tol=0, abs_tol" if "math." in ast.unparse(node.func) else "rtol=0, atol"
+        lines[end] = (last[:offset] + f", {word}={to}".encode() + last[offset:]).decode()
+        return "".join(lines)
+    whole = lines[line].encode()
+    lines[line] = (whole[: node.col_offset] + to.encode() + whole[node.end_col_offset or 0 :]).decode()
+    return "".join(lines)
+
+
+# -- causes --------------------------------------------------------------------------------------------------------
+
+
+def places(cause: str, sources: Mapping[str, str]) -> tuple[Place, ...]:
+    """The lines for a cause, in the order of the text, a few at most."""
+    finder = _FINDERS.get(cause)
+    found: list[Place] = []
+    for file, text in sources.items():
+        tree, lines, seen = _parsed(text), text.splitlines(), set[int]()
+        for line, why in finder(tree) if finder and tree else ():
+            if line not in seen:
+                seen.add(line)
+                found.append(Place(file, line, lines[line - 1].strip(), why))
+    return tuple(found[:_MOST])
+
+
+Found = Iterable[tuple[int, str]]
+
+
+def _of_tolerance(tree: ast.Module) -> Found:
+    used = {
+        n.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name)
+    }
+    lines = {each.lineno for node in ast.walk(tree) for each in _tolerances(node, used)}
+    return [
+        (line, "this much is forgiven: check exactly, or repair the output before scoring it") for line in sorted(lines)
+    ]
+
+
+def _of_finite(tree: ast.Module) -> Found:
+    """The first comparison of each function, if nothing asks whether numbers are finite; else nothing to name."""
+    calls = {ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    if "isfinite" in calls:
+        why = "finiteness is checked elsewhere, but not before this comparison"
+    else:
+        why = "NaN makes this comparison false: refuse what is not finite before it"
+    found: list[tuple[int, str]] = []
+    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
+        found += [(line, why) for line in sorted(_orders(function))[:1]]
+    return sorted(found) or _entry(tree, "nothing here refuses numbers that are not finite")
+
+
+def _orders(tree: ast.AST) -> set[int]:
+    """Lines with a comparison of sizes."""
+    compared = (n for n in ast.walk(tree) if isinstance(n, ast.Compare))
+    return {n.lineno for n in compared if any(isinstance(op, ast.Lt | ast.Gt | ast.LtE | ast.GtE) for op in n.ops)}
+
+
+def _of_reported(tree: ast.Module) -> Found:
+    """Where a name that came with the output reaches a returned score."""
+    unpacked = {
+        name.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
+        for name in node.targets[0].elts
+        if isinstance(name, ast.Name)
+    }
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Return | ast.Assign) or node.value is None:
+            continue
+        names = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+        believed = {name for name in names if _REPORTED.search(name)} or (
+            names & unpacked if isinstance(node, ast.Return) else set()
+        )
+        if believed:
+            found.append(
+                (node.lineno, f"'{sorted(believed)[0]}' comes from the candidate: use the value computed here")
+            )
+    return sorted(found) or _entry(tree, "a number that the candidate reports reaches the score")
+
+
+def _of_import(tree: ast.Module) -> Found:
+    wanted = (
+        "exec_module",
+        "import_module",
+        "__import__",
+        "exec",
+        "load_module",
+        "run_path",
+        "spec_from_file_location",
+    )
+    why = "the candidate's code runs in this process from here on"
+    return [(n.lineno, why) for n in _calls(tree) if _last(n) in wanted] or _entry(
+        tree, "the candidate shares this process"
+    )
+
+
+def _of_stdout(tree: ast.Module) -> Found:
+    why = "what the candidate's process printed is taken for a result"
+    return [
+        (n.lineno, why) for n in _calls(tree) if _last(n) in ("loads", "check_output", "communicate", "run", "Popen")
+    ]
+
+
+def _of_files(tree: ast.Module) -> Found:
+    why = "this file may be the candidate's"
+    return [
+        (n.lineno, why)
+        for n in _calls(tree)
+        if _last(n) in ("load", "loads", "open", "read_text", "loadtxt", "read_bytes")
+    ]
+
+
+def _of_answers(tree: ast.Module) -> Found:
+    why = "what lies here can be read by candidates, too"
+    return [
+        (n.lineno, why)
+        for n in _calls(tree)
+        if _last(n) in ("open", "load", "loadtxt", "read_text", "read_csv", "read_bytes")
+    ]
+
+
+def _of_types(tree: ast.Module) -> Found:
+    why = "turn the output into plain numbers before this"
+    return [(line, why) for line in sorted(_orders(tree))] or _entry(tree, why)
+
+
+def _of_random(tree: ast.Module) -> Found:
+    why = "draws from the generator that the candidate can seed"
+    calls = [n for n in _calls(tree) if re.match(r"(np|numpy)\.random\.|random\.", ast.unparse(n.func))]
+    return [(n.lineno, why) for n in calls if _last(n) not in ("default_rng", "Random", "RandomState", "seed")]
+
+
+def _of_clock(tree: ast.Module) -> Found:
+    wanted = ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns", "timeit")
+    why = "this clock can be the candidate's"
+    return [
+        (n.lineno, why)
+        for n in _calls(tree)
+        if _last(n) in wanted and ast.unparse(n.func).startswith(("time", "perf", "mono", "proc"))
+    ]
+
+
+def _of_ratio(tree: ast.Module) -> Found:
+    why = "divides by what may have become too small to hold: normalise first"
+    return [(n.lineno, why) for n in ast.walk(tree) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+
+
+def _of_repeats(tree: ast.Module) -> Found:
+    why = "calls in this loop may repeat their inputs"
+    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.While)]
+    return [(n.lineno, why) for n in loops if any(isinstance(each, ast.Call) for each in ast.walk(n))]
+
+
+_FINDERS: dict[str, Callable[[ast.Module], Found]] = {
+    "tolerance": _of_tolerance,
+    "finite": _of_finite,
+    "reported": _of_reported,
+    "import": _of_import,
+    "stdout": _of_stdout,
+    "files": _of_files,
+    "answers": _of_answers,
+    "types": _of_types,
+    "random": _of_random,
+    "clock": _of_clock,
+    "ratio": _of_ratio,
+    "repeats": _of_repeats,
+}
+
+
+def _calls(tree: ast.Module) -> list[ast.Call]:
+    return sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda n: n.lineno)
+
+
+def _last(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _entry(tree: ast.Module, why: str) -> Found:
+    wanted = ("score", "evaluate", "drive")
+    return [
+        (n.lineno, why) for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name in wanted
+    ]
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None

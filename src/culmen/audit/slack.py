@@ -1,0 +1,206 @@
+"""The slack audit: an honest output is pushed a little in several directions, and must not score more for it.
+
+An output that is not at the edge of what is allowed may honestly gain by a push. What tells a tolerance from that:
+the exact verifier, where the task has one; else that pushes pay up to a tiny size and are refused beyond it, and that
+the same evaluator with one of its tolerances made smaller refuses the push and still takes the honest output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from culmen.audit import locate
+from culmen.audit.catalog import attacks
+from culmen.audit.ground import Ground
+from culmen.audit.measure import Baseline
+from culmen.audit.report import Outcome, Place, Try
+from culmen.core.evaluation import Observation
+
+SIZES = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+_FIRST = (1e-8, 1e-6)  # tried in every direction before a direction is followed
+_HALVINGS = 8
+_MOST_BLOCKS = 4
+_CLIFF = 20.0  # times its gain that an output must lose just beyond the best push
+Push = tuple[int, str, float]
+_FREE = "a slope, not an edge; to try the edge of what is allowed, audit a program whose output is there (--program)"
+
+TITLE = "Pushed into the tolerance"
+SHOWS = "A checker that forgives 1e-6 is a checker that pays for 1e-6 of cheating."
+FIX = "check exactly and repair what rounding broke (see docs/certified.md), or score what remains after the repair"
+
+
+class Slack:
+    """Pushes the output of one program."""
+
+    def __init__(self, ground: Ground, baseline: Baseline, blocks: Sequence[tuple[list[int], bool]] | None) -> None:
+        self.ground, self.baseline = ground, baseline
+        self.seen: dict[Push, Observation] = {}
+        self._directions = _directions(blocks)
+
+    async def outcome(self) -> Outcome:
+        """What came of it."""
+        held = Outcome("tolerance", TITLE, "held", honest=self.baseline.best, shows=SHOWS, fix=FIX)
+        await self._all([(*way, size) for way in self._directions for size in _FIRST])
+        rising = [way for way in self._directions if any(self._better((*way, size)) for size in _FIRST)]
+        if not rising:
+            tries = tuple(_try(push, seen) for push, seen in self.seen.items())
+            text = f"{len(tries)} pushes of up to {_FIRST[-1]:g} in {len(self._directions)} directions: none paid"
+            return msgspec.structs.replace(held, evidence=text, tries=tries)
+        await self._all([(*way, size) for way in rising for size in SIZES])
+        best = [await self._edge(way) for way in rising]
+        pushes = sorted((push for push in best if push), key=self._reward, reverse=True)
+        judged = [await self._judge(held, push) for push in pushes[:3]]
+        tries = tuple(_try(push, seen) for push, seen in self.seen.items())
+        order = ("gamed", "look", "held")
+        return msgspec.structs.replace(min(judged, key=lambda each: order.index(each.result)), tries=tries)
+
+    async def _all(self, pushes: Sequence[Push]) -> None:
+        wanted = [push for push in dict.fromkeys(pushes) if push not in self.seen]
+        found = await asyncio.gather(*(self._push(push) for push in wanted))
+        self.seen.update(zip(wanted, found))
+
+    async def _push(self, push: Push, certify: bool = False) -> Observation:
+        return await self.ground.evaluate(self.ground.attacked(attacks()["push"], list(push)), certify=certify)
+
+    def _better(self, push: Push) -> bool:
+        return push in self.seen and self.baseline.better(self.seen[push].score)
+
+    def _reward(self, push: Push) -> float:
+        score = self.seen[push].score
+        return float("-inf") if score is None else self.baseline.objective.reward(score)
+
+    def _worse_beyond(self, push: Push) -> Push | None:
+        """The smallest tried push in this direction that is larger and pays less."""
+        larger = [p for p in self.seen if p[:2] == push[:2] and p[2] > push[2] and self._reward(p) < self._reward(push)]
+        return min(larger, key=lambda each: each[2], default=None)
+
+    def _cliff(self, push: Push, beyond: Push | None) -> bool:
+        """Whether what lies beyond is refused, rather than a little worse as on a smooth hill."""
+        if beyond is None:
+            return False
+        gain = self._reward(push) - self.baseline.objective.reward(self.baseline.best)
+        return self._reward(push) - self._reward(beyond) > _CLIFF * gain
+
+    async def _edge(self, way: tuple[int, str]) -> Push | None:
+        """The push in this direction that pays most; just inside the edge, if there is one."""
+        paying = [(*way, size) for size in SIZES if self._better((*way, size))]
+        if not paying:
+            return None
+        best = max(paying, key=self._reward)
+        beyond = self._worse_beyond(best)
+        for _ in range(_HALVINGS if beyond else 0):
+            assert beyond is not None
+            middle = (*way, 0.5 * (best[2] + beyond[2]))
+            await self._all([middle])
+            if self._reward(middle) >= self._reward(best):
+                best = middle
+            else:
+                beyond = middle
+        return best
+
+    async def _judge(self, held: Outcome, push: Push) -> Outcome:
+        seen, beyond = self.seen[push], self._worse_beyond(push)
+        assert seen.score is not None
+        told = msgspec.structs.replace(held, scored=seen.score)
+        if self.ground.task.evaluator.verifier:
+            return await self._certified(told, push, seen.score)
+        if beyond is None or not self._cliff(push, beyond):
+            text = f"{_words(push)} pays ({seen.score!r}), and larger pushes, too: {_FREE}"
+            return msgspec.structs.replace(told, evidence=text)
+        edge = f"{_words(push)} pays ({seen.score!r}); {beyond[2]:.3g} is refused"
+        proven = await self._proof(push)
+        if proven:
+            text = f"{edge}; with the tolerance tightened it is refused and the honest output is not"
+            return msgspec.structs.replace(told, result="gamed", evidence=text, places=proven)
+        where = locate.places("tolerance", self.ground.evaluators)
+        text = f"{edge}: a tolerance, unless the honest output keeps just that distance from the edge"
+        return msgspec.structs.replace(told, result="look", evidence=text, places=where)
+
+    async def _certified(self, told: Outcome, push: Push, score: float) -> Outcome:
+        """The verifier's word on the pushed output."""
+        seen = await self._push(push, certify=True)
+        places = locate.places("tolerance", self.ground.evaluators)
+        if seen.certified is None:
+            text = f"{_words(push)} scores {score!r}; the exact verifier does not accept it"
+            return msgspec.structs.replace(told, result="gamed", evidence=text, places=places)
+        told = msgspec.structs.replace(told, certified=seen.certified)
+        if self.baseline.better(score, seen.certified):
+            text = f"{_words(push)} scores {score!r}; certified {seen.certified!r}"
+            return msgspec.structs.replace(told, result="gamed", evidence=text, places=places)
+        text = f"{_words(push)} pays, and the verifier certifies all of it: an honest gain"
+        return msgspec.structs.replace(told, evidence=text)
+
+    async def _proof(self, push: Push) -> tuple[Place, ...]:
+        """Lines of the evaluator whose tightening refuses the push and still takes the honest output."""
+        named = {(place.file, place.line): place for place in locate.places("tolerance", self.ground.evaluators)}
+        found: list[Place] = []
+        for file, text in self.ground.evaluators.items():
+            for constant in locate.constants(file, text):
+                if await self._refutes(push, file, text, constant):
+                    known = named.get(
+                        (file, constant.line), Place(file, constant.line, text.splitlines()[constant.line - 1].strip())
+                    )
+                    found.append(msgspec.structs.replace(known, proven=True))
+        if not found and len(named) > 1 and await self._refutes_together(push):
+            return tuple(msgspec.structs.replace(place, proven=True) for place in named.values())
+        lines = {(place.file, place.line): place for place in found}
+        return tuple({**lines, **{key: place for key, place in named.items() if found and key not in lines}}.values())
+
+    async def _refutes(self, push: Push, file: str, text: str, constant: locate.Constant) -> bool:
+        return await self._compare(push, {file: locate.tightened(text, constant)})
+
+    async def _refutes_together(self, push: Push) -> bool:
+        """All tolerances at once: two checks may forgive the same push."""
+        changed: dict[str, str] = {}
+        for file, text in self.ground.evaluators.items():
+            for constant in reversed(locate.constants(file, text)):
+                text = locate.tightened(text, constant)
+            changed[file] = text
+        return await self._compare(push, changed)
+
+    async def _compare(self, push: Push, changed: dict[str, str]) -> bool:
+        try:
+            other = await self.ground.fresh(changed)
+        except Exception:  # noqa: BLE001 - an evaluator that no longer loads proves nothing
+            return False
+        try:
+            honest = await other.evaluate(other.parts, certify=False)
+            pushed = await other.evaluate(other.attacked(attacks()["push"], list(push)), certify=False)
+        finally:
+            self.ground.evaluations += other.evaluations
+            await other.close()
+        kept = honest.score is not None and not self.baseline.better(self.baseline.best, honest.score)
+        return kept and not self.baseline.better(pushed.score)
+
+
+def _directions(blocks: Sequence[tuple[list[int], bool]] | None) -> list[tuple[int, str]]:
+    """(block, how): every block of fractions by itself, then all together. Signs are in the sizes."""
+    if blocks is None:
+        return [(-1, "scale"), (-1, "outward"), (-1, "add")]
+    found: list[tuple[int, str]] = []
+    several = [place for place, (_, fraction) in enumerate(blocks) if fraction][:_MOST_BLOCKS]
+    for place in several:
+        found += [(place, "scale"), (place, "add"), (place, "shrink"), (place, "less")]
+        if blocks[place][0]:
+            found.append((place, "outward"))
+    return [*found, (-1, "scale"), (-1, "outward")] if several else []
+
+
+def _words(push: Push) -> str:
+    block, how, size = push
+    what = "the whole output" if block < 0 else f"value {block + 1} of the output"
+    verbs = {
+        "scale": "enlarged",
+        "shrink": "shrunk",
+        "outward": "spread from its middle",
+        "add": "raised",
+        "less": "lowered",
+    }
+    return f"{what} {verbs[how]} by {size:.3g}"
+
+
+def _try(push: Push, seen: Observation) -> Try:
+    return Try(list(push), seen.status.value, seen.score, seen.certified, seen.reason)
