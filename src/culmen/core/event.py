@@ -65,6 +65,9 @@ class CustomRequest(msgspec.Struct, frozen=True, tag="custom"):
     seed: int
 
 
+WAIT = "clock.wait"
+"""The custom kind that only lets time pass: payload `{"seconds": ...}`. It keeps no search from ending."""
+
 Request = EvaluateRequest | ProposeRequest | WriteRequest | EmbedRequest | EditRequest | CustomRequest
 
 

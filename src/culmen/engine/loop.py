@@ -148,3 +148,25 @@ class Loop:
             for task in tasks:
                 task.close()
         return [task.result() for task in tasks]
+
+    async def within(self, limit: Future[Any], *coroutines: Coroutine[Any, Any, T]) -> list[T | None]:
+        """Like `gather`, until `limit` settles: then those still running are ended where they stand and give None."""
+        tasks = [self.spawn(coroutine) for coroutine in coroutines]
+        over: Future[None] = Future()
+
+        def look(task: Future[Any]) -> None:
+            if task.error is not None:
+                over.fail(task.error)
+            elif limit.done or all(one.done for one in tasks):
+                over.resolve(None)
+
+        for future in (limit, *tasks):
+            future.when_done(look)
+        results: list[T | None] = []
+        try:
+            await over
+            results = [task.result() if task.done else None for task in tasks]
+        finally:
+            for task in tasks:
+                task.close()
+        return results

@@ -226,9 +226,9 @@ class Search:
         """Move to the next phase when this one can go no further; True if it moved."""
         if self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS or self._writes > _FUTILE_WRITES:
             self._end("nothing_new")
-        elif self._root.done and not self.in_flight:
+        elif self._root.done and not self._busy:
             self._end(str(self._root.result() or "strategy_done"))
-        elif self._waiting and not self.in_flight:
+        elif self._waiting and not self._busy:
             self._end(self._closing or "budget")
         elif not self._waiting and not self.in_flight:
             self._end("strategy_waits_for_nothing")

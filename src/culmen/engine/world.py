@@ -75,6 +75,9 @@ class LiveWorld:
                 return await asyncio.to_thread(self._embed, request)
             case EditRequest():
                 return await self._editor.perform(request) if self._editor else Edits(fault="no_editor")
+            case CustomRequest(kind="clock.wait"):
+                await asyncio.sleep(float(request.payload["seconds"]))
+                return Custom()
             case CustomRequest():
                 return await self._craft(request.kind).perform(request)
 

@@ -18,6 +18,7 @@ from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import (
+    WAIT,
     Custom,
     CustomRequest,
     EditRequest,
@@ -118,6 +119,8 @@ class Landscape:
             return 0.01, self.cluster(request) if request.tool == "kmeans" else Edits(fault="unsupported")
         if isinstance(request, CustomRequest) and request.kind.startswith("session."):
             return sessions.perform(request, rng, self.anything, max(self.faults.empty, self.faults.repeat))
+        if isinstance(request, CustomRequest) and request.kind == WAIT:
+            return float(request.payload["seconds"]), Custom()
         return 0.01, Custom()
 
     def write(self, request: WriteRequest) -> Text:
