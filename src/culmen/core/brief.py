@@ -25,8 +25,8 @@ class Brief(msgspec.Struct, frozen=True):
 
     `parent` is what to improve (None: write the first one), `observations` what was just seen of it, `reward` its mean
     reward so far, `inspirations` others to learn from, `context` global guidance (POLCA's c_history), `format` how the
-    reply should carry the candidates: rewrite | diff | verbalized. `role` picks the model. `hypothesis` is what to try, where
-    that was decided before (PACEvolve++'s selected experiment).
+    reply should carry the candidates: rewrite | diff | verbalized. `role` picks the model. `hypothesis` is what to try,
+    where that was decided before (PACEvolve++'s selected experiment).
     """
 
     parent: Candidate | None = None
@@ -39,6 +39,13 @@ class Brief(msgspec.Struct, frozen=True):
     role: str = "proposer"
     island: int | None = None
     hypothesis: str = ""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a person sent to a search that goes on: a hint in words, or a candidate of their own."""
+
+    hint: str = ""
+    candidate: Candidate | None = None
 
 
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from culmen.core.brief import Brief, Proposal, Text
+from culmen.core.brief import Brief, Proposal, Text, Told
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Rollout
 from culmen.core.event import Custom, CustomRequest, Effect, Entry, Event, Result
@@ -96,6 +96,15 @@ class Lab(Protocol):
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
         """Run side by side; results in the order given. The first error ends the others."""
+        ...
+
+    def inbox(self) -> tuple[Told, ...]:
+        """All that a person has told the search so far, in journal order. Briefs carry the hints by themselves, and
+        candidates are evaluated by the engine: a strategy need not look."""
+        ...
+
+    def handed(self) -> tuple[Candidate, ...]:
+        """Candidates that a person handed in since the last call: to be taken up like a model's."""
         ...
 
     def note(self, kind: str, /, **fields: Any) -> None:

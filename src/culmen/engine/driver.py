@@ -70,6 +70,11 @@ class Driver:
         self._interrupts += 1
         self._wake.set()
 
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Journal and deliver what a person sent (`tell`, `stop`), like a completion; from the event loop's thread."""
+        self._outbox += entries
+        self._wake.set()
+
     @property
     def elapsed(self) -> float:
         """Active seconds of the run, over all its sessions."""
@@ -198,7 +203,7 @@ class Driver:
                 self._start(effect)
             self._tell(events)
             for entry in batch:
-                if entry.kind in ("done", "torn", "stop"):
+                if entry.kind in ("done", "torn", "stop", "tell"):
                     self._enqueue(self.search.feed(entry))
             await self._abandon([key for key in self._running if key not in self.search.in_flight])
             if not self._interrupts and self._failure is None:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from culmen.core.brief import Brief, Proposal, Text
+from culmen.core.brief import Brief, Proposal, Text, Told
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout
 from culmen.core.event import (
+    WAIT,
     Custom,
     CustomRequest,
     EditRequest,
@@ -75,6 +76,8 @@ class EngineLab:
         self._remembered: dict[tuple[str, str, bool], Future[Observation]] = {}
         self._train = task.split("train") or (None,)
         self._idle = 0
+        self._told: list[Told] = []
+        self._taken = 0  # of these, how many `handed` has given out
 
     @property
     def progress(self) -> float:
@@ -94,6 +97,7 @@ class EngineLab:
         """The budget without room for these evaluations, this brief or this question to a role's model; "" for none."""
         needs: list[Usage | Request] = [Usage(evaluations=evaluations)] if evaluations else []
         if brief is not None:
+            brief = self._hinted(brief)
             needs.append(ProposeRequest(brief, self._next_seed("propose", encode(brief))))
         if role:
             needs.append(WriteRequest(role, slots, self._next_seed(role, encode(slots))))
@@ -135,7 +139,8 @@ class EngineLab:
         return proposal
 
     async def ask(self, brief: Brief) -> Proposal:
-        """Ask the model behind `brief.role`."""
+        """Ask the model behind `brief.role`; it reads what a person told the search, too."""
+        brief = self._hinted(brief)
         proposal: Proposal = await self._issue(ProposeRequest(brief, self._seed_for("propose", encode(brief))))
         self.known.update(candidate.id for candidate in proposal.candidates)
         return proposal
@@ -164,6 +169,13 @@ class EngineLab:
         """Run side by side; results in the order given."""
         return await self._loop.gather(*coroutines)
 
+    async def within(self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]) -> list[T | None]:
+        """Run side by side for at most `seconds`; None for what was not done by then. The clock is an effect."""
+        if not coroutines:
+            return []
+        limit = Future[Any]() if seconds is None else self._issue(CustomRequest(WAIT, {"seconds": seconds}, 0))
+        return await self._loop.within(limit, *coroutines)
+
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine without waiting for it; await the returned future for its result."""
         return self._loop.spawn(coroutine)
@@ -172,9 +184,35 @@ class EngineLab:
         """Journal plain data worth seeing."""
         self._remark(kind, fields, ())
 
+    def inbox(self) -> tuple[Told, ...]:
+        """All that a person has told the search so far, in journal order."""
+        return tuple(self._told)
+
+    def handed(self) -> tuple[Candidate, ...]:
+        """Candidates that a person handed in since the last call."""
+        fresh, self._taken = self._told[self._taken :], len(self._told)
+        return tuple(told.candidate for told in fresh if told.candidate is not None)
+
+    async def hear(self, told: Told) -> None:
+        """A person told this. A candidate is evaluated, on as many training cases as the budget has room for."""
+        self._told.append(told)
+        room = self._ledger.left("evaluations")
+        cases = self._train if room >= len(self._train) else self._train[: int(room)]
+        if told.candidate is not None and cases:
+            self.known.add(told.candidate.id)
+            await self.evaluate(told.candidate, cases)
+
     def issued(self) -> None:
         """The search tells that an effect was really issued: the strategy is not spinning."""
         self._idle = 0
+
+    def _hinted(self, brief: Brief) -> Brief:
+        """The brief with the hints so far before its context."""
+        hints = [f"- {told.hint}" for told in self._told if told.hint]
+        if not hints:
+            return brief
+        context = "\n".join(["Hints from the person who watches this search:", *hints])
+        return msgspec.structs.replace(brief, context=f"{context}\n\n{brief.context}".strip())
 
     def _observe(self, candidate: Candidate, case: Case | None, certify: bool) -> Future[Observation]:
         if not self.task.deterministic:

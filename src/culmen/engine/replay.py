@@ -38,6 +38,8 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
             notes = max(notes, entry.key)
         elif entry.kind == "started":
             started[entry.key] = started.get(entry.key, 0) + 1
+        elif entry.kind == "tell":
+            pending.update((effect.key, effect) for effect in search.feed(entry))
         elif entry.kind in ("done", "torn", "stop") and (entry.key or entry.kind == "stop"):
             count += 1
             started.pop(entry.key, None)

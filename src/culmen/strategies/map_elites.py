@@ -52,7 +52,7 @@ class MapElites:
         """Select, vary, evaluate what is new, insert; every turn awaits a proposal."""
         while True:
             answer = await lab.propose(self.brief(lab, island))
-            entered = await self.insert(lab, island, judge, answer.candidates)
+            entered = await self.insert(lab, island, judge, (*answer.candidates, *lab.handed()))
             best = island.best.reward if island.best else None
             lab.note("grid", cells=len(island), quality=island.grid.quality, entered=entered, best=best)
 

@@ -56,6 +56,8 @@ class Puct:
             node = tree.take(self.c)
             answer = await lab.propose(self.brief(lab, node))
             found = await self.evaluate(lab, known.unknown(answer.candidates))
+            for rollout, reward in await self.evaluate(lab, known.unknown(lab.handed())):  # a person's: a new root
+                tree.plant(rollout, reward)
             if node is None:  # nothing could be evaluated yet: what works becomes a root
                 for rollout, reward in found:
                     tree.plant(rollout, reward)

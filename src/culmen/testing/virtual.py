@@ -9,6 +9,7 @@ effects were asked for, whatever their duration; `"time"` in the order they fini
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, Protocol
@@ -61,8 +62,13 @@ def simulate(
     proposer: Proposer | None = None,
     estimate: Estimate = at_least,
     kill_after: int | None = None,
+    told: Sequence[tuple[int, Entry]] = (),
 ) -> Simulation:
-    """Run (or resume, if `journal` holds a beginning) until the search is done or `kill_after` completions."""
+    """Run (or resume, if `journal` holds a beginning) until the search is done or `kill_after` completions.
+
+    `told` are entries a person sends (`tell`, `stop`), each taken in after so many completions of the whole run; those
+    that the journal holds already are not sent again.
+    """
     journal = journal if journal is not None else MemoryJournal()
     search = Search(strategy, task, budget, seed, workers, proposer, estimate)
     replayed = replay(search, journal.read(), estimate)
@@ -71,15 +77,25 @@ def simulate(
     for entry in replayed.missing:
         journal.append([entry])
         clock.enqueue(search.feed(entry))
+    before = [event.entry for event in journal.read()]
+    finished = sum(entry.kind == "done" for entry in before)
+    waiting = list(told)[sum(entry.kind in ("tell", "stop") and bool(entry.body.get("id")) for entry in before) :]
     performed = 0
     while not search.done:
+        while waiting and waiting[0][0] <= finished + performed and not search.done:
+            entry = msgspec.structs.replace(waiting.pop(0)[1], elapsed=clock.now)
+            entries, search.outbox = search.outbox, []
+            journal.append([*entries, entry])
+            clock.enqueue(search.feed(entry))
+        if search.done:
+            break
         if kill_after is not None and performed >= kill_after:
             search.close()
             return Simulation(search, journal, clock.now, performed, True)
-        entries = [*search.outbox, *clock.start(search)]
+        entries = [msgspec.structs.replace(e, elapsed=clock.now) for e in (*search.outbox, *clock.start(search))]
         search.outbox = []
         entry = clock.next(search.deadline)
-        journal.append([msgspec.structs.replace(e, elapsed=clock.now) for e in entries] + [entry])
+        journal.append([*entries, entry])
         clock.enqueue(search.feed(entry))
         performed += entry.kind == "done"
     journal.append(search.outbox)
