@@ -107,6 +107,13 @@ class Lab(Protocol):
         """Candidates that a person handed in since the last call: to be taken up like a model's."""
         ...
 
+    async def within(self, seconds: float | None, *coroutines: Coroutine[Any, Any, T]) -> list[T | None]:
+        """Like `gather`, but for at most `seconds` (None: no limit): what is not done then is ended and gives None.
+
+        Effects it had in flight go on and count; nobody hears of them.
+        """
+        ...
+
     def note(self, kind: str, /, **fields: Any) -> None:
         """Journal something worth seeing (plain data); never read back."""
         ...
