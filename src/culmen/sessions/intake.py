@@ -29,8 +29,10 @@ from culmen.sessions.settings import (
     BATCH,
     CANDIDATE_BYTES,
     CANDIDATE_FILES,
+    FAULTS,
     NOTE_CHARS,
     PENDING,
+    REPORTS,
     REQUEST_BYTES,
     SCAN,
     WORD_CHARS,
@@ -87,15 +89,18 @@ def printable(text: str, most: int) -> str:
 
 
 class Queue:
-    """The queue of one agent. `part` is the name of the task's only part, "" if it has several."""
+    """The queue of one agent. `part` is the name of the task's only part, "" if it has several; `faults` is how many
+    requests it got wrong before."""
 
-    def __init__(self, tree: Path, agent: int, part: str) -> None:
+    def __init__(self, tree: Path, agent: int, part: str, faults: int = 0) -> None:
         self._tree, self._agent, self._part = tree, agent, part
+        self._faults, self._reports = faults, 0
 
-    def look(self, known: Callable[[str], bool]) -> Batch:
+    def look(self, known: Callable[[str], bool], patient: bool = False) -> Batch:
         """Read what is there, oldest name first, `BATCH` experiments at most; `known` tickets were handed over before.
 
-        Touches nothing but what is no request. A queue that is missing or swapped for a link is an empty one.
+        Touches nothing but what is no request. A queue that is missing or swapped for a link is an empty one. More than
+        `PENDING` requests are turned away, unless we are `patient`.
         """
         batch = Batch()
         try:
@@ -105,8 +110,9 @@ class Queue:
                     if len(batch.experiments) >= BATCH or batch.finish is not None:
                         break
                     self._take(fd, name, known, batch)
-                batch.refused.update((self.ticket(name), "queue_full") for name in names[PENDING:])
-                batch.taken += names[PENDING:]
+                excess = [] if patient else names[PENDING:]
+                batch.refused.update((self.ticket(name), "queue_full") for name in excess)
+                batch.taken += excess
         except (Refused, OSError):
             return batch
         return batch
@@ -129,14 +135,26 @@ class Queue:
         try:
             request = parse(safe.read_at(fd, name, REQUEST_BYTES))
         except Refused as refused:
-            batch.refused[ticket] = str(refused)
-            return
+            return self._wrong(Experiment(ticket, fault=str(refused)), batch)
         if request.report is not None:
-            batch.reports.append(request.report)
+            self._reports += 1
+            if self._reports > REPORTS:
+                batch.refused[ticket] = "too_many_reports"
+            else:
+                batch.reports.append(request.report)
         elif request.finish is not None:
             batch.finish = request.finish
         else:
-            batch.experiments.append(self._experiment(ticket, request))
+            experiment = self._experiment(ticket, request)
+            self._wrong(experiment, batch) if experiment.fault else batch.experiments.append(experiment)
+
+    def _wrong(self, experiment: Experiment, batch: Batch) -> None:
+        """A request with a fault is an experiment for the record; an agent that makes nothing else is turned away."""
+        self._faults += 1
+        if self._faults > FAULTS:
+            batch.refused[experiment.ticket] = experiment.fault
+        else:
+            batch.experiments.append(experiment)
 
     def _experiment(self, ticket: str, request: Request) -> Experiment:
         path = printable(request.path, 1000)

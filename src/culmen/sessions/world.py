@@ -17,10 +17,11 @@ from culmen.core.usage import Usage
 from culmen.sessions import confinement, merge, records, worktree
 from culmen.sessions.layout import Layout, tag
 from culmen.sessions.metered import Meter
+from culmen.sessions.place import Place
 from culmen.sessions.process import end_strays
 from culmen.sessions.repository import TRUNK, Repository, Stamp, message
 from culmen.sessions.sandbox import mark
-from culmen.sessions.session import Place, Session
+from culmen.sessions.session import Session
 from culmen.sessions.settings import Settings
 from culmen.sessions.view import View
 

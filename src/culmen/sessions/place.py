@@ -1,0 +1,41 @@
+"""What all sessions of a run share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from culmen.core.task import Task
+from culmen.sessions.confinement import Way
+from culmen.sessions.layout import Layout
+from culmen.sessions.metered import Meter
+from culmen.sessions.settings import Settings
+from culmen.sessions.view import View
+
+
+@dataclass
+class Place:
+    """`going` says whether the search goes on; `broke` is set when the run's budget refused an agent's model call."""
+
+    layout: Layout
+    task: Task
+    settings: Settings
+    way: Way
+    view: View
+    meter: Meter
+    going: Callable[[], bool]
+    broke: bool = False
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """What no agent may see, wherever it lies."""
+        evaluator = self.task.evaluator
+        files = [path for path in (evaluator.path, evaluator.verifier) if path]
+        return tuple([str(self.layout.run), *(str(Path(path).parent) for path in files), *files])
+
+    @property
+    def part(self) -> str:
+        """The task's only part, "" if it has several or none is known."""
+        names = {name for seed in self.task.seeds for name in seed}
+        return names.pop() if len(names) == 1 else ""
