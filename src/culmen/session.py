@@ -265,4 +265,15 @@ def _crafts(path: Path, meta: RunMeta, parts: Parts, searching: Callable[[], Sea
             history=lambda: answers.payloads if isinstance(answers, _Answers) else (),
         )
 
-    return {"session": sessions}
+    def training() -> Craft:
+        from culmen.proposers.model import Writer
+        from culmen.train.craft import TrainCraft
+        from culmen.train.make import maker
+
+        def render(role: str, slots: dict[str, Any]) -> tuple[str, str]:
+            prompt = Writer(meta.task).prose(role, slots)
+            return prompt.system, prompt.user
+
+        return TrainCraft(path / "policy", maker(render))
+
+    return {"session": sessions, "train": training}
