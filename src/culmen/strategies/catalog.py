@@ -26,6 +26,7 @@ CATALOG: dict[str, str] = {
     "gepa": "culmen.strategies.gepa:Gepa",
     "puct": "culmen.strategies.puct:Puct",
     "pacevolve": "culmen.strategies.pacevolve:Pacevolve",
+    "pacevolve_plus_plus": "culmen.strategies.pacevolve_plus_plus:PacevolvePlusPlus",
     "beam": "culmen.strategies.beam:Beam",
     "sequential": "culmen.strategies.sequential:Sequential",
     "best_of_n": "culmen.strategies.best_of_n:BestOfN",
