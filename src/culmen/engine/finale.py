@@ -177,6 +177,11 @@ class Finale:
         return [pool[(start + i) % len(pool)] for i in range(times)]
 
 
+def soon(task: Task) -> int:
+    """Evaluations of a final choice that a person waits for, having stopped the search."""
+    return max(_UNBUDGETED, once(task))
+
+
 def certified(task: Task, observations: Sequence[Observation]) -> float | None:
     """The worst certified value; None if any of the observations has none."""
     values = [o.certified for o in observations if o.status is not Status.LOST]

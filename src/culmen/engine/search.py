@@ -27,7 +27,7 @@ from culmen.core.event import (
 from culmen.core.ports import Proposer, Strategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
-from culmen.engine.finale import Finale, Verdict
+from culmen.engine.finale import Finale, Verdict, soon
 from culmen.engine.lab import EngineLab, ModelProposer, Outlets, mark
 from culmen.engine.ledger import Ledger, final_share
 from culmen.engine.loop import Future, Loop
@@ -255,7 +255,8 @@ class Search:
         if self.phase == "search":
             self.phase, self.reason = "final", reason
             self.ledger.open_reserve()
-            self._finale = Finale(self.task, self.record, self.ledger.left("evaluations"))
+            kept = self.ledger.left("evaluations")
+            self._finale = Finale(self.task, self.record, min(kept, soon(self.task)) if reason == "user" else kept)
             self._root = self._loop.spawn(self._finale.run(self.lab))
 
 
