@@ -98,6 +98,6 @@ class ClaudeReading(Reading):
         if subtype in _LIMITS:
             self.ended, self.fault = _LIMITS[subtype], subtype
         elif at(event, "is_error") is True or subtype not in ("", "success"):
-            self.fault = said or "; ".join(map(str, at(event, "errors") or ())) or subtype
+            self.fault = said or short(at(event, "errors")) or subtype or "error"
         elif refused and not self._tools & self._done:
             self.fault = f"its own permissions refused every tool call: {short(', '.join(refused))}"

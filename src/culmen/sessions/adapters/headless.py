@@ -51,7 +51,7 @@ class Reading:
 
     def known_as(self, session: str) -> None:
         """The program has named its session."""
-        if session and session != self.session:
+        if session and session != self.session and len(session) <= 200:
             self.session = session
             self.hear("session", session)
 

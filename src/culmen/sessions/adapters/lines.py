@@ -21,8 +21,8 @@ class Lines:
     dropped; `dropped` counts them.
     """
 
-    def __init__(self, stream: asyncio.StreamReader, gone: asyncio.Event, longest: int = LONGEST) -> None:
-        self._stream, self._gone, self._longest = stream, gone, longest
+    def __init__(self, stream: asyncio.StreamReader, gone: asyncio.Event, longest: int = 0) -> None:
+        self._stream, self._gone, self._longest = stream, gone, longest or LONGEST
         self.patience: float | None = None
         self.dropped = 0
 
