@@ -104,6 +104,7 @@ _REASONS = {
     "dollars": "the budget of dollars is spent",
     "seconds": "the budget of seconds is spent",
     "budget": "the budget is spent",
+    "user": "a person stopped it",
     "strategy_done": "the strategy is done",
     "strategy_waits_for_nothing": "the strategy asks for nothing more",
 }

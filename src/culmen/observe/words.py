@@ -17,13 +17,25 @@ def words(entry: Entry) -> str:
         return f"{entry.effect} started"
     if entry.kind == "torn":
         return f"{entry.effect} was cut off by a crash; it may have cost {_cost(entry.body.get('usage', {}))}"
+    if entry.kind == "tell":
+        return _told(entry)
     if entry.kind == "stop":
-        return f"search told to end: {entry.body.get('reason', '')}"
+        reason = str(entry.body.get("reason", ""))
+        return f"search told to end: {'by a person' if reason == 'user' else reason}"
     if entry.kind == "state":
         return joined(
             [str(entry.body.get("state", "")), str(entry.body.get("error") or entry.body.get("reason") or "")], ": "
         )
     return _note(entry)
+
+
+def _told(entry: Entry) -> str:
+    """What a person sent."""
+    made = joined(candidate.id for candidate in getattr(entry.result, "candidates", ()))
+    kind = str(entry.body.get("tell", ""))
+    if kind == "pause":
+        return "told to pause, to be resumed"
+    return f"told a {kind}: {made or _short(entry.body.get('text', ''))}"
 
 
 def _done(entry: Entry) -> str:

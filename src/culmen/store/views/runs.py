@@ -8,6 +8,7 @@ import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.store.database import FILE
+from culmen.store.lock import owner
 from culmen.store.views.run import status
 
 
@@ -53,8 +54,9 @@ def _line(folder: Path) -> RunLine:
     try:
         now = status(folder)
     except JournalDamaged:
-        return RunLine(folder.name, str(folder), "damaged", (folder / FILE).stat().st_mtime)
+        state = "damaged" if owner(folder) is None else "starting"  # its tables are being made
+        return RunLine(folder.name, str(folder), state, (folder / FILE).stat().st_mtime)
     except CulmenError:
         return RunLine(folder.name, str(folder), "unreadable", (folder / FILE).stat().st_mtime)
-    score, trust = (None, "") if now.best is None else (now.best.score, now.best.trust)
+    score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
     return RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score, trust)
