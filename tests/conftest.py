@@ -1,4 +1,5 @@
-"""For the whole suite: where CULMEN_REQUIRE_JAIL=1 says so, a jail test that would be skipped fails instead."""
+"""For the whole suite: where CULMEN_REQUIRE_JAIL=1 or CULMEN_REQUIRE_BROWSER=1 says so, a test of that kind that would be
+skipped fails instead."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import pytest
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield
-    if report.skipped and item.get_closest_marker("jail") and os.environ.get("CULMEN_REQUIRE_JAIL") == "1":
-        report.outcome = "failed"
-        report.longrepr = f"{item.nodeid}: a jail test was skipped where all of them must run: {report.longrepr}"
+    for kind in ("jail", "browser"):
+        required = os.environ.get(f"CULMEN_REQUIRE_{kind.upper()}") == "1"
+        if report.skipped and required and item.get_closest_marker(kind):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid}: a {kind} test was skipped where all of them must run: {report.longrepr}"
     return report

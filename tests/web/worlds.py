@@ -1,0 +1,122 @@
+"""Runs for the dashboard to show: real strategies on a virtual clock, one whose every text is hostile, one of agents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.evaluation import Observation, Sign, Status
+from culmen.core.event import Custom, Entry
+from culmen.core.task import Objective, Task
+from culmen.core.usage import Budget, Usage
+from culmen.store.journal import SqlJournal
+from culmen.store.meta import RunMeta
+from culmen.strategies import catalog
+from culmen.testing.gallery import Gallery, record, task
+
+HOSTILE = (
+    "<img src=x onerror=\"window.pwned=1\">",
+    "</script><script>window.pwned=1</script>",
+    "\"><svg onload=window.pwned=1>",
+    "javascript:window.pwned=1",
+    "<style>body{display:none}</style>",
+    "${window.pwned=1}{{constructor.constructor('window.pwned=1')()}}",
+)
+EVERYTHING = " ".join(HOSTILE)
+
+
+def recorded(folder: Path) -> None:
+    """Finished runs of five strategies, two of them alike but for the seed."""
+    budget = Budget(evaluations=160, dollars=2.0)
+    for name, seed in (("polca", 1), ("polca", 2), ("turboevolve", 1), ("map_elites", 1), ("gepa", 1)):
+        exact = name in ("turboevolve", "map_elites")
+        about = task(6 if name == "gepa" else 0, deterministic=exact)
+        world = Gallery(sigma=0.0 if exact else 0.05)
+        record(folder / f"{name}-{seed}", catalog.make(name, {}), budget=budget, about=about, world=world, seed=seed)
+
+
+def hostile(folder: Path) -> Path:
+    """A run in which whatever a candidate, a model or an evaluator may say tries to become markup."""
+    about = Task(EVERYTHING, goal=EVERYTHING, seeds=({EVERYTHING: EVERYTHING},), objective=Objective(target=1.0))
+    strategy = {"path": "x:Hostile", "config": {"<b>setting</b>": EVERYTHING, "bins": 10}}
+    meta = RunMeta("hostile", about, strategy, models={EVERYTHING: EVERYTHING}, budget=Budget(evaluations=9), created=1.0)
+    journal = SqlJournal.create(folder / "hostile", meta)
+    seed = about.candidates()[0]
+    origin = Origin(EVERYTHING, EVERYTHING, island=0, note=EVERYTHING)
+    child = Candidate.of({EVERYTHING: EVERYTHING + "\nmore"}, (seed.id,), origin)
+    usage = Usage(calls=1, input_tokens=5, output_tokens=5, dollars=0.01)
+    proposal = Proposal((child,), EVERYTHING, EVERYTHING, EVERYTHING, usage, EVERYTHING, EVERYTHING, {EVERYTHING: 2})
+    note = {
+        "note": "event",
+        "island": 0,
+        "cells": 1,
+        "k": 1,
+        EVERYTHING: EVERYTHING,
+        "candidates": [{"id": child.id, "reward": 1.0, "features": [1.0, 2.0]}],
+    }
+    journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(candidates=(seed,)))])
+    journal.append([Entry("state", body={"state": "running"})])
+    journal.append([Entry("done", 1, "m", "propose", {"role": EVERYTHING}, proposal, 1.0)])
+    journal.append([Entry("done", 2, "m", "evaluate", result=_seen(seed, 0.5), elapsed=2.0)])
+    journal.append([Entry("done", 3, "m", "evaluate", result=_seen(child, 0.9), elapsed=3.0)])
+    broken = Observation(child.id, Status.ERROR, case=EVERYTHING, reason=EVERYTHING, feedback=EVERYTHING)
+    journal.append([Entry("done", 4, "m", "evaluate", result=broken, elapsed=4.0)])
+    journal.append([Entry("note", 1, body=note, elapsed=4.5)])
+    journal.append([Entry("note", 2, body={"note": EVERYTHING, "ideas": [{EVERYTHING: EVERYTHING}], "x": EVERYTHING})])
+    journal.append([Entry("tell", body={"tell": "hint", "id": "1", "text": EVERYTHING})])
+    journal.append([_session(1, "wait", {"reports": [EVERYTHING], "ended": EVERYTHING})])
+    journal.append([Entry("state", body={"state": "failed", "reason": EVERYTHING, "error": EVERYTHING}, elapsed=5.0)])
+    journal.close()
+    return folder / "hostile"
+
+
+def _seen(candidate: Candidate, score: float) -> Observation:
+    return Observation(
+        candidate.id,
+        Status.OK,
+        score,
+        case=EVERYTHING,
+        metrics={EVERYTHING: 1.0},
+        feedback=EVERYTHING,
+        artifacts={EVERYTHING: EVERYTHING},
+        signs=(Sign(EVERYTHING, EVERYTHING, True, EVERYTHING, 3),),
+    )
+
+
+def agents(folder: Path) -> Path:
+    """A run in which two agents had a session; the second is still at work."""
+    meta = RunMeta("agents", task(), {"path": "x:Cato", "config": {}}, budget=Budget(evaluations=9), created=1.0)
+    journal = SqlJournal.create(folder / "agents", meta)
+    (folder / "agents" / "transcripts").mkdir()
+    (folder / "agents" / "transcripts" / "a0.txt").write_text("I read TASK.md first.")
+    (folder / "secret.txt").write_text("not part of the run")
+    made = [{"ticket": "t1", "path": "candidates/a00/one.py", "note": "a wider ring"}]
+    changed = {"commit": "c0ffee" * 6, "changed": ["notes/a00.md"], "dropped": ["evaluator.py"]}
+    ended = {"reflections": "Corners matter.", "transcript": "transcripts/a0.txt"}
+    journal.append(
+        [
+            Entry("state", body={"state": "running"}),
+            _session(1, "open", {"isolation": "jailed", "version": "1.2"}, kind="builtin"),
+            _session(2, "tool", {"text": "circles.py  TASK.md"}, tool="command"),
+            _session(3, "wait", {"experiments": made, "reports": ["The ring is loose."], "ended": "finished"}),
+            _session(4, "end", ended),
+            _session(5, "commit", changed),
+            _session(6, "open", {"isolation": "jailed"}, agent=1, kind="builtin"),
+            _session(7, "end", {"transcript": "../secret.txt"}, agent=1),
+        ]
+    )
+    journal.close()
+    return folder / "agents"
+
+
+def _session(key: int, step: str, data: dict[str, Any], agent: int = 0, **about: str) -> Entry:
+    result = Custom(data, Usage(calls=1, input_tokens=100, output_tokens=20, dollars=0.01))
+    return Entry("done", key, "m", f"session.{step}", {"agent": agent, **about}, result, elapsed=float(key))
+
+
+def empty(folder: Path) -> Path:
+    """A run that was made and never begun."""
+    SqlJournal.create(folder / "empty", RunMeta("empty", task(), {"path": "x:Polca", "config": {}}, created=1.0)).close()
+    return folder / "empty"
