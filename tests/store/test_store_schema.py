@@ -87,7 +87,7 @@ def test_a_run_of_format_1_is_read_as_it_lies_there(tmp_path):
     ]
     assert levels(folder) == {1.25: "verified", 2.0: "self-reported", 3.0: "verified"}  # tables knew yes and no only
     best = views.status(folder).best
-    assert (best.score, best.trust, best.verified) == (3.0, "verified", True)
+    assert (best.score, best.certified, best.trust, best.verified) == (3.0, 2.5, "verified", False)  # repaired
     assert (folder / "journal.db").read_bytes() == before and os.listdir(folder) == ["journal.db"]
 
 

@@ -3,6 +3,9 @@
 The best is the one with the highest lower confidence bound, mean - s / sqrt(n) (reward, higher is better), among the
 candidates all of whose evaluations gave a score; if there is none, among all that ever scored. s is the standard
 deviation within candidates, pooled over all of them, so one lucky sample of a noisy task does not win.
+
+Where the exact verifier certified a candidate's outputs, the worst certified value stands in place of the bound; one
+whose outputs it did not accept counts as one that failed. A candidate rejected for its integrity is never the best.
 """
 
 from __future__ import annotations
@@ -16,16 +19,30 @@ import msgspec
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
-RULE = "highest mean minus one standard error (spread pooled over all candidates) among candidates that never failed"
+RULE = (
+    "certified value where there is one, else highest mean minus one standard error (spread pooled over all "
+    "candidates), among candidates that never failed"
+)
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """A candidate's place: mean score over `count` scored evaluations, and the bound it is ranked by (as a score)."""
+    """A candidate's place: mean score over `count` scored evaluations, and the bound it is ranked by (as a score).
+
+    `certified` is the worst value that the verifier certified (then it is the bound), `strict` whether all its outputs
+    passed as given; None: it was not asked.
+    """
 
     candidate: str
     mean: float
     count: int
     bound: float
+    certified: float | None = None
+    strict: bool | None = None
+
+    @property
+    def value(self) -> float:
+        """What is to be shown as its score: certified, or else the mean."""
+        return self.mean if self.certified is None else self.certified
 
 
 class _Queries(NamedTuple):
@@ -36,6 +53,8 @@ class _Queries(NamedTuple):
     next_failures: Select[*tuple[Any, ...]]
     earliest: Select[*tuple[Any, ...]]
     extreme: dict[str, Select[*tuple[Any, ...]]]
+    certified: dict[str, Select[*tuple[Any, ...]]]
+    refused: dict[str, Select[*tuple[Any, ...]]]
 
 
 @cache
@@ -44,16 +63,22 @@ def _queries() -> _Queries:
 
     from culmen.store.schema import tally
 
-    failed, count, mean = tally.c.failed, tally.c.count, tally.c.mean
+    t = tally.c
+    failed, count, mean = t.failed, t.count, t.mean
     group = select(failed, count).order_by(failed, count).limit(1)
-    inside = (failed == bindparam("failed"), count == bindparam("count"))
+    inside = (failed == bindparam("failed"), count == bindparam("count"), t.asked == 0, t.barred == 0)
     means = select(mean).where(*inside).limit(1)
+    judged = select(t.candidate, mean, count.label("n"), t.low, t.high, t.asked, t.accepted, t.strict).where(count > 0)
+    vouched = judged.where(t.asked > 0, t.accepted == t.asked, t.barred == 0, failed == 0).limit(1)
+    refused = judged.where(t.asked > 0, t.barred == 0).limit(1)
     return _Queries(
-        select(func.sum(tally.c.spread), func.sum(count - 1)).where(count > 1),
+        select(func.sum(t.spread), func.sum(count - 1)).where(count > 1),
         group.where(failed == bindparam("failed"), count > bindparam("count")),
         group.where(failed > bindparam("failed"), count > 0),
-        select(tally.c.candidate).where(*inside, mean == bindparam("mean")).order_by(tally.c.first).limit(1),
+        select(t.candidate).where(*inside, mean == bindparam("mean")).order_by(t.first).limit(1),
         {"max": means.order_by(mean.desc()), "min": means.order_by(mean)},
+        {"max": vouched.order_by(t.low.desc(), t.first), "min": vouched.order_by(t.high, t.first)},
+        {"max": refused.order_by(mean.desc(), t.first), "min": refused.order_by(mean, t.first)},
     )
 
 
@@ -67,10 +92,27 @@ def leader(connection: Connection, direction: str) -> Standing | None:
     """The best candidate so far, None if nothing has scored.
 
     Among candidates with equally many scores the bound follows the mean: one look into the index (failed, count, mean)
-    for each count that occurs finds the best, however many candidates there are.
+    for each count that occurs finds the best, however many candidates there are. Those few that a verifier or a guard
+    has judged have an index of their own.
     """
     sd = pooled_sd(connection)
-    return _leader(connection, direction, sd, 0) or _leader(connection, direction, sd, 1)
+    sign = 1.0 if direction == "max" else -1.0
+    clean = [_leader(connection, direction, sd, 0), _judged(connection, direction, _queries().certified)]
+    found = [standing for standing in clean if standing is not None]
+    if found:
+        return max(found, key=lambda standing: sign * standing.bound)
+    return _leader(connection, direction, sd, 1) or _judged(connection, direction, _queries().refused)
+
+
+def _judged(connection: Connection, direction: str, queries: dict[str, Select[*tuple[Any, ...]]]) -> Standing | None:
+    """The best of those that the verifier was asked about."""
+    row = connection.execute(queries[direction]).one_or_none()
+    if row is None:
+        return None
+    worst = row.low if direction == "max" else row.high
+    certified = worst if row.accepted == row.asked else None
+    bound = row.mean if certified is None else certified
+    return Standing(row.candidate, row.mean, row.n, bound, certified, row.strict == row.asked)
 
 
 def _leader(connection: Connection, direction: str, sd: float, failures: int) -> Standing | None:
@@ -78,9 +120,9 @@ def _leader(connection: Connection, direction: str, sd: float, failures: int) ->
     best: Standing | None = None
     place = _next_group(connection, {"failed": failures, "count": 0}, more=failures > 0)
     while place is not None:
-        mean: float = connection.execute(_queries().extreme[direction], place).scalar_one()
-        bound = mean - sign * sd / math.sqrt(place["count"])
-        if best is None or sign * bound > sign * best.bound:
+        mean: float | None = connection.execute(_queries().extreme[direction], place).scalar()
+        bound = None if mean is None else mean - sign * sd / math.sqrt(place["count"])
+        if mean is not None and bound is not None and (best is None or sign * bound > sign * best.bound):
             candidate = connection.execute(_queries().earliest, {**place, "mean": mean}).scalar_one()
             best = Standing(candidate, mean, place["count"], bound)
         place = _next_group(connection, place, more=failures > 0)
@@ -93,3 +135,47 @@ def _next_group(connection: Connection, place: dict[str, int], more: bool) -> di
     if row is None and more:
         row = connection.execute(_queries().next_failures, place).one_or_none()
     return None if row is None else {"failed": row[0], "count": row[1]}
+
+
+def place(direction: str, sd: float) -> tuple[Any, Any]:
+    """What candidates are ordered by beside their tallies: a class (lower first), and a reward (higher first)."""
+    from sqlalchemy import case, func
+
+    from culmen.store.schema import tally
+
+    t, sign = tally.c, 1.0 if direction == "max" else -1.0
+    rank = case((t.barred > 0, 2), (t.failed > 0, 1), (t.accepted < t.asked, 1), else_=0)
+    worst = (t.low if direction == "max" else t.high) * sign
+    vouched = case((t.accepted == t.asked, worst))
+    return rank, func.coalesce(vouched, t.mean * sign - sd / func.sqrt(t.count))
+
+
+def findings(connection: Connection) -> tuple[int, int | None]:
+    """How many candidates showed a grave sign, and the event in which the first one did."""
+    from sqlalchemy import func, select
+
+    from culmen.store.schema import tally
+
+    seen = select(func.count(), func.min(tally.c.grave)).where(tally.c.grave.is_not(None))
+    count, first = connection.execute(seen).one()
+    return count, first
+
+
+def leader_before(connection: Connection, direction: str, seq: int) -> Standing | None:
+    """The best by the same rule from what was seen before event `seq`, among candidates without a grave sign."""
+    from sqlalchemy import Integer, func, select
+
+    from culmen.store.schema import observation as seen
+    from culmen.store.schema import tally
+
+    sd, sign = pooled_sd(connection), 1.0 if direction == "max" else -1.0
+    made = select(
+        seen.c.candidate, func.count(seen.c.score).label("count"), func.avg(seen.c.score).label("mean"),
+        func.sum(seen.c.status.not_in(("ok", "lost")).cast(Integer)).label("failed"),
+    ).where(seen.c.seq < seq).group_by(seen.c.candidate).subquery()  # fmt: skip
+    worst = tally.c.low if direction == "max" else tally.c.high
+    value = func.coalesce(worst * sign, made.c.mean * sign - sd / func.sqrt(made.c.count))
+    query = select(made.c.candidate, made.c.mean, made.c.count.label("n"), worst.label("worst"), value.label("value"))
+    query = query.join(tally, tally.c.candidate == made.c.candidate).where(made.c.count > 0, tally.c.grave.is_(None))
+    row = connection.execute(query.order_by(made.c.failed > 0, value.desc(), tally.c.first).limit(1)).one_or_none()
+    return None if row is None else Standing(row.candidate, row.mean, row.n, sign * row.value, row.worst)

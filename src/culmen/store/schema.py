@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest revision in store/migrations: what `create_all` makes."""
 
 _Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
@@ -107,7 +107,16 @@ tally = Table(  # what is known of each candidate: count, mean and sum of square
     Column("rejected", Integer, nullable=False),
     Column("lost", Integer, nullable=False),
     Column("first", _Big, nullable=False),  # seq of its first observation
+    Column("asked", Integer, nullable=False),  # observations for which the verifier was asked
+    Column("accepted", Integer, nullable=False),  # those it certified a value for
+    Column("strict", Integer, nullable=False),  # those that passed as given
+    Column("barred", Integer, nullable=False),  # observations rejected for their integrity
+    Column("low", Float),  # least and greatest certified value; which one is the worse is the objective's to say
+    Column("high", Float),
+    Column("grave", _Big),  # seq of its first observation with a grave sign
 )
+_judged = text("asked > 0 OR barred > 0 OR grave IS NOT NULL")
+Index("tally_judged", tally.c.candidate, sqlite_where=_judged, postgresql_where=_judged)
 Index("tally_rank", tally.c.failed, tally.c.count, tally.c.mean, tally.c.first)
 
 spend = Table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Table, func, insert, literal_column
+from sqlalchemy import Table, case, func, insert, literal_column
 from sqlalchemy.dialects import postgresql, sqlite
 
 from culmen.store import schema
@@ -62,5 +62,8 @@ def _merge_tally(statement: Any) -> Any:
         "mean": old.mean + func.coalesce(delta * new.count / both, zero),
         "spread": old.spread + new.spread + func.coalesce(delta * delta * old.count * new.count / both, zero),
     }
+    merged["low"] = case((old.low < new.low, old.low), else_=func.coalesce(new.low, old.low))
+    merged["high"] = case((old.high > new.high, old.high), else_=func.coalesce(new.high, old.high))
+    merged["grave"] = func.coalesce(old.grave, new.grave)
     sums = {c.name: c + new[c.name] for c in old if c.name not in ("candidate", "first", *merged)}
     return statement.on_conflict_do_update(index_elements=[old.candidate], set_=merged | sums)

@@ -26,9 +26,18 @@ class Tally:
     mean: float = 0.0
     spread: float = 0.0
     failures: Counter[str] = field(default_factory=Counter[str])
+    asked: int = 0
+    accepted: int = 0
+    strict: int = 0
+    barred: int = 0
+    low: float | None = None
+    high: float | None = None
+    grave: int | None = None
 
-    def add(self, observation: Observation) -> None:
-        """One more observation (Welford)."""
+    def add(self, observation: Observation, seq: int) -> None:
+        """One more observation (Welford), the event `seq`."""
+        if observation.strict is not None or observation.signs:
+            self._judge(observation, seq)
         if observation.score is None:
             self.failures[observation.status.value] += 1
             return
@@ -37,10 +46,26 @@ class Tally:
         self.mean += delta / self.count
         self.spread += delta * (observation.score - self.mean)
 
+    def _judge(self, observation: Observation, seq: int) -> None:
+        """What a verifier and a guard said."""
+        self.barred += observation.barred
+        if self.grave is None and observation.grave is not None:
+            self.grave = seq
+        if observation.strict is None or observation.barred:
+            return
+        self.asked += 1
+        self.strict += observation.strict
+        if (value := observation.certified) is not None:
+            self.accepted += 1
+            self.low = value if self.low is None else min(self.low, value)
+            self.high = value if self.high is None else max(self.high, value)
+
     def row(self, candidate: str) -> tuple[Any, ...]:
         """In the order of the table's columns."""
         each = [self.failures[name] for name in FAILURES]
-        return (candidate, self.count, self.mean, self.spread, sum(each), *each, self.failures["lost"], self.first)
+        scores = (candidate, self.count, self.mean, self.spread, sum(each), *each, self.failures["lost"], self.first)
+        judged = (self.asked, self.accepted, self.strict, self.barred, self.low, self.high, self.grave)
+        return scores + judged
 
 
 @dataclass(slots=True)
@@ -86,7 +111,7 @@ class Totals:
         tally = self.tallies.get(candidate)
         if tally is None:
             tally = self.tallies[candidate] = Tally(seq)
-        tally.add(observation)
+        tally.add(observation, seq)
         self.counters["status", observation.status.value] += 1
         if observation.status is not Status.OK:
             self.counters["reason", escape(observation.reason or observation.status.value)] += 1

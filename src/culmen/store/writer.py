@@ -158,7 +158,7 @@ class Writer:
             return self._marked
         best = leader(self._connection, self._direction)
         if best is not None:
-            row = (event.seq, evaluations, event.entry.elapsed, best.candidate, best.mean, best.count)
+            row = (event.seq, evaluations, event.entry.elapsed, best.candidate, best.value, best.count)
             run_many(self._connection.connection.cursor(), self._insert.progress, [row])
         return evaluations
 

@@ -19,7 +19,7 @@ from culmen.core.usage import Usage
 from culmen.store.blobs import Blobs
 from culmen.store.codec import decode, unescape
 from culmen.store.database import read_meta, reading
-from culmen.store.ranking import pooled_sd
+from culmen.store.ranking import place, pooled_sd
 from culmen.store.reader import PAGE, Texts, assemble, lookup_in
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class Row(msgspec.Struct, frozen=True):
 
     `count` scored evaluations with `mean`, `sd` (None below two) and standard error `se` (from the spread pooled over
     all candidates; None if it is not known); `bound` is what `best` orders by. `statuses` counts what gave no score.
-    `trust` is the level of the weakest score (`core.trust`; "": there is none).
+    `trust` is the level of the weakest score (`core.trust`; "": there is none), `certified` the worst value that the
+    verifier certified (None: not asked, or not all accepted). `grave`: it showed a grave sign, `barred`: and was
+    rejected for it.
     """
 
     id: str
@@ -50,6 +52,9 @@ class Row(msgspec.Struct, frozen=True):
     failed: int
     statuses: dict[str, int]
     trust: str = ""
+    certified: float | None = None
+    barred: bool = False
+    grave: bool = False
 
 
 class Detail(msgspec.Struct, frozen=True):
@@ -228,9 +233,9 @@ def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str, sd: 
 
     sign = 1.0 if direction == "max" else -1.0
     unscored = case((func.coalesce(tally.c.count, 0) == 0, 1), else_=0)
-    reward = tally.c.mean * sign
+    reward, (rank, value) = tally.c.mean * sign, place(direction, sd)
     keys: dict[str, tuple[Any, ...]] = {
-        "best": (unscored, case((tally.c.failed > 0, 1), else_=0), (reward - sd / func.sqrt(tally.c.count)).desc()),
+        "best": (unscored, rank, value.desc()),
         "score": (unscored, reward.desc()),
         "worst": (unscored, reward),
         "count": (func.coalesce(tally.c.count, 0).desc(),),
@@ -248,6 +253,9 @@ def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
     mean = row.mean if count else None
     se = sd / math.sqrt(count) if count and sd else None
     sign = 1.0 if direction == "max" else -1.0
+    worst = row.low if direction == "max" else row.high
+    certified = worst if count and row.accepted == row.asked else None
+    bound = None if mean is None else mean - sign * (se or 0.0)
     return Row(
         id=unescape(row.id),
         seq=row.seq,
@@ -258,10 +266,13 @@ def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
         mean=mean,
         sd=math.sqrt(row.spread / (count - 1)) if count > 1 else None,
         se=se,
-        bound=None if mean is None else mean - sign * (se or 0.0),
+        bound=bound if certified is None else certified,
         failed=row.failed or 0,
         statuses={name: n for name in ("invalid", "error", "timeout", "rejected", "lost") if (n := getattr(row, name))},
         trust="" if row.trust is None else LEVELS[row.trust],
+        certified=certified,
+        barred=bool(row.barred),
+        grave=row.grave is not None,
     )
 
 

@@ -16,8 +16,8 @@ from culmen.store.reader import PAGE, Texts, assemble
 
 
 class Point(msgspec.Struct, frozen=True):
-    """The best candidate after so many evaluations: its mean score then, over `count` of its own; `seq` is the event
-    after which it was so."""
+    """The best candidate after so many evaluations: its mean score then (or its certified value), over `count` of its
+    own; `seq` is the event after which it was so."""
 
     evaluations: int
     elapsed: float
@@ -97,5 +97,5 @@ def progress(run: Path | str) -> list[Point]:
         best = leader(connection, read_meta(connection).task.objective.direction)
         if best is not None and (not points or points[-1].evaluations < made):
             last = connection.execute(select(event.c.elapsed, event.c.seq).order_by(event.c.seq.desc()).limit(1)).one()
-            points.append(Point(made, last.elapsed, best.candidate, best.mean, best.count, last.seq))
+            points.append(Point(made, last.elapsed, best.candidate, best.value, best.count, last.seq))
         return points

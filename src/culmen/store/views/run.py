@@ -13,7 +13,7 @@ from culmen.store.codec import decode, unescape
 from culmen.store.database import read_meta, reading
 from culmen.store.lock import Owner, owner
 from culmen.store.meta import RunMeta
-from culmen.store.ranking import RULE, leader
+from culmen.store.ranking import RULE, Standing, findings, leader, leader_before
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -45,6 +45,11 @@ class Best(msgspec.Struct, frozen=True):
     strict: bool | None = None
     trust: str = ""
 
+    @property
+    def value(self) -> float:
+        """What the run stands for: the certified value where there is one, else the score."""
+        return self.score if self.certified is None else self.certified
+
 
 class Spent(msgspec.Struct, frozen=True):
     """What the run has cost. `possibly_lost` is what effects cut off by a crash may have cost on top."""
@@ -59,7 +64,11 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """How a run stands. `state`: running | interrupted (its process is gone) | paused | finished | failed."""
+    """How a run stands. `state`: running | interrupted (its process is gone) | paused | finished | failed.
+
+    `integrity` is what the run does about grave signs, `findings` how many candidates showed one, and
+    `best_before_first_finding` the best from what was seen before the first did (None: none did).
+    """
 
     run: str
     path: str
@@ -87,6 +96,9 @@ class Status(msgspec.Struct, frozen=True):
     workers: int
     created: float
     error: str = ""
+    integrity: str = "warn"
+    findings: int = 0
+    best_before_first_finding: Best | None = None
 
 
 class Calls(msgspec.Struct, frozen=True):
@@ -114,7 +126,7 @@ def status(run: Path | str) -> Status:
         counts = _counters(connection)
         last = last_state(connection)
         spent = _spend(connection)
-        statuses = counts.get("status", {})
+        statuses, found = counts.get("status", {}), findings(connection)
         return Status(
             run=about.id,
             path=str(folder.resolve()),
@@ -142,6 +154,9 @@ def status(run: Path | str) -> Status:
             workers=about.workers,
             created=about.created,
             error=str(last.get("error", "")),
+            integrity=str(about.extra.get("integrity") or "warn"),
+            findings=found[0],
+            best_before_first_finding=_before(connection, about, found[1]),
         )
 
 
@@ -228,12 +243,24 @@ def _best(connection: Connection, about: RunMeta, last: dict[str, Any]) -> Best 
     winner = last.get("winner")
     if isinstance(winner, dict):
         return _final(winner)
-    standing = leader(connection, about.task.objective.direction)
-    if standing is None:
+    return _standing(connection, leader(connection, about.task.objective.direction), RULE)
+
+
+def _before(connection: Connection, about: RunMeta, first: int | None) -> Best | None:
+    """The best before the first grave sign; None if there was none, or nothing had scored."""
+    if first is None:
         return None
-    trust = trust_of(connection, standing.candidate)
-    verified = reaches(trust, "verified")
-    return Best(unescape(standing.candidate), standing.mean, standing.mean, standing.count, verified, RULE, trust=trust)
+    standing = leader_before(connection, about.task.objective.direction, first)
+    return _standing(connection, standing, f"{RULE}, and before the first finding")
+
+
+def _standing(connection: Connection, found: Standing | None, how: str) -> Best | None:
+    if found is None:
+        return None
+    trust = trust_of(connection, found.candidate)
+    verified = reaches(trust, "verified") and found.strict is not False
+    name, told = unescape(found.candidate), {"certified": found.certified, "strict": found.strict, "trust": trust}
+    return Best(name, found.mean, found.mean, found.count, verified, how, **told)
 
 
 def _final(winner: dict[str, Any]) -> Best:

@@ -12,7 +12,7 @@ from culmen.core.errors import UserError
 from culmen.core.trust import LEVELS, rank
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading
-from culmen.store.ranking import pooled_sd
+from culmen.store.ranking import place, pooled_sd
 from culmen.store.views.candidates import Row, fetch, row_of, trust_rank
 
 if TYPE_CHECKING:
@@ -172,11 +172,9 @@ def _sorted(ids: Select[*tuple[Any, ...]], query: Query, direction: str, sd: flo
     from culmen.store.schema import candidate, tally
 
     unscored = case((func.coalesce(tally.c.count, 0) == 0, 1), else_=0)
-    sign = 1.0 if direction == "max" else -1.0
-    clean = case((func.coalesce(tally.c.failed, 0) > 0, 1), else_=0)
-    bound = tally.c.mean * -sign + sd / func.sqrt(tally.c.count)
+    clean, value = place(direction, sd)
     keys: dict[str, tuple[Any, Any]] = {
-        "best": (unscored, bound),
+        "best": (unscored, -value),
         "mean": (unscored, tally.c.mean),
         "count": (0, func.coalesce(tally.c.count, 0)),
         "failed": (0, func.coalesce(tally.c.failed, 0)),
