@@ -32,6 +32,7 @@ ENVIRONMENT = {
     "GIT_NO_REPLACE_OBJECTS": "1",
 }
 _SECONDS = 120.0
+_SUBJECT = 100  # characters of a commit's first line
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,9 @@ class Repository:
 def message(subject: str, trailers: Mapping[str, str]) -> str:
     """A commit message: one line, then trailers, none of which can look like something else."""
     lines = [f"{_word(name)}: {_line(value)}" for name, value in trailers.items() if _word(name) and value]
-    return "\n".join([_line(subject) or "no subject", *(["", *lines] if lines else [])]) + "\n"
+    title = _line(subject) or "no subject"
+    title = title if len(title) <= _SUBJECT else f"{title[: _SUBJECT - 1]}…"
+    return "\n".join([title, *(["", *lines] if lines else [])]) + "\n"
 
 
 def _line(text: str) -> str:

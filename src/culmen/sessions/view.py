@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class View:
         self._leaderboard = ""
         self._closing: dict[int, str] = {}
         self._refusals: dict[int, int] = {}
+        self._lock = threading.RLock()
 
     def make(self, answers: Iterable[Answer]) -> None:
         """Make it from nothing but these answers, in order."""
@@ -48,6 +50,10 @@ class View:
 
     def restore(self) -> None:
         """Write all of it anew, whatever became of the files."""
+        with self._lock:
+            self._restore()
+
+    def _restore(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("results", "programs", "closing"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -64,7 +70,11 @@ class View:
         self._write("leaderboard.md", self._leaderboard)
 
     def answer(self, answer: Answer) -> None:
-        """Add what was answered; what is there already is not added again."""
+        """Add what was answered; what is there already is not added again. May be called on any thread."""
+        with self._lock:
+            self._answer(answer)
+
+    def _answer(self, answer: Answer) -> None:
         for row in self._remember(answer):
             with (self.folder / HISTORY).open("ab") as file:
                 file.write(line(row).encode())
@@ -82,7 +92,8 @@ class View:
             self._refusals[agent] = count = self._refusals.get(agent, 0) + 1
             if count <= REFUSALS:
                 row = {"ticket": ticket, "status": "refused", "reason": reason}
-                self._result(ticket, msgspec.json.encode(row).decode() + "\n")
+                with self._lock:
+                    self._result(ticket, msgspec.json.encode(row).decode() + "\n")
 
     def answered(self, ticket: str) -> bool:
         """Whether this experiment is in the history."""
