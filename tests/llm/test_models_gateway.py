@@ -294,3 +294,34 @@ def test_scripted_latency_uses_the_given_sleep(task: Task, parent: Candidate) ->
     assert slept == [0.5]
     with pytest.raises(ValueError, match="at least one"):
         ScriptedModel([])
+
+
+def test_a_conversation_is_sent_as_it_is_and_the_reply_comes_whole(task: Task) -> None:
+    messages = [
+        {"role": "system", "content": "You act."},
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "I went."},
+        {"role": "user", "content": "And now?"},
+    ]
+    reply = "<think>hm</think>\n<summary>x</summary> and more"
+    model = ScriptedModel([reply, Choice("cut o", "length"), Choice("cut off", "length"), Choice("", "refused"), " "])
+
+    async def main() -> list[Text]:
+        gateway = make_gateway(task, model)
+        try:
+            return [await gateway.write("agent", {"messages": messages}, seed) for seed in range(4)]
+        finally:
+            await gateway.close()
+
+    whole, cut, refused, empty = asyncio.run(main())
+    assert [(m.role, m.content) for m in model.calls[0].messages] == [(m["role"], m["content"]) for m in messages]
+    assert whole.text == reply and whole.fault == "" and "I went." in whole.prompt
+    assert (
+        cut.text == "cut off"
+        and cut.fault == "truncated"
+        and model.calls[2].max_tokens == 2 * model.calls[1].max_tokens
+    )
+    assert (refused.text, refused.fault) == ("", "refused") and empty.fault == "empty"
+    gateway: Any = make_gateway(task, model)
+    longer = gateway.estimate(WriteRequest("agent", {"messages": [*messages, *messages]}, 1))
+    assert longer.input_tokens >= gateway.estimate(WriteRequest("agent", {"messages": messages}, 1)).input_tokens > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from culmen.agents import texts
+from culmen.agents.base import REASONS
 from culmen.agents.history import History
 from culmen.agents.registry import Registry
 from culmen.core.brief import Text
@@ -42,7 +44,9 @@ _PAID = ("tokens", "dollars", "calls")
 
 class Desk:
     """One agent's turn. `limits` are what it may use (experiments, seconds, idle, tokens, dollars, calls), `rows` its
-    own experiments; `ended` is why its session is over as far as its world knows, "" while it is not."""
+    own experiments, `taken` how many of them were not turned away; `ended` is why its session is over as far as its
+    world knows, "" while it is not; `told` whether its program knows that the desk is closed.
+    """
 
     def __init__(
         self, lab: Lab, registry: Registry, kind: str, own: Mapping[str, float | None] | None = None, model: str = ""
@@ -51,11 +55,13 @@ class Desk:
         self.agent, self.limits = registry.begin(own or {})
         self.rows: list[Row] = []
         self.usage, self.ended = Usage(), ""
-        self._asked = self._taken = self._waits = self._tools = self._nudges = self._seen = self._files = 0
+        self._asked = self.taken = self._waits = self._tools = self._nudges = self._seen = self._files = (
+            self._queued
+        ) = 0
         self._began = lab.elapsed
         self._led = registry.history.best
         self._ending: Awaitable[Ended] | None = None
-        self._closed = ""
+        self._closed, self.told = "", False
 
     @property
     def tag(self) -> str:
@@ -78,6 +84,13 @@ class Desk:
         """Why no more experiments are taken from this agent, "" while they are."""
         return self._closed or self._registry.stopping or self._used_up() or self._registry.spent()
 
+    @property
+    def reason(self) -> str:
+        """Why the agent ended: what its world says, the limit after which it was told to go, or its own word."""
+        if self.ended == "finished" and self.told:
+            return self.closing
+        return self.ended or self.closing or "finished"
+
     def close(self, reason: str) -> None:
         """Take no more experiments from this agent."""
         self._closed = self._closed or reason
@@ -86,9 +99,8 @@ class Desk:
         """Make its work tree, and start its program if it has one. `how` says how experiments are asked for."""
         terms = self._registry.terms
         task = texts.task(self._lab.task, terms, self.agent, self.limits, self._registry.threshold, how)
-        files = {**dict.fromkeys(texts.COPIES, task), "leaderboard.md": texts.leaderboard(self.history)}
-        prompt = texts.fill("prompt")
-        return await self._ask(Open(self.agent, self.kind, files, prompt, self._model, self.limits), Opened)
+        request = Open(self.agent, self.kind, {"TASK.md": task}, texts.fill("prompt"), self._model, self.limits)
+        return await self._ask(request, Opened)
 
     def next_path(self, parts: Mapping[str, str]) -> str:
         """A place for a new candidate: a file, or a folder of parts."""
@@ -110,6 +122,24 @@ class Desk:
         self._tools += 1
         return await self._ask(Tool(self.agent, self._tools, tool, arguments, seconds), Told)
 
+    async def take(self, files: Sequence[str], note: str = "", parents: Sequence[str] = ()) -> list[Experiment]:
+        """Files of its work tree as experiments, through the same queue that programs use; those that other requests in
+        the queue ask for come after them."""
+        tickets: list[str] = []
+        for path in files:
+            self._queued += 1
+            request = {"path": path, "note": note, "parents": list(parents)}
+            await self.tool("write", path=f"queue/q{self._queued:04d}.json", text=json.dumps(request))
+            tickets.append(f"{self.tag}-q{self._queued:04d}")
+        found: dict[str, Experiment] = {}
+        while not all(ticket in found for ticket in tickets):
+            new = (await self.wait()).experiments
+            if not new:
+                break
+            found.update((one.ticket, one) for one in new)
+        asked = [found.pop(ticket, Experiment(ticket, path, fault="lost")) for ticket, path in zip(tickets, files)]
+        return [*asked, *found.values()]
+
     async def write(self, role: str, **slots: Any) -> Text | None:
         """Ask the model of a role; None if the agent's limits or the budget have no room, which closes the desk."""
         short = self._used_up() or self._lab.lacks(role=role, **slots)
@@ -126,6 +156,16 @@ class Desk:
         self._seen += len(waited.experiments)
         self.ended = self.ended or waited.ended
         return waited
+
+    def attend(self) -> None:
+        """There is a program here that must be told when all have to stop."""
+        self._registry.programs.append(self)
+
+    async def farewell(self) -> None:
+        """Tell a live program, once, that no more experiments are taken from it."""
+        if not (self.told or self.ended):
+            self.told = True
+            await self.nudge(texts.fill("closed", why=REASONS.get(self.closing, self.closing)))
 
     async def nudge(self, text: str) -> None:
         """Say something to a live program."""
@@ -144,13 +184,13 @@ class Desk:
         scored = self.history.top(1, self.rows)
         best = None if self.history.best is None else self.history.counts(self.history.best)
         trailers = {
-            "Experiments": str(len(self.rows)),
+            "Experiments": str(self.taken),
             "Best-Score": repr(scored[0].score) if scored else "none",
             "Certified" if self.history.exact else "Best-So-Far": "none" if best is None else repr(best),
             "Stop-Reason": reason,
             "Journal-Head": self.history.digest or "none",
         }
-        subject = f"Agent {self.tag} ({self.kind}): {len(self.rows)} experiments"
+        subject = f"Agent {self.tag} ({self.kind}): {self.taken} experiments"
         return await self._ask(Commit(self.agent, subject, trailers), Committed)
 
     async def _experiment(self, asked: Experiment) -> Row:
@@ -161,7 +201,7 @@ class Desk:
         refusal = asked.fault if candidate is None else self.closing
         self._asked += 1
         if not refusal:
-            self._taken += 1
+            self.taken += 1
             self._registry.used(self.agent, "experiments", 1)
         rollout = None if candidate is None or refusal else await self._registry.judge(candidate)
         row = Row(
@@ -199,7 +239,7 @@ class Desk:
 
     def _used_up(self) -> str:
         limit = self.limits.get
-        if self._taken >= limit("experiments", float("inf")):
+        if self.taken >= limit("experiments", float("inf")):
             return "experiments"
         if self._lab.elapsed - self._began >= limit("seconds", float("inf")):
             return "seconds"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from culmen.agents import texts
-from culmen.agents.base import REASONS
 from culmen.agents.desk import Desk
 from culmen.core.ports import Lab
 from culmen.core.session import Waited
@@ -25,7 +24,8 @@ class Hosted:
     async def work(self, lab: Lab, desk: Desk) -> str:
         """Serve the program until it ends or has to."""
         running: list[Awaitable[Any]] = []
-        left, farewells, told = self.nudges, _LEAVE, False
+        left, farewells = self.nudges, _LEAVE
+        desk.attend()
         while True:
             waited = await desk.wait()
             if waited.experiments:
@@ -42,11 +42,10 @@ class Hosted:
                     break
                 left -= 1
                 await desk.nudge(texts.fill("idle"))
-            if desk.closing and not told:
+            if desk.closing:
                 await _all(running)
-                told = True
-                await desk.nudge(texts.fill("closed", why=REASONS.get(desk.closing, desk.closing)))
-            farewells -= told
+                await desk.farewell()
+                farewells -= 1
             if farewells < 0:
                 break
         await _all(running)

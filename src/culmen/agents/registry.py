@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -32,6 +32,12 @@ class Terms(NamedTuple):
     plateau: int | None = None
 
 
+class Program(Protocol):
+    """Whoever must be told when all have to stop."""
+
+    async def farewell(self) -> None: ...
+
+
 class Registry:
     """One per run. `stopping` is why no more experiments are taken from anybody, "" while they are."""
 
@@ -40,6 +46,7 @@ class Registry:
         self.history = History(lab.task.objective, bool(lab.task.evaluator.verifier))
         self.stopping = ""
         self.begun = 0
+        self.programs: list[Program] = []
         self._open: dict[int, dict[str, float]] = {}  # what agents at work may still use, by agent
         self._slowest = 0.0
         self._barren = 0
@@ -94,7 +101,7 @@ class Registry:
         score, threshold = self.history.counts(row), self.threshold
         objective = self.task.objective
         if score is not None and threshold is not None and objective.reward(score) >= objective.reward(threshold):
-            self.stopping = self.stopping or "threshold"
+            self.stop("threshold")
         self._note(row)
         return row
 
@@ -134,6 +141,13 @@ class Registry:
             left, share = math.floor(left), math.ceil(share)
         return min(left, share if own is None else own)
 
+    def stop(self, reason: str) -> None:
+        """Take no more experiments from anybody, and tell the programs that are at work."""
+        if reason and not self.stopping:
+            self.stopping = reason
+            for program in self.programs:
+                self.lab.spawn(program.farewell())
+
     def used(self, agent: int, name: str, amount: float) -> None:
         """An agent at work has used some of what it may use: that much less is held for it."""
         held = self._open.get(agent)
@@ -145,7 +159,7 @@ class Registry:
         self._open.pop(agent, None)
         self._barren = 0 if gained else self._barren + 1
         if self.terms.plateau is not None and self._barren >= self.terms.plateau:
-            self.stopping = self.stopping or "plateau"
+            self.stop("plateau")
 
     @property
     def time_left(self) -> float:

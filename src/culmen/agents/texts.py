@@ -8,6 +8,8 @@ from importlib import resources
 from string import Template
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from culmen.core import wording
 from culmen.core.task import Task
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from culmen.agents.history import History
     from culmen.agents.registry import Terms
 
-COPIES = ("TASK.md", "AGENTS.md", "CLAUDE.md", "GEMINI.md")  # programs look for one of these names
 BOARD = 20  # candidates on the leaderboard
 
 _UNITS = {
@@ -49,7 +50,7 @@ def task(
     return fill(
         "task",
         goal=task.goal.strip() or "Find the best candidate.",
-        direction=wording.direction(task.objective),
+        direction=wording.direction(replace(task.objective, target=None)),
         threshold=_threshold(threshold, task),
         tag=tag(agent),
         number=str(agent + 1),

@@ -48,13 +48,17 @@ def contract(task: Task) -> str:
     evaluator = task.evaluator
     module = f"The part `{evaluator.module}`" if evaluator.module else "The candidate"
     if evaluator.form == "call":
-        return f"{module} is loaded as a module and its function `{evaluator.entry}` is called with a case's input."
+        given = "a case's input" if task.cases else "no arguments"
+        return f"{module} is loaded as a module and its function `{evaluator.entry}` is called with {given}."
     if evaluator.form == "serve":
         return (
             f"{module} is loaded as a module and its function `{evaluator.entry}` is called repeatedly by the scorer."
         )
     if evaluator.form == "command":
         return f"The candidate's parts are written to files and run as: {' '.join(evaluator.command)}"
+    if evaluator.form == "legacy":
+        used = ", ".join(f"`{name}`" for name in evaluator.options.get("uses", ()))
+        return "The evaluator gets the path of the candidate's file" + (f" and uses its {used}." if used else ".")
     return ""
 
 

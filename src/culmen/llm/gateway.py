@@ -85,16 +85,24 @@ class ModelGateway:
         )
 
     async def write(self, role: str, slots: dict[str, Any], seed: int) -> Text:
-        """Prose by the role's model; a role without one gets the fault `no_model`."""
+        """Prose by the role's model; a role without one gets the fault `no_model`.
+
+        Where the slots hold `messages` (role and content each), these are sent as they are; the reply comes whole.
+        """
         model = self._roles.pick(role, seed)
         if model is None:
             return Text(fault="no_model")
         call = self._prose_call(role, slots, model, seed)
-        answers = await self._sampler.ask(model, call, lambda c: c.finish == "length" and "</summary>" not in c.text)
+        chat = "messages" in slots
+
+        def broken(choice: Choice) -> bool:
+            return choice.finish == "length" and (chat or "</summary>" not in choice.text)
+
+        answers = await self._sampler.ask(model, call, broken)
         faults = Counter(answers.faults)
         text, fault = "", _main({}, answers.faults)
         if answers.choices:
-            text, fault = _prose(answers.choices[0])
+            text, fault = _whole(answers.choices[0]) if chat else _prose(answers.choices[0])
             faults.update([fault] if fault else [])
         self.faults.update(faults)
         return Text(text, fault, model.name, answers.usage, call.prompt, _joined(answers), dict(faults))
@@ -142,17 +150,23 @@ class ModelGateway:
         form = self._formats.get(name)
         if form is None:
             raise UserError(f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}")
-        call = _call(self._writer.brief(brief, form), model, seed, json=model.json and name in _JSON)
+        call = _call(_two(self._writer.brief(brief, form)), model, seed, json=model.json and name in _JSON)
         return form, msgspec.structs.replace(call, samples=form.samples(max(1, brief.k)))
 
     def _prose_call(self, role: str, slots: dict[str, Any], model: Model, seed: int) -> Call:
-        return _call(self._writer.prose(role, slots), model, seed, json=False)
+        if "messages" in slots:
+            return _call(tuple(Message(m["role"], m["content"]) for m in slots["messages"]), model, seed, json=False)
+        return _call(_two(self._writer.prose(role, slots)), model, seed, json=False)
 
 
-def _call(prompt: Prompt, model: Model, seed: int, json: bool) -> Call:
+def _two(prompt: Prompt) -> tuple[Message, ...]:
+    return Message("system", prompt.system), Message("user", prompt.user)
+
+
+def _call(messages: tuple[Message, ...], model: Model, seed: int, json: bool) -> Call:
     return Call(
         model=model.model,
-        messages=(Message("system", prompt.system), Message("user", prompt.user)),
+        messages=messages,
         max_tokens=model.max_tokens,
         temperature=model.temperature,
         json=json,
@@ -176,6 +190,13 @@ def _prose(choice: Choice) -> tuple[str, str]:
     if choice.finish == "length" and "</summary>" not in choice.text:
         return text, "truncated"
     return text, "" if text else "empty"
+
+
+def _whole(choice: Choice) -> tuple[str, str]:
+    """A reply of a conversation, and its fault; a cut one still says something."""
+    if choice.finish == "refused":
+        return "", "refused"
+    return choice.text, "truncated" if choice.finish == "length" else "" if choice.text.strip() else "empty"
 
 
 def _joined(answers: Answers) -> str:

@@ -67,8 +67,8 @@ class Cato:
             reason = await self.turn(lab, registry)
             lost = lost + 1 if reason == "unavailable" else 0
             if lost == _LOST:
-                registry.stopping = registry.stopping or "unavailable"
-            registry.stopping = registry.stopping or registry.exhausted()
+                registry.stop("unavailable")
+            registry.stop(registry.exhausted())
             if registry.stopping:  # 7
                 return
 
@@ -84,7 +84,7 @@ class Cato:
             began = {"isolation": opened.isolation, "metered": opened.metered, "version": opened.version}
             lab.note("agent", agent=desk.agent, agents=self.agents, program=self.agent, limits=desk.limits, **began)
             word = await agent.work(lab, desk)  # 4
-        reason = "unavailable" if opened.fault else desk.ended or desk.closing or "finished"
+        reason = "unavailable" if opened.fault else desk.reason
         ended = await desk.end(reason)  # 5
         committed = await desk.commit(reason)  # 6
         self.note(lab, desk, reason, word, ended)
@@ -116,7 +116,7 @@ class Cato:
             program=self.agent,
             ended=reason,
             word=word[:400],
-            experiments=len(desk.rows),
+            experiments=desk.taken,
             gained=desk.gained,
             best=None if best is None else desk.history.counts(best),
             calls=desk.usage.calls,
