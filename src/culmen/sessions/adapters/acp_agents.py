@@ -65,7 +65,7 @@ class Acp:
             known.environment(job),
             found.path,
             known.files(job),
-            found.visible,
+            (*found.visible, *programs.mentioned(known.command[1:])),
             stdin=True,
             network=not known.metered,
         )

@@ -58,7 +58,7 @@ class Command:
     """Any program: `cmd: my-agent --task {prompt_file} --model {model}`; places in braces are filled in.
 
     It finds the relay in `{base_url}` and in the variables that programs usually look for, and the prompt, if no place
-    takes it, on none: then a last argument is added. It runs in the work tree.
+    takes it, as a last argument. It runs in the work tree; files that it names by absolute path are visible to it.
     """
 
     metered, nudges, resumes = True, False, False
@@ -83,7 +83,8 @@ class Command:
         places = re.compile(r"\{(" + "|".join(PLACES) + r")\}")
         words = [places.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
         files = {PROMPT_FILE: job.prompt + "\n"}
-        return Plan((found.file, *words), everywhere(job), found.path, files, found.visible)
+        visible = (*found.visible, *programs.mentioned(self._words[1:]))
+        return Plan((found.file, *words), everywhere(job), found.path, files, visible)
 
     def talk(self, pipes: Pipes, job: Job, heard: Heard) -> Headless:
         """Read what it prints."""

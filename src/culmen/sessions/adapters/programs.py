@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def find(name: str, fix: str = "") -> Program:
     return Program(file, _outermost(visible), tuple(path))
 
 
+def mentioned(words: Iterable[str]) -> tuple[str, ...]:
+    """Files and folders that a command line names by absolute path: they must be visible, too. Top folders and HOME,
+    which hold other things, are not."""
+    found = {word for word in words if os.path.isabs(word) and os.path.exists(word)}
+    found = {os.path.normpath(word) for word in found if not word.startswith(_SYSTEM)}
+    return _outermost({word for word in found if len(Path(word).parts) > 2 and Path(word) not in _shared()})
+
+
 def version(file: str) -> str:
     """Of an installed program: from its npm package if it is one, else from `--version`; "" if it does not say."""
     return _packaged(os.path.realpath(file)) or _asked(file)
@@ -62,10 +71,14 @@ def _root(file: str) -> str:
     if "node_modules" in parts:
         return str(Path(*parts[: parts.index("node_modules") + 1]))
     folder = Path(file).parent
-    shared = {Path.home(), Path.home() / ".local", Path("/"), Path("/opt")}
-    if folder.name == "bin" and folder.parent not in shared:
+    if folder.name == "bin" and folder.parent not in _shared():
         return str(folder.parent)
     return file
+
+
+def _shared() -> set[Path]:
+    """Folders of too many things to be shown whole."""
+    return {Path.home(), Path.home() / ".local", Path("/"), Path("/opt")}
 
 
 def _outermost(paths: set[str]) -> tuple[str, ...]:
