@@ -16,7 +16,18 @@ from culmen.web.server import Dashboard, bind, serve
 from tests.web import worlds
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PAGES = ("overview", "candidates", "candidate", "lineage", "memory", "mechanism", "sessions", "calls", "timeline", "trust")
+PAGES = (
+    "overview",
+    "candidates",
+    "candidate",
+    "lineage",
+    "memory",
+    "mechanism",
+    "sessions",
+    "calls",
+    "timeline",
+    "trust",
+)
 
 
 @dataclass

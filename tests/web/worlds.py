@@ -1,4 +1,4 @@
-"""Runs for the dashboard to show: real strategies on a virtual clock, one whose every text is hostile, one of agents."""
+"""Runs for the dashboard: real strategies on a virtual clock, one whose every text is hostile, one of agents."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from culmen.strategies import catalog
 from culmen.testing.gallery import Gallery, record, task
 
 HOSTILE = (
-    "<img src=x onerror=\"window.pwned=1\">",
+    '<img src=x onerror="window.pwned=1">',
     "</script><script>window.pwned=1</script>",
-    "\"><svg onload=window.pwned=1>",
+    '"><svg onload=window.pwned=1>',
     "javascript:window.pwned=1",
     "<style>body{display:none}</style>",
     "${window.pwned=1}{{constructor.constructor('window.pwned=1')()}}",
@@ -41,7 +41,9 @@ def hostile(folder: Path) -> Path:
     """A run in which whatever a candidate, a model or an evaluator may say tries to become markup."""
     about = Task(EVERYTHING, goal=EVERYTHING, seeds=({EVERYTHING: EVERYTHING},), objective=Objective(target=1.0))
     strategy = {"path": "x:Hostile", "config": {"<b>setting</b>": EVERYTHING, "bins": 10}}
-    meta = RunMeta("hostile", about, strategy, models={EVERYTHING: EVERYTHING}, budget=Budget(evaluations=9), created=1.0)
+    meta = RunMeta(
+        "hostile", about, strategy, models={EVERYTHING: EVERYTHING}, budget=Budget(evaluations=9), created=1.0
+    )
     journal = SqlJournal.create(folder / "hostile", meta)
     seed = about.candidates()[0]
     origin = Origin(EVERYTHING, EVERYTHING, island=0, note=EVERYTHING)
@@ -118,5 +120,7 @@ def _session(key: int, step: str, data: dict[str, Any], agent: int = 0, **about:
 
 def empty(folder: Path) -> Path:
     """A run that was made and never begun."""
-    SqlJournal.create(folder / "empty", RunMeta("empty", task(), {"path": "x:Polca", "config": {}}, created=1.0)).close()
+    SqlJournal.create(
+        folder / "empty", RunMeta("empty", task(), {"path": "x:Polca", "config": {}}, created=1.0)
+    ).close()
     return folder / "empty"

@@ -1,0 +1,268 @@
+"""The dashboard's server without a browser: who may ask, what is refused, what the documents hold."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from culmen.core.event import Entry
+from culmen.store import inbox, views
+from culmen.web.digest import Digest
+from culmen.web.pages import PAGES
+from culmen.web.series import buckets, thin
+from culmen.web.server import Dashboard, bind, encoded
+from tests.store.runs import new_run, observed, program, proposed, state
+from tests.web.conftest import Site, served
+
+
+def ask(
+    site: Site, path: str, method: str = "GET", body: Any = None, **headers: str
+) -> tuple[int, Any, dict[str, str]]:
+    """Status, document (or text) and headers of one request; `Host` and others may be given."""
+    connection = http.client.HTTPConnection(urlsplit(site.base).netloc, timeout=60)
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    raw = None if body is None else json.dumps(body).encode()
+    if raw is not None:
+        sent.setdefault("Content-Type", "application/json")
+    connection.request(method, path, raw, sent)
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    told = {name.lower(): value for name, value in answer.getheaders()}
+    is_json = told.get("content-type", "").startswith("application/json")
+    return answer.status, json.loads(text) if is_json else text.decode(), told
+
+
+def host(site: Site) -> str:
+    return urlsplit(site.base).netloc
+
+
+@pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "10.0.0.1", "[::"])
+def test_a_foreign_host_is_refused_whatever_it_asks(site: Site, name: str):
+    for path in ("/", "/api/runs", "/static/main.js"):
+        assert ask(site, path, Host=name)[0] == 421
+
+
+def test_its_own_names_are_served(site: Site):
+    port = urlsplit(site.base).port
+    for name in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", "localhost:9"):  # a forwarded port, too
+        assert ask(site, "/api/runs", Host=name)[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1", "http://127.0.0.1:1"])
+def test_a_foreign_origin_is_refused_for_reading_and_writing(site: Site, origin: str):
+    assert ask(site, "/api/runs", Origin=origin)[0] == 403
+    told = ask(site, "/api/runs/empty/hint", "POST", {"text": "x"}, Origin=origin, X_Culmen_Token=site.token)
+    assert told[0] == 403 and inbox.waiting(site.run("empty")) == []
+
+
+def test_what_another_site_makes_the_browser_ask_is_refused(site: Site):
+    assert ask(site, "/api/runs", Sec_Fetch_Site="cross-site")[0] == 403
+    assert ask(site, "/api/runs", Sec_Fetch_Site="same-site")[0] == 403
+    assert ask(site, "/api/runs", Sec_Fetch_Site="same-origin", Origin=site.base)[0] == 200
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "é"])
+def test_writing_takes_the_token(site: Site, token: str):
+    given = {"X_Culmen_Token": token} if token else {}
+    for path in ("/api/runs/empty/hint", "/api/runs/empty/stop", "/api/token"):
+        status, text, _ = ask(site, path, "POST", {"text": "x"}, **given)
+        assert status == 401 and "token" in text
+    assert inbox.waiting(site.run("empty")) == []
+
+
+def test_a_form_of_another_page_cannot_write_even_with_the_token(site: Site):
+    kinds = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
+    for kind in kinds:
+        told = {"Content_Type": kind, "X_Culmen_Token": site.token}
+        assert ask(site, "/api/runs/empty/hint", "POST", {"text": "x"}, **told)[0] == 415
+
+
+def test_every_answer_forbids_what_the_pages_do_not_need(site: Site):
+    for path in ("/", "/static/main.js", "/api/runs", "/api/runs/polca-1/overview", "/nowhere", "/api/runs/none/head"):
+        _, _, headers = ask(site, path)
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "script-src 'self'" in policy and "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy and "require-trusted-types-for 'script'" in policy
+        assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in headers
+    assert ask(site, "/", Host="evil.example")[2]["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/static/../server.py", "/static/%2e%2e/server.py", "/static//etc/passwd", "/static/nothing.js", "/static/"],
+)
+def test_only_files_of_the_front_end_are_served(site: Site, path: str):
+    assert ask(site, path)[0] == 404
+
+
+@pytest.mark.parametrize("name", ["none", "..", "%2e%2e", "..%2fpolca-1", "polca-1%2f..%2fpolca-2", "%00"])
+def test_only_runs_of_the_folder_are_read(site: Site, name: str):
+    for page in ("head", "stream"):
+        status, document, _ = ask(site, f"/api/runs/{name}/{page}")
+        assert status == 404, document
+
+
+def test_mistakes_are_documents_with_what_to_do(site: Site):
+    for path in (
+        "/api/runs/polca-1/nothing",
+        "/api/runs/polca-1/candidates?sort=x",
+        "/api/runs/polca-1/candidate?id=zz",
+    ):
+        status, document, _ = ask(site, path)
+        assert status in (400, 404) and document["error"]["what"]
+
+
+def test_a_message_reaches_the_inbox(site: Site, tmp_path: Path):
+    own = served(tmp_path)
+    new_run(tmp_path, "mine").close()
+    told = {"X_Culmen_Token": own.token, "Origin": own.base}
+    status, document, _ = ask(own, "/api/runs/mine/hint", "POST", {"text": " look at the corners "}, **told)
+    assert status == 200 and document["taken"] is False  # nobody runs it
+    parts = {"main.py": "x = 2"}
+    assert ask(own, "/api/runs/mine/candidate", "POST", {"parts": parts}, **told)[0] == 200
+    kept = [(message.kind, message.text, message.parts) for message in inbox.waiting(tmp_path / "mine")]
+    assert kept == [("hint", "look at the corners", {}), ("candidate", "", parts)]
+    assert ask(own, "/api/runs/mine/stop", "POST", {}, **told)[0] == 400  # nobody to stop
+    assert ask(own, "/api/runs/mine/erase", "POST", {}, **told)[0] == 404
+    for path, body in (("hint", {}), ("candidate", {"parts": {"a": 1}}), ("hint", ["text"])):
+        assert ask(own, f"/api/runs/mine/{path}", "POST", body, **told)[0] == 400
+    large = {"text": "x" * 3_000_000}
+    assert ask(own, "/api/runs/mine/hint", "POST", large, **told)[0] == 400
+    assert len(inbox.waiting(tmp_path / "mine")) == 2
+
+
+def test_a_stream_tells_of_changes_once_they_are_durable(tmp_path: Path):
+    own = served(tmp_path)
+    with new_run(tmp_path, "mine") as journal:
+        connection = http.client.HTTPConnection(host(own), timeout=60)
+        connection.request("GET", "/api/runs/mine/stream")
+        answer = connection.getresponse()
+        assert answer.getheader("content-type", "").startswith("text/event-stream")
+        assert json.loads(_data(answer)) == {"seq": 0}
+        threading.Timer(0.3, lambda: journal.append([state("running"), state("finished")])).start()
+        while json.loads(_data(answer))["seq"] < 2:
+            pass
+        connection.close()
+
+
+def _data(answer: http.client.HTTPResponse) -> bytes:
+    while True:
+        line = answer.readline()
+        assert line, "the stream ended"
+        if line.startswith(b"data: "):
+            return line[6:]
+
+
+def test_runs_that_come_and_go_are_found(tmp_path: Path):
+    own = served(tmp_path)
+    assert ask(own, "/api/runs")[1]["runs"] == []
+    new_run(tmp_path, "one").close()
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "journal.db").write_text("no database at all, but long enough to be taken for one" * 40)
+    listed = {Path(run["path"]).name: run["state"] for run in ask(own, "/api/runs")[1]["runs"]}
+    assert listed == {"one": "interrupted", "junk": "damaged"}
+    assert ask(own, "/api/runs/junk/head")[0] == 400
+    assert [run["name"] for run in ask(own, "/api/compare")[1]["runs"]] == ["one"]
+
+
+def test_a_single_run_shows_no_other(site: Site):
+    own = Dashboard(site.run("polca-1"))
+    assert own.shelf.single and own.shelf.names() == ["polca-1"]
+
+
+def test_a_taken_port_is_said():
+    from culmen.core.errors import UserError
+
+    first = bind(0)
+    first.listen()
+    with pytest.raises(UserError, match="port"):
+        bind(first.getsockname()[1])
+    first.close()
+
+
+def test_a_digest_that_follows_a_run_is_one_that_reads_it_whole(tmp_path: Path):
+    """Whatever the points at which it looks; a torn effect, a second session and a stop among the events."""
+    child = program(1)
+    entries = [
+        state("running"),
+        Entry("started", 1, "m", "propose"),
+        proposed(1, child, faults={"rate_limited": 2}),
+        Entry("started", 2, "m", "evaluate"),
+        Entry("started", 3, "m", "evaluate"),
+        observed(2, child, 1.0, elapsed=3.0),
+        Entry("note", 1, body={"note": "memory", "size": 2}),
+        Entry("state", body={"state": "running"}, elapsed=4.0),
+        Entry("torn", 3, "m", "evaluate", elapsed=4.0),
+        Entry("started", 3, "m", "evaluate", elapsed=4.0),
+        Entry("stop", body={"reason": "user"}, elapsed=5.0),
+        Entry("started", 4, "m", "evaluate", elapsed=5.0),
+    ]
+    with new_run(tmp_path) as journal:
+        run = tmp_path / "run-1"
+        following = Digest(run)
+        for entry in entries:
+            journal.append([entry])
+            following.refresh()
+        whole = Digest(run).refresh()
+    for name in ("spans", "costs", "evaluations", "notes", "faults", "sessions", "last"):
+        assert getattr(following, name) == getattr(whole, name), name
+    outcomes = [(span.key, span.outcome) for span in whole.spans]
+    assert outcomes == [(1, "done"), (2, "done"), (3, "abandoned"), (3, "abandoned"), (4, "")]
+    assert [span.key for span in whole.running()] == [4] and whole.faults == {"rate_limited": 2}
+
+
+def test_every_page_of_every_run_is_a_document(site: Site):
+    for name in ("empty", "hostile", "agents", "polca-1", "turboevolve-1", "gepa-1", "map_elites-1"):
+        digest = Digest(site.run(name))
+        for page, make in PAGES.items():
+            if (page, name) not in (("candidate", "empty"), ("candidate", "agents")):  # there is no candidate at all
+                json.loads(encoded(make(digest, {})))
+
+
+def test_documents_hold_what_json_cannot_say():
+    assert json.loads(encoded({"a": float("nan"), "b": "\ud800", "c": [float("inf")]})) == {
+        "a": None,
+        "b": "\ud800",
+        "c": [None],
+    }
+
+
+def test_thin_series_keep_their_ends_and_extremes():
+    points = [(float(x), float((x * 7919) % 1000)) for x in range(5000)]
+    thinned, kept = thin(points, 100), buckets(points, 100)
+    assert len(thinned) == 100 and (thinned[0], thinned[-1]) == (points[0], points[-1])
+    assert len(kept) <= 102 and kept == sorted(kept)
+    assert min(y for _, y in kept) == 0.0 and max(y for _, y in kept) == 999.0
+    assert thin(points[:5], 100) == points[:5] == buckets(points[:5], 100)
+
+
+def test_the_table_sorts_filters_and_pages_like_the_whole(site: Site):
+    """Every page of every sort together is the whole, once; filters keep what they say."""
+    run = site.run("turboevolve-1")
+    whole = {row.id: row for row in views.candidates(run, limit=None)}
+    for sort in ("best", "mean", "count", "failed", "seq", "id", "operator", "model", "island", "parents", "trust"):
+        for down in (False, True):
+            ids: list[str] = []
+            while page := views.table(run, views.Query(sort=sort, descending=down, offset=len(ids), limit=37)).rows:
+                ids += [each.row.id for each in page]
+            assert sorted(ids) == sorted(whole), sort
+    best = [each.row.id for each in views.table(run, views.Query(limit=1000)).rows]
+    assert best == [row.id for row in views.candidates(run, "best", limit=None)]
+    scored = [each.row for each in views.table(run, views.Query(status="scored", limit=1000)).rows]
+    assert scored and all(row.count and not row.failed for row in scored)
+    counts = [views.table(run, views.Query(status=name)).total for name in ("scored", "mixed", "failed", "unseen")]
+    assert sum(counts) == len(whole) and counts[2] > 0
+    some = next(row for row in whole.values() if row.parents)
+    found = views.table(run, views.Query(text=some.parents[0], limit=1000)).rows
+    assert {each.row.id for each in found} == {r.id for r in whole.values() if some.parents[0] in (r.id, *r.parents)}
+    islands = dict(views.facets(run).islands)
+    assert all(views.table(run, views.Query(island=island)).total == count for island, count in islands.items())
+    assert views.table(run, views.Query(text="%")).total == 0  # no wildcard
