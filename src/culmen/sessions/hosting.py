@@ -89,7 +89,7 @@ class Host:
         try:
             await self._stop()
             self._claims = self.claimed
-            self._job = replace(self._job, resume=self._talk.session, prompt=text)
+            self._job = replace(self._job, resume=self._talk.session, prompt=text, claimed=self._claims)
             await self.start()
         except (UserError, OSError) as error:
             self.parting = Parting("crashed", why=str(error))
@@ -142,7 +142,8 @@ class Host:
             self._ring()
 
     def _heard(self, sign: Sign) -> None:
-        self.life = time.monotonic()
+        if sign.kind != "trouble":
+            self.life = time.monotonic()
         self._write(sign)
 
     def _write(self, sign: Sign, force: bool = False) -> None:

@@ -170,7 +170,8 @@ class Conversation:
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 await self._open()
-            said = self._job.prompt
+            said = "\n\n".join((self._job.prompt, *self._waiting))  # some of it was said while it started
+            self._waiting.clear()
             while True:
                 try:
                     stop = await self._prompt(said)
