@@ -254,8 +254,8 @@ def test_the_table_sorts_filters_and_pages_like_the_whole(site: Site):
             while page := views.table(run, views.Query(sort=sort, descending=down, offset=len(ids), limit=37)).rows:
                 ids += [each.row.id for each in page]
             assert sorted(ids) == sorted(whole), sort
-    best = [each.row.id for each in views.table(run, views.Query(limit=1000)).rows]
-    assert best == [row.id for row in views.candidates(run, "best", limit=None)]
+    best = [each.row.id for each in views.table(run, views.Query(limit=1000)).rows if each.row.count]
+    assert best == [row.id for row in views.candidates(run, "best", limit=None) if row.count]
     scored = [each.row for each in views.table(run, views.Query(status="scored", limit=1000)).rows]
     assert scored and all(row.count and not row.failed for row in scored)
     counts = [views.table(run, views.Query(status=name)).total for name in ("scored", "mixed", "failed", "unseen")]
