@@ -37,7 +37,8 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A candidate with what is claimed of it: mean score over `count` evaluations, and its index in `sources`."""
+    """A candidate with what is claimed of it: mean score over `count` evaluations (or certified value), and its index in
+    `sources`."""
 
     parts: dict[str, str]
     score: float | None = None
@@ -75,10 +76,15 @@ def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool
         rows = views.candidates(folder, order="best", limit=best, failed=False)
         members = tuple(
             Member(
-                views.candidate(folder, row.id, observations=0).parts, row.mean, row.count, row.operator, row.model, 0
+                views.candidate(folder, row.id, observations=0).parts,
+                row.mean if row.certified is None else row.certified,
+                row.count,
+                row.operator,
+                row.model,
+                0,
             )
             for row in rows
-            if row.mean is not None
+            if row.mean is not None and not row.barred
         )
         path = str(meta.strategy.get("path", ""))
         source = Source(meta.id, path, meta.models, meta.seed, meta.culmen)

@@ -66,7 +66,7 @@ def _of(used: int, limit: int | None) -> str:
 
 def gain(best: Best, before: Best | None) -> str:
     """`+0.0123` against what led before."""
-    return "" if before is None else f"{best.score - before.score:+.3g}"
+    return "" if before is None else f"{best.value - before.value:+.3g}"
 
 
 class News:
@@ -125,7 +125,7 @@ class Plain:
 
     def _write(self, now: Status, news: str) -> None:
         self._written = time.monotonic()
-        best = "no score yet" if now.best is None else f"best {number(now.best.score)}{doubt(now.best.trust)}"
+        best = "no score yet" if now.best is None else f"best {number(now.best.value)}{doubt(now.best.trust)}"
         parts = [clock(now.elapsed_seconds), best, news, *costs(now), f"{now.in_flight} running"]
         self.say("  ".join(part for part in parts if part))
 
@@ -201,7 +201,7 @@ class Terminal:
             return
         now, best, before = told
         line = Text(f"{clock(now.elapsed_seconds):>7}  ", style="dim")
-        line.append(f"{self._number(best.score):>10}", style="not dim")
+        line.append(f"{self._number(best.value):>10}", style="not dim")
         line.append(f"  {gain(best, before):<10}", style="green not dim")
         line.append(f"  {best.id}  after {count(now.evaluations, 'evaluation')}")
         self._console.print(line)
@@ -228,7 +228,7 @@ class Terminal:
             full = int(part * room)
             line.append("━" * full, style="cyan not dim").append("━" * (room - full)).append(f" {part:4.0%}  ")
         line.append("best ")
-        line.append("no score yet" if now.best is None else self._number(now.best.score), style="bold not dim")
+        line.append("no score yet" if now.best is None else self._number(now.best.value), style="bold not dim")
         line.append("" if now.best is None else doubt(now.best.trust))
         return line
 

@@ -111,7 +111,7 @@ class Watch:
         best, before = now.best, self._best
         if best is None or now.state == "finished":  # the reported score is another mean: no improvement
             return
-        if before is None or (best.id != before.id and _better(now, best.score, before.score)):
+        if before is None or (best.id != before.id and _better(now, best.value, before.value)):
             self._best = best
             self._display.improved(now, best, before)
 

@@ -24,7 +24,8 @@ class _Tally:
 
 class Leader:
     """Highest mean minus one standard error (spread pooled over all candidates) among those that never failed; among
-    all that ever scored where there is none. Rewards, higher is better.
+    all that ever scored where there is none. Rewards, higher is better. What a verifier certified stands in place of
+    the bound.
 
     Among candidates of equal counts the bound follows the mean, so that a heap for each count that occurs is enough;
     what a heap holds of a candidate that has moved on is dropped when it comes to the top.
@@ -34,9 +35,12 @@ class Leader:
         self._tallies: dict[str, _Tally] = {}
         self._groups: dict[tuple[int, int], list[tuple[float, int, str]]] = {}
         self._spread, self._degrees = 0.0, 0
+        self._certified: dict[str, float] = {}
 
-    def see(self, candidate: str, reward: float | None) -> None:
-        """One more evaluation; None if it failed."""
+    def see(self, candidate: str, reward: float | None, certified: float | None = None) -> None:
+        """One more evaluation; None if it failed. `certified` is the verifier's value, the worst of several counts."""
+        if certified is not None:
+            self._certified[candidate] = min(certified, self._certified.get(candidate, certified))
         tally = self._tallies.setdefault(candidate, _Tally(len(self._tallies)))
         if reward is None:
             tally.failed += 1
@@ -51,9 +55,11 @@ class Leader:
 
     @property
     def mean(self) -> float | None:
-        """The leader's mean reward; None while nothing has scored."""
-        best: tuple[bool, float] | None = None
-        found, sd = None, math.sqrt(max(0.0, self._spread) / self._degrees) if self._degrees else 0.0
+        """The leader's mean (or certified) reward; None while nothing has scored."""
+        vouched = [value for name, value in self._certified.items() if not self._tallies[name].failed]
+        found = max(vouched, default=None)
+        best = None if found is None else (True, found)
+        sd = math.sqrt(max(0.0, self._spread) / self._degrees) if self._degrees else 0.0
         for failed, count in sorted(self._groups):
             top = self._top((failed, count))
             if top is not None and (best is None or (not failed, top - sd / math.sqrt(count)) > best):
@@ -64,8 +70,9 @@ class Leader:
         """The highest mean of a group; the group is dropped where nobody is left in it."""
         heap = self._groups[group]
         while heap:
-            tally = self._tallies[heap[0][2]]
-            if tally.group == group and tally.mean == -heap[0][0]:
+            name = heap[0][2]
+            tally = self._tallies[name]
+            if tally.group == group and tally.mean == -heap[0][0] and name not in self._certified:
                 return tally.mean
             heappop(heap)
         del self._groups[group]

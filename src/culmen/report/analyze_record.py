@@ -180,7 +180,8 @@ class _Reader:
         self.trust.add(seen.trust)
         count, mean = self._means.get(seen.candidate, (0, 0.0))
         reward = self._objective.reward(seen.score)
-        self._leader.see(seen.candidate, reward)
+        certified = None if seen.certified is None else self._objective.reward(seen.certified)
+        self._leader.see(seen.candidate, reward, certified)
         self._means[seen.candidate] = (count + 1, mean + (reward - mean) / (count + 1))
 
     def _reply(self, reply: Proposal) -> None:
