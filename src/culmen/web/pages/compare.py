@@ -50,7 +50,7 @@ def _row(run: Digest) -> dict[str, Any]:
         "seed": now.seed,
         "state": now.state,
         "direction": now.direction,
-        "score": now.best.score if now.best else None,
+        "score": now.best.value if now.best else None,
         "se": now.best.se if now.best else None,
         "confirmed": bool(now.best and now.best.confirmed),
         "verified": bool(now.best and now.best.verified),
