@@ -189,7 +189,7 @@ def _sorted(ids: Select[*tuple[Any, ...]], query: Query, direction: str, sd: flo
     last, key = keys[query.sort]
     order = [key.desc() if query.descending else key, candidate.c.seq, candidate.c.id]
     if query.sort == "best":  # the same to the last tie as `views.candidates`
-        order[:0] = [rank.desc() if query.descending else rank]
+        order[:0] = [clean.desc() if query.descending else clean]
         order[2:2] = [tally.c.first]
         return ids.order_by(tally.c.candidate.is_(None), last, *order)
     return ids.order_by(*([] if isinstance(last, int) else [last]), *order)
