@@ -62,8 +62,10 @@ def read_tokens(usage: object) -> Tokens | None:
     if not isinstance(usage, dict):
         return None
     details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0), cached or 0)
+    details = details if isinstance(details, dict) else {}
+    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0  # the latter is DeepSeek's
+    written = details.get("cache_write_tokens") or 0
+    counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0), cached, written)
     if not all(isinstance(c, int) and not isinstance(c, bool) and c >= 0 for c in counts):
         return None
     return Tokens(*counts)  # pyright: ignore[reportArgumentType]

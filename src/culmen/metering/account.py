@@ -40,7 +40,8 @@ class Metered(msgspec.Struct, frozen=True):
 
     `usage` is what its replies cost, calls of unknown price among them; `held` what those may have cost at most beyond
     it (counted against the budget); `refused` and `failed` count requests by the status they got, from us and from
-    upstream; `stopped` says which budget refused the last request, "" if none did. `metered` is False for an agent that
+    upstream; `stopped` says which budget did not hold a request any more (calls, tokens, dollars; run: that of the
+    whole run), "" while all did. `unwritten` exchanges are not in the transcript. `metered` is False for an agent that
     does not use the gateway: its usage is then its own word.
     """
 
@@ -50,6 +51,7 @@ class Metered(msgspec.Struct, frozen=True):
     refused: dict[str, int] = {}
     failed: dict[str, int] = {}
     stopped: str = ""
+    unwritten: int = 0
     metered: bool = True
 
 
@@ -66,24 +68,35 @@ class Account:
     taken: Usage = field(default_factory=Usage)
     closed: bool = False
     stopped: str = ""
+    unwritten: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     jobs: set[asyncio.Future[None]] = field(default_factory=set)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def refusal(self, most: Usage) -> str:
-        """Why a request that costs at most this is not made, "" if it fits the budget."""
-        self.stopped = ""
+    def refusal(self, most: Usage) -> tuple[str, bool]:
+        """Why a request that costs at most this is not made ("" if it fits the budget), and whether that is final: it
+        would not fit either if nothing in flight cost anything."""
         for name in _LIMITS:
             limit = getattr(self.budget, name)
             spent, flight = getattr(self.spent + self.held, name), getattr(self.flight, name)
-            if limit is not None and spent + flight + getattr(most, name) > limit + _SLACK:
-                self.stopped = name
+            need = getattr(most, name)
+            if limit is not None and spent + flight + need > limit + _SLACK:
+                final = spent + need > limit + _SLACK
                 unit = (lambda x: f"{x:.4f}") if name == "dollars" else str
-                return (
+                why = (
                     f"this agent's budget of {limit:g} {name} does not hold the request: {unit(spent)} spent, "
-                    f"{unit(flight)} in flight, it may cost {unit(getattr(most, name))}"
+                    f"{unit(flight)} in flight, it may cost {unit(need)}"
                 )
-        return ""
+                if final:
+                    self.stop(name)
+                return why, final
+        return "", False
+
+    def stop(self, name: str) -> None:
+        """Note that a budget is spent."""
+        self.stopped = self.stopped or name
+        self.ended.set()
 
     def reserve(self, most: Usage) -> None:
         """Hold back the most a request may cost."""
@@ -118,10 +131,12 @@ class Account:
 
     def report(self) -> Metered:
         """Everything, as a value."""
-        return Metered(self.agent, self.spent, self.held, dict(self.refused), dict(self.failed), self.stopped)
+        counts = dict(self.refused), dict(self.failed)
+        return Metered(self.agent, self.spent, self.held, *counts, self.stopped, self.unwritten)
 
     def close(self) -> None:
         """Refuse everything from now on and end what is in flight."""
         self.closed = True
+        self.ended.set()
         for job in self.jobs:
             job.cancel()

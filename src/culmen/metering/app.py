@@ -77,6 +77,8 @@ class App:
             account.refused[str(refused.status)] += 1
             exchange.ended(refused.kind, refused.status)
             exchange.facts["refusal"] = refused.message
+            if refused.kind == "budget":
+                account.stop("run")  # if it was not the agent's own
             if not exchange.started:
                 raise
         finally:
@@ -172,8 +174,9 @@ def _guess(path: str) -> str:
 
 async def refuse(refused: Refused, form: Format, scope: dict[str, Any], send: Send) -> None:
     """Send a refusal. A budget that is spent will not come back, so clients are told not to try again."""
-    final = refused.kind in ("budget", "closed", "token", "request")
-    await reply(refused.status, form.error(refused), scope, send, {"x-should-retry": "false" if final else "true"})
+    headers = {"x-should-retry": "false" if refused.final else "true"}
+    headers |= {"retry-after": "2"} if refused.kind in ("busy", "in_flight") else {}
+    await reply(refused.status, form.error(refused), scope, send, headers)
 
 
 async def reply(

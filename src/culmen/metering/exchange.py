@@ -18,6 +18,7 @@ from culmen.metering.reading import Reader
 from culmen.metering.sse import Event, Events
 from culmen.metering.upstream import Line, Lines, address, chosen, cost, credentials, most
 
+Permit = Callable[[Usage], tuple[str, bool]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _TO_UPSTREAM = ("accept", "content-type", "user-agent", "anthropic-version", "anthropic-beta", "openai-beta")
@@ -38,9 +39,7 @@ class Ask(msgspec.Struct):
 class Exchange:
     """Runs once. Whatever ends it, what was reserved is settled and a row for the transcript is ready afterwards."""
 
-    def __init__(
-        self, ask: Ask, account: Account, lines: Lines, limits: Limits, permit: Callable[[Usage], str], hosted: bool
-    ) -> None:
+    def __init__(self, ask: Ask, account: Account, lines: Lines, limits: Limits, permit: Permit, hosted: bool) -> None:
         self._ask, self._account, self._lines, self._limits = ask, account, lines, limits
         self._permit, self._hosted = permit, hosted
         self._began, self._started, self._billable = time.monotonic(), False, False
@@ -84,8 +83,7 @@ class Exchange:
             await self._pass_on(line, content, False, send)
             return
         reserved = most(self._model, len(content), self._most_output)
-        if why := account.refusal(reserved) or self._permit(reserved):
-            raise Refused(429, why, kind="budget")
+        self._admit(reserved)
         account.reserve(reserved)
         spent = Usage()
         try:
@@ -100,6 +98,13 @@ class Exchange:
         finally:
             account.settle(reserved, spent)
             self.facts["usage"] = msgspec.to_builtins(spent)
+
+    def _admit(self, reserved: Usage) -> None:
+        """Raises `Refused` if the agent's budget or the run's does not hold the request."""
+        for refusal in (self._account.refusal, self._permit):
+            why, final = refusal(reserved)
+            if why:
+                raise Refused(429, why, kind="budget" if final else "busy")
 
     def _prepared(self) -> tuple[dict[str, Any], bool]:
         """The body as it goes upstream, and whether the usage event was added for us."""

@@ -17,6 +17,11 @@ class Refused(CulmenError):
         super().__init__(message)
         self.status, self.message, self.kind = status, message, kind or "request"
 
+    @property
+    def final(self) -> bool:
+        """Whether asking again is no use."""
+        return self.kind in ("budget", "closed", "token", "request")
+
 
 class Format:
     """One wire format. Requests are JSON objects; nothing in them is trusted.
@@ -97,8 +102,9 @@ def positive(value: object, name: str, default: int) -> int:
 
 def openai_error(refused: Refused) -> dict[str, Any]:
     """An error as OpenAI's two protocols send it."""
-    kind = {401: "invalid_request_error", 403: "permission_error", 429: "insufficient_quota"}
-    code = {401: "invalid_api_key", 403: "model_not_found", 404: "not_found", 429: "insufficient_quota"}
+    quota = "insufficient_quota" if refused.final else "rate_limit_exceeded"
+    kind = {401: "invalid_request_error", 403: "permission_error", 429: quota}
+    code = {401: "invalid_api_key", 403: "model_not_found", 404: "not_found", 429: quota}
     typed = kind.get(refused.status, "server_error" if refused.status >= 500 else "invalid_request_error")
     return {
         "error": {"message": refused.message, "type": typed, "param": None, "code": code.get(refused.status)},

@@ -145,6 +145,13 @@ class Metering:
         """
         self._accounts[token].close()
 
+    async def exhausted(self, token: str) -> str:
+        """Wait until a budget does not hold this session's requests any more (calls, tokens, dollars; run: that of the
+        whole run), or the session is closed (""). Some agents try again for minutes: better end them then."""
+        account = self._accounts[token]
+        await account.ended.wait()
+        return account.stopped
+
     async def settled(self, token: str) -> Usage:
         """Wait until nothing of this session is in flight; what it has cost."""
         return await self._accounts[token].settled()
@@ -153,10 +160,14 @@ class Metering:
         """The account behind a token, None if there is none."""
         return self._accounts.get(token)
 
-    def permitted(self, extra: Usage) -> str:
-        """Why the run as a whole does not allow this, "" if it does."""
-        pending = total(account.pending() for account in self._accounts.values())
-        return "" if self.permit(pending + extra) else "the run's budget does not hold the request"
+    def permitted(self, extra: Usage) -> tuple[str, bool]:
+        """Why the run as a whole does not allow this ("" if it does), and whether that is final: it would not either if
+        nothing in flight cost anything."""
+        pending = total(account.pending() for account in self._accounts.values()) + extra
+        if self.permit(pending):
+            return "", False
+        flight = total(account.flight for account in self._accounts.values())
+        return "the run's budget does not hold the request", not self.permit(pending - flight)
 
     def record(self, account: Account, exchange: Any) -> None:
         """Append an exchange to its agent's transcript."""
@@ -164,7 +175,9 @@ class Metering:
         if name not in self._transcripts:
             self._transcripts[name] = Transcript(self._folder / f"agent-{name}.jsonl", self.limits)
         facts = {"agent": account.agent, **exchange.facts}
-        self._transcripts[name].write(facts, exchange.request, exchange.listed, exchange.reply, self._scrubber())
+        transcript = self._transcripts[name]
+        if not transcript.write(facts, exchange.request, exchange.listed, exchange.reply, self._scrubber()):
+            account.unwritten += 1
 
     def _scrubber(self) -> Callable[[str], str]:
         """Takes keys and tokens out of texts."""

@@ -21,6 +21,10 @@ _STATUS = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+_SPENT = {  # the sign of a quota that does not come back soon; without it Google's own client tries for minutes
+    "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+    "violations": [{"subject": "culmen", "description": "budget", "quotaId": "BudgetPerDay"}],
+}
 _ACTIONS = {"generate": "generateContent", "stream": "streamGenerateContent", "count": "countTokens"}
 _HOSTED = ("googleSearch", "googleSearchRetrieval", "googleMaps", "urlContext", "codeExecution", "fileSearch")
 
@@ -94,8 +98,8 @@ class Gemini(Format):
         return f"/models/{quote(model, safe='/')}:{_ACTIONS[action]}"
 
     def error(self, refused: Refused) -> dict[str, Any]:
-        status = _STATUS.get(refused.status, "INTERNAL")
-        return {"error": {"code": refused.status, "message": refused.message, "status": status}}
+        error = {"code": refused.status, "message": refused.message, "status": _STATUS.get(refused.status, "INTERNAL")}
+        return {"error": {**error, "details": [_SPENT] if refused.status == 429 and refused.final else []}}
 
     def local(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         tools = dicts(body.get("tools"))

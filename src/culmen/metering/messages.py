@@ -73,6 +73,7 @@ class Messages(Format):
 
     name = "messages"
     conversation = "messages"
+    dearer = ("service_tier", "speed", "inference_geo")
     elsewhere = ("container", "mcp_servers")
     hosted = ("web_search", "web_fetch", "code_execution")
 

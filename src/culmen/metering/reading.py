@@ -10,23 +10,25 @@ KEPT = 20_000  # characters of one text or one call's arguments that are kept fo
 
 
 class Clip:
-    """A text that grows piece by piece and of which only the beginning is kept; its whole length is known."""
+    """A text that grows piece by piece. `str` gives the beginning that is kept, `len` the length of the whole."""
 
     def __init__(self, text: object = "") -> None:
-        self._kept, self._room, self.length = [], KEPT, 0
+        self._kept, self._room, self._length = [], KEPT, 0
         self.add(text)
 
     def add(self, text: object) -> None:
         """Append; whatever is no text is left out."""
         if isinstance(text, str) and text:
-            self.length += len(text)
+            self._length += len(text)
             if self._room > 0:
                 self._kept.append(text[: self._room])
                 self._room -= len(text)
 
     def __str__(self) -> str:
-        text = "".join(self._kept)
-        return text if len(text) == self.length else f"{text}… [{self.length} characters in all]"
+        return "".join(self._kept)
+
+    def __len__(self) -> int:
+        return self._length
 
 
 class Heard:
@@ -45,9 +47,9 @@ class Heard:
                 clip.add(piece)
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, empty parts left out."""
-        calls = [{"name": str(name), "arguments": str(arguments)} for name, arguments in self._calls.values()]
-        whole = {"text": str(self.text), "reasoning": str(self.reasoning), "calls": calls, "finish": self.finish}
+        """As plain data but for the clips, empty parts left out."""
+        calls = [{"name": name, "arguments": arguments} for name, arguments in self._calls.values()]
+        whole = {"text": self.text, "reasoning": self.reasoning, "calls": calls, "finish": self.finish}
         return {name: value for name, value in whole.items() if value}
 
 

@@ -37,8 +37,10 @@ class ResponsesReader:
         usage = response.get("usage")
         read, written = count(usage, "input_tokens"), count(usage, "output_tokens")
         if read is not None and written is not None:
-            cached = count(usage, "input_tokens_details", "cached_tokens") or 0
-            self.tokens, self.complete = Tokens(read, written, cached), True
+            cached, stored = (
+                count(usage, "input_tokens_details", name) or 0 for name in ("cached_tokens", "cache_write_tokens")
+            )
+            self.tokens, self.complete = Tokens(read, written, cached, stored), True
 
     def _item(self, item: dict[str, Any]) -> None:
         self._items += 1

@@ -112,7 +112,7 @@ def play(script: Script, asked: Asked) -> Turn:
     if callable(script):
         return script(asked)
     turn = script[asked.rounds] if asked.rounds < len(script) else Turn("done")
-    return turn if asked.tools or not turn.calls else Turn(turn.text or "scripted")
+    return turn if asked.tools or not turn.calls else Turn(turn.text or "scripted", tokens=turn.tokens)
 
 
 def counted(turn: Turn, asked: Asked) -> Tokens:
