@@ -190,6 +190,6 @@ def _adapter(kind: str) -> Adapter | str:
 
 def _version(adapter: Adapter) -> str:
     try:
-        return programs.version(programs.find(adapter.program).file)
+        return programs.version(programs.find(adapter.program))
     except UserError:
         return ""

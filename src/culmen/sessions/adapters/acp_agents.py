@@ -61,7 +61,7 @@ class Acp:
         known, found = self._known, programs.find(self.program)
         model = (known.model_flag, job.model) if known.model_flag and job.model else ()
         return Plan(
-            (found.file, *known.command[1:], *model),
+            (*found.command, *known.command[1:], *model),
             known.environment(job),
             found.path,
             known.files(job),

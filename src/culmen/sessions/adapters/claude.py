@@ -35,7 +35,7 @@ class Claude:
     def plan(self, job: Job) -> Plan:
         """Every tool is allowed: the sandbox around it is the protection."""
         found = programs.find(self.program)
-        argv = [found.file, "-p", job.prompt, "--output-format", "stream-json", "--verbose"]
+        argv = [*found.command, "-p", job.prompt, "--output-format", "stream-json", "--verbose"]
         argv += ["--dangerously-skip-permissions"]
         argv += ["--model", job.model] if job.model else []
         argv += ["--resume", job.resume] if job.resume else []

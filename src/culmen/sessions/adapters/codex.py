@@ -53,7 +53,7 @@ class Codex:
     def plan(self, job: Job) -> Plan:
         """Started in the work tree, which need not be a repository to it."""
         found = programs.find(self.program)
-        argv = [found.file, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        argv = [*found.command, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
         argv += ["--model", job.model] if job.model else []
         argv += ["resume", job.resume] if job.resume else []
         return Plan((*argv, job.prompt), environment(job), found.path, files(job), found.visible)

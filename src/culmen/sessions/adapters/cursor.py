@@ -31,7 +31,7 @@ class Cursor:
     def plan(self, job: Job) -> Plan:
         """With open network and the user's key."""
         found = programs.find(self.program)
-        argv = [found.file, "-p", "--output-format", "stream-json", "--force", "--workspace", job.tree]
+        argv = [*found.command, "-p", "--output-format", "stream-json", "--force", "--workspace", job.tree]
         argv += ["--model", job.model] if job.model else []
         argv += ["--resume", job.resume] if job.resume else []
         return Plan((*argv, job.prompt), environment(), found.path, visible=found.visible, network=True)

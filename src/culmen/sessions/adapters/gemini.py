@@ -37,7 +37,7 @@ class Gemini:
     def plan(self, job: Job) -> Plan:
         """Every tool allowed, the work tree trusted."""
         found = programs.find(self.program)
-        argv = [found.file, "-p", job.prompt, "--yolo", "--skip-trust", "-o", "stream-json"]
+        argv = [*found.command, "-p", job.prompt, "--yolo", "--skip-trust", "-o", "stream-json"]
         argv += ["-m", job.model] if job.model else []
         argv += ["--resume", job.resume] if job.resume else []
         return Plan(tuple(argv), environment(job), found.path, files(job), found.visible)

@@ -64,7 +64,7 @@ class OpenCode:
     def plan(self, job: Job) -> Plan:
         """The prompt follows "--": it may begin with a dash."""
         found = programs.find(self.program)
-        argv = [found.file, "run", "--format", "json"]
+        argv = [*found.command, "run", "--format", "json"]
         argv += ["--model", model(job)] if job.model else []
         argv += ["--session", job.resume] if job.resume else []
         return Plan((*argv, "--", job.prompt), environment(job), found.path, files(job), found.visible)

@@ -39,7 +39,7 @@ class Mini:
     def plan(self, job: Job) -> Plan:
         """Without its set-up dialogue, and without prices of its own."""
         found = programs.find(self.program)
-        argv = [found.file, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
+        argv = [*found.command, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
         argv += ["-m", f"openai/{job.model}"] if job.model else []
         environment = {
             **everywhere(job),
@@ -84,7 +84,7 @@ class Command:
         words = [places.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
         files = {PROMPT_FILE: job.prompt + "\n"}
         visible = (*found.visible, *programs.mentioned(self._words[1:]))
-        return Plan((found.file, *words), everywhere(job), found.path, files, visible)
+        return Plan((*found.command, *words), everywhere(job), found.path, files, visible)
 
     def talk(self, pipes: Pipes, job: Job, heard: Heard) -> Headless:
         """Read what it prints."""

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 from culmen.core.errors import UserError
@@ -19,8 +20,10 @@ _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
 
 @dataclass(frozen=True)
 class Program:
-    """`file` to start, `visible` folders and files it needs beside /usr, `path` folders for PATH."""
+    """`command` starts it (its interpreter first, where it leaves that to PATH), `file` is the program itself,
+    `visible` are folders and files it needs beside /usr, `path` folders for PATH."""
 
+    command: tuple[str, ...]
     file: str
     visible: tuple[str, ...]
     path: tuple[str, ...]
@@ -31,13 +34,16 @@ def find(name: str, fix: str = "") -> Program:
     found = shutil.which(os.path.expanduser(name))
     if found is None:
         raise UserError(f"the program '{name}' is not installed", fix=fix or "culmen doctor")
-    file = os.path.abspath(found)
-    visible, path = _roots(file), {os.path.dirname(file): None}
-    interpreter = _interpreter(os.path.realpath(file))
+    file = _behind_shim(os.path.abspath(found))
+    command, visible, folders = (file,), _roots(file), [os.path.dirname(file)]
+    interpreter, start = _interpreter(os.path.realpath(file))
     if interpreter:
+        command = (*start, file)
         visible |= _roots(interpreter)
-        path[os.path.dirname(interpreter)] = None
-    return Program(file, _outermost(visible), tuple(path))
+        folders.append(os.path.dirname(interpreter))
+    # a Python beside it would take the place of the one that candidates run on
+    path = [folder for folder in folders if not os.path.exists(os.path.join(folder, "python3"))]
+    return Program(command, file, _outermost(visible), tuple(dict.fromkeys(path)))
 
 
 def mentioned(words: Iterable[str]) -> tuple[str, ...]:
@@ -48,9 +54,9 @@ def mentioned(words: Iterable[str]) -> tuple[str, ...]:
     return _outermost({word for word in found if len(Path(word).parts) > 2 and Path(word) not in _shared()})
 
 
-def version(file: str) -> str:
+def version(found: Program) -> str:
     """Of an installed program: from its npm package if it is one, else from `--version`; "" if it does not say."""
-    return _packaged(os.path.realpath(file)) or _asked(file)
+    return _packaged(os.path.realpath(found.file)) or _asked(found.command)
 
 
 def _roots(file: str) -> set[str]:
@@ -85,17 +91,43 @@ def _outermost(paths: set[str]) -> tuple[str, ...]:
     return tuple(p for p in sorted(paths) if not any(p.startswith(other + "/") for other in paths))
 
 
-def _interpreter(file: str) -> str:
-    """Of a script, "" for a binary."""
+def _interpreter(file: str) -> tuple[str, tuple[str, ...]]:
+    """Of a script ("" for a binary); with the start of its command line where the script looks for it on PATH."""
     try:
         with open(file, "rb") as handle:
             first = handle.readline(500).decode("utf-8", "replace")
     except OSError:
-        return ""
+        return "", ()
     words = first[2:].split() if first.startswith("#!") else []
-    if words and os.path.basename(words[0]) == "env":
-        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-    return (shutil.which(words[0]) or "") if words else ""
+    by_path = bool(words) and os.path.basename(words[0]) == "env"
+    if by_path:
+        words = list(dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:]))
+    found = shutil.which(words[0]) if words else None
+    if not found:
+        return "", ()
+    found = _behind_shim(found)
+    return found, (found, *words[1:]) if by_path else ()
+
+
+def _behind_shim(file: str) -> str:
+    """Version managers (pyenv, nodenv, asdf, mise) put scripts on PATH that look for the program elsewhere."""
+    folder = Path(file).parent
+    if folder.name != "shims":
+        return file
+    for manager in ("pyenv", "nodenv", "asdf", "mise"):
+        tool = shutil.which(manager)
+        if tool is None or manager not in str(folder):
+            continue
+        try:
+            said = subprocess.run(
+                [tool, "which", os.path.basename(file)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                timeout=VERSION_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if os.path.isfile(said.stdout.strip()):
+            return said.stdout.strip()
+    return file
 
 
 def _packaged(file: str) -> str:
@@ -112,13 +144,13 @@ def _packaged(file: str) -> str:
     return ""
 
 
-def _asked(file: str) -> str:
+def _asked(command: tuple[str, ...]) -> str:
     """What `--version` prints, the first word that looks like a version."""
     with tempfile.TemporaryDirectory() as home:
         environment = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
         try:
             said = subprocess.run(
-                [file, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                [*command, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
                 timeout=VERSION_SECONDS, cwd=home, env=environment, start_new_session=True, check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
