@@ -34,6 +34,7 @@ VARIANTS = {
     "cato hosted": {"agent": "cmd:simulated", "parallel": "2", "agents": "30", "experiments": "60"},
     "puct": {},
     "pacevolve": {"islands": "3", "freeze": "2"},
+    "pacevolve_plus_plus": {"scaffold": "pacevolve(islands=3)", "worst": "0", "best": "1", "deadline": "20"},
     "beam": {},
     "sequential": {},
     "best_of_n": {},

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
 from culmen.core.event import WriteRequest
+from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.memory.failures import Failure, FailureMemory
 from culmen.memory.ideas import Idea, Ranked, Repository, bounded
@@ -19,11 +22,14 @@ from culmen.memory.momentum import Momentum, absolute_progress, interventions, v
 from culmen.memory.ranked import Population
 from culmen.proposers.offline import OPERATORS
 from culmen.strategies.pacevolve import Pacevolve
+from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
 from culmen.strategies.parts.advice import read_hypotheses, read_object
 from culmen.strategies.parts.research import Island
 from culmen.strategies.parts.voice import MENU
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
+
+BUDGET = Budget(evaluations=40)
 
 
 def program(n: float) -> Candidate:
@@ -222,3 +228,75 @@ def test_an_advisor_that_says_nothing_readable_ends_the_run_by_itself():
 
     run = simulate(Pacevolve(islands=2), task(), Landscape(faults=Faults(silent=1.0)), Budget(evaluations=60))
     assert run.search.reason == "nothing_new"
+
+
+def plus(**settings):
+    return PacevolvePlusPlus(scaffold=Pacevolve(islands=4), **{"worst": 0.0, "best": 1.0, **settings})
+
+
+def kinds(run):
+    """Effects in the order they were asked for, by kind."""
+    started = [e.entry for e in run.journal.read() if e.entry.kind == "started"]
+    return [entry.effect for entry in sorted(started, key=lambda entry: entry.key)]
+
+
+def test_a_barrier_goes_on_in_the_order_of_the_paper():
+    run = simulate(plus(), task(), Landscape(), Budget(evaluations=60), workers=4)
+    barriers = notes(run, "barrier")
+    assert len(barriers) > 5
+    for n, told in enumerate(barriers):
+        assert told["version"] == sum(not b["skip"] for b in barriers[: n + 1])  # a step each, none where skipped
+        assert len(told["rewards"]) == 4 and (not told["advantages"]) == bool(told["skip"])
+        assert all(r == -1.0 or 0.0 <= r <= 5.0 for r in told["rewards"])
+    steps = [b for b in barriers if not b["skip"]]
+    assert [b["alpha"] for b in steps] == pytest.approx([n / 127 for n in range(len(steps))])
+    order = kinds(run)
+    for place, kind in enumerate(order):
+        if kind == "train.update":  # everything of a barrier is over before its update
+            assert order[place - 1] != "train.sample"
+
+
+def test_samples_are_drawn_from_the_version_that_is_trained():
+    class Watching(Landscape):
+        def train(self, request):
+            if request.kind == "train.update":
+                versions = {one["sample"]["version"] for one in request.payload["batch"]}
+                assert versions == {request.payload["version"]}
+                assert len({one["advantage"] for one in request.payload["batch"]}) <= 4  # one for each decision
+            return super().train(request)
+
+    assert notes(simulate(plus(), task(), Watching(), Budget(evaluations=60)), "barrier")[-1]["version"] > 3
+
+
+def test_a_group_without_differences_takes_no_step():
+    run = simulate(plus(worst=5.0, best=6.0), task(), Landscape(), Budget(evaluations=40))
+    barriers = notes(run, "barrier")
+    assert barriers and all(b["skip"] == "group_collapsed" and b["version"] == 0 for b in barriers)
+    assert ("train.update" not in kinds(run) and "skips" in barriers[-1]["alarms"]) or len(barriers) < 10
+
+
+def test_the_untrained_control_never_updates():
+    run = simulate(plus(objective="none"), task(), Landscape(), Budget(evaluations=40))
+    assert "train.update" not in kinds(run)
+    with pytest.raises(UserError, match="no objective"):
+        plus(objective="ppo")
+
+
+def test_stragglers_are_failures_and_block_nobody():
+    class Slow(Landscape):
+        def perform(self, effect, rng):
+            seconds, result = super().perform(effect, rng)
+            late = effect.kind == "evaluate" and effect.key > 10 and Random(effect.mark).random() < 0.3
+            return (10_000.0 if late else seconds), result
+
+    run = simulate(plus(deadline=60.0), task(), Slow(), Budget(evaluations=80), workers=50)
+    barriers = notes(run, "barrier")
+    late = [b for b in barriers if "deadline" in b["failures"]]
+    assert late and all(b["rewards"].count(-1.0) >= b["failures"]["deadline"] for b in late)
+    times = [e.entry.elapsed for e in run.journal.read() if e.entry.body.get("note") == "barrier"]
+    assert len(late) > 3 and times[len(times) // 2] < 10_000.0  # before any straggler was done
+
+
+def test_rewards_need_two_levels():
+    with pytest.raises(UserError, match="two different levels"):
+        simulate(PacevolvePlusPlus(), msgspec.structs.replace(task(), objective=Objective()), Landscape(), BUDGET)

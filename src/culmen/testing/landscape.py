@@ -119,6 +119,8 @@ class Landscape:
             return 0.01, self.cluster(request) if request.tool == "kmeans" else Edits(fault="unsupported")
         if isinstance(request, CustomRequest) and request.kind.startswith("session."):
             return sessions.perform(request, rng, self.anything, max(self.faults.empty, self.faults.repeat))
+        if isinstance(request, CustomRequest) and request.kind.startswith("train."):
+            return 1.0, self.train(request)
         if isinstance(request, CustomRequest) and request.kind == WAIT:
             return float(request.payload["seconds"]), Custom()
         return 0.01, Custom()
@@ -135,6 +137,19 @@ class Landscape:
     def anything(self, draw: Random) -> dict[str, str]:
         """A program of any reward, as one may come from an agent."""
         return program(self.bound * draw.random(), draw.getrandbits(40))
+
+    def train(self, request: CustomRequest) -> Custom:
+        """A policy that never learns: its replies are drawn from the menu, an update only counts the version on."""
+        payload = request.payload
+        if request.kind == "train.open":
+            return Custom({"version": 0})
+        if request.kind == "train.update":
+            return Custom({"version": payload["version"] + 1, "entropy": 1.0, "grad_norm": 1.0})
+        rng = Random(request.seed)
+        silent = rng.random() < self.faults.silent
+        text = "" if silent else from_menu(payload["step"], payload["slots"], rng)
+        sample = {"prompt": [0], "response": [1], "logprobs": [-1.0], "version": payload["version"], "text": text}
+        return Custom({"sample": sample, "text": text}, Usage(calls=1))
 
     def cluster(self, request: EditRequest) -> Edits:
         """Stands in for k-means: equal slices along the landscape, cluster by cluster upwards."""

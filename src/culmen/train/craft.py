@@ -33,13 +33,16 @@ _DONE = "done.json"
 
 
 class Persona(Protocol):
-    """How a decision's steps are put to a policy and its replies understood; `most` tokens a reply."""
+    """How a decision's steps are put to a policy and its replies understood.
 
-    most: int
+    `grammar` gives the most tokens of a reply, and the words it may be made of (none: any text).
+    """
 
     def prompt(self, step: str, slots: dict[str, Any]) -> str: ...
 
-    def reply(self, step: str, text: str, slots: dict[str, Any]) -> str: ...
+    def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]: ...
+
+    def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str: ...
 
 
 class TrainCraft:
@@ -71,9 +74,10 @@ class TrainCraft:
     def _sample(self, request: CustomRequest) -> Custom:
         payload = request.payload
         engine, persona = self._at(int(payload["version"]))
-        prompt = engine.encode(persona.prompt(payload["step"], payload["slots"]))
-        sample = engine.sample(prompt, request.seed, persona.most)
-        text = persona.reply(payload["step"], sample.text, payload["slots"])
+        step, slots = payload["step"], payload["slots"]
+        prompt, (most, words) = engine.encode(persona.prompt(step, slots)), persona.grammar(step, slots)
+        sample = engine.sample(prompt, request.seed, most, engine.encode(" ".join(words))[1:] if words else ())
+        text = persona.reply(step, sample.text, slots, request.seed)
         usage = Usage(calls=1, input_tokens=len(prompt), output_tokens=len(sample.response))
         return Custom({"sample": msgspec.to_builtins(sample), "text": text}, usage)
 

@@ -17,7 +17,8 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     """One reply of a policy, as tokens: never tokenised again from its text.
 
     `logprobs` are those of the response's tokens under the distribution they were drawn from, by the version `version`.
-    `ended` is false if the reply was cut at the most tokens allowed.
+    `ended` is false if the reply was cut at the most tokens allowed. `among` are the tokens it was drawn from (none:
+    all), as where a grammar rules the output: `logprobs` are those of the distribution cut down to them.
     """
 
     prompt: tuple[int, ...]
@@ -26,6 +27,7 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int
     text: str = ""
     ended: bool = True
+    among: tuple[int, ...] = ()
 
 
 class Datum(msgspec.Struct, frozen=True):
@@ -74,9 +76,9 @@ class PolicyEngine(Protocol):
 
     def encode(self, prompt: str) -> tuple[int, ...]: ...
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int) -> Sample: ...
+    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> Sample: ...
 
-    def logprobs(self, prompt: Sequence[int], response: Sequence[int]) -> list[float]: ...
+    def logprobs(self, sample: Sample) -> list[float]: ...
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]: ...
 

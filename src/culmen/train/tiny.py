@@ -60,8 +60,6 @@ def tiny_model(vocabulary: int, seed: int, width: int = 32, layers: int = 2) -> 
 class MenuPersona:
     """Speaks with a tiny model: a step of a decision as a few words, and its words as the answer that step wants."""
 
-    most = 4  # tokens of a reply
-
     def __init__(self, menu: dict[str, str]) -> None:
         self._menu = menu
 
@@ -71,8 +69,17 @@ class MenuPersona:
         options = [_name(o["hypothesis"]) for o in slots.get("options", ())]
         return " ".join(["failed", *failed[:3], *(["among", *options] if options else []), step])
 
-    def reply(self, step: str, text: str, slots: dict[str, Any]) -> str:
-        """JSON as a larger model would write it; words that make no answer stay as they are."""
+    def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+        """As many words as there shall be hypotheses, of the menu; one, of the options, to select."""
+        if step == "select":
+            return 1, tuple(_name(o["hypothesis"]) for o in slots["options"])
+        return int(slots.get("count", 1)), tuple(self._menu)
+
+    def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
+        """JSON as a larger model would write it; words that make no answer stay as they are.
+
+        The same kind of edit is another experiment each time it is drawn, so choices carry a number.
+        """
         words = list(dict.fromkeys(word for word in text.split() if word in self._menu))
         if step == "generate" and words:
             lines = [f"{word}: {self._menu[word]}" for word in words[: int(slots["count"])]]
@@ -80,7 +87,7 @@ class MenuPersona:
         options = {_name(o["hypothesis"]): o for o in slots.get("options", ())}
         chosen = next((options[word] for word in words if word in options), None)
         if step == "select" and chosen is not None:
-            return json.dumps({"idea": chosen["idea"], "experiment": chosen["hypothesis"]})
+            return json.dumps({"idea": chosen["idea"], "experiment": f"{chosen['hypothesis']} (draw {seed % 10**6})"})
         return text
 
 
@@ -88,7 +95,7 @@ class ChatPersona:
     """Speaks with a chat model: the step's template, rendered by `render(role, slots) -> (system, user)`."""
 
     def __init__(self, tokenizer: Any, render: Any, most: int) -> None:
-        self._tokenizer, self._render, self.most = tokenizer, render, most
+        self._tokenizer, self._render, self._most = tokenizer, render, most
 
     def prompt(self, step: str, slots: dict[str, Any]) -> str:
         """Both messages in the model's own chat format, up to where its reply begins."""
@@ -96,7 +103,11 @@ class ChatPersona:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
-    def reply(self, step: str, text: str, slots: dict[str, Any]) -> str:
+    def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+        """Free text."""
+        return self._most, ()
+
+    def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
         """As it is, without a reasoning section."""
         return text.rpartition("</think>")[2]
 

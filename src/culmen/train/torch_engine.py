@@ -43,8 +43,8 @@ class TorchEngine:
         """The prompt's tokens."""
         return tuple(self.tokenizer.encode(prompt))
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int) -> Sample:
-        """One reply of at most `most` tokens; the closing token is part of it."""
+    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> Sample:
+        """One reply of at most `most` tokens (of those in `among`, if any); the closing token is part of it."""
         torch = self.torch
         chance = torch.Generator(device="cpu").manual_seed(seed)
         ids, cache = torch.tensor([list(prompt)], device=self._device), None
@@ -53,7 +53,7 @@ class TorchEngine:
         with torch.no_grad():
             while len(response) < most:
                 out = self.model(ids, past_key_values=cache, use_cache=True)
-                cache, levels = out.past_key_values, torch.log_softmax(out.logits[0, -1].float(), -1)
+                cache, levels = out.past_key_values, self._normal(out.logits[0, -1], among)
                 token = int(torch.multinomial(levels.exp().cpu(), 1, generator=chance))
                 response.append(token)
                 logprobs.append(float(levels[token]))
@@ -62,12 +62,12 @@ class TorchEngine:
                 ids = torch.tensor([[token]], device=self._device)
         ended = bool(response) and response[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(response[:-1] if ended else response)
-        return Sample(tuple(prompt), tuple(response), tuple(logprobs), self.version, text, ended)
+        return Sample(tuple(prompt), tuple(response), tuple(logprobs), self.version, text, ended, tuple(among))
 
-    def logprobs(self, prompt: Sequence[int], response: Sequence[int]) -> list[float]:
+    def logprobs(self, sample: Sample) -> list[float]:
         """The response's log-probabilities under the current weights, from one forward pass."""
         with self.torch.no_grad():
-            return [float(x) for x in self._levels(prompt, response)[0]]
+            return [float(x) for x in self._levels(sample)[0]]
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
         """Accumulate the gradient, sample by sample: as much memory as the longest needs, whatever the group's size."""
@@ -77,7 +77,7 @@ class TorchEngine:
         told = _Tally()
         self._before = []
         for datum in data:
-            new, entropy = self._levels(datum.sample.prompt, datum.sample.response)
+            new, entropy = self._levels(datum.sample)
             drawn = torch.tensor(datum.sample.logprobs, device=new.device, dtype=new.dtype)
             old = new.detach()
             weight = torch.exp(old - drawn).clamp(max=rules.correct)
@@ -100,7 +100,7 @@ class TorchEngine:
         total, count = 0.0, 0
         with torch.no_grad():
             for sample, old in self._before:
-                gap = old - self._levels(sample.prompt, sample.response)[0]
+                gap = old - self._levels(sample)[0]
                 total += float((torch.exp(-gap) - 1 + gap).sum())
                 count += len(sample.response)
         self._before = []
@@ -149,13 +149,21 @@ class TorchEngine:
             group.update(lr=rules.rate, betas=rules.betas, weight_decay=rules.decay)
         return self._optimiser
 
-    def _levels(self, prompt: Sequence[int], response: Sequence[int]) -> tuple[Any, Any]:
+    def _levels(self, sample: Sample) -> tuple[Any, Any]:
         """Log-probabilities of the response's tokens, and the entropies of the distributions they came from."""
-        torch = self.torch
-        ids = torch.tensor([[*prompt, *response]], device=self._device)
-        levels = torch.log_softmax(self.model(ids).logits[0, len(prompt) - 1 : -1].float(), -1)
-        entropy = -(levels.exp() * levels).sum(-1)
-        return levels.gather(-1, ids[0, len(prompt) :, None])[:, 0], entropy
+        ids, begin = self.torch.tensor([[*sample.prompt, *sample.response]], device=self._device), len(sample.prompt)
+        levels = self._normal(self.model(ids).logits[0, begin - 1 : -1], sample.among)
+        entropy = -(levels.exp() * levels.clamp(min=-1e9)).sum(-1)
+        return levels.gather(-1, ids[0, begin:, None])[:, 0], entropy
+
+    def _normal(self, logits: Any, among: Sequence[int]) -> Any:
+        """Log-probabilities over the whole vocabulary, or over some of its tokens."""
+        logits = logits.float()
+        if among:
+            allowed = self.torch.full_like(logits, float("-inf"))
+            allowed[..., list(among)] = 0.0
+            logits = logits + allowed
+        return self.torch.log_softmax(logits, -1)
 
 
 class _Tally:
@@ -166,7 +174,7 @@ class _Tally:
         self.loss = self.gap = self.ratio = 0.0
 
     def add(self, loss: Any, entropy: Any, gap: Any, ratio: Any, advantage: float, rules: Rules) -> None:
-        self.loss += float(loss)
+        self.loss += float(loss.detach())
         self.sums["entropy"] += float(entropy.sum())
         self.sums["gap_mean"] += float(gap.abs().sum())
         self.sums["clip_low"] += float((ratio < 1 - rules.low).sum()) if advantage < 0 else 0.0

@@ -1,0 +1,238 @@
+"""The torch engine and its craft: what is sampled is what is trained, checkpoints are exact, every objective learns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
+pytest.importorskip("transformers", reason="the extra 'train' is not installed")
+
+from culmen.core.event import CustomRequest  # noqa: E402
+from culmen.strategies.parts.voice import MENU  # noqa: E402
+from culmen.train.craft import TrainCraft  # noqa: E402
+from culmen.train.engine import Datum, Rules, Sample  # noqa: E402
+from culmen.train.make import maker  # noqa: E402
+from culmen.train.signal import OBJECTIVES, Credit  # noqa: E402
+from culmen.train.tiny import WordTokenizer, tiny_model  # noqa: E402
+from culmen.train.torch_engine import TorchEngine  # noqa: E402
+
+OPENING = {"policy": "tiny", "menu": MENU, "seed": 3, "rank": 0, "most": 8}
+FAST = Rules(rate=0.01)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def tiny(seed: int = 3) -> TorchEngine:
+    return maker(lambda role, slots: ("", ""))({**OPENING, "seed": seed})[0]
+
+
+def weights(engine):
+    return {name: value.clone() for name, value in engine.model.state_dict().items()}
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def drawn(engine, count=8, among=()):
+    prompt = engine.encode("failed generate")
+    return [engine.sample(prompt, seed, 3, among) for seed in range(count)]
+
+
+@pytest.mark.parametrize("among", [(), (14, 15, 16, 17)])
+def test_log_probabilities_of_sampling_and_of_training_agree(among):
+    engine = tiny()
+    for sample in drawn(engine, among=among):
+        assert engine.logprobs(sample) == pytest.approx(sample.logprobs, abs=1e-5)
+        assert not among or set(sample.response) <= set(among)
+
+
+def test_what_is_sampled_depends_on_version_prompt_and_seed_alone():
+    one, other = tiny(), tiny()
+    assert drawn(one) == drawn(other) == drawn(one)
+    assert drawn(tiny(seed=4)) != drawn(one)
+
+
+def test_the_gradient_is_that_of_the_loss():
+    """Against finite differences of the policy's own log-probabilities, at the point where the ratio is 1."""
+    engine = tiny()
+    data = [Datum(sample, advantage) for sample, advantage in zip(drawn(engine, 3), (1.0, -0.5, 2.0), strict=True)]
+    engine.forward_backward(data, FAST)
+    weight = engine.model.lm_head.weight
+    tokens = sum(len(datum.sample.response) for datum in data)
+
+    def objective():
+        return -sum(datum.advantage * sum(engine.logprobs(datum.sample)) for datum in data) / tokens
+
+    row, column = divmod(int(weight.grad.abs().argmax()), weight.shape[1])
+    found, step = float(weight.grad[row, column]), 1e-2
+    with torch.no_grad():
+        weight[row, column] += step
+        above = objective()
+        weight[row, column] -= 2 * step
+        below = objective()
+    assert found == pytest.approx((above - below) / (2 * step), rel=0.02)
+
+
+def test_an_update_moves_towards_the_better_and_away_from_the_worse():
+    engine = tiny()
+    good, bad = drawn(engine, 2)
+    before = sum(engine.logprobs(good)), sum(engine.logprobs(bad))
+    told = engine.forward_backward([Datum(good, 1.0), Datum(bad, -1.0)], FAST) | engine.optim_step(FAST)
+    assert sum(engine.logprobs(good)) > before[0] and sum(engine.logprobs(bad)) < before[1]
+    assert told["grad_norm"] > 0 and told["kl"] > 0 and told["entropy"] > 0 and told["gap_max"] < 1e-5
+    assert told["tokens"] == len(good.response) + len(bad.response)
+
+
+def test_samples_of_another_version_are_never_trained_on():
+    engine = tiny()
+    sample = drawn(engine, 1)[0]
+    engine.publish()
+    with pytest.raises(ValueError, match="version"):
+        engine.forward_backward([Datum(sample, 1.0)], FAST)
+
+
+def test_a_checkpoint_is_exact_with_its_optimiser(tmp_path):
+    engine = tiny()
+
+    def step(one):
+        one.forward_backward([Datum(s, a) for s, a in zip(drawn(one, 4), (1, -1, 2, 0), strict=True)], FAST)
+        one.optim_step(FAST)
+        one.publish()
+
+    step(engine)
+    engine.save(tmp_path / "here")
+    other = tiny(seed=99)
+    other.load(tmp_path / "here")
+    assert other.version == 1 and same(weights(engine), weights(other))
+    step(engine)
+    step(other)
+    assert same(weights(engine), weights(other)) and drawn(engine) == drawn(other)
+
+
+def test_an_adapter_is_saved_in_the_layout_that_others_read(tmp_path):
+    peft = pytest.importorskip("peft")
+    tokenizer = WordTokenizer(list(MENU))
+
+    def adapted():
+        settings = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "lm_head"])
+        return TorchEngine(peft.get_peft_model(tiny_model(len(tokenizer), 3), settings), tokenizer)
+
+    engine, other = adapted(), adapted()
+    assert engine.capabilities.adapter
+    engine.forward_backward([Datum(s, a) for s, a in zip(drawn(engine, 2), (1, -1), strict=True)], FAST)
+    engine.optim_step(FAST)
+    engine.save(tmp_path)
+    other.load(tmp_path)
+    assert drawn(engine) == drawn(other)
+    loaded = peft.PeftModel.from_pretrained(tiny_model(len(tokenizer), 3), tmp_path / "adapter")
+    assert drawn(TorchEngine(loaded, tokenizer)) == drawn(engine)
+
+
+def perform(craft, kind, nth=0, **payload):
+    async def once():
+        return await craft.perform(CustomRequest(kind, payload, nth))
+
+    return asyncio.run(once())
+
+
+def opened(folder):
+    craft = TrainCraft(folder, maker(lambda role, slots: ("", "")))
+    perform(craft, "train.open", **OPENING)
+    return craft
+
+
+def batch(craft, version):
+    slots = {"count": 2, "failures": []}
+    samples = [perform(craft, "train.sample", n, step="generate", slots=slots, version=version) for n in range(4)]
+    return [{"sample": s.data["sample"], "advantage": a} for s, a in zip(samples, (1.0, -1.0, 0.5, 0.0), strict=True)]
+
+
+def update(craft, version):
+    return perform(craft, "train.update", version=version, batch=batch(craft, version), rules={"rate": 0.01}).data
+
+
+def test_an_update_torn_from_the_journal_is_found_again_or_made_again_the_same(tmp_path):
+    craft = opened(tmp_path / "a")
+    first = update(craft, 0)
+    after = weights(craft._policy()[0])
+    again = opened(tmp_path / "a")  # the process died after the checkpoint, before the journal
+    assert update(again, 0) == first
+    assert same(weights(again._at(1)[0]), after)
+    torn = opened(tmp_path / "b")  # it died before the checkpoint
+    batch(torn, 0)
+    (tmp_path / "b" / "00001.partial").mkdir()
+    (tmp_path / "b" / "00001.partial" / "weights.pt").write_text("half")
+    reopened = opened(tmp_path / "b")
+    second = update(reopened, 0)
+    assert {k: v for k, v in second.items() if k != "seconds"} == {k: v for k, v in first.items() if k != "seconds"}
+    assert same(weights(reopened._policy()[0]), after)
+
+
+def test_only_the_checkpoints_that_may_be_asked_for_are_kept(tmp_path):
+    craft = opened(tmp_path)
+    for version in range(9):
+        assert update(craft, version)["version"] == version + 1
+    kept = sorted(int(path.name) for path in tmp_path.iterdir() if path.name.isdigit())
+    assert kept == [0, 7, 8, 9]
+
+
+def test_replies_are_what_a_larger_model_would_write(tmp_path):
+    craft = opened(tmp_path)
+    slots = {"count": 3, "failures": [{"experiment": "numbers: change"}]}
+    said = json.loads(perform(craft, "train.sample", 5, step="generate", slots=slots, version=0).data["text"])
+    names = [one["hypothesis"].partition(":")[0] for one in said["hypotheses"]]
+    assert 1 <= len(names) <= 3 and set(names) <= set(MENU)
+    options = [{"idea": n, "hypothesis": one["hypothesis"]} for n, one in enumerate(said["hypotheses"])]
+    chosen = json.loads(
+        perform(craft, "train.sample", 6, step="select", slots={**slots, "options": options}, version=0).data["text"]
+    )
+    assert any(chosen["idea"] == o["idea"] and chosen["experiment"].startswith(o["hypothesis"]) for o in options)
+
+
+QUALITY = {name: n / (len(MENU) - 1) for n, name in enumerate(MENU)}
+
+
+def trained(objective: str, seed: int, barriers: int = 40, flip: bool = False) -> float:
+    """Mean quality of what a tiny policy says after so many barriers of 8, one word each."""
+    engine, chance, credit = tiny(seed), Random(seed), Credit(objective, k=4)  # pyright: ignore[reportArgumentType]
+    prompt, among = engine.encode("generate"), engine.encode(" ".join(MENU))[1:]
+
+    def say(number: int) -> Sample:
+        return engine.sample(prompt, number, 1, among)
+
+    for barrier in range(barriers):
+        samples = [say(1000 * barrier + n) for n in range(8)]
+        rewards = [5.0 * QUALITY[sample.text] for sample in samples]
+        signal = credit.signal(rewards, barrier / (barriers - 1))
+        if signal.skip:
+            continue
+        signs = [chance.choice((-1.0, 1.0)) for _ in samples] if flip else [1.0] * len(samples)
+        data = [Datum(s, a * sign) for s, a, sign in zip(samples, signal.advantages, signs, strict=True)]
+        engine.forward_backward(data, FAST)
+        engine.optim_step(FAST)
+        engine.publish()
+    return sum(QUALITY[say(10**6 + n).text] for n in range(64)) / 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != "none"])
+def test_every_objective_learns_and_the_untrained_control_does_not(objective):
+    for seed in (1, 2, 3):
+        assert trained(objective, seed) > trained("none", seed) + 0.2
+
+
+@pytest.mark.slow
+def test_advantages_of_random_sign_teach_nothing():
+    gains = [trained("dr_grpo", seed, flip=True) - trained("none", seed) for seed in (1, 2, 3)]
+    assert sum(gains) / 3 < 0.2
