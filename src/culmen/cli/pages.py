@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from culmen.cli.screen import Screen
-from culmen.cli.session import best_line, ended, judged, next_steps, trusted, vouched
+from culmen.cli.session import best_line, ended, judged, next_steps, suspected, trusted, vouched
 from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
 from culmen.observe.displays import costs
@@ -55,6 +55,7 @@ def status(screen: Screen, now: Status, path: Path) -> None:
         ("", "" if now.best is None else judged(now.best)),
         ("trust", trusted(now.best)),
         ("certified", vouched(now.best)),
+        ("findings", suspected(now)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("lost", _lost(now)),
         ("running", count(now.in_flight, "effect") if now.in_flight else ""),
@@ -132,7 +133,9 @@ def candidate(screen: Screen, detail: Detail, prompt: bool) -> None:
         ("children", joined(detail.children)),
         ("score", score_line(row)),
         ("trust", row.trust),
+        ("certified", "" if row.certified is None else repr(row.certified)),
         ("failed", _counts(row.statuses)),
+        ("signs", _signs(detail.observations)),
         ("idea", detail.hypothesis),
     )
     if detail.observations:
@@ -145,6 +148,13 @@ def candidate(screen: Screen, detail: Detail, prompt: bool) -> None:
         for title, text in (("prompt", detail.prompt), ("reply", detail.reply)):
             screen.rule(title)
             screen.text(text or f"(no {title}: this candidate did not come from a model)")
+
+
+def _signs(observations: Sequence[Observation]) -> str:
+    """`frames (line 12: sys._getframe), clocks (...)`, grave ones first."""
+    unique = {(s.name, s.evidence): s for o in observations for s in o.signs}
+    ordered = sorted(unique.values(), key=lambda s: not s.grave)
+    return joined(f"{s.name} ({f'line {s.line}: ' if s.line else ''}{s.evidence})" for s in ordered)
 
 
 def score_line(row: Row) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from culmen.observe.watch import Display, Watch
     from culmen.study import Study
 
-INTERRUPTED = 130
+INTERRUPTED, FINDINGS = 130, 1
 
 
 def search(screen: Screen, make: Callable[[Watch], Study], quiet: bool, notes: Sequence[str] = ()) -> Answer:
@@ -50,7 +50,9 @@ def search(screen: Screen, make: Callable[[Watch], Study], quiet: bool, notes: S
 
 def code(now: Status) -> int:
     """Exit code for how a run ended."""
-    return 0 if now.state == "finished" else INTERRUPTED
+    if now.state == "finished":
+        return FINDINGS if now.reason == "integrity" else 0
+    return INTERRUPTED
 
 
 def announce(screen: Screen, study: Study, notes: Sequence[str]) -> None:
@@ -90,6 +92,7 @@ def end(screen: Screen, now: Status, path: Path) -> None:
         ("", "" if now.best is None else judged(now.best)),
         ("trust", trusted(now.best)),
         ("certified", vouched(now.best)),
+        ("findings", suspected(now)),
         ("used", used(now)),
         ("isolation", now.isolation),
         ("run", runs.place(path)),
@@ -105,6 +108,7 @@ _REASONS = {
     "seconds": "the budget of seconds is spent",
     "budget": "the budget is spent",
     "user": "a person stopped it",
+    "integrity": "a candidate showed a grave sign of gaming (--integrity stop)",
     "strategy_done": "the strategy is done",
     "strategy_waits_for_nothing": "the strategy asks for nothing more",
 }
@@ -145,6 +149,17 @@ def vouched(best: Best | None) -> str:
     return f"{passed}: {best.certified!r}"
 
 
+def suspected(now: Status) -> str:
+    """How many candidates showed a grave sign, and what was best before the first did; "" if none."""
+    if not now.findings:
+        return ""
+    before = now.best_before_first_finding
+    rest = (
+        "nothing had scored before" if before is None else f"best before the first: {number(before.value)}  {before.id}"
+    )
+    return f"{count(now.findings, 'candidate')} with a grave sign ({now.integrity}); {rest}"
+
+
 def used(now: Status) -> str:
     """Evaluations, calls, money and time."""
     usage = now.usage
@@ -162,6 +177,10 @@ def next_steps(now: Status, path: Path) -> list[tuple[str, str]]:
     """Commands worth typing now."""
     run = runs.shown(path)
     steps = [] if now.state in ("finished", "running") else [(f"culmen resume {run}", "go on")]
+    if now.findings:
+        steps.append((f"culmen audit {run}", "what looks like gaming"))
+    if now.reason == "integrity":
+        steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
     if now.best is not None:
         steps += [(f"culmen best {run}", "print the best"), (f"culmen diff {run} seed best", "what changed")]
     return steps or [(f"culmen log {run}", "what happened")]

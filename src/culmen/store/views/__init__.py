@@ -28,6 +28,7 @@ from culmen.store.views.candidates import (
     lineage,
 )
 from culmen.store.views.events import Point, log, notes, observations, progress
+from culmen.store.views.evidence import Moved, Prose, moved, prose
 from culmen.store.views.integrity import Finding, Integrity, case_means, integrity, phase_means, verdict
 from culmen.store.views.run import Best, Calls, Spent, Status, best, calls, meta, status
 from culmen.store.views.runs import RunLine, find_run, runs
@@ -43,9 +44,11 @@ __all__ = [
     "Integrity",
     "Listed",
     "Mark",
+    "Moved",
     "Node",
     "Page",
     "Point",
+    "Prose",
     "Query",
     "Remark",
     "Row",
@@ -69,10 +72,12 @@ __all__ = [
     "log",
     "marks",
     "meta",
+    "moved",
     "notes",
     "observations",
     "phase_means",
     "progress",
+    "prose",
     "pulse",
     "remarks",
     "results",
