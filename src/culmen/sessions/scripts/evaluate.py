@@ -15,6 +15,7 @@ exit code is 3 if any was turned away.
 """
 
 import argparse
+import itertools
 import json
 import os
 import runpy
@@ -24,6 +25,7 @@ import time
 
 VIEW = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(VIEW)
+AT_ONCE = 200  # experiments asked for at the same time
 FIRST, LAST = 0.004, 0.1  # seconds between looks for a result, at first and at most
 
 
@@ -41,17 +43,16 @@ def place(path):
 
 
 def ask(requests):
-    """Put requests into the queue, all at once; returns their tickets."""
+    """Put requests into the queue; yields their tickets."""
     queue = os.path.join(TREE, "queue")
     os.makedirs(queue, exist_ok=True)
     stem = f"{time.time_ns():x}-{secrets.token_hex(3)}"
-    names = [f"{stem}-{n}" for n in range(len(requests))]
-    for name, request in zip(names, requests):
+    for n, request in enumerate(requests):
+        name = f"{stem}-{n:06d}"
         with open(os.path.join(queue, f".{name}"), "w") as file:
             json.dump(request, file)
-    for name in names:
         os.rename(os.path.join(queue, f".{name}"), os.path.join(queue, f"{name}.json"))
-    return [f"{agent()}-{name}" for name in names]
+        yield f"{agent()}-{name}"
 
 
 def result(ticket):
@@ -67,10 +68,10 @@ def result(ticket):
 
 
 def show(tickets):
-    """Print the rows; returns the exit code."""
-    code = 0
-    for ticket in tickets:
-        row = result(ticket)
+    """Print the rows in order; returns the exit code. Looks `AT_ONCE` tickets ahead, which makes them be asked for."""
+    code, ahead, tickets = 0, [], iter(tickets)
+    while ahead := ahead + list(itertools.islice(tickets, AT_ONCE - len(ahead))):
+        row = result(ahead.pop(0))
         print(row, flush=True)
         if json.loads(row).get("status") == "refused":
             code = 3
@@ -105,7 +106,7 @@ def main():
         return show(given.wait)
     if given.report is not None or given.finish is not None:
         kind = "report" if given.report is not None else "finish"
-        ask([{kind: getattr(given, kind)}])
+        list(ask([{kind: getattr(given, kind)}]))
         print(json.dumps({kind: "passed on"}))
         return 0
     if not given.files:
@@ -113,7 +114,8 @@ def main():
     parents = [name for name in given.parents.split(",") if name]
     tickets = ask([{"path": place(path), "note": given.note, "parents": parents} for path in given.files])
     if given.no_wait:
-        print("\n".join(tickets))
+        for ticket in tickets:
+            print(ticket)
         return 0
     return show(tickets)
 
