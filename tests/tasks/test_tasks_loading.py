@@ -11,6 +11,7 @@ from culmen.core.errors import TaskError
 from culmen.evaluate.contracts import load
 
 EVALUATOR = "def score(output):\n    return float(output)\n"
+OPAQUE = "def score(output):\n    return judge(output)\n"  # what it asks for cannot be seen
 PROGRAM = "def run():\n    return 1.0\n"
 
 
@@ -106,7 +107,7 @@ def test_several_seeds(tmp_path: Path) -> None:
 
 
 def test_without_a_seed(tmp_path: Path) -> None:
-    small(tmp_path, 'goal = "sort"\n')
+    small(tmp_path, 'goal = "sort"\n', evaluator__py=OPAQUE)
     assert load(tmp_path).seeds == () and load(tmp_path).goal == "sort"
     (tmp_path / "task.toml").unlink()
     task = load(tmp_path / "evaluator.py", goal="sort")
@@ -114,9 +115,9 @@ def test_without_a_seed(tmp_path: Path) -> None:
     assert load(tmp_path, goal="sort") == task
 
 
-def test_a_goal_given_fills_in_but_does_not_replace(tmp_path: Path) -> None:
+def test_a_goal_given_takes_the_place_of_the_tasks(tmp_path: Path) -> None:
     assert load(small(tmp_path), goal="mine").goal == "mine"
-    assert load(small(tmp_path, 'goal = "its own"\n[seed]\nfiles = ["p.py"]\n'), goal="mine").goal == "its own"
+    assert load(small(tmp_path, 'goal = "its own"\n[seed]\nfiles = ["p.py"]\n'), goal="mine").goal == "mine"
 
 
 def test_forms_are_read_off_the_evaluator(tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_a_mistake_says_what_where_and_how_to_go_on(tmp_path: Path, name: str) -
     [
         ({}, ("neither task.toml nor evaluator.py", "culmen new")),
         ({"tasks__toml": ""}, ("neither", "did you mean to call tasks.toml task.toml?")),
-        ({"evaluator__py": EVALUATOR}, ("needs a goal",)),
+        ({"evaluator__py": OPAQUE}, ("needs a goal", "--seed-program", "defines run")),
         ({"evaluate__py": "", "initial__py": ""}, ("ShinkaEvolve", "task.toml")),
     ],
 )

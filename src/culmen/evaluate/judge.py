@@ -38,7 +38,7 @@ class Scorer:
         self._channel.setblocking(False)
         life, self._lifeline = os.pipe2(os.O_CLOEXEC)
         line = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(bubblewrap.PACKAGE.parent))]
-        role = "score" if self.path == evaluator.path else "certify"
+        role = "certify" if path else "score"
         line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role]
         wanted = {name: os.environ[name] for name in evaluator.options.get("environment", ()) if name in os.environ}
         home = {"HOME": os.environ.get("HOME", "/"), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}

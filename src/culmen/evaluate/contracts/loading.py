@@ -9,24 +9,24 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from culmen.core.errors import TaskError
-from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
-from culmen.evaluate.contracts import digests, openevolve, own, syntax
+from culmen.core.task import Task
+from culmen.evaluate.contracts import bare, digests, openevolve, own
 from culmen.evaluate.contracts.places import closest, missing
 from culmen.evaluate.contracts.seeds import check_text
 
 Seeds = Sequence[Mapping[str, str]]
 
 
-def load(path: str | Path, goal: str = "", seeds: Seeds = ()) -> Task:
-    """The task at a path: a folder, its `task.toml`, or an evaluator file alone.
+def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "") -> Task:
+    """The task at a path: a folder, its `task.toml`, or an evaluator file alone (see `bare`).
 
     Folders are culmen's own (`task.toml`) or OpenEvolve's (`initial_program.*`, `evaluator.py`, perhaps
-    `config.yaml`). `goal` fills in where the task has none, `seeds` (named texts) replace those of the task; an
-    evaluator alone needs one of the two. Raises `TaskError` for whatever cannot work; nothing of the task is imported
-    or run.
+    `config.yaml`). `goal` and `seeds` (named texts) take the place of the task's, `direction` says which way scores go
+    where no task.toml does. Raises `TaskError` for whatever cannot work; nothing of the task is imported or run.
     """
     task = _find(Path(path).expanduser(), goal, bool(seeds))
-    task = task if task.goal or not goal else replace(task, goal=goal)
+    task = replace(task, goal=goal.strip()) if goal.strip() else task
+    task = bare.directed(task, direction) if direction else task
     return with_seeds(task, seeds) if seeds else task
 
 
@@ -61,7 +61,7 @@ def _find(place: Path, goal: str, seeded: bool) -> Task:
     if place.suffix == ".toml":
         return own.read(place.resolve())
     if place.suffix == ".py":
-        return _evaluator(place.resolve(), goal, seeded)
+        return bare.read(place.resolve(), goal, seeded)
     fix = "give the folder, its task.toml, or an evaluator.py together with a goal"
     raise TaskError(f"'{place.name}' is not a task", where=str(place), fix=fix)
 
@@ -73,7 +73,7 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
     if openevolve.initial_programs(folder):
         return openevolve.read_folder(folder, goal)
     if evaluator.is_file():
-        return _evaluator(evaluator, goal, seeded)
+        return bare.read(evaluator, goal, seeded)
     names = [entry.name for entry in folder.iterdir()]
     if "evaluate.py" in names and any(name.startswith("initial.") for name in names):
         fix = "write a task.toml beside them, with the initial file as seed and an evaluator with a function score"
@@ -81,26 +81,3 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
     near = next(((name, wanted) for wanted in ("task.toml", "evaluator.py") if (name := closest(wanted, names))), None)
     fix = f"did you mean to call {near[0]} {near[1]}?" if near else f"write one with: culmen new {folder / 'task'}"
     raise TaskError("no task here: neither task.toml nor evaluator.py", where=str(folder), fix=fix)
-
-
-def _evaluator(path: Path, goal: str, seeded: bool) -> Task:
-    """An evaluator alone: a task without a seed of its own."""
-    if not goal.strip() and not seeded:
-        fix = "give a goal, from which a model writes the first program, or put an initial_program.py beside it"
-        raise TaskError("an evaluator without a seed needs a goal", where=str(path), fix=fix)
-    module = syntax.read_module(path)
-    form = own.guess_form(module, path)
-    if form == "legacy":
-        return openevolve.read(None, path, goal=goal)
-    own.check_scorer(form, module, path)
-    digest, note = digests.evaluator_digest(path, [])
-    evaluator = Evaluator(form=form, path=str(path), digest=digest)
-    objective, limits, surface = Objective(), Limits(), Surface()
-    return Task(
-        name=path.parent.name if path.stem == "evaluator" else path.stem,
-        goal=goal,
-        evaluator=evaluator,
-        notes=(note,) if note else (),
-        root=str(path.parent),
-        digest=digests.task_digest(evaluator, (), objective, limits, surface, ()),
-    )
