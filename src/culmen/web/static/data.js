@@ -106,7 +106,7 @@ export function pageOf(whole, params) {
   const sort = params.sort || "best";
   const down = params.order === "desc" ? -1 : 1;
   if (sort === "best") down < 0 && rows.reverse();
-  else rows.sort((a, b) => compare(value(a, sort), value(b, sort), down) || a.seq - b.seq);
+  else rows.sort((a, b) => compare(value(a, sort), value(b, sort), down) || a.seq - b.seq || (a.id < b.id ? -1 : 1));
   const offset = Number(params.offset || 0);
   const limit = Number(params.limit || 50);
   return { ...whole, rows: rows.slice(offset, offset + limit), total: rows.length, offset, limit, sort, order: params.order || "asc" };

@@ -56,7 +56,7 @@ function context(place) {
     to: (run, page, params) => href(run, page, params),
     get: (page, params) => data.get(place.run ? `runs/${place.run}/${page}` : page, params),
     go: (params, replace) => {
-      const next = href(place.run, place.page, { ...place.params, ...params });
+      const next = href(place.run, place.page, { ...state.place.params, ...params }); // what was asked last, drawn or not
       if (replace) history.replaceState(null, "", next);
       else history.pushState(null, "", next);
       navigate();

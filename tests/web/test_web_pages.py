@@ -1,0 +1,423 @@
+"""Every page in a real browser shows what the journal holds: each test fails if the page's data is wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from culmen.core.brief import Proposal
+from culmen.observe.figures import number
+from culmen.store import views
+from tests.web.conftest import Site, Tab
+
+pytestmark = pytest.mark.browser
+
+
+def rows(page: Any, caption: str) -> list[list[str]]:
+    """The cells of a table's body, by its caption."""
+    return page.evaluate(
+        "caption => [...document.querySelectorAll('table')].find(t => t.caption?.innerText === caption"
+        " || t.caption?.textContent === caption)?.tBodies[0].rows.length ?"
+        " [...[...document.querySelectorAll('table')].find(t => t.caption.textContent === caption).tBodies[0].rows]"
+        ".map(r => [...r.cells].map(c => c.innerText.trim())) : []",
+        caption,
+    )
+
+
+def facts(page: Any) -> dict[str, str]:
+    """Labels and values of the lists of facts."""
+    return page.evaluate(
+        "() => Object.fromEntries([...document.querySelectorAll('.facts > div')].map("
+        "d => [d.children[0].innerText, d.children[1].innerText]))"
+    )
+
+
+def shown(text: str) -> float:
+    """A number as it is printed."""
+    return float(text.replace("−", "-").replace(",", "").split()[0])
+
+
+def series(page: Any, place: int = 0) -> list[dict[str, Any]]:
+    """What a chart was given to draw."""
+    return page.evaluate(
+        "place => [...document.querySelectorAll('c-chart')][place].spec.series"
+        ".map(s => ({name: s.name, kind: s.kind, points: s.points}))",
+        place,
+    )
+
+
+def test_the_list_of_runs(site: Site, tab: Tab):
+    page = tab.open(site, "/")
+    found = {row[0]: row for row in rows(page, "Runs, the newest first")}
+    assert set(found) == {line.path.rpartition("/")[2] for line in views.runs(site.folder)}
+    best = views.status(site.run("polca-1")).best
+    assert best is not None and shown(found["polca-1"][2]) == pytest.approx(best.score, rel=1e-5)
+    assert found["polca-1"][1] == "finished" and found["map_elites-1"][5] == "map_elites"
+    page.get_by_role("link", name="polca-1").click()
+    page.wait_for_selector('main[data-key="polca-1/overview"]')
+
+
+def test_overview(site: Site, tab: Tab):
+    page = tab.open(site, "/r/polca-1/overview")
+    now = views.status(site.run("polca-1"))
+    assert now.best is not None
+    tiles = page.locator(".tile .value").all_inner_texts()
+    assert shown(tiles[0]) == pytest.approx(now.best.score, rel=1e-5)
+    assert [shown(tile) for tile in tiles[1:3]] == [now.evaluations, now.candidates]
+    assert tiles[3] == f"${now.usage.dollars:.2f}"
+    bars = page.locator(".budget dd").all_inner_texts()
+    assert bars == [f"{now.evaluations} of 160", f"${now.usage.dollars:.2f} of $2.00"]
+    points = views.progress(site.run("polca-1"))
+    assert series(page)[0]["points"] == [[p.evaluations, p.mean] for p in points]
+    assert page.locator("c-chart .ref text").all_text_contents() == ["target 0.95", "start 0.2"]
+    told = facts(page)
+    assert shown(told["search believed"]) == pytest.approx(now.best.search_score, rel=1e-5)
+    assert told["strategy"] == "polca" and told["explore"] == "5"
+    assert rows(page, "Last events, the newest first")[0][2] == f"finished: {now.reason}"
+    page.get_by_role("button", name="Dollars").click()
+    page.wait_for_function("() => document.querySelector('c-chart').spec.x.label === 'Dollars'")
+    assert series(page)[0]["points"][-1][0] == pytest.approx(now.usage.dollars)
+    page.get_by_role("button", name="Time").click()
+    page.wait_for_function("() => document.querySelector('c-chart').spec.x.label === 'Time'")
+    assert series(page)[0]["points"][-1][0] == pytest.approx(points[-1].elapsed)
+
+
+def test_candidates_sort_filter_and_page(site: Site, tab: Tab):
+    run = site.run("turboevolve-1")
+    page = tab.open(site, "/r/turboevolve-1/candidates")
+
+    def ids() -> list[str]:
+        return [row[0].split()[0] for row in rows(page, "Candidates")]
+
+    def first(row: str) -> None:
+        page.wait_for_function("id => document.querySelector('tbody .id')?.innerText === id", arg=row)
+
+    best = views.candidates(run, limit=50)
+    assert ids() == [row.id[:8] for row in best]
+    assert [shown(row[1]) for row in rows(page, "Candidates")] == pytest.approx([row.mean for row in best], abs=1e-6)
+    page.get_by_role("button", name="Next").click()
+    first(views.candidates(run, offset=50, limit=1)[0].id[:8])
+    page.get_by_role("button", name="mean", exact=True).click()
+    first(views.candidates(run, "score", limit=1)[0].id[:8])
+    page.get_by_role("button", name="mean", exact=True).click()
+    first(views.candidates(run, "worst", limit=1)[0].id[:8])
+    assert page.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    failed = [row.id[:8] for row in views.candidates(run, "old", limit=None) if row.failed and not row.count]
+    page.get_by_label("Status").select_option("failed")
+    page.wait_for_function("n => document.querySelectorAll('tbody tr').length === n", arg=len(failed))
+    assert sorted(ids()) == sorted(failed)
+    page.get_by_label("Status").select_option("")
+    child = next(row for row in best if row.parents)
+    page.get_by_label("Find").fill(child.id)
+    page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
+    assert ids() == [child.id[:8]]
+    page.get_by_label("Find").fill("nothing of the kind")
+    page.get_by_role("button", name="Clear the filters").click()
+    page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 50")
+
+
+def test_candidate(site: Site, tab: Tab):
+    run = site.run("polca-1")
+    page = tab.open(site, "/r/polca-1/candidate?id=best")
+    best = views.best(run)
+    assert best is not None
+    detail = views.candidate(run, best.id)
+    text = page.evaluate("() => [...document.querySelectorAll('.code li')].map(l => l.textContent).join('\\n') + '\\n'")
+    assert text == detail.parts["program.py"]
+    assert "return" in page.locator(".k-keyword").all_inner_texts()
+    told = facts(page)
+    assert shown(told["mean score"]) == pytest.approx(detail.row.mean, rel=1e-5)
+    assert told["model"] == detail.row.model and told["cost of the request"].startswith("$0.0031")
+    made = rows(page, "Evaluations one by one")
+    newest = list(reversed(detail.observations))[: len(made)]
+    assert [row[0] for row in made] == [number(o.score, 6) if o.ok else "–" for o in newest]
+    assert newest[0].feedback in page.locator(".plain").first.inner_text()
+    for name, whole in (("Prompt", detail.prompt), ("Reply", detail.reply)):
+        page.locator("summary", has_text=name).click()
+        box = page.locator("details", has=page.locator("summary", has_text=name)).locator(".plain")
+        assert box.evaluate("box => box.textContent") == whole
+    line = views.lineage(run, best.id)
+    assert [row[1] for row in rows(page, "Ancestors")] == [step.row.id[:8] for step in line]
+
+
+def test_candidate_change_from_any_ancestor(site: Site, tab: Tab):
+    run = site.run("polca-1")
+    best = views.best(run)
+    assert best is not None
+    line = views.lineage(run, best.id)
+    now = views.candidate(run, best.id).parts["program.py"].splitlines()
+    page = tab.open(site, "/r/polca-1/candidate?id=best")
+    for ancestor, value in ((line[-2].row.id, "parent"), (line[0].row.id, line[0].row.id)):
+        page.get_by_label("Show").select_option(value)
+        page.wait_for_function("id => document.querySelector('.card > .note')?.innerText && "
+                               "[...document.querySelectorAll('.note')].some(n => n.innerText.includes(id))",
+                               arg=f"since {ancestor[:8]}")  # fmt: skip
+        before = views.candidate(run, ancestor).parts["program.py"].splitlines()
+        added = page.locator(".code li.add").evaluate_all("lines => lines.map(l => l.textContent)")
+        removed = page.locator(".code li.del").evaluate_all("lines => lines.map(l => l.textContent)")
+        assert added and [line for line in now if line in added] == added
+        assert removed and [line for line in before if line in removed] == removed
+        kept = page.locator(".code li:not(.add):not(.del):not(.fold)").evaluate_all("ls => ls.map(l => l.textContent)")
+        assert set(kept) <= set(before) & set(now)
+
+
+def test_differences_are_the_shortest_ones(site: Site, tab: Tab):
+    """Against the length of the longest common subsequence, computed here, of random texts."""
+    from random import Random
+
+    rng = Random(3)
+    pairs = [[[rng.choice("abcd") for _ in range(rng.randrange(14))] for _ in range(2)] for _ in range(150)]
+    page = tab.open(site, "/")
+    made = page.evaluate(
+        "async pairs => { const { diff } = await import('/static/code.js'); return pairs.map(([a, b]) => diff(a, b)) }",
+        pairs,
+    )
+    for (a, b), told in zip(pairs, made, strict=True):
+        assert [a[row["old"] - 1] for row in told if row["sign"] != "+"] == a
+        assert [b[row["new"] - 1] for row in told if row["sign"] != "-"] == b
+        kept = [row for row in told if row["sign"] == " "]
+        assert all(a[row["old"] - 1] == b[row["new"] - 1] for row in kept) and len(kept) == common(a, b)
+
+
+def common(a: list[str], b: list[str]) -> int:
+    lengths = [0] * (len(b) + 1)
+    for x in a:
+        before = 0
+        for place, y in enumerate(b, 1):
+            before, lengths[place] = lengths[place], before + 1 if x == y else max(lengths[place], lengths[place - 1])
+    return lengths[-1]
+
+
+def test_colours_lose_no_character(site: Site, tab: Tab):
+    texts = [
+        'x = """a\n# b\n"""  # c\n',
+        "'unclosed\n",
+        "f'{1e-5}' /* no */ `t`\n",
+        "\t\\\n",
+        "def f():\n  return 0x1F",
+        "",
+    ]
+    page = tab.open(site, "/")
+    for language in ("py", "curly", "sh", "toml", "json", ""):
+        joined = page.evaluate(
+            "async ([texts, language]) => { const { lex } = await import('/static/code.js');"
+            " return texts.map(t => lex(t, language).map(p => p[1]).join('')) }",
+            [texts, language],
+        )
+        assert joined == texts
+
+
+def test_lineage(site: Site, tab: Tab):
+    run = site.run("turboevolve-1")
+    page = tab.open(site, "/r/turboevolve-1/lineage")
+    best = views.best(run)
+    assert best is not None
+    line = views.lineage(run, best.id)
+    assert [row[1] for row in rows(page, "Path to the best")] == [step.row.id[:8] for step in line]
+    assert page.locator(".tree .winning > div .id").all_inner_texts() == [step.row.id[:8] for step in line]
+    drawn = {each["name"]: each["points"] for each in series(page)}
+    scored = [row for row in views.candidates(run, "old", limit=None) if row.count]
+    assert len(drawn["candidates"]) == len(scored) and len(drawn["path to the best"]) == len(line)
+    fold = page.locator(".tree li:not(.winning) .fold[aria-expanded=false]").first
+    name = fold.get_attribute("aria-label").split()[1]
+    fold.click()
+    parent = views.find_candidate(run, name)
+    page.wait_for_selector(f"[aria-label='Fold {name}']")
+    under = page.locator("li", has=page.locator(f"> div > [aria-label='Fold {name}']")).last.locator(
+        "> ul > li > div .id"
+    )
+    children = {row.id[:8] for row in views.candidates(run, "old", limit=None) if row.parents[:1] == (parent,)}
+    assert set(under.all_inner_texts()) <= children and under.count() == min(12, len(children))
+
+
+def test_memory_of_a_grid(site: Site, tab: Tab):
+    run = site.run("turboevolve-1")
+    page = tab.open(site, "/r/turboevolve-1/memory")
+    notes = [note.entry.body for note in views.notes(run, "event")]
+    last = {body["island"]: body for body in notes}
+    table = rows(page, "Islands")
+    assert [shown(row[2]) for row in table] == [last[island]["cells"] for island in sorted(last)]
+    placed = {child["id"]: child["reward"] for body in notes for child in body["candidates"] if "reward" in child}
+    seeds = {s["id"]: s["reward"] for n in views.notes(run, "seeded") for s in n.entry.body["seeds"]}
+    labels = page.locator(".cells a").evaluate_all("links => links.map(l => l.getAttribute('aria-label'))")
+    assert len(labels) > 20
+    for label in labels:
+        name, reward = re.match(r"(\w+): reward (\S+),", label).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        assert shown(reward) == pytest.approx({**seeds, **placed}[name], rel=1e-5)
+    top = max(placed.values())
+    assert any(shown(label.split("reward ")[1].split(",")[0]) == pytest.approx(top, rel=1e-5) for label in labels)
+
+
+def test_memory_of_a_net(site: Site, tab: Tab):
+    run = site.run("polca-1")
+    page = tab.open(site, "/r/polca-1/memory")
+    embedded = {name for e in views.results(run, "embed") for name in e.entry.body["candidates"]}
+    drawn = [each for each in series(page) if each["name"] != "the best"]
+    assert sum(len(each["points"]) for each in drawn) == len(embedded)
+    size = views.notes(run, "memory")[-1].entry.body["size"]
+    assert shown(facts(page)["size"]) == size
+    assert "% of the spread" in page.locator("c-chart .axis-label").first.text_content()
+
+
+def test_memory_of_a_front(site: Site, tab: Tab):
+    run = site.run("gepa-1")
+    page = tab.open(site, "/r/gepa-1/memory")
+    leads = views.notes(run, "pareto")[-1].entry.body["leads"]
+    found = {row[0]: int(row[1]) for row in rows(page, "Pareto front")}
+    assert found == {name[:8]: count for name, count in leads.items()}
+    titles = page.locator("td.cell").evaluate_all("cells => cells.map(c => c.title)")
+    means = views.case_means(run, list(leads))
+    assert len(titles) == sum(len(each) for each in means.values())
+    some = next(iter(leads))
+    assert f"case-0: {number(means[some]['case-0'])}" in [title.replace("−", "-") for title in titles]
+
+
+def test_mechanism(site: Site, tab: Tab):
+    run = site.run("turboevolve-1")
+    page = tab.open(site, "/r/turboevolve-1/mechanism")
+    assert page.locator("h2").first.inner_text() == "K: candidates asked for at once"
+    widths: dict[str, list[int]] = {}
+    for note in views.notes(run, "event"):
+        widths.setdefault(f"island {note.entry.body['island']}", []).append(note.entry.body["k"])
+    assert {each["name"]: [y for _, y in each["points"]] for each in series(page)} == widths
+    xs = [x for each in series(page) for x, _ in each["points"]]
+    assert min(xs) >= 0 and max(xs) <= views.status(run).evaluations
+    page = tab.open(site, "/r/polca-1/mechanism")
+    page.wait_for_selector("h2:has-text('Mean rewards of the programs explored')")
+    explored = [p["mean"] for n in views.notes(site.run("polca-1"), "priority") for p in n.entry.body["parents"]]
+    place = page.locator(".plots h2").all_inner_texts().index("Mean rewards of the programs explored")
+    assert [y for _, y in series(page, place)[0]["points"]] == [mean for mean in explored if mean is not None]
+
+
+def test_sessions(site: Site, tab: Tab):
+    page = tab.open(site, "/r/agents/sessions")
+    assert page.locator("h2").all_inner_texts()[0] == "Agent 0: builtin"
+    text = page.locator("[data-key='agent-0']").inner_text()
+    for expected in (
+        "The ring is loose.",
+        "candidates/a00/one.py, a wider ring",
+        "notes/a00.md",
+        "evaluator.py",
+        "finished",
+    ):
+        assert expected in text
+    page.get_by_text("Transcript of its program").click()
+    assert page.get_by_text("I read TASK.md first.").is_visible()
+    assert "not part of the run" not in page.content()  # a transcript outside the run's folder
+    assert facts(page)["tokens"] == "240" or "600" in page.locator("[data-key='agent-0'] .facts").inner_text()
+    page = tab.open(site, "/r/polca-1/sessions")
+    assert "No agent had a session" in page.locator("main").inner_text()
+
+
+def test_calls(site: Site, tab: Tab):
+    run = site.run("polca-1")
+    page = tab.open(site, "/r/polca-1/calls")
+    costs = [each for each in views.calls(run) if each.usage.calls]
+    table = rows(page, "Calls by role and model")
+    assert [(row[0], row[1], shown(row[3])) for row in table] == [(c.role, c.model, c.usage.calls) for c in costs]
+    assert [shown(row[4]) for row in table] == [c.usage.input_tokens for c in costs]
+    told = facts(page)
+    assert shown(told["calls"]) == sum(c.usage.calls for c in costs)
+    assert told["dollars"] == f"${sum(c.usage.dollars for c in costs):.2f}"
+    faults = {row[0]: (int(row[1]), int(row[2])) for row in rows(page, "Failures by kind")}
+    results = [event.entry.result for event in views.results(run, "propose")]
+    asked = [result for result in results if isinstance(result, Proposal)]
+    tried = sum(result.faults.get("rate_limited", 0) for result in asked)
+    assert faults["unparsable"][1] == sum(result.fault == "unparsable" for result in asked) > 0
+    assert faults["rate limited"] == (tried, 0) and tried > 0
+    assert series(page)[0]["points"][-1][1] == pytest.approx(sum(c.usage.dollars for c in costs))
+
+
+def test_timeline(site: Site, tab: Tab):
+    run = site.run("polca-1")
+    page = tab.open(site, "/r/polca-1/timeline")
+    started = [mark for mark in views.marks(run) if mark.kind == "started"]
+    assert page.locator(".lanes rect").count() == len(started) == shown(facts(page)["effects"])
+    drawn = {each["name"]: each["points"] for each in series(page)}
+    assert set(drawn) == {mark.effect for mark in started}
+    width = drawn["evaluate"][1][0] - drawn["evaluate"][0][0]
+    ends = {mark.key: mark.elapsed for mark in views.marks(run) if mark.kind == "done"}
+    ran = sum(ends.get(mark.key, mark.elapsed) - mark.elapsed for mark in started if mark.effect == "propose")
+    assert sum(y for _, y in drawn["propose"]) * width == pytest.approx(ran, rel=0.02)
+    assert rows(page, "Times without an evaluation")
+    page.get_by_role("button", name="Closer").click()
+    page.wait_for_function("n => document.querySelectorAll('.lanes rect').length < n", arg=len(started))
+    assert 0 < page.locator(".lanes rect").count() < len(started)
+
+
+def test_trust(site: Site, tab: Tab):
+    run = site.run("polca-1")
+    page = tab.open(site, "/r/polca-1/trust")
+    verdict, seen = views.verdict(run), views.integrity(run)
+    assert verdict is not None
+    told = facts(page)
+    assert shown(told["fresh score"]) == pytest.approx(verdict["score"], rel=1e-5)
+    assert shown(told["standard deviation"]) == pytest.approx(seen.sd, rel=1e-5)
+    assert shown(told["gap, as reward"]) == pytest.approx(verdict["score"] - verdict["search_score"], rel=1e-2)
+    assert page.locator("section[aria-label=Isolation] .pill").inner_text() == "namespaces"
+    levels = rows(page, "Evaluations by level of trust")
+    assert {row[0]: int(row[1]) for row in levels} == seen.levels
+    assert [row[0].split()[0] for row in rows(page, "Finalists")] == [name[:8] for name in verdict["finalists"]]
+    outcomes = {row[0]: int(row[1]) for row in rows(page, "Outcomes")}
+    assert outcomes == views.status(run).statuses
+    assert "None was noticed" in page.locator("section[aria-label='Signs against integrity']").inner_text()
+    page = tab.open(site, "/r/hostile/trust")
+    signs = rows(page, "Signs against integrity")
+    assert len(signs) == 2 and signs[0][1].startswith("grave")
+
+
+def test_compare(site: Site, tab: Tab):
+    page = tab.open(site, "/compare?run=polca-1&run=polca-2&run=turboevolve-1")
+    table = {row[0]: row for row in rows(page, "Runs")}
+    assert set(table) == {"polca-1", "polca-2", "turboevolve-1"}
+    scores = {}
+    for name, row in table.items():
+        best = views.status(site.run(name)).best
+        assert best is not None and shown(row[3]) == pytest.approx(best.score, rel=1e-5)
+        scores[name] = best.score
+    groups = {row[0]: row for row in rows(page, "Groups of runs")}
+    assert shown(groups["polca"][2]) == pytest.approx((scores["polca-1"] + scores["polca-2"]) / 2, rel=1e-5)
+    assert [shown(groups["polca"][place]) for place in (3, 4)] == pytest.approx(
+        sorted((scores["polca-1"], scores["polca-2"])), rel=1e-5
+    )
+    drawn = [each for each in series(page) if each["name"]]
+    assert [each["name"] for each in drawn] == ["polca, median of 2", "turboevolve"]
+    ends = [views.progress(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
+    assert drawn[0]["points"][-1][1] == pytest.approx(sum(ends) / 2)
+    page.get_by_label("turboevolve-1").uncheck()
+    page.wait_for_function("() => document.querySelectorAll('table')[1].tBodies[0].rows.length === 2")
+
+
+def test_a_report_sorts_and_filters_as_the_server_does(site: Site, tab: Tab):
+    """`pageOf` works on embedded rows; it must answer like the table of the database."""
+    page = tab.open(site, "/")
+    whole = {"rows": [], "offset": 0}
+    asked: list[dict[str, str]] = [
+        {"sort": sort, "order": order, "limit": "30", "offset": "10"}
+        for sort in ("best", "mean", "count", "id", "island", "parents", "model")
+        for order in ("asc", "desc")
+        if (sort, order) != ("best", "desc")
+    ]
+    asked += [{"status": "failed"}, {"status": "scored", "model": "small-model"}, {"island": "2"}, {"text": "a1"}]
+    asked += [{"trust": "verified"}, {"trust": "certified"}]
+    answers = page.evaluate(
+        """async asked => {
+          const { pageOf } = await import("/static/data.js");
+          const table = "/api/runs/turboevolve-1/candidates?";
+          const get = async params => (await fetch(table + new URLSearchParams(params))).json();
+          const whole = { rows: [] };
+          for (let offset = 0; ; offset += 100) {
+            const part = await get({ limit: 100, offset });
+            whole.rows.push(...part.rows);
+            if (!part.rows.length) break;
+          }
+          const ids = doc => [doc.total, doc.rows.map(row => row.id)];
+          return Promise.all(asked.map(async params => [ids(pageOf(whole, params)), ids(await get(params))]));
+        }""",
+        asked,
+    )
+    assert whole["rows"] == [] and len(answers) == len(asked)
+    for params, (mine, server) in zip(asked, answers, strict=True):
+        assert mine == server, params
