@@ -6,6 +6,7 @@ cannot be had.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ def present(folder: Path, names: list[str]) -> list[str]:
 
 def main(place: str, *names: str) -> int:
     """Install what is missing; the exit code."""
+    os.umask(0o022)  # agents run as another user
     folder = Path(place).expanduser() / "node_modules" / ".bin"
     for attempt in range(TRIES):
         missing = [name for name in names if name not in present(folder, list(names))]
