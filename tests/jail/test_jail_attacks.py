@@ -1,7 +1,8 @@
 """Every program in attacks/ against every form of evaluator: the score is not won, nothing leaks, the run goes on.
 
 The first lines of an attack say how it may end (`# expect:` reasons, "ok" for a score) and where it does not apply
-(`# not:` forms or levels): those on the scorer in its own process mean nothing where both share one by design.
+(`# not:` forms or levels): those on the scorer in its own process mean nothing where both share one, which is what
+"shared" stands for: an evaluator of the form legacy without a proxy.
 """
 
 from __future__ import annotations
@@ -51,7 +52,16 @@ TAILS = {
     "command": "\n\nif __name__ == '__main__':\n    import json, sys\n"
     "    print(json.dumps(run(**json.load(sys.stdin)), default=str))\n",
 }
-GROUNDS = ["call@namespaces", "call@restricted", "serve@namespaces", "command@namespaces", "legacy@namespaces"]
+SOURCES["shared"] = SOURCES["legacy"]
+GROUNDS = [
+    "call@namespaces",
+    "call@restricted",
+    "serve@namespaces",
+    "command@namespaces",
+    "legacy@namespaces",
+    "legacy@restricted",
+    "shared@namespaces",
+]
 
 
 def header(text: str, name: str) -> set[str]:
@@ -83,16 +93,18 @@ def enter(arena: dict[str, tuple[Ground, Surroundings]], place: str, folder: Pat
         need(level)
         os.environ["OPENAI_API_KEY"] = FAKE_KEY
         around = Surroundings(folder, SOURCES[form])
-        if form == "legacy":
+        if form in ("legacy", "shared"):
             (around.task_folder / "target.json").write_text(json.dumps(around.target()))
             around.before = around.state()
         evaluator = Evaluator(
-            form=form,  # type: ignore[arg-type]
+            form="legacy" if form == "shared" else form,  # type: ignore[arg-type]
+            proxy="never" if form == "shared" else "always",
             path=str(around.evaluator),
             entry="serve" if form == "serve" else "run",
             command=("python", "{program.py}"),
         )
-        arena[place] = (Ground(Task("attacked", evaluator=evaluator, limits=LIMITS), level), around)
+        seeds = ({"program.py": HONEST},) if form == "legacy" else ()
+        arena[place] = (Ground(Task("attacked", evaluator=evaluator, seeds=seeds, limits=LIMITS), level), around)
     return arena[place]
 
 

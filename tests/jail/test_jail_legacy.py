@@ -1,4 +1,4 @@
-"""Evaluators in the style of OpenEvolve, whole inside the jail."""
+"""Evaluators in the style of OpenEvolve, whole inside the jail; those that read the program's text, beside it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_pickles_and_processes_inside(ground: Make) -> None:
         "        return {'combined_score': answer.value + pickle.load(open(out.name, 'rb'))['v']}\n"
     )
     limits = msgspec.structs.replace(LIMITS, seconds=20.0, memory_mb=512)
-    assert ground(source, form="legacy", limits=limits).one("2.0").score == 3.0
+    assert ground(source, form="legacy", proxy="never", limits=limits).one("2.0").score == 3.0
 
 
 CASCADE = """
@@ -97,11 +97,11 @@ def evaluate_stage3(path): raise RuntimeError("third stage")
 def test_cascades_stop_below_their_threshold(
     ground: Make, program: str, score: float | None, metrics: set[str]
 ) -> None:
-    arena = ground(CASCADE, form="legacy", thresholds=(0.5, 0.9))
+    arena = ground(CASCADE, form="legacy", proxy="never", thresholds=(0.5, 0.9))
     observation = arena.one(program)
     assert observation.score == score and set(observation.metrics) - {"combined_score"} == metrics
 
 
 def test_a_failing_later_stage_leaves_its_trace(ground: Make) -> None:
-    observation = ground(CASCADE, form="legacy", thresholds=(0.5, 0.6)).one("0.6")
+    observation = ground(CASCADE, form="legacy", proxy="never", thresholds=(0.5, 0.6)).one("0.6")
     assert observation.score == 0.7 and "third stage" in observation.artifacts["stage3_traceback"]

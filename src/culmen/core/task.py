@@ -84,7 +84,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
 
     form        call: the jailed process calls `entry(case.input, ...)` and the scorer (another process) judges its data
                 serve: the scorer drives the candidate call by call · command: `command` run in the jail, any language
-                legacy: `evaluate(path)` of OpenEvolve, whole inside the jail, its scores self-reported
+                legacy: `evaluate(path)` of OpenEvolve, whole inside the jail, the candidate in another one (see proxy)
                 function: a Python callable of the user's own process (`culmen.optimize(evaluator=fn)`)
     path        the evaluator file, absolute; "" for function
     entry       name of the candidate's function (call, serve), default "run"
@@ -95,6 +95,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     packages    importable package names to preload in the fork-server
     features    extra numbers a contract needs, kept as given
     verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only; "" for none
+    proxy       legacy: whether the candidate answers from a process of its own; auto: if its seed scores alike that way
     """
 
     form: Form = "call"
@@ -108,6 +109,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     options: dict[str, Any] = {}
     verifier: str = ""
+    proxy: Literal["auto", "always", "never"] = "auto"
 
 
 class Surface(msgspec.Struct, frozen=True, omit_defaults=True):

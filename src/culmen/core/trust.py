@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 LEVELS = ("certified", "verified", "proxied", "self-reported")
 
 MEANINGS = {
@@ -12,6 +14,15 @@ MEANINGS = {
     "proxied": "scored by evaluate(path) in a jailed process of its own; the candidate answered from another one",
     "self-reported": "evaluator and candidate share a process, so a candidate can forge its score",
 }
+
+
+class Scoring(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the scores of a run come about: the level of `trust` and, where it is not the strongest the form can have,
+    `why`. `accept` names what an evaluator at level proxied takes from a candidate besides plain finite data."""
+
+    trust: str = ""
+    why: str = ""
+    accept: tuple[str, ...] = ()
 
 
 def rank(level: str) -> int:

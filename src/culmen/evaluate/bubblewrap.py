@@ -41,17 +41,20 @@ def readable(extra: Iterable[str] = ()) -> tuple[str, ...]:
     return ("/usr", *(path for path in _SYSTEM if os.path.exists(path)), *etc, *python_folders(), *extra)
 
 
-def around_hidden(folders: Iterable[str], extra: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The same folders with the built-in tasks cut out: (folders that may only be listed, what may be read).
+def around_hidden(
+    folders: Iterable[str], extra: Iterable[str], shut: Iterable[str] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The same folders with the built-in tasks and `shut` cut out: (folders that may only be listed, what may be read).
 
-    A rule of Landlock holds for all below, so what lies beside the way to the hidden folder is named one by one.
+    A rule of Landlock holds for all below, so what lies beside the way to a hidden folder is named one by one.
     """
+    hidden = {HIDDEN, *shut}
     listed, read = [], list(extra)
     queue = list(folders)
     while queue:
         folder = queue.pop()
-        if (HIDDEN + "/").startswith(folder.rstrip("/") + "/"):
-            if folder != HIDDEN:
+        if any((path + "/").startswith(folder.rstrip("/") + "/") for path in hidden):
+            if folder not in hidden and os.path.isdir(folder):
                 listed.append(folder)
                 queue += [os.path.join(folder, name) for name in os.listdir(folder)]
         else:

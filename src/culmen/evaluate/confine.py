@@ -5,6 +5,7 @@ Order matters: mounts need the capabilities that are given up next, Landlock for
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import random
@@ -18,6 +19,7 @@ from culmen.evaluate import kernel, landlock
 from culmen.evaluate.seccomp import Filter
 
 CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
+LINE = 4  # the descriptor that joins the two processes of one evaluation, where there are two
 WORK = "/w"  # work folder at level namespaces
 _MB = 1 << 20
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
@@ -33,6 +35,9 @@ class Cage:
               from `first_uid`), "user" (a user namespace of its own) or "" (it stays who it is)
     proc      whether a fresh /proc can be mounted
     readable  folders candidates may read
+    shut      folders that a `blind` child must not see, though they lie in what the fork-server sees
+    spared    folders below those that it may see all the same
+    unshut    what a `blind` child may read at level restricted, and `listed` what it may only list
     search    keep the right to read what is closed to others (a root whose interpreter or evaluator lies in such a
               folder); what is in sight at all is decided by the mounts or by Landlock
     scratch   folder of the work folders, removed at the end; "" at level namespaces
@@ -44,6 +49,10 @@ class Cage:
     first_uid: int = 0
     proc: bool = True
     readable: tuple[str, ...] = ()
+    shut: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+    unshut: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
     search: bool = False
     scratch: str = ""
     baseline: int = 0
@@ -62,6 +71,7 @@ class Job:
     processes: int
     files_mb: int
     work: str = WORK
+    blind: bool = False
 
 
 def enter(cage: Cage, job: Job) -> None:
@@ -78,7 +88,8 @@ def enter(cage: Cage, job: Job) -> None:
         _second_layer(job)
         Filter().install()
     elif cage.level == "restricted":
-        landlock.restrict((*cage.readable, *_PROC_FILES), (job.work, *_DEVICES))
+        readable, listed = (cage.unshut, cage.listed) if job.blind else (cage.readable, ())
+        landlock.restrict((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
         Filter(leftovers=True, own_signals=not landlock.scopes_signals()).install()
     _surroundings(cage, job)
 
@@ -89,13 +100,15 @@ def _second_layer(job: Job) -> None:
         landlock.restrict(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
 
 
-def own_descriptors(channel: int, log: int) -> None:
-    """0 is empty, 1 and 2 are the log, 3 the channel; nothing else stays open."""
-    parked = [os.dup(channel), os.dup(log)]  # above all targets, so that no dup2 closes what the next one needs
+def own_descriptors(channel: int, log: int, line: int = -1) -> None:
+    """0 is empty, 1 and 2 are the log, 3 the channel, 4 the line if there is one; nothing else stays open."""
     null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (parked[1], 1), (parked[1], 2), (parked[0], CHANNEL)):
+    wanted = [(null, 0), (log, 1), (log, 2), (channel, CHANNEL), *([(line, LINE)] if line >= 0 else [])]
+    # above all targets, so that no dup2 closes what the next one needs
+    parked = [(fcntl.fcntl(source, fcntl.F_DUPFD, LINE + 1), target) for source, target in wanted]
+    for source, target in parked:
         os.dup2(source, target, inheritable=True)
-    os.closerange(CHANNEL + 1, 1 << 20)
+    os.closerange(wanted[-1][1] + 1, 1 << 20)
 
 
 def _own_mounts(cage: Cage, job: Job) -> None:
@@ -109,13 +122,34 @@ def _own_mounts(cage: Cage, job: Job) -> None:
         os.mkdir(folder)
         os.chmod(folder, 0o1777)
         for path in cage.readable:  # what lies below /tmp on this machine must stay in sight
-            if path.startswith(f"{target}/") and os.path.isdir(path):
+            if path.startswith(f"{target}/") and os.path.isdir(path) and not (job.blind and path in cage.shut):
                 kept = folder + path[len(target) :]
-                os.makedirs(kept)
+                os.makedirs(kept, exist_ok=True)
                 kernel.mount(path, kept, "", kernel.MS_BIND | kernel.MS_REC)
         kernel.mount(folder, target, "", kernel.MS_BIND | kernel.MS_REC)
+    if job.blind:
+        _shut(cage)
     if cage.proc:
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+
+
+def _shut(cage: Cage) -> None:
+    """Empty folders over what must not be seen; what lies below and may be seen is put back."""
+    spared = [(path, f"{WORK}/.spared-{place}") for place, path in enumerate(cage.spared)]
+    for path, aside in spared:
+        os.mkdir(aside)
+        kernel.mount(path, aside, "", kernel.MS_BIND | kernel.MS_REC)
+    for path in cage.shut:
+        if os.path.isdir(path):
+            kernel.mount("tmpfs", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,nr_inodes=1k,mode=0755")
+    for path, aside in spared:
+        os.makedirs(path, exist_ok=True)
+        kernel.mount(aside, path, "", kernel.MS_BIND | kernel.MS_REC)
+        kernel.unmount(aside)
+        os.rmdir(aside)
+    for path in cage.shut:
+        if os.path.isdir(path):
+            kernel.mount("", path, "", kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
 def _other_identity(cage: Cage, job: Job) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from culmen.core.evaluation import Case
 from culmen.core.task import Task
+from culmen.core.trust import Scoring
 from culmen.evaluate import census, kernel, levels, wire
 from culmen.evaluate.confine import CHANNEL, Cage, Job, own_descriptors, set_limits
 from culmen.evaluate.jail import Jail
@@ -44,6 +45,7 @@ class FunctionBackend(LocalBackend):
 
     async def start(self) -> str:
         """Fork the server; the level is always "limits". Raises IsolationError if more is required."""
+        self.scoring = Scoring("self-reported", "a Python callable shares a process with the candidate")
         levels.demand("limits", self.require, {"namespaces": "a Python callable runs as part of your own process"})
         self._jail = self._new_jail("limits")
         await self._jail.start()
@@ -96,7 +98,7 @@ def _serve(control: int, fn: Callable[..., Any], scratch: str) -> NoReturn:
         os.closerange(CHANNEL + 1, 1 << 20)
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 
-        def child(cage: Cage, job: Job, channel: int, log: int) -> NoReturn:
+        def child(cage: Cage, job: Job, channel: int, log: int, _line: int) -> NoReturn:
             _call_once(fn, cage, job, channel, log)
 
         cage = Cage("limits", scratch=scratch, baseline=census.data_bytes())

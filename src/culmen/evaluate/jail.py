@@ -54,10 +54,20 @@ class End:
 
 
 class Jail:
-    """One fork-server at one level. Not thread-safe: it belongs to the event loop that started it."""
+    """One fork-server at one level. Not thread-safe: it belongs to the event loop that started it.
 
-    def __init__(self, level: str, packages: tuple[str, ...] = (), visible: tuple[str, ...] = ()) -> None:
-        self.level, self.packages, self.visible = level, packages, visible
+    Children see the paths `visible` and `shut`, those submitted as `blind` only the former.
+    """
+
+    def __init__(
+        self,
+        level: str,
+        packages: tuple[str, ...] = (),
+        visible: tuple[str, ...] = (),
+        shut: tuple[str, ...] = (),
+    ) -> None:
+        self.level, self.packages, self.visible, self.shut = level, packages, (*visible, *shut), shut
+        self._open = visible
         self.scratch = os.path.join(tempfile.gettempdir(), f"culmen-jail-{secrets.token_hex(6)}")
         if level != "namespaces":
             os.mkdir(self.scratch, 0o711)
@@ -134,12 +144,18 @@ class Jail:
     def _cage(self, proc: bool) -> Cage:
         root = os.geteuid() == 0
         readable = bubblewrap.readable(self.visible)
+        unshut = bubblewrap.readable(self._open)
+        listed, free = bubblewrap.around_hidden(unshut, self._open, self.shut) if self.shut else ((), unshut)
         return Cage(
             level=self.level,
             switch="uid" if root else "user" if self.level == "namespaces" else "",
-            first_uid=20_000 + (os.getpid() % 400) * 64,
+            first_uid=20_000 + (os.getpid() % 200) * 128,
             proc=proc,
             readable=readable,
+            shut=self.shut,
+            spared=tuple(path for path in unshut if any(path.startswith(f"{folder}/") for folder in self.shut)),
+            unshut=free,
+            listed=listed,
             search=root and (bool(self.visible) or self._behind_closed_doors()),
             scratch=self.scratch if self.level != "namespaces" else "",
             environment=ENVIRONMENT,
@@ -150,8 +166,10 @@ class Jail:
         way = _open_to_all if self.level != "namespaces" else _open_itself
         return not all(map(way, bubblewrap.python_folders()))
 
-    def submit(self, channel: socket.socket, log: int, **limits: Any) -> tuple[int, asyncio.Future[End]]:
-        """Fork a child that owns `channel` and `log`; returns its number and the future of its end."""
+    def submit(
+        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+    ) -> tuple[int, asyncio.Future[End]]:
+        """Fork a child that owns `channel`, `log` and perhaps a `line`; its number and the future of its end."""
         self._count += 1
         number = self._count
         work = WORK if self.level == "namespaces" else os.path.join(self.scratch, str(number))
@@ -161,7 +179,7 @@ class Jail:
         try:
             if self._control is None:
                 raise BrokenPipeError
-            socket.send_fds(self._control, [message], [channel.fileno(), log])
+            socket.send_fds(self._control, [message], [channel.fileno(), log, *line])
             self._ends[number] = future
         except OSError:
             future.set_result(End("zygote_died"))

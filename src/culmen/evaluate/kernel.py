@@ -8,7 +8,8 @@ import os
 import signal
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x08000000, 0x10000000, 0x20000000
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 4096, 16384, 1 << 18, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS = 1, 4, 8
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT = 22, 38, 36, 47
 CAP_DAC_READ_SEARCH = 2
@@ -46,6 +47,11 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
     """mount(2)."""
     texts = [text.encode() if text else None for text in (source, target, kind)]
     check(libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None), f"mount {target}")
+
+
+def unmount(target: str) -> None:
+    """umount2(2), at once, whoever still uses it."""
+    check(libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
 class _CapHeader(ctypes.Structure):

@@ -1,4 +1,4 @@
-"""Form legacy, inside the jail: OpenEvolve's `evaluate(path)`, whole, beside the candidate. Scores are its own word.
+"""Form legacy, inside the jail: OpenEvolve's `evaluate(path)`, with the candidate behind a stub or beside it.
 
 Conventions of such folders: the program lies in a writable folder under a unique identifier with its suffix, the
 evaluator's folder is on `sys.path`, results are a number, a dict or an EvaluationResult, also from a coroutine.
@@ -19,6 +19,7 @@ from typing import Any
 
 from culmen.evaluate import wire
 from culmen.evaluate.plain import last_lines, load_file, number
+from culmen.evaluate.proxy.guest import Guest
 
 _STANDINS = str(Path(__file__).parent / "standins")
 _MAX_ARTIFACT = 20_000
@@ -33,22 +34,35 @@ def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> No
 
 
 def run_legacy(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Evaluate one program and report."""
-    program = work / f"candidate_{request['candidate']}{request['suffix']}"
-    (work / request["module"]).replace(program)
+    """Evaluate one program in this very process and report its own word."""
+    (work / request["module"]).replace(work / request["program"])
+    wire.send(channel, "R", wire.encode(_report(request, work)))
+
+
+def run_proxied(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
+    """Evaluate one program that runs in another process: a stub lies in its place here."""
+    guest = Guest(work, request)
+    try:
+        report = _report(request, work)
+    finally:
+        wire.send(channel, "N", wire.encode(guest.account()))
+    wire.send(channel, "R", wire.encode(report))
+
+
+def _report(request: dict[str, Any], work: Path) -> dict[str, Any]:
+    program = str(work / request["program"])
     sys.path.insert(0, str(work))
     module = _load(request["evaluator"])
     if request["thresholds"] is not None and hasattr(module, "evaluate_stage1"):
-        metrics, artifacts = _cascade(module, str(program), request["thresholds"], request["features"])
+        metrics, artifacts = _cascade(module, program, request["thresholds"], request["features"])
     else:
-        metrics, artifacts = _normal(module.evaluate(str(program)))
-    report = {
+        metrics, artifacts = _normal(module.evaluate(program))
+    return {
         "score": fitness(metrics, request["features"]),
         "metrics": {key: value for key, value in map(_item, metrics.items()) if _is_number(value)},
         "feedback": "\n".join(f"{key}: {value}" for key, value in metrics.items() if isinstance(value, str)),
         "artifacts": {str(key): _text(value) for key, value in artifacts.items()},
     }
-    wire.send(channel, "R", wire.encode(report))
 
 
 def _load(path: str) -> ModuleType:

@@ -27,6 +27,11 @@ def rank(level: str) -> int:
     return LEVELS.index(level)
 
 
+def separates(level: str) -> bool:
+    """Whether a candidate at this level can neither see nor touch other processes and their files."""
+    return rank(level) <= rank("restricted")
+
+
 def demand(level: str, require: str | None, why: dict[str, str]) -> None:
     """Raise IsolationError if `level` is below `require`; `why` says what stopped the stronger ones."""
     if require is not None and rank(level) > rank(require):

@@ -11,10 +11,13 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Task
-from culmen.evaluate import levels, outcome, probes
+from culmen.core.trust import Scoring, reaches
+from culmen.evaluate import levels, outcome, probes, trial
 from culmen.evaluate.jail import Jail, JailFailed
 from culmen.evaluate.judge import Judges, ScorerFailed
 from culmen.evaluate.outcome import Verdict
+from culmen.evaluate.pair import Pair, python_program
+from culmen.evaluate.proxy.session import CONSTRUCTORS
 from culmen.evaluate.run import Run
 
 VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
@@ -23,11 +26,20 @@ VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 class LocalBackend:
     """Evaluates candidates of `task`, up to `workers` at once.
 
-    `require` is the weakest isolation level accepted (see `levels`); `level` forces one, for tests. Scores of the
-    legacy form are self-reported, all others are computed outside the candidate's process (`verified`).
+    `require` is the weakest isolation level accepted (see `levels`); `level` forces one, for tests. `scoring` is how
+    far scores can be trusted and why (core.trust): known after `start`, or given by an earlier session of the run.
     """
 
-    def __init__(self, task: Task, workers: int, require: str | None = None, *, level: str | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        workers: int,
+        require: str | None = None,
+        *,
+        level: str | None = None,
+        scoring: Scoring | None = None,
+    ) -> None:
+        self.scoring = scoring or Scoring()
         self.task, self.workers, self.require = task, max(1, workers), require
         self._wanted = levels.LEVELS[:-1] if level is None else (level,)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
@@ -50,12 +62,14 @@ class LocalBackend:
             if self.task.evaluator.verifier:
                 await self._verifiers.start()
             if not self._runs_program:
+                self.scoring = Scoring("verified")
                 return levels.LEVELS[0]
             why = await self._choose()
             assert self._jail is not None
             levels.demand(self._jail.level, self.require, why)
             if self.task.evaluator.form == "legacy":
                 await self._check_legacy(self._jail)
+            self.scoring = await self._settled()
             return self._jail.level
         except BaseException:
             await self.close()
@@ -91,12 +105,53 @@ class LocalBackend:
                 fix="make the file importable and let it define evaluate(path)",
             )
 
+    async def _settled(self) -> Scoring:
+        """How scores come about, found out by trying where that is not plain."""
+        assert self._jail is not None
+        evaluator = self.task.evaluator
+        if not levels.separates(self._jail.level):
+            return Scoring("self-reported", f"isolation level {self._jail.level} does not keep processes apart")
+        if evaluator.form != "legacy":
+            return Scoring("verified")
+        why = self._in_process()
+        if why or self.scoring.trust:
+            return Scoring("self-reported", why) if why else self.scoring
+        accept = tuple(evaluator.options.get("accept", ()))
+        seeds = self.task.candidates()
+        if not seeds:
+            return Scoring("proxied", accept=(*accept, CONSTRUCTORS))
+        found = await trial.settle(seeds, accept, self._tried, self._beside)
+        if evaluator.proxy == "always" and found.trust != "proxied":
+            raise TaskError(
+                f"the evaluator does not work behind a proxy: {found.why}",
+                where=evaluator.path,
+                fix='set [evaluator] proxy = "auto" (its scores are then self-reported), or write score(output)',
+            )
+        return found
+
+    def _in_process(self) -> str:
+        """Why the proxy is not even tried, "" if it is."""
+        evaluator = self.task.evaluator
+        if evaluator.proxy == "never":
+            return 'the task says proxy = "never"'
+        if not python_program(self.task):
+            return f"the program is no Python module but a {evaluator.suffix or 'text'} file, which the evaluator reads"
+        folder = os.path.dirname(evaluator.path)
+        return "the evaluator lies in the root folder" if folder == "/" else ""
+
+    async def _tried(self, seed: Candidate, number: int) -> tuple[Verdict, dict[str, Any]]:
+        """For the trial: behind a proxy that lets everything cross."""
+        return await self._proxied(seed, None, number, 0, learn=True)
+
+    async def _beside(self, seed: Candidate, number: int) -> Verdict:
+        """For the trial: evaluator and candidate in one process."""
+        return await self._alone(seed, None, number, 0, False)
+
     def _new_jail(self, level: str) -> Jail:
         evaluator = self.task.evaluator
         visible = tuple(evaluator.options.get("readable", ()))
-        if evaluator.form == "legacy":
-            visible += (os.path.dirname(evaluator.path),)
-        return Jail(level, evaluator.packages, visible)
+        shut = (os.path.dirname(evaluator.path),) if evaluator.form == "legacy" else ()
+        return Jail(level, evaluator.packages, visible, shut)
 
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
@@ -128,13 +183,30 @@ class LocalBackend:
         )
 
     def _trust(self, verdict: Verdict) -> str:
-        if verdict.certified is not None:
-            return "certified"
-        return "self-reported" if self.task.evaluator.form in ("legacy", "function") else "verified"
+        vouched = verdict.certified is not None and reaches(self.scoring.trust, "verified")
+        return "certified" if vouched else self.scoring.trust
 
     async def _attempt(self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool) -> Verdict:
         if not self._runs_program:
             return await self._judge(candidate, case, seed, 0.0, None, certify)
+        if self.scoring.trust == "proxied":
+            return (await self._proxied(candidate, case, seed, slot))[0]
+        return await self._alone(candidate, case, seed, slot, certify)
+
+    async def _proxied(
+        self, candidate: Candidate, case: Case | None, seed: int, slot: int, *, learn: bool = False
+    ) -> tuple[Verdict, dict[str, Any]]:
+        """Evaluator and candidate in two jailed processes; also what crossed between them."""
+        try:
+            jail = await self._healthy()
+        except JailFailed as error:
+            return outcome.lost("zygote_died", str(error)), {}
+        with Pair(self.task, jail, candidate, case, seed, self.scoring.accept, learn) as pair:
+            verdict = await pair.perform((slot, slot + self.workers))
+        return replace(verdict, seconds=pair.seconds).with_log(pair.printed), pair.account
+
+    async def _alone(self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool) -> Verdict:
+        """The candidate, with the evaluator beside it in the form legacy, in one jailed process."""
         try:
             jail = await self._healthy()
         except JailFailed as error:

@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
@@ -34,9 +35,7 @@ class Run:
         self.task, self.jail, self.candidate, self.case, self.seed = task, jail, candidate, case, seed
         self.limits, self.output_limit = task.limits, task.limits.output_kb * 1024
         self.form: str = form or task.evaluator.form
-        # every stage of a cascade has the full time limit
-        stages = 1 + len(task.evaluator.thresholds or ()) if self.form == "legacy" else 1
-        self.allowed = self.limits.seconds * stages
+        self.allowed = time_allowed(task, self.form)
         self.number, self.stands = 0, False
         self.log = Log(self.output_limit)
         self.channel, self._theirs = socket.socketpair()
@@ -135,24 +134,32 @@ class Run:
         return None if answer["kind"] == "gone" else outcome.of_answer(answer, self.task.objective)
 
     def _request(self) -> bytes:
-        evaluator = self.task.evaluator
-        return wire.encode(
-            {
-                "form": self.form,
-                "parts": self.candidate.parts,
-                "module": evaluator.module or next(iter(self.candidate.parts), ""),
-                "entry": evaluator.entry,
-                "has_input": self.case is not None and self.case.input is not None,
-                "input": self.case.input if self.case is not None else None,
-                "command": evaluator.command,
-                "outputs": list(evaluator.options.get("outputs", ())),
-                "evaluator": evaluator.path if self.form in ("legacy", "check") else "",
-                "suffix": evaluator.suffix,
-                "thresholds": evaluator.thresholds,
-                "features": list(self.task.features),
-                "candidate": self.candidate.id,
-                # answers never enter a jail; a function of the user's own process is no jail
-                "case": msgspec.to_builtins(self.case) if self.form == "function" else None,
-                "limit": self.output_limit,
-            }
-        )
+        return wire.encode(request(self.task, self.form, self.candidate, self.case, limit=self.output_limit))
+
+
+def time_allowed(task: Task, form: str) -> float:
+    """Wall seconds of one evaluation: every stage of a cascade has the full time limit."""
+    stages = 1 + len(task.evaluator.thresholds or ()) if form in ("legacy", "proxied") else 1
+    return task.limits.seconds * stages
+
+
+def request(task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any) -> dict[str, Any]:
+    """What a child is told of its work. The answer of a case (`info`) never enters a jail."""
+    evaluator = task.evaluator
+    return {
+        "form": form,
+        "parts": candidate.parts,
+        "module": evaluator.module or next(iter(candidate.parts), ""),
+        "program": f"candidate_{candidate.id}{evaluator.suffix}",
+        "entry": evaluator.entry,
+        "has_input": case is not None and case.input is not None,
+        "input": case.input if case is not None else None,
+        "command": evaluator.command,
+        "outputs": list(evaluator.options.get("outputs", ())),
+        "evaluator": evaluator.path if form in ("legacy", "proxied", "check") else "",
+        "thresholds": evaluator.thresholds,
+        "features": list(task.features),
+        # a function of the user's own process is no jail
+        "case": msgspec.to_builtins(case) if form == "function" else None,
+        **more,
+    }

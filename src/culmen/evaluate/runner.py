@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 from culmen.evaluate import legacy, shell, wire
 from culmen.evaluate.confine import CHANNEL
 from culmen.evaluate.plain import last_lines
+from culmen.evaluate.proxy import host
 
 REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which we trust
 
@@ -58,6 +59,8 @@ def _form(name: str) -> Callable[[socket.socket, dict[str, Any], Path], None]:
         "serve": run_serve,
         "command": shell.run_command,
         "legacy": legacy.run_legacy,
+        "proxied": legacy.run_proxied,
+        "host": host.run_host,
         "check": legacy.run_check,
     }
     return forms[name]

@@ -13,14 +13,14 @@ import math
 import socket
 import struct
 import sys
-from collections.abc import Callable
 from typing import Any
 
 MAX_DEPTH = 64
-_DTYPES = frozenset(
+DTYPES = frozenset(
     ["|b1", "|i1", "|u1"] + [f"<{kind}" for kind in ("i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")]
 )
 _HEADER = struct.Struct("<IB")
+_ALIGNED = 8  # raw numbers begin at a multiple of so many bytes
 _MARK = "$"  # the one key of a dict that stands for something JSON lacks
 
 
@@ -58,11 +58,12 @@ def send(channel: socket.socket, kind: str, payload: bytes = b"") -> None:
 
 def receive(channel: socket.socket, limit: int) -> tuple[str, bytes]:
     """Read one frame (blocking). Raises EOFError when the other side is gone, TooLarge above `limit` bytes."""
-    kind, length = parse_header(_exactly(channel, HEADER_SIZE), limit)
-    return kind, _exactly(channel, length)
+    kind, length = parse_header(exactly(channel, HEADER_SIZE), limit)
+    return kind, exactly(channel, length)
 
 
-def _exactly(channel: socket.socket, size: int) -> bytes:
+def exactly(channel: socket.socket, size: int) -> bytes:
+    """So many bytes (blocking). Raises EOFError when the other side is gone."""
     data = bytearray()
     while len(data) < size:
         piece = channel.recv(min(size - len(data), 1 << 20))
@@ -77,160 +78,190 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 
 def encode(value: Any) -> bytes:
     """The value as bytes; anything but plain data raises WireError."""
-    buffers = bytearray()
-    try:
-        text = json.dumps(_plain(value, buffers, 0), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        document = text.encode("utf-8")
-    except (RecursionError, UnicodeEncodeError) as error:
-        raise WireError(f"not plain data: {type(error).__name__}") from None
-    return b"".join([struct.pack("<I", len(document)), document, buffers])
+    return Writer().encode(value)
 
 
 def decode(data: bytes) -> Any:
     """The value of `encode`d bytes; malformed or hostile bytes raise WireError."""
-    try:
-        (size,) = struct.unpack_from("<I", data)
-        if size > len(data) - 4:
-            raise WireError("truncated")
-        document = json.loads(str(data[4 : 4 + size], "utf-8"), parse_constant=_refuse_constant)
-        # arrays are views of this one copy, so that naming a buffer many times costs the reader nothing
-        return _revive(document, memoryview(bytearray(data))[4 + size :], 0)
-    except WireError:
-        raise
-    except (struct.error, ValueError, TypeError, KeyError, RecursionError, OverflowError, MemoryError) as error:
-        raise WireError(f"malformed: {type(error).__name__}") from None
+    return Reader().decode(data)
+
+
+class Writer:
+    """Turns one value into bytes. Subclasses may take more kinds of values in `other`."""
+
+    def __init__(self) -> None:
+        self.buffers = bytearray()
+
+    def encode(self, value: Any) -> bytes:
+        """See `encode`."""
+        try:
+            text = json.dumps(self.plain(value, 0), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            document = text.encode("utf-8")
+        except (RecursionError, UnicodeEncodeError) as error:
+            raise WireError(f"not plain data: {type(error).__name__}") from None
+        document += b" " * (-(4 + len(document)) % _ALIGNED)
+        return b"".join([struct.pack("<I", len(document)), document, self.buffers])
+
+    def plain(self, value: Any, depth: int) -> Any:
+        """The value as JSON has it; numbers of arrays go into the buffers."""
+        if depth > MAX_DEPTH:
+            raise WireError(f"nested deeper than {MAX_DEPTH}")
+        kind = type(value)
+        for base in _BASES:
+            if issubclass(kind, base):
+                return getattr(self, f"_{base.__name__}")(value, depth)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            if issubclass(kind, numpy.generic):
+                return self._scalar(numpy, value, depth)
+            if issubclass(kind, numpy.ndarray):
+                return self._array(numpy, value, depth)
+        return self.other(value, depth)
+
+    def other(self, value: Any, depth: int) -> Any:
+        """What is no plain data."""
+        raise WireError(f"{type(value).__name__} is not plain data")
+
+    def _NoneType(self, value: None, _depth: int) -> None:
+        return None
+
+    def _bool(self, value: bool, _depth: int) -> bool:
+        return value
+
+    def _int(self, value: int, _depth: int) -> int:
+        plain = int.__add__(value, 0)
+        if plain.bit_length() > 4096:
+            raise WireError("an integer of more than 4096 bits")
+        return plain
+
+    def _float(self, value: float, _depth: int) -> Any:
+        plain = float.__add__(value, 0.0) if type(value) is not float else value
+        return plain if math.isfinite(plain) else {_MARK: "float", "v": repr(plain)}
+
+    def _str(self, value: str, _depth: int) -> str:
+        return value if type(value) is str else str.__add__("", value)
+
+    def _list(self, value: list, depth: int) -> Any:
+        return [self.plain(item, depth + 1) for item in list.__iter__(value)]
+
+    def _tuple(self, value: tuple, depth: int) -> Any:
+        return [self.plain(item, depth + 1) for item in tuple.__iter__(value)]
+
+    def _dict(self, value: dict, depth: int) -> Any:
+        pairs = [(k, self.plain(v, depth + 1)) for k, v in dict.items(value)]
+        if all(type(k) is str for k, _ in pairs) and _MARK not in dict.keys(value):
+            return dict(pairs)
+        return {_MARK: "dict", "v": [[self.plain(k, depth + 1), v] for k, v in pairs]}
+
+    def _bytes(self, value: bytes, _depth: int) -> Any:
+        return {_MARK: "bytes", "v": base64.b64encode(bytes.__getitem__(value, slice(None))).decode()}
+
+    def _complex(self, value: complex, depth: int) -> Any:
+        plain = complex.__add__(value, 0j)
+        return {_MARK: "complex", "v": [self._float(plain.real, depth), self._float(plain.imag, depth)]}
+
+    def _scalar(self, numpy: Any, value: Any, depth: int) -> Any:
+        plain = numpy.asarray(value).item()
+        if issubclass(type(plain), numpy.generic):  # long doubles have no Python counterpart
+            plain = float(plain)
+        return self.plain(plain, depth + 1)
+
+    def _array(self, numpy: Any, value: Any, depth: int) -> Any:
+        array = numpy.array(value, copy=True, subok=False, order="C")
+        if array.dtype.kind in "OUS" or array.ndim == 0:
+            return self.plain(array.tolist(), depth + 1)
+        return self.raw(array)
+
+    def raw(self, array: Any) -> Any:
+        """An array of numbers (not a subclass, C order) by reference to its bytes in the buffers."""
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+            array = array.astype("<f8")
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        name = array.dtype.str
+        if name not in DTYPES:
+            raise WireError(f"an array of {array.dtype} is not plain data")
+        offset = len(self.buffers)
+        self.buffers += array.tobytes()
+        size = len(self.buffers) - offset
+        self.buffers += bytes(-size % _ALIGNED)
+        return {_MARK: "array", "v": [name, list(array.shape), offset, size]}
+
+
+_BASES: tuple[type, ...] = (type(None), bool, int, float, str, list, tuple, dict, bytes, complex)
+
+
+class Reader:
+    """Turns bytes back into one value. Subclasses may know more marks: a method `_mark_NAME(spec, depth)` each."""
+
+    def __init__(self) -> None:
+        self.buffers = memoryview(b"")
+
+    def decode(self, data: bytes) -> Any:
+        """See `decode`."""
+        try:
+            (size,) = struct.unpack_from("<I", data)
+            if size > len(data) - 4:
+                raise WireError("truncated")
+            document = json.loads(str(data[4 : 4 + size], "utf-8"), parse_constant=_refuse_constant)
+            # arrays are views of this one copy, so that naming a buffer many times costs the reader nothing
+            self.buffers = memoryview(bytearray(data))[4 + size :]
+            return self.revive(document, 0)
+        except WireError:
+            raise
+        except (struct.error, ValueError, TypeError, KeyError, RecursionError, OverflowError, MemoryError) as error:
+            raise WireError(f"malformed: {type(error).__name__}") from None
+
+    def revive(self, value: Any, depth: int) -> Any:
+        """The inverse of `Writer.plain`."""
+        if depth > 2 * MAX_DEPTH:
+            raise WireError("nested too deep")
+        if isinstance(value, str):
+            value.encode("utf-8")  # lone surrogates would break databases and terminals far from here
+            return value
+        if isinstance(value, list):
+            return [self.revive(item, depth + 1) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if _MARK in value:
+            return self._marked(value[_MARK], value["v"], depth)
+        return {self.revive(k, depth + 1): self.revive(v, depth + 1) for k, v in value.items()}
+
+    def _marked(self, name: Any, spec: Any, depth: int) -> Any:
+        method = getattr(self, f"_mark_{name}", None) if type(name) is str else None
+        if method is None:
+            raise WireError("an unknown mark")
+        return method(spec, depth)
+
+    def _mark_float(self, spec: Any, _depth: int) -> float:
+        return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[spec]
+
+    def _mark_bytes(self, spec: Any, _depth: int) -> bytes:
+        return base64.b64decode(spec, validate=True)
+
+    def _mark_complex(self, spec: Any, depth: int) -> complex:
+        return complex(*(float(self.revive(part, depth + 1)) for part in spec))
+
+    def _mark_dict(self, pairs: Any, depth: int) -> dict:
+        keys = [self.revive(key, depth + 1) for key, _ in pairs]
+        keys = [tuple(key) if isinstance(key, list) else key for key in keys]
+        return dict(zip(keys, [self.revive(item, depth + 1) for _, item in pairs]))
+
+    def _mark_array(self, spec: Any, _depth: int) -> Any:
+        import numpy
+
+        name, shape, offset, size = spec
+        if name not in DTYPES or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
+            raise WireError("not an array of plain numbers")
+        dtype = numpy.dtype(name)
+        if math.prod(shape) * dtype.itemsize != size:
+            raise WireError("array shape and size disagree")
+        return numpy.frombuffer(self._slice(offset, size), dtype).reshape(shape)
+
+    def _slice(self, offset: Any, size: Any) -> memoryview:
+        if type(offset) is not int or type(size) is not int or not 0 <= offset <= offset + size <= len(self.buffers):
+            raise WireError("a buffer outside the frame")
+        return self.buffers[offset : offset + size]
 
 
 def _refuse_constant(name: str) -> Any:
     raise WireError(f"{name} is not JSON")
-
-
-def _plain(value: Any, buffers: bytearray, depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise WireError(f"nested deeper than {MAX_DEPTH}")
-    for base, convert in _CONVERTERS:
-        if issubclass(type(value), base):
-            return convert(value, buffers, depth)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        if issubclass(type(value), numpy.generic):
-            return _plain(_scalar(numpy, value), buffers, depth + 1)
-        if issubclass(type(value), numpy.ndarray):
-            return _array(numpy, value, buffers, depth)
-    raise WireError(f"{type(value).__name__} is not plain data")
-
-
-def _float(value: float, _buffers: bytearray, _depth: int) -> Any:
-    plain = float.__add__(value, 0.0) if type(value) is not float else value
-    return plain if math.isfinite(plain) else {_MARK: "float", "v": repr(plain)}
-
-
-def _integer(value: int, _buffers: bytearray, _depth: int) -> int:
-    plain = int.__add__(value, 0)
-    if plain.bit_length() > 4096:
-        raise WireError("an integer of more than 4096 bits")
-    return plain
-
-
-def _dict(value: dict, buffers: bytearray, depth: int) -> Any:
-    pairs = [(k, _plain(v, buffers, depth + 1)) for k, v in dict.items(value)]
-    if all(type(k) is str for k, _ in pairs) and _MARK not in dict.keys(value):
-        return dict(pairs)
-    return {_MARK: "dict", "v": [[_plain(k, buffers, depth + 1), v] for k, v in pairs]}
-
-
-def _sequence(iterate: Callable[[Any], Any]) -> Callable[[Any, bytearray, int], Any]:
-    return lambda value, buffers, depth: [_plain(v, buffers, depth + 1) for v in iterate(value)]
-
-
-def _bytes(value: bytes, _buffers: bytearray, _depth: int) -> Any:
-    return {_MARK: "bytes", "v": base64.b64encode(bytes.__getitem__(value, slice(None))).decode()}
-
-
-def _complex(value: complex, buffers: bytearray, depth: int) -> Any:
-    plain = complex.__add__(value, 0j)
-    return {_MARK: "complex", "v": [_float(plain.real, buffers, depth), _float(plain.imag, buffers, depth)]}
-
-
-def _scalar(numpy: Any, value: Any) -> Any:
-    plain = numpy.asarray(value).item()
-    if issubclass(type(plain), numpy.generic):  # long doubles have no Python counterpart
-        return float(plain)
-    return plain
-
-
-def _array(numpy: Any, value: Any, buffers: bytearray, depth: int) -> Any:
-    array = numpy.array(value, copy=True, subok=False, order="C")
-    if array.dtype.kind in "OUS" or array.ndim == 0:
-        return _plain(array.tolist(), buffers, depth + 1)
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        array = array.astype("<f8")
-    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    name = array.dtype.str
-    if name not in _DTYPES:
-        raise WireError(f"an array of {array.dtype} is not plain data")
-    offset = len(buffers)
-    buffers += array.tobytes()
-    return {_MARK: "array", "v": [name, list(array.shape), offset, len(buffers) - offset]}
-
-
-_CONVERTERS: tuple[tuple[type, Callable[[Any, bytearray, int], Any]], ...] = (
-    (type(None), lambda value, _b, _d: None),
-    (bool, lambda value, _b, _d: value),
-    (int, _integer),
-    (float, _float),
-    (str, lambda value, _b, _d: str.__str__(value) if type(value) is str else str.__add__("", value)),
-    (list, _sequence(list.__iter__)),
-    (tuple, _sequence(tuple.__iter__)),
-    (dict, _dict),
-    (bytes, _bytes),
-    (complex, _complex),
-)
-
-
-def _revive(value: Any, buffers: memoryview, depth: int) -> Any:
-    if depth > 2 * MAX_DEPTH:
-        raise WireError("nested too deep")
-    if isinstance(value, str):
-        value.encode("utf-8")  # lone surrogates would break databases and terminals far from here
-        return value
-    if isinstance(value, list):
-        return [_revive(item, buffers, depth + 1) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if _MARK in value:
-        return _REVIVERS[value[_MARK]](value["v"], buffers, depth)
-    return {_revive(k, buffers, depth + 1): _revive(v, buffers, depth + 1) for k, v in value.items()}
-
-
-def _slice(buffers: memoryview, offset: Any, size: Any) -> memoryview:
-    if type(offset) is not int or type(size) is not int or not 0 <= offset <= offset + size <= len(buffers):
-        raise WireError("a buffer outside the frame")
-    return buffers[offset : offset + size]
-
-
-def _revive_array(spec: Any, buffers: memoryview, _depth: int) -> Any:
-    import numpy
-
-    name, shape, offset, size = spec
-    if name not in _DTYPES or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
-        raise WireError("not an array of plain numbers")
-    dtype = numpy.dtype(name)
-    if math.prod(shape) * dtype.itemsize != size:
-        raise WireError("array shape and size disagree")
-    return numpy.frombuffer(_slice(buffers, offset, size), dtype).reshape(shape)
-
-
-def _revive_dict(pairs: Any, buffers: memoryview, depth: int) -> dict:
-    keys = [_revive(key, buffers, depth + 1) for key, _ in pairs]
-    keys = [tuple(key) if isinstance(key, list) else key for key in keys]
-    return dict(zip(keys, [_revive(item, buffers, depth + 1) for _, item in pairs]))
-
-
-_REVIVERS: dict[str, Callable[[Any, memoryview, int], Any]] = {
-    "float": lambda spec, _b, _d: {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[spec],
-    "bytes": lambda spec, _b, _d: base64.b64decode(spec, validate=True),
-    "complex": lambda spec, buffers, depth: complex(*(float(_revive(part, buffers, depth + 1)) for part in spec)),
-    "array": _revive_array,
-    "dict": _revive_dict,
-}

@@ -27,7 +27,7 @@ from culmen.evaluate.confine import CHANNEL, Cage, Job, enter, own_descriptors
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
 _BIG = 1 << 16
-Child = Callable[[Cage, Job, int, int], NoReturn]
+Child = Callable[[Cage, Job, int, int, int], NoReturn]
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Zygote:
 
     def _obey(self) -> bool:
         """One message from the orchestrator; False when it is gone."""
-        data, fds, _, _ = socket.recv_fds(self.control, _BIG, 2)
+        data, fds, _, _ = socket.recv_fds(self.control, _BIG, 3)
         try:
             if not data:
                 return False
@@ -88,7 +88,7 @@ class Zygote:
                 os.close(fd)
         return True
 
-    def _start(self, job: Job, channel: int, log: int) -> None:
+    def _start(self, job: Job, channel: int, log: int, line: int = -1) -> None:
         try:
             if self.cage.level == "namespaces":
                 # the next fork becomes process 1 of a fresh namespace, so one fork is enough and its end ends all
@@ -102,17 +102,17 @@ class Zygote:
         except OSError as error:
             return self._report({"id": job.id, "end": "jail_error", "text": str(error)})
         if pid == 0:
-            self._become(job, channel, log)
+            self._become(job, channel, log, line)
         now = time.monotonic()
         self.next_watch = now + WATCH_SECONDS if not self.running else self.next_watch
         self.running[pid] = _Running(job, now + job.seconds)
 
-    def _become(self, job: Job, channel: int, log: int) -> NoReturn:
+    def _become(self, job: Job, channel: int, log: int, line: int) -> NoReturn:
         """The child: confine, then run; whatever happens, it never returns into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self.child(self.cage, job, channel, log)
+            self.child(self.cage, job, channel, log, line)
         finally:
             os._exit(1)
 
@@ -192,9 +192,9 @@ class Zygote:
             self.control.send(json.dumps(message).encode())
 
 
-def jailed(cage: Cage, job: Job, channel: int, log: int) -> NoReturn:
+def jailed(cage: Cage, job: Job, channel: int, log: int, line: int) -> NoReturn:
     """What a child does: confine itself, or say why not and end; then serve its one request."""
-    own_descriptors(channel, log)
+    own_descriptors(channel, log, line)
     try:
         enter(cage, job)
     except OSError as error:
@@ -227,8 +227,8 @@ def _settle(setup: dict[str, Any]) -> Cage:
         importlib.import_module(name)
         if name == "numpy":
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
-    values = dict(setup["cage"], readable=tuple(setup["cage"]["readable"]), baseline=census.data_bytes())
-    cage = Cage(**values)
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in setup["cage"].items()}
+    cage = Cage(**{**values, "baseline": census.data_bytes()})
     if cage.level == "namespaces":
         kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     else:

@@ -1,5 +1,5 @@
 # expect: ok bad_frame bad_output no_output exception
-# not: legacy
+# not: shared
 import json, os, struct
 
 def run(**target):

@@ -1,5 +1,5 @@
 # expect: ok bad_output exception
-# not: legacy
+# not: shared
 import numpy
 
 class Liar(numpy.ndarray):

@@ -1,5 +1,5 @@
 # expect: ok bad_output exception
-# not: legacy
+# not: shared
 class Liar(list):
     def __eq__(self, other):
         return True

@@ -1,5 +1,5 @@
 # expect: ok exception bad_output score_not_a_number no_output bad_frame
-# not: legacy
+# not: shared
 import builtins, json, math, sys, time
 
 def run(**target):

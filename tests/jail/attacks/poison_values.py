@@ -1,4 +1,4 @@
-# expect: ok bad_output exception output_limit
+# expect: ok bad_output exception output_limit not_finite
 def run(**target):
     deep = []
     for _ in range(100_000):

@@ -1,5 +1,5 @@
 # expect: ok
-# not: legacy
+# not: shared
 import os
 
 def run(**target):

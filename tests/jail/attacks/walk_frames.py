@@ -1,5 +1,5 @@
 # expect: ok
-# not: legacy
+# not: shared
 import gc, sys
 
 def run(**target):
