@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from culmen.core.usage import Budget, Usage
 from culmen.llm.call import Tokens
 from culmen.llm.prices import Price
+from culmen.llm.roles import ModelBook
 from culmen.llm.spec import PROVIDERS, Model, Provider
 from culmen.metering.account import Account
 from culmen.metering.formats import Refused, formats, route
@@ -21,12 +23,14 @@ from culmen.testing.model_openai import Chat, Responses
 from culmen.testing.model_others import Gemini, Messages
 from culmen.testing.model_script import Asked, ToolCall, Turn
 
+SLOW = [HealthCheck.too_slow]  # machines may be
 STREAM = (
     "event: a\ndata: one\n\n: a comment\r\n\r\ndata: two\r\ndata: zwei €\r\n\r\n"
     "data:three\r\rid: 7\nevent: b\ndata\n\ndata: last"
 )
 
 
+@settings(deadline=None, suppress_health_check=SLOW)
 @given(st.lists(st.integers(1, 9), max_size=60))
 def test_events_are_the_same_however_the_stream_is_cut(sizes: list[int]) -> None:
     raw, events, at = STREAM.encode(), Events(), 0
@@ -67,7 +71,7 @@ KINDS = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(body=bodies, kind=st.sampled_from([*KINDS, "content_block_delta"]))
 def test_nothing_that_comes_surprises_a_reader(body: dict[str, Any], kind: str) -> None:
     for form in formats().values():
@@ -79,7 +83,7 @@ def test_nothing_that_comes_surprises_a_reader(body: dict[str, Any], kind: str) 
         assert tokens is None or min(tokens.input, tokens.output, tokens.cached, tokens.cache_write) >= 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(body=bodies)
 def test_no_request_gets_past_the_limits(body: dict[str, Any]) -> None:
     model = Model(Provider("p"), "m", max_tokens=50, price=Price(1, 1))
@@ -97,7 +101,7 @@ def test_no_request_gets_past_the_limits(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("dialect", [Chat(), Responses(), Messages(), Gemini()])
 @given(text=st.text(max_size=60), arguments=st.dictionaries(st.text(max_size=4), st.text(max_size=30), max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 def test_what_the_scripted_model_says_is_what_the_gateway_reads(
     dialect: Any, text: str, arguments: dict[str, str]
 ) -> None:
@@ -155,6 +159,17 @@ def test_addresses_of_the_known_providers() -> None:
     assert address(mine, "gemini") == "http://box:8000/v1beta"
 
 
+def test_a_models_file_may_name_addresses_and_prices(tmp_path: Path) -> None:
+    file = tmp_path / "models.toml"
+    file.write_text(
+        '[providers.mine]\nbase_url = "http://box/v1"\nendpoints = { messages = "http://box/a/v1" }\n'
+        '[models.fast]\nprovider = "mine"\nmodel = "m"\nprice = { input = 1.0, output = 2.0, cache_write = 3.0 }\n'
+    )
+    fast = ModelBook(file).model("fast")
+    assert address(fast.provider, "messages") == "http://box/a/v1"
+    assert fast.price_list.dollars(Tokens(10, 0, 0, 10)) == pytest.approx(30 / 1e6)
+
+
 def test_keys_stand_where_their_inventor_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"):
         monkeypatch.setenv(name, "k")
@@ -177,6 +192,7 @@ def test_the_estimate_is_an_upper_one() -> None:
 amounts = st.tuples(st.integers(0, 50), st.integers(0, 50), st.booleans(), st.booleans())
 
 
+@settings(deadline=None, suppress_health_check=SLOW)
 @given(st.lists(amounts, max_size=30), st.integers(0, 400))
 def test_an_account_never_spends_more_than_its_budget(requests: list[tuple[int, int, bool, bool]], limit: int) -> None:
     account = Account("a", Budget(tokens=limit, dollars=limit / 100), {})

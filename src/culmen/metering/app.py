@@ -75,14 +75,14 @@ class App:
             await self._within(account, limits.seconds, self._job(exchange, ask, receive, send))
         except Refused as refused:
             account.refused[str(refused.status)] += 1
-            exchange.ended(refused.kind, refused.status)
+            exchange.ended(refused.kind, 200 if exchange.started else refused.status)
             exchange.facts["refusal"] = refused.message
             if refused.kind == "budget":
                 account.stop("run")  # if it was not the agent's own
             if not exchange.started:
                 raise
         finally:
-            exchange.ended("left")
+            exchange.ended("ok" if exchange.complete else "left")
             gateway.record(account, exchange)
 
     async def _within(self, account: Account, seconds: float, work: Coroutine[Any, Any, None]) -> None:

@@ -61,6 +61,11 @@ class Exchange:
         return self._reader.heard.plain()
 
     @property
+    def complete(self) -> bool:
+        """Whether the reply came to its end and told its usage."""
+        return self._reader.complete
+
+    @property
     def listed(self) -> str:
         """The field of the request that holds the conversation."""
         return self._ask.form.conversation
