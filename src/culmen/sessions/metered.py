@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
@@ -22,20 +23,15 @@ NOTHING = Usage()
 class Meter:
     """The gateway of one run. `models` is a `--model` text or mapping (None or offline: none) and a models file.
 
-    `permit` says whether the run as a whole may spend so much more; `refused` is called when it may not.
+    `permit` says whether the run as a whole may spend so much more.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        models: tuple[Any, str | None],
-        permit: Callable[[Usage], bool],
-        refused: Callable[[], None],
-    ) -> None:
-        self._folder, self._models, self._permit, self._refused = folder, models, permit, refused
+    def __init__(self, folder: Path, models: tuple[Any, str | None], permit: Callable[[Usage], bool]) -> None:
+        self._folder, self._models, self._permit = folder, models, permit
         self._gateway: Any = None
         self._place = ""
         self._tokens: dict[int, str] = {}
+        self._alarms: dict[int, asyncio.Task[None]] = {}
         self._earlier: dict[int, Usage] = {}
 
     @property
@@ -44,9 +40,10 @@ class Meter:
         return Path(self._place) / "gateway" if self._place else None
 
     async def open(
-        self, agent: int, model: str, wires: tuple[str, ...], limits: Mapping[str, float], owner: int | None
+        self, agent: int, model: str, wires: tuple[str, ...], limits: Mapping[str, float], ring: Callable[[], None]
     ) -> tuple[str, str]:
-        """A token for this agent, and the name of the model it is to ask for ("" for its own default).
+        """A token for this agent, and the name of the model it is to ask for ("" for its own default); `ring` is called
+        when a budget is spent.
 
         ("", name) if nothing here could answer it: no model is configured. Raises UserError for a model without
         address, key or price.
@@ -59,8 +56,7 @@ class Meter:
         paid = {key: limits[key] for key in ("calls", "tokens", "dollars") if key in limits}
         budget = msgspec.convert(paid, Budget, strict=False)
         self._tokens[agent] = self._gateway.open(tag(agent), budget=budget, models={"*": answering})
-        if owner is not None and self.socket is not None:
-            os.chmod(self.socket, 0o666)  # its folder is ours alone: only sandboxes that are given it reach it
+        self._alarms[agent] = asyncio.create_task(self._alarm(self._tokens[agent], ring))
         return self._tokens[agent], name
 
     def usage(self, agent: int) -> Usage:
@@ -80,8 +76,9 @@ class Meter:
             self._gateway.take(self._tokens[agent])
 
     def stopped(self, agent: int) -> str:
-        """Which of the agent's own limits refused its last request, "" if none did."""
-        return self._gateway.report(self._tokens[agent]).stopped if agent in self._tokens else ""
+        """Which of the agent's limits (calls | tokens | dollars), or the run's (budget), refused its last request."""
+        word = self._gateway.report(self._tokens[agent]).stopped if agent in self._tokens else ""
+        return "budget" if word == "run" else word
 
     async def shut(self, agent: int) -> None:
         """No more calls by this agent; return when all it made are counted."""
@@ -91,6 +88,9 @@ class Meter:
 
     async def close(self) -> None:
         """Stop the gateway."""
+        for alarm in self._alarms.values():
+            alarm.cancel()
+        await asyncio.gather(*self._alarms.values(), return_exceptions=True)
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             await gateway.__aexit__(None, None, None)
@@ -102,14 +102,14 @@ class Meter:
         from culmen.metering.gateway import Metering
 
         self._place = tempfile.mkdtemp(prefix="culmen-gateway-")  # paths of sockets must be short
-        gateway = Metering({}, self._folder, port=None, socket=self.socket, permit=self._allowed)
-        return await gateway.__aenter__()
+        gateway = Metering({}, self._folder, port=None, socket=self.socket, permit=self._permit)
+        started = await gateway.__aenter__()
+        os.chmod(f"{self._place}/gateway", 0o666)  # its folder is ours alone: only sandboxes that are given it reach it
+        return started
 
-    def _allowed(self, usage: Usage) -> bool:
-        if self._permit(usage):
-            return True
-        self._refused()
-        return False
+    async def _alarm(self, token: str, ring: Callable[[], None]) -> None:
+        await self._gateway.exhausted(token)
+        ring()
 
     def _answering(self, model: str, wires: tuple[str, ...]) -> tuple[Any, str]:
         """Who answers: a model named for the agent, the run's, or the provider that the program is made for."""

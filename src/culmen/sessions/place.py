@@ -16,7 +16,7 @@ from culmen.sessions.view import View
 
 @dataclass
 class Place:
-    """`going` says whether the search goes on; `broke` is set when the run's budget refused an agent's model call."""
+    """`going` says whether the search goes on."""
 
     layout: Layout
     task: Task
@@ -25,7 +25,6 @@ class Place:
     view: View
     meter: Meter
     going: Callable[[], bool]
-    broke: bool = False
 
     @property
     def hidden(self) -> tuple[str, ...]:

@@ -155,7 +155,7 @@ class Session:
         try:
             token, model = "", ask.model
             if adapter.metered:
-                token, model = await meter.open(self.agent, ask.model, adapter.wires, ask.limits, cage.owner)
+                token, model = await meter.open(self.agent, ask.model, adapter.wires, ask.limits, self._waiting.ring)
             port = (sandbox.PORT if cage.way else sandbox.free_port()) if token else 0
             url = f"http://127.0.0.1:{port}" if port else ""
             job = Job(cage.tree, cage.home, ask.prompt, model, url, token, limits=ask.limits)

@@ -146,7 +146,7 @@ class Waiting:
         """The limit that this session has reached, "" if none."""
         if host.seconds >= self.limits.get("seconds", float("inf")):
             return "seconds"
-        return self._place.meter.stopped(self._agent) or ("budget" if self._place.broke else "")
+        return self._place.meter.stopped(self._agent)
 
     def _idle(self) -> float | None:
         """Seconds without a sign of life, if they are as many as the limit; who waits for us does not idle."""

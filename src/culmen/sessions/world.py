@@ -51,7 +51,7 @@ class SessionWorld:
     ) -> None:
         self._layout, self._task = Layout(Path(os.path.abspath(run))), task
         self._settings, self._history, self._going = settings or Settings(), history, going
-        self._meter = Meter(self._layout.run / "transcripts", models, permit, self._broke)
+        self._meter = Meter(self._layout.run / "transcripts", models, permit)
         self._repo = Repository(self._layout.repo)
         self._sessions: dict[int, Session] = {}
         self._place: Place | None = None
@@ -83,10 +83,6 @@ class SessionWorld:
         for session in self._sessions.values():
             await session.close()
         await self._meter.close()
-
-    def _broke(self) -> None:
-        if self._place is not None:
-            self._place.broke = True
 
     async def _ready(self) -> Place:
         """What all sessions share; made at the first effect, from the journal where there was a run before."""
