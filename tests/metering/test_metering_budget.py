@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import sys
@@ -18,6 +19,7 @@ from culmen.llm.call import Tokens
 from culmen.llm.prices import Price
 from culmen.llm.spec import Model, Provider
 from culmen.metering import Limits, Metering
+from culmen.metering.listening import CONNECTIONS
 from culmen.testing.model_script import Turn
 from culmen.testing.model_server import ModelServer
 from tests.metering.conftest import FORMATS, Agent, model, request, rows, running, until
@@ -34,7 +36,7 @@ ROOM = 256 + 16_384  # tokens that a short request without a limit of its own re
 def test_twenty_at_once_never_exceed_a_budget(budget: Budget, tmp_path: Path) -> None:
     async def main() -> None:
         with ModelServer([TURN], ["", *["hang"] * 20]) as server:
-            async with running({"*": model(server)}, tmp_path, budget) as agent:
+            async with running({"*": model(server)}, tmp_path, budget, limits=Limits(in_flight=20)) as agent:
                 await agent.post("chat")
                 jobs = [asyncio.ensure_future(agent.post(FORMATS[i % 4])) for i in range(20)]
                 refused = agent.gateway.account(agent.token).refused  # pyright: ignore[reportOptionalMemberAccess]
@@ -262,6 +264,33 @@ def test_too_much_at_once(tmp_path: Path) -> None:
                 assert [job.status_code for job in await asyncio.gather(*jobs)] == [200, 200]
                 await agent.gateway.settled(agent.token)
                 assert (await agent.post("chat", text="x" * 2000)).status_code == 413
+
+    asyncio.run(main())
+
+
+def test_a_flood_of_connections_is_cut(tmp_path: Path) -> None:
+    async def main() -> None:
+        with ModelServer([TURN]) as server:
+            async with running({"*": model(server)}, tmp_path) as agent:
+                port = int(agent.url.rpartition(":")[2])
+                flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS + 50)]
+                cut: list[object] = []
+
+                async def watch(reader: asyncio.StreamReader) -> None:
+                    with contextlib.suppress(ConnectionError):
+                        await reader.read()
+                    cut.append(reader)
+
+                watching = [asyncio.ensure_future(watch(reader)) for reader, _ in flood]
+                await until(lambda: len(cut) >= 50)
+                for _, writer in flood:
+                    writer.close()
+                await asyncio.gather(*watching)
+                answers: list[int] = []
+                while 200 not in answers:  # until the gateway has noticed that they are gone
+                    with contextlib.suppress(httpx2.TransportError):
+                        answers.append((await agent.post("chat")).status_code)
+                assert answers == [200]
 
     asyncio.run(main())
 

@@ -28,8 +28,8 @@ class Limits(msgspec.Struct, frozen=True):
     """
 
     seconds: float = 1800.0
-    body: int = 32 * 2**20
-    in_flight: int = 32
+    body: int = 16 * 2**20
+    in_flight: int = 16
     text: int = 8_000
     row: int = 2 * 2**20
     transcript: int = 64 * 2**20

@@ -14,14 +14,24 @@ from typing import Any
 
 from culmen.core.errors import UserError
 
+CONNECTIONS = 256  # at the same time; more are closed, so that no agent can use up the run's file descriptors
 LONGEST_PATH = 107  # bytes of a Unix socket's path, by the kernel's sockaddr_un
 
 
 class Listening:
-    """Serves an ASGI application until `stop`; leaves the process's signals and logging alone."""
+    """Serves an ASGI application until `stop`; leaves the process's signals alone and logs nothing."""
 
     def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
         import uvicorn
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+
+        class Bounded(H11Protocol):
+            """One connection, if there are not too many."""
+
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                if len(self.connections) > CONNECTIONS:
+                    transport.abort()
 
         class Server(uvicorn.Server):
             """Tells when it has started, and takes no signals: they are the caller's."""
@@ -37,7 +47,7 @@ class Listening:
                 self.up.set()
 
         config = uvicorn.Config(
-            app, log_config=None, log_level=60, access_log=False, lifespan="off", ws="none", http="h11",
+            app, log_config=None, log_level=60, access_log=False, lifespan="off", ws="none", http=Bounded,
             timeout_graceful_shutdown=2, timeout_keep_alive=75, server_header=False, date_header=False,
         )  # fmt: skip
         self._server, self._sockets = Server(config), sockets
