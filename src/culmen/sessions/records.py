@@ -59,12 +59,17 @@ class Log:
         if sound < len(data):
             os.truncate(self._path, sound)
 
-    def add(self, record: dict[str, Any]) -> None:
-        """Append one; durable on return."""
+    def add(self, record: dict[str, Any], *, sync: bool = True) -> None:
+        """Append one. On return it outlives this process; with `sync`, or after `sync()`, the machine too."""
         self._file.write(msgspec.json.encode(record) + b"\n")
         self._file.flush()
-        os.fdatasync(self._file.fileno())
         self.records.append(record)
+        if sync:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make what was added durable; may be called on another thread."""
+        os.fdatasync(self._file.fileno())
 
     def close(self) -> None:
         """Let the file go."""

@@ -140,7 +140,7 @@ class Session:
         if self._tools is not None:
             await self._tools.close()
             self._tools = None
-        self._waiting.close()
+        await self._waiting.close()
 
     def _cage(self) -> sandbox.Cage:
         place = self._place

@@ -41,12 +41,15 @@ class Waiting:
         self.host: Host | None = None
         self.kind, self.limits = "", dict[str, float]()
         self.over: Waited | None = None
+        self._settling: asyncio.Future[None] | None = None
 
     async def wait(self, ask: Wait) -> Custom:
         """Until there is something to tell; the same wait is always answered the same."""
         for record in self._log.records:
             if record["nth"] == ask.nth:
                 return Custom(record["waited"], msgspec.convert(record["usage"], Usage))
+        if self._settling is not None:
+            await self._settling
         try:
             waited, done = await self._next()
         except asyncio.CancelledError:  # the run ends, or the search: nobody waits for this agent any more
@@ -56,12 +59,18 @@ class Waiting:
         usage = self.usage()
         total = msgspec.to_builtins(self._reported() + usage)
         record = {"nth": ask.nth, "waited": plain(waited), "usage": msgspec.to_builtins(usage), "total": total}
-        await asyncio.to_thread(self._log.add, record)
+        self._log.add(record, sync=False)
         self._handed.update(one.ticket for one in waited.experiments)
-        await asyncio.to_thread(self._queue.remove, done)
+        self._settling = asyncio.ensure_future(asyncio.to_thread(self._settle, done))
         self._place.meter.told(self._agent)
         self._unreported = 0.0
         return Custom(record["waited"], usage)
+
+    def _settle(self, done: list[str]) -> None:
+        """What need not keep the agent waiting: the next wait waits for it. (Should the power fail before, an
+        experiment may be asked for again under its old ticket.)"""
+        self._log.sync()
+        self._queue.remove(done)
 
     def ring(self) -> None:
         """Something has changed: look again."""
@@ -77,8 +86,11 @@ class Waiting:
             return Usage()
         return self._place.meter.usage(self._agent) - self._reported()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let everything go; records stay."""
+        if self._settling is not None:
+            await self._settling
+            self._settling = None
         if self._bell is not None:
             self._bell.close()
             self._bell = None

@@ -26,7 +26,7 @@ import time
 VIEW = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(VIEW)
 AT_ONCE = 200  # experiments asked for at the same time
-FIRST, LAST = 0.004, 0.1  # seconds between looks for a result, at first and at most
+FIRST, LAST = 0.002, 0.1  # seconds between looks for a result, at first and at most
 
 
 def agent():
@@ -64,7 +64,7 @@ def result(ticket):
                 return file.read().strip()
         except FileNotFoundError:
             time.sleep(pause)
-            pause = min(pause * 1.1, LAST)
+            pause = min(pause * 1.04, LAST)
 
 
 def show(tickets):
