@@ -66,7 +66,11 @@ function context(place) {
   };
 }
 
+/** Several events tell of one move. */
+const followed = () => location.hash !== state.hash && navigate();
+
 async function navigate() {
+  state.hash = location.hash;
   const place = where();
   if (!place.run && place.page === "runs" && state.only) return location.replace(href(state.only, "overview"));
   const before = state.place;
@@ -79,7 +83,7 @@ async function navigate() {
   await load();
   if (moved) {
     window.scrollTo(0, 0);
-    const heading = document.querySelector("main h1");
+    const heading = document.querySelector(".top h1");
     if (before && heading) heading.focus({ preventScroll: true });
   }
 }
@@ -193,8 +197,8 @@ async function begin() {
   await data.begin();
   const listed = await data.get("runs").catch(() => ({ runs: [], single: false }));
   state.only = listed.single && listed.runs.length ? listed.runs[0].path.split("/").pop() : "";
-  window.addEventListener("hashchange", navigate);
-  window.addEventListener("popstate", navigate);
+  window.addEventListener("hashchange", followed);
+  window.addEventListener("popstate", followed);
   await navigate();
   app.dataset.ready = count(listed.runs.length);
 }

@@ -12,7 +12,7 @@ const LANE = 12;
 const WIDTH = 1000;
 
 export function view(doc, ctx) {
-  if (!doc.count && doc.whole === 0) return empty("Nothing has run yet.");
+  if (!doc.count && doc.whole === 0) return empty("Nothing has run yet: the line begins with the first effect.");
   return h("div", { class: "stack" }, inShort(doc, ctx), load_(doc), lanes(doc, ctx), gaps(doc, ctx));
 }
 
