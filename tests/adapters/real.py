@@ -28,6 +28,7 @@ from tests.sessions.grounds import need_confinement
 
 WANTED = tuple(filter(None, os.environ.get("CULMEN_TEST_AGENTS", "").split(",")))
 SECRET = "sk-upstream-only"
+SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SEED = "def run():\n    return 0.25\n"
 BETTER = "def run():\n    return 0.75\n"
 EVALUATOR = "def score(output):\n    return {'score': 1 - abs(0.8 - output)}\n"
@@ -79,6 +80,8 @@ def diligent(asked: Asked) -> Turn:
     ]
     if asked.rounds < len(steps):
         return Turn(f"Step {asked.rounds + 1}.", (steps[asked.rounds],))
+    if SUBMIT in "".join(item.text for item in asked.items):  # mini-swe-agent ends by a command
+        return Turn(LAST, (asked.shell(f"echo {SUBMIT}"),))
     return Turn(LAST)
 
 

@@ -19,12 +19,13 @@ from culmen.sessions.adapters.codex import CodexReading
 from culmen.sessions.adapters.cursor import CursorReading
 from culmen.sessions.adapters.gemini import GeminiReading
 from culmen.sessions.adapters.headless import Reading
+from culmen.sessions.adapters.mini import MiniReading
 from culmen.sessions.adapters.opencode import OpenCodeReading
 from culmen.sessions.adapters.plain import PlainReading
 from tests.adapters.driving import STREAMS, Signs, job, started
 
 SHELL = "echo changed >> candidates/a.py && cat candidates/a.py"
-READINGS = (ClaudeReading, CodexReading, OpenCodeReading, GeminiReading, CursorReading, PlainReading)
+READINGS = (ClaudeReading, CodexReading, OpenCodeReading, GeminiReading, CursorReading, MiniReading, PlainReading)
 
 
 def _read(kind: str, script: str, work: Job, signs: Signs) -> Parting:
@@ -38,7 +39,8 @@ def _read(kind: str, script: str, work: Job, signs: Signs) -> Parting:
 
 
 def _recorded(name: str, code: int) -> str:
-    return f"cat {shlex.quote(str(STREAMS / f'{name}.jsonl'))}; exit {code}"
+    (file,) = STREAMS.glob(f"{name}.*")
+    return f"cat {shlex.quote(str(file))}; exit {code}"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,17 @@ def test_a_recorded_failure_is_told(tmp_path: Path, name: str, code: int, ended:
     script = _recorded(name, code) if code >= 0 else f"{_recorded(name, 0).partition(';')[0]}; kill -KILL $$"
     parting = _read(name.partition("-")[0], script, job(tmp_path), signs)
     assert (parting.ended, parting.code) == (ended, code) and why in parting.why, parting
+
+
+@pytest.mark.parametrize(
+    ("name", "ended", "word"),
+    [("mini-2.4.6.finished", "finished", "I have finished."), ("mini-2.4.6.gaveup", "crashed", "")],
+)
+def test_a_recorded_conversation_is_understood(tmp_path: Path, name: str, ended: str, word: str) -> None:
+    signs = Signs()
+    parting = _read("mini", _recorded(name, 0), job(tmp_path), signs)
+    assert (parting.ended, parting.word) == (ended, word) and ("RepeatedFormatError" in parting.why) != bool(word)
+    assert signs.of("text") == (["step", "step", "I have finished."] if word else [])
 
 
 def test_trouble_is_no_sign_of_life(tmp_path: Path) -> None:

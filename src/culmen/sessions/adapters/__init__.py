@@ -9,8 +9,9 @@ from culmen.sessions.adapters.claude import Claude
 from culmen.sessions.adapters.codex import Codex
 from culmen.sessions.adapters.cursor import Cursor
 from culmen.sessions.adapters.gemini import Gemini
+from culmen.sessions.adapters.mini import Mini
 from culmen.sessions.adapters.opencode import OpenCode
-from culmen.sessions.adapters.plain import Command, Mini
+from culmen.sessions.adapters.plain import Command
 
 NATIVE: dict[str, type[Adapter]] = {
     "claude": Claude,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from culmen.core.errors import UserError
 from culmen.sessions.adapters import programs
 from culmen.sessions.adapters.base import Heard, Job, Pipes, Plan
 from culmen.sessions.adapters.headless import Headless, Reading
@@ -21,7 +22,7 @@ def environment(job: Job) -> dict[str, str]:
 
 
 def files(job: Job) -> dict[str, str]:
-    """Its settings: the relay as a provider with one model, every tool allowed."""
+    """Its settings: the relay as a provider with one model, every tool allowed. Raises UserError without a model."""
     settings: dict[str, Any] = {
         "permission": {"*": "allow"},
         "autoupdate": False,
@@ -32,6 +33,8 @@ def files(job: Job) -> dict[str, str]:
         "agent": {"title": {"disable": True}},  # else it asks for a title, in a call that it does not count
     }
     if job.base_url:
+        if not job.model:
+            raise UserError("OpenCode needs the name of a model", where="--agent opencode", fix="--model MODEL")
         name = model(job)
         settings |= {
             "model": name,

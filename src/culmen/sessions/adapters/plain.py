@@ -1,4 +1,4 @@
-"""Programs that just print: mini-swe-agent, and any command line (`cmd: ARGV`)."""
+"""Programs that just print: any command line (`cmd: ARGV`)."""
 
 from __future__ import annotations
 
@@ -27,31 +27,6 @@ def everywhere(job: Job) -> dict[str, str]:
         "GOOGLE_GEMINI_BASE_URL": job.base_url,
         "GEMINI_API_KEY": job.token,
     }
-
-
-class Mini:
-    """mini-swe-agent."""
-
-    name, program = "mini", "mini"
-    metered, nudges, resumes = True, False, False
-    wires = ("chat",)
-
-    def plan(self, job: Job) -> Plan:
-        """Without its set-up dialogue, and without prices of its own."""
-        found = programs.find(self.program)
-        argv = [*found.command, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
-        argv += ["-m", f"openai/{job.model}"] if job.model else []
-        environment = {
-            **everywhere(job),
-            "MSWEA_CONFIGURED": "true",
-            "MSWEA_COST_TRACKING": "ignore_errors",
-            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        }
-        return Plan((*argv, "-t", job.prompt), environment, found.path, visible=found.visible)
-
-    def talk(self, pipes: Pipes, job: Job, heard: Heard) -> Headless:
-        """Read what it prints."""
-        return Headless(pipes, PlainReading(job, heard))
 
 
 class Command:
@@ -96,7 +71,11 @@ class PlainReading(Reading):
 
     def line(self, line: bytes) -> None:
         words = _ESCAPES.sub("", line.decode("utf-8", "replace"))
-        self.said(words) if words.strip() else self.hear("life")
+        self.print(words) if words.strip() else self.hear("life")
+
+    def print(self, words: str) -> None:
+        """A line that is not empty."""
+        self.said(words)
 
     def finish(self, code: int | None) -> None:
         self.over = code == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from culmen.core.errors import UserError
 
-VERSION_SECONDS = 10.0
+VERSION_SECONDS = 5.0
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
 
 
@@ -55,8 +55,8 @@ def mentioned(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def version(found: Program) -> str:
-    """Of an installed program: from its npm package if it is one, else from `--version`; "" if it does not say."""
-    return _packaged(os.path.realpath(found.file)) or _asked(found.command)
+    """Of an installed program: from its npm or Python package, else from `--version`; "" if it does not say."""
+    return _packaged(os.path.realpath(found.file)) or _distributed(found.file) or _asked(found.command)
 
 
 def _roots(file: str) -> set[str]:
@@ -77,7 +77,7 @@ def _root(file: str) -> str:
     if "node_modules" in parts:
         return str(Path(*parts[: parts.index("node_modules") + 1]))
     folder = Path(file).parent
-    if folder.name == "bin" and folder.parent not in _shared():
+    if folder.name == "bin" and folder.parent not in _shared() and (folder.parent / "lib").exists():
         return str(folder.parent)
     return file
 
@@ -141,6 +141,18 @@ def _packaged(file: str) -> str:
             continue
         if isinstance(stated, dict) and isinstance(stated.get("bin"), dict | str) and "node_modules" in file:
             return str(stated.get("version", ""))
+    return ""
+
+
+def _distributed(file: str) -> str:
+    """The version of the Python package that a script in an environment's bin belongs to."""
+    name, root = os.path.basename(file), Path(file).parent.parent
+    if Path(file).parent.name != "bin" or root in _shared() or str(root) == "/usr":
+        return ""
+    for points in root.glob("lib/python3*/site-packages/*.dist-info/entry_points.txt"):
+        lines = points.read_text(errors="replace").splitlines()
+        if any(line.partition("=")[0].strip() == name for line in lines if "=" in line):
+            return points.parent.name.removesuffix(".dist-info").rpartition("-")[2]
     return ""
 
 
