@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import verb
+from culmen.cli.verbs import Direction, SeedProgram, verb
 
 PANEL = "Start"
 
@@ -27,10 +27,21 @@ def demo(
     run_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the run lies.", show_default="runs/...")
     ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="polca, or pacevolve_plus_plus: an advisor in training (needs the extra 'train').")
+    ] = "polca",
 ) -> Answer:
     """Watch a real search: circle packing, offline, in about a minute."""
     from culmen.cli import demo as demonstration
+    from culmen.core.errors import UserError
 
+    if strategy == "pacevolve_plus_plus":
+        from culmen.cli import demo_advisor
+
+        return demo_advisor.answer(screen, seed, workers, run_dir)
+    if strategy != "polca":
+        fix = f"culmen new DIR --example circle_packing, then culmen run DIR --strategy {strategy}"
+        raise UserError(f"there is no demo of '{strategy}'", where="--strategy", fix=fix)
     return demonstration.answer(screen, seed, seconds, workers, run_dir)
 
 
@@ -75,15 +86,19 @@ def _examples(listed: list[tuple[str, str]]) -> Answer:
 def check(
     screen: Screen,
     task: Annotated[
-        Path, typer.Argument(metavar="TASK", help="A task folder, its task.toml, or an OpenEvolve folder.")
+        Path,
+        typer.Argument(metavar="TASK", help="A task folder, its task.toml, an OpenEvolve folder, or an evaluator.py."),
     ],
     times: Annotated[int, typer.Option(min=2, help="Evaluations alike, and as many with other random seeds.")] = 5,
     require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
+    direction: Direction = None,
+    seed_program: SeedProgram = None,
 ) -> Answer:
     """Run the seed of a task a few times and say what is wrong with the task, if anything.
 
     Reports score, noise, time, determinism and the isolation level in force. Exit code 1 if something is wrong.
     """
+    from culmen import inputs
     from culmen.cli.checking import answer
 
-    return answer(screen, task, times, require)
+    return answer(screen, inputs.folder_task(task, seed_program, "", direction or ""), task, times, require)
