@@ -1,8 +1,9 @@
-"""`culmen demo --strategy pacevolve_plus_plus`: an advisor is trained during a search, beside the same one untrained."""
+"""`culmen demo --strategy pacevolve_plus_plus`: an advisor trained during a search, beside the same one untrained."""
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,7 @@ def _told(path: Path) -> dict[str, Any]:
     with SqlJournal.open(path) as journal:
         bodies = [event.entry.body for event in journal.read() if event.entry.body.get("note") == "barrier"]
     edges = [round(n * len(bodies) / 4) for n in range(5)]
-    quarters = [bodies[low:high] for low, high in zip(edges, edges[1:])]
+    quarters = [bodies[low:high] for low, high in pairwise(edges)]
     chosen = Counter(line.partition(":")[0] for body in quarters[-1] for line in body["experiments"] if line)
     means = [fmean(reward for body in part for reward in body["rewards"]) if part else 0.0 for part in quarters]
     return {"quarters": means, "favourites": [name for name, _ in chosen.most_common(3)], "barriers": len(bodies)}
@@ -85,6 +86,6 @@ def _told(path: Path) -> dict[str, Any]:
 
 _TITLES = {"none": "untrained advisor", "phase_adaptive": "trained advisor"}
 _WELCOME = (
-    "Packs 26 circles into a square twice. An advisor, a language model of some 22,000 random weights made just now, says\n"
-    "which kind of edit to try; the offline proposer makes it. The second advisor is trained on what its choices come to.\n"
+    "Packs 26 circles into a square twice. An advisor, a language model of some 22,000 random weights made just now,\n"
+    "says which kind of edit to try; the offline proposer makes it. The second one is trained on what its choices do.\n"
 )
