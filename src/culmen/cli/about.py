@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -57,9 +58,19 @@ def _default(field: dict[str, Any]) -> str:
     return joined([f"default {field['default']}" if field["default"] else "", field["type"]], "; ")
 
 
-def doctor(screen: Screen) -> Answer:
-    """Look at this machine: Python, isolation in force (found by trying), API keys by name, disk, cores, extras."""
-    from culmen.cli import examination
+def doctor(
+    screen: Screen,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Ask this agent one thing, in its sandbox, by the model named.")
+    ] = None,
+    model: Annotated[list[str] | None, typer.Option(metavar="MODEL", help="Model that answers the agent.")] = None,
+    models: Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")] = None,
+) -> Answer:
+    """Look at this machine: Python, isolation in force (found by trying), API keys by name, disk, cores, extras, coding
+    agents and their versions. With --agent, see whether that one works."""
+    from culmen.cli import examination, outfit
 
+    if agent is not None:
+        return outfit.try_out(agent, model, models)
     report = examination.examine()
     return Answer(report, lambda screen: examination.show(screen, report))

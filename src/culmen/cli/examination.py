@@ -17,6 +17,7 @@ EXTRAS = {"litellm": "litellm", "local-embeddings": "sentence_transformers"}
 def examine() -> dict[str, Any]:
     """Everything, as plain data; keys by name only."""
     from culmen import __version__
+    from culmen.cli import outfit
     from culmen.evaluate import probes
 
     disk = shutil.disk_usage(Path.cwd())
@@ -27,6 +28,7 @@ def examine() -> dict[str, Any]:
         "disk_free_gb": round(disk.free / 1e9, 1),
         "keys": keys(),
         "extras": {name: importlib.util.find_spec(module) is not None for name, module in EXTRAS.items()},
+        "agents": outfit.examine(),
     }
 
 
@@ -40,6 +42,8 @@ def keys() -> dict[str, bool]:
 
 def show(screen: Screen, report: dict[str, Any]) -> None:
     """The same for people."""
+    from culmen.cli import outfit
+
     found = [name for name, present in report["keys"].items() if present]
     extras = [name if present else f"{name} (not installed)" for name, present in report["extras"].items()]
     screen.heading(f"culmen {report['culmen']}", f"Python {report['python']} at {report['executable']}")
@@ -56,6 +60,8 @@ def show(screen: Screen, report: dict[str, Any]) -> None:
     if report["level"] != "namespaces":
         screen.line()
         screen.line(f"For more: {report['fix']}.")
+    screen.line()
+    outfit.show(screen, report["agents"])
 
 
 def _mechanisms(found: dict[str, Any]) -> str:
