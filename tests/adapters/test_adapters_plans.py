@@ -204,3 +204,15 @@ def test_pinned_versions_are_printed_for_npm() -> None:
     line = [sys.executable, "-m", "culmen.sessions.adapters.tested", "codex", "opencode"]
     said = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
     assert said == pinned("codex", "opencode") == ["@openai/codex@0.169.0", "opencode-ai@1.18.33"]
+
+
+def test_the_page_on_agents_names_what_is_known_and_was_tried() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+    rows = {row.split("|")[1].strip(): row for row in page.splitlines() if row.startswith("| `")}
+    for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN)):
+        adapter, row = named(kind), rows[f"`{kind}`"]
+        cells = [cell.strip() for cell in row.split("|")[1:-1]]
+        nudged = "in its session" if adapter.nudges else "by resuming" if adapter.resumes else "no"
+        assert cells[6] == (", ".join(TESTED[adapter.program].versions) or "none"), row
+        assert cells[3:6] == ["yes" if adapter.metered else "no", nudged, "yes" if adapter.resumes else "no"], row
+        assert adapter.program in cells[1] and cells[2] == (", ".join(adapter.wires) or "its maker's service"), row
