@@ -102,6 +102,28 @@ def test_a_run_of_format_1_goes_on_and_is_then_closed_to_older_programs(tmp_path
     assert levels(folder)[9.0] == "verified" and views.status(folder).best.score == 9.0
 
 
+def test_a_run_of_format_1_is_read_by_many_at_once_and_upgraded_anew_only_when_it_changes(tmp_path):
+    """As a dashboard does: the upgrade takes long for a large run, and Alembic knows one migration at a time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from culmen.store import copies
+
+    folder = old_run(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(map(str, pool.map(lambda _: levels(folder), range(24))))) == 1
+    first = copies._kept[folder / "journal.db"].file
+    levels(folder)
+    assert copies._kept[folder / "journal.db"].file == first
+    raw = sqlite3.connect(folder / "journal.db")
+    raw.execute("UPDATE observation SET verified = 0")
+    raw.commit()
+    raw.close()
+    assert set(levels(folder).values()) == {"self-reported"}
+    for place in range(6):
+        levels(old_run(tmp_path, f"other-{place}"))
+    assert len(copies._kept) == 4 and not first.exists()
+
+
 any_text = st.text(st.characters())
 any_data = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | any_text,

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -87,8 +87,11 @@ def reading(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
             if not tables or _current(connection):
                 yield connection
                 return
-        with tempfile.TemporaryDirectory(prefix="culmen-") as folder, _upgraded(path, Path(folder) / FILE) as upgraded:
-            yield upgraded
+        from culmen.store.copies import upgraded
+
+        engine = engine_for(upgraded(path, _uri(path, False), FILE), write=False)
+        with engine.connect() as connection, connection.begin():
+            yield connection
 
 
 def _current(connection: Connection) -> bool:
@@ -97,20 +100,6 @@ def _current(connection: Connection) -> bool:
     from culmen.store import schema
 
     return connection.execute(select(schema.version.c.version_num)).scalar() == schema.REVISION
-
-
-@contextmanager
-def _upgraded(path: Path, copy: Path) -> Iterator[Connection]:
-    from culmen.store.migrate import upgrade
-
-    with closing(sqlite3.connect(_uri(path, False), uri=True)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
-    with engine_for(copy, write=True).connect() as connection:
-        with connection.begin():
-            upgrade(connection)
-        _add_sqrt(connection.connection.dbapi_connection)
-        with connection.begin():
-            yield connection
 
 
 @contextmanager
