@@ -126,6 +126,21 @@ def test_tools_survive_an_attack_on_the_toolbox(bench: Bench) -> None:
     assert told.fault in ("", "lost")
 
 
+def test_tools_next_sandbox_is_not_led_astray(bench: Bench) -> None:
+    """Links laid before the sandbox is started again do not change what is mounted into it."""
+    here = bench.here
+    secret = here.run_folder / "control" / "repo.git"
+    lay = (
+        f"cd /tmp; for name in .shm shm x; do ln -s {secret} $name; done; cd /repo; rm -rf queue; ln -s {secret} queue"
+    )
+    assert bench.use("command", command=lay).code == 0
+    assert bench.use("command", command="kill -9 $PPID; sleep 600").fault == "lost"
+    told = bench.use("command", command="ls /dev/shm /tmp/.shm/ /tmp/x/ queue/ 2>/dev/null; cat /dev/shm/HEAD")
+    assert "HEAD" not in told.text.split() and "refs" not in told.text, told
+    assert bench.use("write", path="/dev/shm/HEAD", text="x").fault == ""
+    assert (secret / "HEAD").read_text() == "ref: refs/heads/trunk\n"
+
+
 def test_tools_bomb_is_bounded(ground: Make) -> None:
     bench = Bench(ground(settings=Settings(processes=50, memory_mb=300)))
     told = bench.use("command", seconds=3.0, command=":(){ :|:& };: ; sleep 600")

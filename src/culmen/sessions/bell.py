@@ -10,7 +10,7 @@ from pathlib import Path
 
 from culmen.evaluate.kernel import libc
 
-_MOVED_TO, _CREATE = 0x80, 0x100
+_MOVED_TO, _CREATE, _DONT_FOLLOW = 0x80, 0x100, 0x02000000
 
 
 class Bell:
@@ -25,7 +25,7 @@ class Bell:
             self._loop.add_reader(self._fd, self._heard)
 
     def _watch(self, folder: Path) -> bool:
-        mask = ctypes.c_uint32(_MOVED_TO | _CREATE)
+        mask = ctypes.c_uint32(_MOVED_TO | _CREATE | _DONT_FOLLOW)
         return libc.inotify_add_watch(self._fd, os.fsencode(folder), mask) >= 0
 
     def _heard(self) -> None:

@@ -80,8 +80,11 @@ def attempt(way: Way) -> str:
 
 
 def prepare(cage: sandbox.Cage) -> None:
-    """The folders a cage needs beside its tree; those of an earlier try are kept."""
+    """The folders a cage needs beside its tree; those of an earlier try are kept.
+
+    They lie side by side in a folder that no agent can write, so none can be swapped for a link.
+    """
     layout, agent = cage.layout, cage.agent
-    for folder in (layout.home(agent), layout.temporary(agent) / ".shm"):
+    for folder in (layout.home(agent), layout.temporary(agent), layout.shared(agent)):
         folder.mkdir(parents=True, exist_ok=True)
     os.chmod(layout.work(agent), 0o700)

@@ -58,6 +58,10 @@ class Layout:
         """Its /tmp."""
         return self.work(agent) / "tmp"
 
+    def shared(self, agent: int) -> Path:
+        """Its /dev/shm."""
+        return self.work(agent) / "shm"
+
     def transcript(self, agent: int) -> Path:
         """What its program said, a line for each sign of life."""
         return self.run / "transcripts" / f"{tag(agent)}.jsonl"

@@ -31,7 +31,9 @@ class Place:
         """What no agent may see, wherever it lies."""
         evaluator = self.task.evaluator
         files = [path for path in (evaluator.path, evaluator.verifier) if path]
-        return tuple([str(self.layout.run), *(str(Path(path).parent) for path in files), *files])
+        folders = list(dict.fromkeys(str(Path(path).parent) for path in files))
+        beside = [str(Path(folder) / name) for folder in folders for name in evaluator.files]
+        return (str(self.layout.run), *folders, *files, *beside)
 
     @property
     def part(self) -> str:

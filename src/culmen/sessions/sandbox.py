@@ -123,8 +123,8 @@ def _bubblewrap(cage: Cage) -> list[str]:
     line += [*bubblewrap.system(), "--dev", "/dev", *(["--proc", "/proc"] if cage.proc else [])]
     for name in _ETC_ONLINE if cage.network else ("ssl", "ca-certificates", "pki"):
         line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    temporary = str(cage.layout.temporary(cage.agent))
-    line += ["--bind", temporary, "/tmp", "--bind", f"{temporary}/.shm", "/dev/shm"]
+    for folder, place in ((cage.layout.temporary, "/tmp"), (cage.layout.shared, "/dev/shm")):
+        line += ["--bind", str(folder(cage.agent)), place]
     shown = (*bubblewrap.python_folders(), *cage.visible)
     line += bubblewrap.shown(shown)
     line += _masks(cage.hidden, shown)
