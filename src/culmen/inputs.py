@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from culmen.study import Parts
 
 
-def check_runnable(task: Task, model: Any, budget: Budget, parts: Mapping[str, Any]) -> None:
+def check_runnable(task: Task, strategy: Any, model: Any, budget: Budget, parts: Mapping[str, Any]) -> None:
     """Refuse what could never start or never end."""
     if not budget.bounded:
         raise UserError("nothing ends this run", where="budget", fix="give a budget, for example evaluations=200")
-    if not task.seeds and model == "offline" and parts.get("proposer") is None:
+    alone = model == "offline" and parts.get("proposer") is None and not getattr(strategy, "writes", False)
+    if not task.seeds and alone:
+        uses = ", ".join(task.evaluator.options.get("uses", ()))
         raise UserError(
             "a task without a seed needs a model to write the first candidate",
             where=f"task {task.name}",
-            fix="add a seed to the task, or choose a model with --model NAME",
+            fix=f"give a first program{f' that defines {uses}' if uses else ''} with --seed-program FILE, or choose a "
+            "model with --model NAME, or an agent with --agent NAME",
         )
 
 
@@ -90,11 +93,18 @@ def new_path(task: Task, run_dir: str | Path | None) -> Path:
     )
 
 
-def folder_task(path: str | Path, seed: Any, goal: str) -> Task:
-    """The task on disk, with a goal or seeds of the caller's own."""
+def folder_task(path: str | Path, seed: Any, goal: str, direction: str = "") -> Task:
+    """The task on disk, with a goal, seeds or a direction of the caller's own."""
     from culmen.evaluate.contracts import load
 
-    return load(path, goal=goal, seeds=_seed_parts(seed))
+    return load(path, goal=goal, seeds=_seed_parts(seed), direction=direction)
+
+
+def as_it_is(task: Task) -> Task:
+    """The task with its evaluator's files as they are now."""
+    from culmen.evaluate.contracts import as_it_is
+
+    return as_it_is(task)
 
 
 def function_task(
@@ -137,4 +147,8 @@ def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
         return ({path.name: path.read_text(encoding="utf-8")},)
     if isinstance(seed, str):
         return ({"candidate": seed},)
-    return tuple(parts for item in seed for parts in _seed_parts(item))
+    named = [parts for item in seed for parts in _seed_parts(item)]
+    if all(isinstance(item, Path) for item in seed):  # files are versions of one part, whatever they are called
+        first = next(iter(named[0]))
+        named = [{first: next(iter(parts.values()))} for parts in named]
+    return tuple(named)

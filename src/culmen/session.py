@@ -18,6 +18,7 @@ from culmen.core.errors import UserError
 from culmen.core.event import CustomRequest, Effect, Entry
 from culmen.core.ports import Backend, Craft, Embedder, Gateway, Proposer, Strategy
 from culmen.core.task import Task
+from culmen.core.trust import Scoring
 from culmen.engine.driver import Driver
 from culmen.engine.replay import graft
 from culmen.engine.search import Estimate, Search, at_least
@@ -41,9 +42,10 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         stack.callback(journal.close)
         if remembered and not any(event.entry.kind == "done" for event in journal.read()):
             journal.append(_grafted(path, meta, parts, remembered))
-        backend = GuardedBackend(parts.backend or _backend(meta, parts), meta.task, _integrity(meta))
+        inner = parts.backend or _backend(meta, parts)
+        backend = GuardedBackend(inner, meta.task, _integrity(meta))
         stack.push_async_callback(backend.close)
-        journal.set_meta(isolation=await backend.start())
+        journal.set_meta(isolation=await backend.start(), scoring=getattr(inner, "scoring", Scoring()))
         gateway, proposer, editor = _models(path, meta, parts)
         for part in (gateway, editor):
             if part is not None:
@@ -170,7 +172,8 @@ def _backend(meta: RunMeta, parts: Parts) -> Backend:
     if meta.task.evaluator.form != "function":
         from culmen.evaluate.local import LocalBackend
 
-        return LocalBackend(meta.task, meta.workers, require=parts.require or meta.extra.get("require"))
+        require = parts.require or meta.extra.get("require")
+        return LocalBackend(meta.task, meta.workers, require, scoring=meta.scoring)
     if parts.evaluator is None:
         raise UserError(
             "this run's evaluator is a Python function of the program that made it",

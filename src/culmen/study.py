@@ -140,7 +140,7 @@ class Study:
 
         task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
         made = catalog.make(strategy, {}) if isinstance(strategy, str) else strategy
-        inputs.check_runnable(task, model, budget, parts)
+        inputs.check_runnable(task, made, model, budget, parts)
         path = inputs.new_path(task, run_dir)
         meta = inputs.meta(path, task, catalog.config(made), model, budget, random_seed, workers, parts)
         journal = SqlJournal.create(path, meta)
@@ -160,6 +160,7 @@ class Study:
     def fork(cls, run: str | Path, run_dir: str | Path | None = None, **changes: Any) -> Study:
         """A new run with changed settings that reuses every finished result of `run` asked for again, by content.
 
+        It begins with the evaluator as it lies there now; what another version of it scored is not reused.
         `changes` are arguments of `create` (strategy, budget, model, ...); the rest is the parent's.
         """
         parent = cls.open(run)
@@ -172,7 +173,8 @@ class Study:
             "workers": meta.workers,
             "integrity": meta.extra.get("integrity"),
         }
-        return cls.create(meta.task, strategy, run_dir=run_dir, fork_of=str(parent.path), **{**defaults, **changes})
+        task = inputs.as_it_is(meta.task)
+        return cls.create(task, strategy, run_dir=run_dir, fork_of=str(parent.path), **{**defaults, **changes})
 
     @classmethod
     def open(cls, run: str | Path) -> Study:
@@ -197,7 +199,9 @@ class Study:
         from culmen import session as sessions
 
         parent = Path(self.meta.extra.get("fork_of") or "")
-        remembered = Study.open(parent)._finished() if (parent / "journal.db").is_file() else {}
+        known = Study.open(parent)._finished() if (parent / "journal.db").is_file() else {}
+        judge = self.meta.task.evaluator.digest
+        remembered = {m: r for m, r in known.items() if not isinstance(r, Observation) or r.evaluator in ("", judge)}
         return sessions.run_blocking((session or sessions.live)(self.path, self.meta, self._parts, remembered))
 
     @property

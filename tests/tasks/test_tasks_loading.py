@@ -125,7 +125,11 @@ def test_forms_are_read_off_the_evaluator(tmp_path: Path) -> None:
     assert load(tmp_path).evaluator.form == "serve"
     small(tmp_path, evaluator__py="from lib import *\ndef evaluate(path):\n    return {}\n")
     task = load(tmp_path)
-    assert task.evaluator.form == "legacy" and "self-reported" in task.notes[0]
+    assert (task.evaluator.form, task.evaluator.proxy, task.notes) == ("legacy", "auto", ())
+    write(tmp_path, task__toml='[seed]\nfiles = ["p.py"]\n[evaluator]\nproxy = "never"\n')
+    never = load(tmp_path)
+    assert never.evaluator.proxy == "never" and "self-reported" in never.notes[0]
+    assert (never.evaluator.digest, never.digest == task.digest) == (task.evaluator.digest, False)
 
 
 def test_evaluators_are_never_imported(tmp_path: Path) -> None:

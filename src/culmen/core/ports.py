@@ -157,7 +157,7 @@ class Backend(Protocol):
 
     `start` returns the isolation level in force (namespaces | restricted | limits | none) and raises
     `IsolationError` below the level required. `certify` asks the task's verifier, too; it is only passed for tasks that
-    have one.
+    have one. A backend that knows how far its scores can be trusted has it in `scoring` (`core.trust`) after the start.
     """
 
     async def start(self) -> str: ...

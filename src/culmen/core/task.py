@@ -95,6 +95,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     packages    importable package names to preload in the fork-server
     features    extra numbers a contract needs, kept as given
     verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only; "" for none
+    files       SHA-256 of the evaluator and the files beside it, by name; they must stay so while a run lasts
     proxy       legacy: whether the candidate answers from a process of its own; auto: if its seed scores alike that way
     """
 
@@ -109,6 +110,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     options: dict[str, Any] = {}
     verifier: str = ""
+    files: dict[str, str] = {}
     proxy: Literal["auto", "always", "never"] = "auto"
 
 

@@ -19,6 +19,7 @@ from culmen.evaluate.outcome import Verdict
 from culmen.evaluate.pair import Pair, python_program
 from culmen.evaluate.proxy.session import CONSTRUCTORS
 from culmen.evaluate.run import Run
+from culmen.evaluate.seal import Seal
 
 VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 
@@ -40,6 +41,7 @@ class LocalBackend:
         scoring: Scoring | None = None,
     ) -> None:
         self.scoring = scoring or Scoring()
+        self._seal = Seal(task.evaluator)
         self.task, self.workers, self.require = task, max(1, workers), require
         self._wanted = levels.LEVELS[:-1] if level is None else (level,)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
@@ -54,8 +56,10 @@ class LocalBackend:
     async def start(self) -> str:
         """Load the evaluator and start the fork-server; returns the level in force.
 
-        Raises TaskError (evaluator or packages cannot be loaded) and IsolationError (level below `require`).
+        Raises TaskError (evaluator or packages cannot be loaded, or the evaluator is not what the task knows) and
+        IsolationError (level below `require`).
         """
+        self._seal.check()
         try:
             if self.task.evaluator.form != "legacy":
                 await self._judges.start()
@@ -156,13 +160,18 @@ class LocalBackend:
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
     ) -> Observation:
-        """One evaluation; every failure is a status. What is lost is tried a second time."""
+        """One evaluation; every failure is a status. What is lost is tried a second time.
+
+        Raises EvaluatorChanged where a file of the evaluator is not what it was.
+        """
         async with self._free:
             slot = self._slots.pop()
             try:
+                self._seal.check()
                 verdict = await self._attempt(candidate, case, seed, slot, certify)
                 if verdict.status is Status.LOST:
                     verdict = await self._attempt(candidate, case, seed, slot, certify)
+                self._seal.check()
             finally:
                 self._slots.append(slot)
         return Observation(

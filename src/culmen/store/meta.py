@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.task import Task
+from culmen.core.trust import Scoring
 from culmen.core.usage import Budget
 
 FORMAT = 2
@@ -17,7 +18,8 @@ class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     """The settings of a run, enough to resume it.
 
     `strategy` is `{"path": "module:Class", "config": {...}}` and `proposer` has the same form; `models` maps a role to
-    the name of its model, never to a key. `created` is Unix seconds. `isolation` is the level found in force.
+    the name of its model, never to a key. `created` is Unix seconds. `isolation` is the level found in force,
+    `scoring` how far scores can be trusted and why.
     """
 
     id: str
@@ -29,6 +31,7 @@ class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int = 0
     workers: int = 1
     isolation: str = ""
+    scoring: Scoring = Scoring()
     created: float = 0.0
     culmen: str = ""
     python: str = ""

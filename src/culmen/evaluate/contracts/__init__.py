@@ -7,7 +7,7 @@ Nothing here imports or runs anything of a task. How evaluators are called is in
 """
 
 from culmen.evaluate.contracts.examples import example_path, examples, write_new
-from culmen.evaluate.contracts.loading import load
+from culmen.evaluate.contracts.loading import as_it_is, load, with_proxy
 from culmen.evaluate.contracts.surface import surface_fault
 
-__all__ = ["example_path", "examples", "load", "surface_fault", "write_new"]
+__all__ = ["as_it_is", "example_path", "examples", "load", "surface_fault", "with_proxy", "write_new"]

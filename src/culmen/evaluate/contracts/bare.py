@@ -40,11 +40,13 @@ def read(path: Path, goal: str = "", seeded: bool = False) -> Task:
 
 def _scored(path: Path, form: own.Form, goal: str, program: Path | None) -> Task:
     """The task of a `score` function."""
-    digest, note = digests.evaluator_digest(path, [program] if program else [])
+    files, note = digests.evaluator_files(path, [program] if program else [])
+    digest = digests.evaluator_digest(files)
     packages = tuple(sorted({"numpy", *syntax.preloadable(read_text(path))}))
     evaluator = Evaluator(
-        form=form, path=str(path), entry=ENTRY, digest=digest, packages=packages, verifier=_verifier(path, form)
-    )
+        form=form, path=str(path), entry=ENTRY, digest=digest, packages=packages, verifier=_verifier(path, form),
+        files=files,
+    )  # fmt: skip
     task = Task(
         name=path.parent.name if path.stem == "evaluator" else path.stem,
         goal=goal,
@@ -56,13 +58,13 @@ def _scored(path: Path, form: own.Form, goal: str, program: Path | None) -> Task
         text = read_text(program)
         evaluator = replace(evaluator, module=program.name, entry=_entry(text, program))
         task = replace(task, evaluator=evaluator, seeds=({program.name: text},))
-    return _digested(task)
+    return digests.digested(task)
 
 
 def _begun(task: Task, first: stub.First) -> Task:
     """The task with the programs that could be made for it, if any."""
     if not first.programs:
-        return _digested(task)
+        return digests.digested(task)
     module = stub.PART if task.evaluator.form in ("call", "serve") else ""
     seeds = tuple({stub.PART: program} for program in first.programs)
     made = (
@@ -71,8 +73,9 @@ def _begun(task: Task, first: stub.First) -> Task:
         else f"{len(seeds)} were made from what the evaluator asks for"
     )
     note = f"there is no first program beside the evaluator: {made}"
-    evaluator = replace(task.evaluator, module=module)
-    return _digested(replace(task, seeds=seeds, evaluator=evaluator, notes=(*task.notes, note)))
+    options = {**task.evaluator.options, "made": not first.given}
+    evaluator = replace(task.evaluator, module=module, options=options)
+    return digests.digested(replace(task, seeds=seeds, evaluator=evaluator, notes=(*task.notes, note)))
 
 
 def directed(task: Task, direction: str) -> Task:
@@ -85,12 +88,7 @@ def directed(task: Task, direction: str) -> Task:
         where = str(Path(task.root, "task.toml"))
         fix = f'write there: direction = "{direction}"'
         raise TaskError(f"the task says direction = {task.objective.direction}", where=where, fix=fix)
-    return _digested(replace(task, objective=replace(task.objective, direction=direction)))
-
-
-def _digested(task: Task) -> Task:
-    parts = (task.evaluator, task.cases, task.objective, task.limits, task.surface, task.seeds)
-    return replace(task, digest=digests.task_digest(*parts))
+    return digests.digested(replace(task, objective=replace(task.objective, direction=direction)))
 
 
 def _beside(path: Path) -> Path | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from culmen.core.evaluation import Case
-from culmen.core.task import Evaluator, Limits, Objective, Surface, fingerprint
+from culmen.core.task import Evaluator, Limits, Objective, Surface, Task, fingerprint
 from culmen.evaluate.contracts import markers
 
 MAX_FILES = 400
@@ -19,8 +19,8 @@ _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "runs", "openevolve_o
 _SKIPPED_SUFFIXES = {".pyc", ".md", ".rst", ".log", ".png", ".jpg", ".svg", ".pdf"}
 
 
-def evaluator_digest(path: Path, apart: Iterable[Path]) -> tuple[str, str]:
-    """Digest of an evaluator and the files beside it, and a note ("" if all of them were covered).
+def evaluator_files(path: Path, apart: Iterable[Path]) -> tuple[dict[str, str], str]:
+    """SHA-256 of an evaluator and the files beside it, by name, and a note ("" if all of them were covered).
 
     `apart` are files that are no part of the evaluator (seeds, cases, settings). Hidden files, caches, logs, pictures
     and prose do not count. Of a folder with more than 400 files or 64 MB only the evaluator and Python files directly
@@ -37,8 +37,13 @@ def evaluator_digest(path: Path, apart: Iterable[Path]) -> tuple[str, str]:
         if len(files) > MAX_FILES or size > MAX_BYTES:
             near = [f for f in sorted(folder.glob("*.py")) if f.is_file() and f.resolve() not in skipped]
             note = f"{folder} is large: only its own .py files count as the evaluator; move it to a small folder"
-            return _digest(folder, {path, *near}), note
-    return _digest(folder, {path, *files}), ""
+            return _hashed(folder, {path, *near}), note
+    return _hashed(folder, {path, *files}), ""
+
+
+def evaluator_digest(files: Mapping[str, str]) -> str:
+    """Digest of an evaluator from those of its files."""
+    return fingerprint(*(piece for pair in files.items() for piece in pair))
 
 
 def task_digest(
@@ -50,9 +55,15 @@ def task_digest(
     seeds: tuple[dict[str, str], ...],
 ) -> str:
     """Digest of all that shapes a score; of the seeds only what candidates may not change."""
-    contract = msgspec.structs.replace(evaluator, path="", verifier=Path(evaluator.verifier).name)
+    contract = msgspec.structs.replace(evaluator, path="", verifier=Path(evaluator.verifier).name, files={})
     plain = [contract, cases, objective, limits, surface, [_immutable(surface, seed) for seed in seeds]]
     return fingerprint(*(msgspec.json.encode(piece, order="sorted") for piece in plain))
+
+
+def digested(task: Task) -> Task:
+    """The task with the digest of what it now is."""
+    parts = (task.evaluator, task.cases, task.objective, task.limits, task.surface, task.seeds)
+    return msgspec.structs.replace(task, digest=task_digest(*parts))
 
 
 def _immutable(surface: Surface, seed: dict[str, str]) -> dict[str, str | list[str]]:
@@ -73,9 +84,11 @@ def _walk(folder: Path) -> Iterator[Path]:
                 yield file
 
 
-def _digest(folder: Path, files: Iterable[Path]) -> str:
-    pieces: list[str] = []
-    for file in sorted(files):
-        with file.open("rb") as stream:
-            pieces += [file.relative_to(folder).as_posix(), hashlib.file_digest(stream, "sha256").hexdigest()]
-    return fingerprint(*pieces)
+def _hashed(folder: Path, files: Iterable[Path]) -> dict[str, str]:
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in sorted(files)}
+
+
+def sha256(file: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -53,6 +53,30 @@ def with_seeds(task: Task, seeds: Seeds) -> Task:
     return replace(task, seeds=copies, evaluator=evaluator, digest=digest)
 
 
+def with_proxy(task: Task, proxy: str) -> Task:
+    """The task with its evaluator's candidates behind a proxy: auto, always or never. Raises `TaskError`."""
+    if proxy not in ("auto", "always", "never"):
+        raise TaskError(f"there is no way '{proxy}'", where="--proxy", fix="use auto, always or never")
+    if task.evaluator.form != "legacy":
+        what = f"form = {task.evaluator.form} needs no proxy: it is scored in another process"
+        raise TaskError(what, where="--proxy", fix="leave it out")
+    return digests.digested(replace(task, evaluator=replace(task.evaluator, proxy=proxy)))
+
+
+def as_it_is(task: Task) -> Task:
+    """The task with its evaluator's files as they are now: what a fork begins with. Raises `TaskError`."""
+    folder = Path(task.evaluator.path).parent
+    if not task.evaluator.files:
+        return task
+    if not Path(task.evaluator.path).is_file():
+        raise missing(Path(task.evaluator.path))
+    files = {name: digests.sha256(folder / name) for name in task.evaluator.files if (folder / name).is_file()}
+    if files == task.evaluator.files:
+        return task
+    evaluator = replace(task.evaluator, files=files, digest=digests.evaluator_digest(files))
+    return digests.digested(replace(task, evaluator=evaluator))
+
+
 def _find(place: Path, goal: str, seeded: bool) -> Task:
     if place.is_dir():
         return _folder(place.resolve(), goal, seeded)

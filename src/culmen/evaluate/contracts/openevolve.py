@@ -1,7 +1,8 @@
 """An unmodified OpenEvolve example folder: `initial_program.*`, `evaluator.py`, perhaps `config.yaml`.
 
-The candidate and `evaluate(program_path)` share a process inside the jail (form legacy), so scores are self-reported.
-Higher is better. Candidates are scored by `combined_score`, else by the mean of their numeric metrics.
+`evaluate(program_path)` and the candidate run in two processes inside the jail where the evaluator allows it, else in
+one (form legacy). Higher is better. Candidates are scored by `combined_score`, else by the mean of their numeric
+metrics.
 """
 
 from __future__ import annotations
@@ -55,14 +56,15 @@ def read(program: Path | None, evaluator_path: Path, config: Path | None = None,
     syntax.require(module, "evaluate", evaluator_path, "define evaluate(program_path) returning a dict of metrics")
     suffix = program.suffix if program else settings.get("", "file_suffix", ".py")
     apart = [path for path in (program, config) if path]
-    digest, note = digests.evaluator_digest(evaluator_path, apart)
+    files, note = digests.evaluator_files(evaluator_path, apart)
     evaluator = Evaluator(
         form="legacy",
         path=str(evaluator_path),
         suffix=suffix,
         thresholds=_thresholds(module, settings),
         packages=_packages(program, evaluator_path),
-        digest=digest,
+        digest=digests.evaluator_digest(files),
+        files=files,
     )
     seeds = _seeds(program)
     surface = _surface(suffix, settings)

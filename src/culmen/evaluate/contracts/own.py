@@ -17,7 +17,7 @@ from culmen.evaluate.contracts import digests, markers, syntax
 from culmen.evaluate.contracts.cases import read_cases
 from culmen.evaluate.contracts.languages import language_of
 from culmen.evaluate.contracts.places import closest, missing, one_of
-from culmen.evaluate.contracts.schema import Source, read_toml
+from culmen.evaluate.contracts.schema import EvaluatorTable, Source, read_toml
 from culmen.evaluate.contracts.seeds import Seeds, read_seeds
 
 SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and the forms that have it
@@ -46,8 +46,8 @@ def read(path: Path) -> Task:
     cases = read_cases(cases_path) if table.cases else ()
     surface = _surface(source, seeds)
     evaluator = _evaluator(source, seeds)
-    digest, note = digests.evaluator_digest(Path(evaluator.path), [path, cases_path, *seed_files])
-    evaluator = msgspec.structs.replace(evaluator, digest=digest)
+    files, note = digests.evaluator_files(Path(evaluator.path), [path, cases_path, *seed_files])
+    evaluator = msgspec.structs.replace(evaluator, digest=digests.evaluator_digest(files), files=files)
     objective = _objective(source)
     _limits(source)
     return Task(
@@ -77,8 +77,9 @@ def _evaluator(source: Source, seeds: Seeds) -> Evaluator:
     module = syntax.read_module(path)
     form = table.form or guess_form(module, path)
     check_scorer(form, module, path)
-    if table.thresholds and form != "legacy":
-        raise source.fault("thresholds belong to form = legacy", "evaluator", "thresholds", "remove them")
+    for key in ("thresholds", "proxy"):
+        if form != "legacy" and getattr(table, key) != getattr(EvaluatorTable(), key):
+            raise source.fault(f"{key} belongs to form = legacy", "evaluator", key, "remove it")
     _command(source, form, seeds)
     name = _module(source, form, seeds)
     suffix = Path(next(iter(seeds[0]))).suffix if seeds and form == "legacy" else ".py"
@@ -97,6 +98,7 @@ def _evaluator(source: Source, seeds: Seeds) -> Evaluator:
         packages=tuple(table.packages),
         options=table.options,
         verifier=_verifier(source, form, path),
+        proxy=table.proxy,
     )
 
 
@@ -258,8 +260,8 @@ def _defaults(source: Source) -> dict[str, object]:
 
 def _notes(evaluator: Evaluator, cases: tuple[Case, ...]) -> list[str]:
     notes = []
-    if evaluator.form == "legacy":
-        notes.append("form = legacy: the evaluator shares a process with the candidate, so scores are self-reported")
+    if evaluator.form == "legacy" and evaluator.proxy == "never":
+        notes.append('proxy = "never": the evaluator shares a process with the candidate, so scores are self-reported')
     if evaluator.command and "{" not in evaluator.command[0] and not shutil.which(evaluator.command[0]):
         notes.append(
             f"the command '{evaluator.command[0]}' is not found on PATH: install it or correct [evaluator] command"

@@ -37,6 +37,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     command: list[str] = []
     packages: list[str] = msgspec.field(default_factory=lambda: ["numpy"])
     thresholds: list[float] = []
+    proxy: Literal["auto", "always", "never"] = "auto"  # form legacy: the candidate in a process of its own
     options: dict[str, Any] = {}
 
 

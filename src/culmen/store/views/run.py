@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.core.trust import reaches, weakest
+from culmen.core.trust import Scoring, reaches, weakest
 from culmen.core.usage import Budget, Usage, total
 from culmen.store.codec import decode, unescape
 from culmen.store.database import read_meta, reading
@@ -82,6 +82,7 @@ class Status(msgspec.Struct, frozen=True):
     usage: Spent
     elapsed_seconds: float
     isolation: str
+    scoring: Scoring
     budget: Budget
     models: dict[str, str]
     owner: Owner | None
@@ -140,6 +141,7 @@ def status(run: Path | str) -> Status:
             usage=_spent(spent),
             elapsed_seconds=_elapsed(connection),
             isolation=about.isolation,
+            scoring=about.scoring,
             budget=about.budget,
             models=about.models,
             owner=holder,
