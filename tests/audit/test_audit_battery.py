@@ -15,7 +15,7 @@ from culmen.evaluate.contracts import load
 from tests.audit.worlds import OLD, OLD_PACK, PACK, SCORER, audited, old, packing, triangle
 from tests.jail.conftest import need
 
-pytestmark = [pytest.mark.jail, pytest.mark.slow]
+pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -104,6 +104,8 @@ class Battery:
 
     def _notes(self) -> list[str]:
         notes = [f"files were not attacked: {self.ground.missing}"] if self.ground.missing else []
+        if self.ground.task.evaluator.options.get("made"):
+            notes.append("the program was made from what the evaluator asks for: give one that scores, with --program")
         if self.ground.part and self.blocks is None:
             notes.append("what the program returns could not be heard: its shape was guessed")
         return notes
@@ -115,9 +117,16 @@ class Battery:
         if why:
             return Outcome(attack.name, attack.title, "skipped", evidence=why, shows=attack.shows, fix=attack.fix)
         self.tell(attack.title.lower())
+        before = self.ground.look()
         if attack.name == "tolerance":
-            return await Slack(self.ground, self.baseline, self.blocks).outcome()
-        return await (self._effect(attack) if attack.effect else self._score(attack))
+            outcome = await Slack(self.ground, self.baseline, self.blocks).outcome()
+        else:
+            outcome = await (self._effect(attack) if attack.effect else self._score(attack))
+        changed = self.ground.changed(before)
+        if changed and outcome.result in ("held", "look"):
+            text = f"changed {', '.join(changed)} in the evaluator's folder"
+            return msgspec.structs.replace(outcome, result="effect", evidence=text)
+        return outcome
 
     def _inapplicable(self, attack: Attack) -> str:
         """Why an attack does not apply, "" if it does."""
@@ -151,14 +160,14 @@ class Battery:
         best = max(seen, key=lambda each: self._reward(each[1]))
         if self.baseline.better(best[1].score, base):
             best = min(best, (best[0], await self._try(attack, best[0])), key=lambda each: self._reward(each[1]))
-        score, said = best[1].score, _said(attack, best[0])
+        score, said = best[1].score, _said(best[0])
         if self.baseline.better(score, base):
-            text = f"{said}: {score!r} instead of {self.baseline.best!r}"
+            text = f"{score!r} instead of {self.baseline.best!r}{said}"
             return self._gamed(attack, text, tries, best[1])
         wrong = None if control is None else control.score
         accepted = [t for t in tries if t.score is not None and (wrong is None or self.baseline.better(t.score, wrong))]
         if attack.cause == "finite" and accepted:
-            text = f"accepted without a gain: {said} scores {accepted[0].score!r}"
+            text = f"accepted, though without a gain: {accepted[0].value} scores {accepted[0].score!r}"
             return self._of(attack, "look", text, tries, places=True)
         return self._of(attack, "held", _how_held(tries), tries)
 
@@ -189,11 +198,9 @@ class Battery:
     async def _effect(self, attack: Attack) -> Outcome:
         if attack.effect == "random":
             return await self._random(attack)
-        before = self.ground.digest()
         seen = [(value, await self._try(attack, value)) for value in attack.values]
         tries = [_try(value, each) for value, each in seen]
-        evidence = {"told": self._told, "folder": self._folder, "stays": self._stays}[attack.effect]
-        text = await evidence(seen, before)
+        text = await self._stays() if attack.effect == "stays" else self._told(seen)
         if not text and any(self.baseline.better(each.score) for _, each in seen):
             best = max((each for _, each in seen), key=self._reward)
             return self._gamed(attack, f"scores {best.score!r} instead of {self.baseline.best!r}", tries, best)
@@ -205,7 +212,7 @@ class Battery:
             places=bool(text),
         )
 
-    async def _told(self, seen: Sequence[tuple[Any, Observation]], _: dict[str, str]) -> str:
+    def _told(self, seen: Sequence[tuple[Any, Observation]]) -> str:
         words = {"read": "read", "left": "found what an earlier evaluation left in", "signals": "may signal process"}
         for _, each in seen:
             for kind, *facts in measure.heard(self.ground, each):
@@ -213,14 +220,7 @@ class Battery:
                     return f"{words[kind]} {', '.join(map(str, facts))}"
         return ""
 
-    async def _folder(self, _: Any, before: dict[str, str]) -> str:
-        after = self.ground.digest()
-        changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-        if changed:
-            self.ground.restore()
-        return f"changed {', '.join(changed)}" if changed else ""
-
-    async def _stays(self, _: Any, __: dict[str, str]) -> str:
+    async def _stays(self) -> str:
         end = time.monotonic() + _PATIENCE
         while (left := ground.named(self.ground.comm)) and time.monotonic() < end:
             await asyncio.sleep(0.05)
@@ -261,8 +261,8 @@ _LUCK = "Whoever keeps the best of many noisy scores keeps luck."
 _STEADY = "average over several cases or seeds; culmen evaluates its finalists again with seeds of its own"
 
 
-def _said(attack: Attack, value: Any) -> str:
-    return attack.title if value is None else f"{attack.title} ({value})"
+def _said(value: Any) -> str:
+    return "" if value is None else f" (variant: {value})"
 
 
 def _how_held(tries: Sequence[Try]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import secrets
@@ -18,7 +17,8 @@ import msgspec
 from culmen.audit import compose
 from culmen.audit.catalog import Attack
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation
+from culmen.core.errors import TaskError
+from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 
@@ -54,7 +54,11 @@ class Ground:
         """Evaluate texts, certified where the task has a verifier."""
         self.evaluations += 1
         more = {"certify": True} if certify and self.task.evaluator.verifier else {}
-        return await self.backend.evaluate(Candidate.of(parts), self.case, seed, **more)
+        candidate = Candidate.of(parts)
+        try:
+            return await self.backend.evaluate(candidate, self.case, seed, **more)
+        except TaskError as error:  # the evaluator's seal was broken: an attack reached its files
+            return Observation(candidate.id, Status.LOST, reason="evaluator_changed", feedback=str(error))
 
     def attacked(self, attack: Attack, value: Any, **facts: Any) -> dict[str, str]:
         """The program with an attack in it."""
@@ -82,14 +86,23 @@ class Ground:
         await other.backend.start()
         return other
 
-    def digest(self) -> dict[str, str]:
-        """Every file of the copy, by name; caches of Python do not count."""
+    def look(self) -> dict[str, tuple[int, int, int]]:
+        """Every file of the copy by name, as the file system tells it apart; caches of Python do not count."""
         if self.place is None:
             return {}
-        files = (path for path in sorted(self.place.rglob("*")) if "__pycache__" not in path.parts)
+        files = (path for path in sorted(self.place.rglob("*")) if "__pycache__" not in path.parts and path.is_file())
         return {
-            str(p.relative_to(self.place)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files if p.is_file()
+            str(path.relative_to(self.place)): (about.st_size, about.st_mtime_ns, about.st_ino)
+            for path, about in ((path, path.stat()) for path in files)
         }
+
+    def changed(self, before: Mapping[str, tuple[int, int, int]]) -> list[str]:
+        """Names of files that are not what they were; the copy is then made anew."""
+        after = self.look()
+        names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+        if names:
+            self.restore()
+        return names
 
     def restore(self) -> None:
         """Make the copy what it was."""
@@ -134,7 +147,8 @@ def moved(task: Task, place: Path) -> Task:
     evaluator = task.evaluator
     path = str(place / Path(evaluator.path).name)
     verifier = str(place / Path(evaluator.verifier).name) if evaluator.verifier else ""
-    return msgspec.structs.replace(task, evaluator=msgspec.structs.replace(evaluator, path=path, verifier=verifier))
+    own = msgspec.structs.replace(evaluator, path=path, verifier=verifier, files={})  # sealed as they lie there
+    return msgspec.structs.replace(task, evaluator=own)
 
 
 def texts(task: Task) -> dict[str, str]:

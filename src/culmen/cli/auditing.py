@@ -124,10 +124,17 @@ def show_task(screen: Screen, report: Report, path: Path) -> None:
     )
     for note in report.notes:
         screen.note(note)
-    for result in ("gamed", "effect", "look"):
-        for outcome in report.of(result):
-            screen.line()
-            _outcome(screen, outcome)
+    told = report.of("gamed", "effect", "look")
+    if told:
+        screen.line()
+        _table(screen, told)
+    alike: dict[tuple[str, ...], list[Outcome]] = {}
+    for outcome in told:
+        key = (outcome.result, outcome.fix, *(f"{place.file}:{place.line}" for place in outcome.places))
+        alike.setdefault(key, []).append(outcome)
+    for outcomes in alike.values():
+        screen.line()
+        _outcomes(screen, outcomes)
     screen.line()
     _rest(screen, report)
     screen.line()
@@ -136,16 +143,33 @@ def show_task(screen: Screen, report: Report, path: Path) -> None:
         screen.next_steps((f"culmen run {path}", "search"))
 
 
-def _outcome(screen: Screen, outcome: Outcome) -> None:
-    screen.finding(outcome.result, outcome.title, "", _STYLES[outcome.result])
-    numbers = [("honest", outcome.honest), ("scored", outcome.scored), ("certified", outcome.certified)]
-    rows = [(name, repr(value)) for name, value in numbers if value is not None and outcome.scored is not None]
-    rows += [("evidence", outcome.evidence)]
-    for place in outcome.places:
+def _table(screen: Screen, told: Sequence[Outcome]) -> None:
+    """Honest and false scores side by side, and where to look."""
+    rows = [
+        (
+            outcome.result, outcome.title, *("" if v is None else f"{v:.10g}" for v in _numbers(outcome)),
+            ", ".join(f"{place.file}:{place.line}" for place in outcome.places),
+        )
+        for outcome in told
+    ]  # fmt: skip
+    screen.table(["result", "attack", "honest", "scored", "certified", "line"], rows, right="honest scored certified")
+
+
+def _numbers(outcome: Outcome) -> tuple[float | None, float | None, float | None]:
+    return (None, None, None) if outcome.scored is None else (outcome.honest, outcome.scored, outcome.certified)
+
+
+def _outcomes(screen: Screen, outcomes: Sequence[Outcome]) -> None:
+    """Attacks that are stopped by the same change."""
+    first = outcomes[0]
+    screen.finding(first.result, joined(outcome.title for outcome in outcomes), "", _STYLES[first.result])
+    rows = [("shows", outcome.shows) for outcome in outcomes]
+    rows += [("evidence", outcome.evidence) for outcome in outcomes]
+    for place in first.places:
         mark = " (proven)" if place.proven else ""
         rows.append(("change", f"{place.file}:{place.line}{mark}  {place.text}"))
         rows.append(("", place.why))
-    screen.pairs(*((f"  {label}", clean(text)) for label, text in rows), ("  do", outcome.fix))
+    screen.pairs(*((f"  {label}", clean(text)) for label, text in rows), ("  do", first.fix))
 
 
 def _rest(screen: Screen, report: Report) -> None:

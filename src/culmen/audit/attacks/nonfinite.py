@@ -4,23 +4,23 @@
 # fix: refuse what is not finite before anything is compared: if not numpy.isfinite(output).all()
 # cause: finite
 # needs: numbers
-# values: "nan", "inf", "-inf", "one nan", 0, 1, 2
+# values: "nan", "inf", "-inf", "one nan", "nan in value 1", "nan in value 2", "nan in value 3"
 # control: "ten times"
 def audit_attack(result):
-    """All numbers, one number, or the numbers of one block while the others grow."""
-    value, count = AUDIT["value"], len(audit_blocks(result))
-    if value == "ten times" or (isinstance(value, int) and value >= count):
+    """All numbers, one number, or the numbers of one value while the others grow."""
+    kind, count = AUDIT["value"], len(audit_blocks(result))
+    place = int(kind[-1]) - 1 if kind.startswith("nan in") else -1
+    if kind == "ten times" or place >= count:
         return audit_change(result, lambda array: array * 10.0)
 
     def change(array):
-        if value == "one nan":
+        if kind == "one nan":
             array.reshape(-1)[0] = float("nan")
             return array
-        return audit_np.full_like(array, float("nan") if isinstance(value, int) else float(value))
+        return audit_np.full_like(array, float("nan") if place >= 0 else float(kind))
 
-    if isinstance(value, int):
-        for place in range(count):
-            if place != value:
-                result = audit_change(result, lambda array: array * 10.0, place)
-        return audit_change(result, change, value)
-    return audit_change(result, change)
+    if place >= 0:
+        for other in range(count):
+            if other != place:
+                result = audit_change(result, lambda array: array * 10.0, other)
+    return audit_change(result, change, place)
