@@ -20,6 +20,7 @@ from tests.adapters.driving import FIXTURES
 from tests.adapters.real import MODELS
 from tests.sessions.grounds import need_confinement
 
+pytestmark = pytest.mark.timeout(300)
 ASKER = f"cmd: {sys.executable} {FIXTURES / 'fake_asker.py'} {{model}} {{prompt}}"
 
 

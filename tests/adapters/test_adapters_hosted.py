@@ -16,7 +16,7 @@ from tests.adapters.driving import FIXTURES
 from tests.sessions.conftest import ground as ground  # a fixture
 from tests.sessions.grounds import Ground
 
-pytestmark = pytest.mark.jail
+pytestmark = [pytest.mark.jail, pytest.mark.timeout(300)]
 Make = Callable[..., Ground]
 FAKE_ACP = FIXTURES / "fake_acp.py"
 

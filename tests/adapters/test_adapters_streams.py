@@ -153,6 +153,17 @@ def test_a_program_that_says_nothing_has_crashed_unless_it_may_be_silent(tmp_pat
     assert failed.ended == "crashed" and "no such option" in failed.why and "exit code 2" in failed.why
 
 
+def test_a_prompt_goes_through_standard_input(tmp_path: Path) -> None:
+    prompt = '{"type": "text", "part": {"text": "as it was given"}}\n'
+
+    async def go() -> Parting:
+        work = job(tmp_path, prompt)
+        async with started("/bin/cat") as pipes:  # ends when its input is closed
+            return await named("opencode").talk(pipes, work, Signs()).run()
+
+    assert asyncio.run(go()).word == "as it was given"
+
+
 def test_what_a_plain_program_prints_is_its_word(tmp_path: Path) -> None:
     signs = Signs()
     parting = _read("cmd: anything", r"printf '\033[32mtrying\033[0m\n\nfound 2.61\n'", job(tmp_path), signs)

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from culmen.sessions.adapters.base import Heard, Job, Parting, Pipes, Sign
-from culmen.sessions.adapters.headless import explain
-from culmen.sessions.adapters.lines import BOUND, QUIET, Lines, Tail, at, follow, items, number, parse, short, text
+from culmen.sessions.adapters.headless import LEAVE_SECONDS, explain
+from culmen.sessions.adapters.lines import BOUND, Lines, Tail, at, follow, items, number, parse, short, text
 
 VERSION = 1
-OPEN_SECONDS = 120.0  # some load for a minute on a cold disk
+OPEN_SECONDS = 300.0  # some load for a minute on a cold disk
 _UNREAD = 8 << 20  # bytes that an agent may leave unread before it counts as broken
 _MANY = 100_000  # tool calls of one session that are told
 _AUTH_REQUIRED = -32000
@@ -153,8 +153,8 @@ class Conversation:
         aside = asyncio.ensure_future(_collect(Lines(self._pipes.stderr, gone), complaints))
         try:
             ended, fault = await self._turns()
-            if ended == "crashed":
-                await asyncio.wait((leaving,), timeout=QUIET)
+            if ended == "crashed" and reading.done():
+                await asyncio.wait((leaving,), timeout=LEAVE_SECONDS)
             if gone.is_set():
                 await aside
         finally:

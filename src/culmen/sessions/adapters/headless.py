@@ -8,7 +8,7 @@ from typing import Any
 from culmen.sessions.adapters.base import Heard, Job, Parting, Pipes, Sign
 from culmen.sessions.adapters.lines import BOUND, Lines, Tail, follow, parse, short
 
-LEAVE_SECONDS = 20.0  # after its last event a program should leave; some wait for what they left running
+LEAVE_SECONDS = 60.0  # after its last event a program should leave; some wait for what they left running
 _UNREACHABLE = (
     "connection refused", "econnrefused", "connection error", "fetch failed", "error sending request",
     "unable to connect",
@@ -74,10 +74,10 @@ class Reading:
 
 
 class Headless:
-    """One run of such a program; `Talk` of the host."""
+    """One run of such a program; `Talk` of the host. `feed` is what it is to read on its standard input."""
 
-    def __init__(self, pipes: Pipes, reading: Reading) -> None:
-        self._pipes, self._reading = pipes, reading
+    def __init__(self, pipes: Pipes, reading: Reading, feed: str = "") -> None:
+        self._pipes, self._reading, self._feed = pipes, reading, feed
 
     @property
     def session(self) -> str:
@@ -90,6 +90,9 @@ class Headless:
 
     async def run(self) -> Parting:
         """Read to the end."""
+        if self._feed and self._pipes.stdin is not None:
+            self._pipes.stdin.write(self._feed.encode("utf-8", "replace"))
+            self._pipes.stdin.close()  # once it is written
         gone = asyncio.Event()
         leaving = asyncio.ensure_future(follow(self._pipes.wait(), gone))
         complaints = Tail()

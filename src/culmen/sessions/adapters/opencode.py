@@ -1,4 +1,4 @@
-"""OpenCode: `opencode run --format json PROMPT`, over chat completions."""
+"""OpenCode: `opencode run --format json`, the prompt on its input, over chat completions."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ class OpenCode:
     wires = ("chat",)
 
     def plan(self, job: Job) -> Plan:
-        """The prompt follows "--": it may begin with a dash."""
+        """The prompt goes through its standard input: it puts arguments into quotes, and the model sees them."""
         found = programs.find(self.program)
         argv = [*found.command, "run", "--format", "json"]
         argv += ["--model", model(job)] if job.model else []
         argv += ["--session", job.resume] if job.resume else []
-        return Plan((*argv, "--", job.prompt), environment(job), found.path, files(job), found.visible)
+        return Plan(tuple(argv), environment(job), found.path, files(job), found.visible, stdin=True)
 
     def talk(self, pipes: Pipes, job: Job, heard: Heard) -> Headless:
         """Read its events."""
-        return Headless(pipes, OpenCodeReading(job, heard))
+        return Headless(pipes, OpenCodeReading(job, heard), feed=job.prompt)
 
 
 class OpenCodeReading(Reading):
-    """It reports each model call; the last one's reason is "stop"."""
+    """It reports each model call; the last one is that whose reason is not a call of tools."""
 
     def take(self, event: dict[str, Any]) -> None:
         kind = text(event, "type")
@@ -91,7 +91,7 @@ class OpenCodeReading(Reading):
         elif kind == "tool_use":
             self.hear("tool", f"{text(part, 'tool')} {short(at(part, 'state', 'input'))}")
         elif kind == "step_finish":
-            self.over, self.fault = text(part, "reason") not in ("tool-calls", "tool_calls"), ""
+            self.over, self.fault = text(part, "reason") not in ("tool-calls", "unknown"), ""
             tokens = at(part, "tokens")
             cached = number(tokens, "cache", "read") + number(tokens, "cache", "write")
             self.count(
