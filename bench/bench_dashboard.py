@@ -73,14 +73,14 @@ def browser(run: Path, path: str) -> None:
             ("candidates", "tbody tr"),
             ("overview", "c-chart svg"),
             ("lineage", "c-chart svg"),
-            ("memory", "main .card"),
+            ("memory", ".card"),
         ):
             started = time.perf_counter()
             page.goto(f"{base}#/r/{run.name}/{name}")
             page.wait_for_selector(f'main[data-key="{run.name}/{name}"] {wanted}')
             print(f"browser: {name:<10} {time.perf_counter() - started:6.3f} s")
         for label, act in (
-            ("sorted by mean", lambda: page.get_by_role("button", name="mean", exact=True).click()),
+            ("sorted by event", lambda: page.get_by_role("button", name="event", exact=True).click()),
             ("filtered", lambda: page.get_by_label("Status").select_option("failed")),
         ):
             page.goto(f"{base}#/r/{run.name}/candidates")

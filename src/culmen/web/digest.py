@@ -44,6 +44,7 @@ class Digest:
         self.notes: list[Remark] = []
         self.last = 0
         self._open: dict[int, int] = {}
+        self.kept: dict[str, Any] = {}  # what a page has read so far, for itself
         self._memos: dict[str, tuple[int, Any]] = {}
         self._meta: RunMeta | None = None
         self._lock = threading.Lock()

@@ -166,6 +166,10 @@ def serve(dashboard: Dashboard, listening: socket.socket, ready: Callable[[], No
     """Serve until interrupted; `ready` is called once requests are answered."""
     import uvicorn
 
+    from culmen.store import schema
+
+    assert schema.REVISION  # the database's library is loaded before the first request, not by it
+
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)

@@ -7,10 +7,12 @@ Raises `UserError` where there is no run and `JournalDamaged` where it cannot be
 
 from culmen.store.views.activity import (
     Cost,
+    Embedded,
     Mark,
     Node,
     Remark,
     costs,
+    embeddings,
     evaluated,
     family,
     marks,
@@ -39,6 +41,7 @@ __all__ = [
     "Calls",
     "Cost",
     "Detail",
+    "Embedded",
     "Facets",
     "Finding",
     "Integrity",
@@ -62,6 +65,7 @@ __all__ = [
     "candidates",
     "case_means",
     "costs",
+    "embeddings",
     "evaluated",
     "facets",
     "family",

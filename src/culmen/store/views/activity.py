@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from culmen.core.event import Event
+from culmen.core.event import Event, Vectors
 from culmen.core.usage import Usage
 from culmen.store.codec import decode, unescape
 from culmen.store.database import reading
@@ -41,6 +41,15 @@ class Cost(NamedTuple):
     elapsed: float
     usage: Usage
     faults: dict[str, int]
+
+
+class Embedded(NamedTuple):
+    """Candidates and their embeddings: rows of `width` little-endian float32, one after another."""
+
+    seq: int
+    candidates: tuple[str, ...]
+    width: int
+    data: bytes
 
 
 class Remark(NamedTuple):
@@ -128,6 +137,24 @@ def remarks(run: Path | str, after: int = 0) -> list[Remark]:
         Remark(seq, elapsed, unescape(topic), {} if body is None else decode(body, dict[str, Any]))
         for seq, elapsed, topic, body in rows
     ]
+
+
+def embeddings(run: Path | str, after: int = 0) -> list[Embedded]:
+    """What was embedded beyond `after`, where the journal says which candidates that were."""
+    from sqlalchemy import select
+
+    from culmen.store.schema import event
+
+    columns = (event.c.seq, event.c.body, event.c.result, event.c.data)
+    query = select(*columns).where(event.c.seq > after, event.c.shape == "vectors").order_by(event.c.seq)
+    found: list[Embedded] = []
+    with reading(Path(run)) as connection:
+        for seq, body, result, data in connection.execute(query):
+            names = tuple(decode(body, dict[str, Any]).get("candidates", ())) if body else ()
+            vectors = decode(result, Vectors)
+            if len(names) == vectors.count:
+                found.append(Embedded(seq, names, vectors.width, data or b""))
+    return found
 
 
 def results(run: Path | str, prefix: str, after: int = 0, limit: int = 10_000) -> list[Event]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from culmen.core.event import Vectors
 from culmen.store import views
 from culmen.web.digest import Digest
 from culmen.web.pages.grids import grids, islands
 
 _FRONT = 30
+_FITTED = 4000  # rows that the main components are taken from
 _CASES = 60
 
 
@@ -63,17 +63,18 @@ def _vectors(run: Digest) -> tuple[list[str], list[tuple[float, float]], list[fl
     """Ids, places and the shares of the spread that the two components explain."""
     import numpy as np
 
-    rows: dict[str, Any] = {}
-    for event in views.results(run.run, "embed"):
-        names, result = event.entry.body.get("candidates"), event.entry.result
-        if isinstance(result, Vectors) and names and len(names) == result.count:
-            table = np.frombuffer(result.data, "<f4").reshape(result.count, result.width)
-            rows.update(zip(names, table, strict=True))
+    seq, rows = run.kept.get("vectors", (0, {}))
+    for each in views.embeddings(run.run, seq):
+        table = np.frombuffer(each.data, "<f4").reshape(len(each.candidates), each.width)
+        rows.update(zip(each.candidates, table, strict=True))
+        seq = each.seq
+    run.kept["vectors"] = (seq, rows)
     if len(rows) < 3 or len({len(row) for row in rows.values()}) > 1:
         return [], [], []
     matrix = np.stack(list(rows.values())).astype(np.float64)
     matrix -= matrix.mean(axis=0)
-    values, axes = np.linalg.eigh(matrix.T @ matrix)
+    some = matrix[:: max(1, len(matrix) // _FITTED)]  # the axes of a sample; all are placed on them
+    values, axes = np.linalg.eigh(some.T @ some)
     places = matrix @ axes[:, ::-1][:, :2]
     whole = float(values.sum()) or 1.0
     explained = [float(value) / whole for value in values[::-1][:2]]
