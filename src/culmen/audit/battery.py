@@ -74,7 +74,7 @@ class Battery:
     async def run(self) -> Report:
         """All of it."""
         task = self.ground.task
-        isolation = await self.ground.backend.start()
+        isolation = await self.ground.start()
         self.tell("the program as it is")
         honest, seen = await measure.measure(self.ground)
         if honest.score is None:

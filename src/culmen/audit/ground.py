@@ -43,12 +43,18 @@ class Ground:
         self.targets = compose.targets(task, self.parts[self.part], self.evaluators.values()) if self.part else []
         self.case: Case | None = next(iter(task.split("train")), None)
         self.backend = make(self.task)
+        self.isolation = ""
         self.evaluations = 0
 
     @property
     def comm(self) -> str:
         """The name that a process left behind gives itself."""
         return f"cu{self.token[:12]}"
+
+    async def start(self) -> str:
+        """Start the backend; returns the isolation level in force."""
+        self.isolation = await self.backend.start()
+        return self.isolation
 
     async def evaluate(self, parts: Mapping[str, str], seed: int = 0, certify: bool = True) -> Observation:
         """Evaluate texts, certified where the task has a verifier."""
@@ -69,6 +75,7 @@ class Ground:
             "comm": self.comm,
             "canary": self.canary[::-1],  # the program's own text must not look like the hidden file
             "folder": str(self.place or "/nonexistent"),
+            "private": self.isolation == "namespaces",
             "files": sorted(path.name for path in self.place.iterdir() if path.is_file()) if self.place else [],
             "results": sorted({name for text in self.evaluators.values() for name in _results(text)}),
             **facts,
@@ -83,7 +90,7 @@ class Ground:
         for name, text in source.items():
             (place / name).write_text(text, encoding="utf-8")
         other = Ground(self.original, self.parts, self._make, place)
-        await other.backend.start()
+        await other.start()
         return other
 
     def look(self) -> dict[str, tuple[int, int, int]]:

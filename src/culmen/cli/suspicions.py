@@ -136,7 +136,7 @@ def show_run(screen: Screen, now: Status, found: Sequence[Seen], path: Path) -> 
         worth = [
             (name, value)
             for name, value in (("scored", each.score), ("certified", each.certified))
-            if value is not None
+            if value is not None and repr(value) not in each.evidence
         ]
         screen.pairs(
             ("  evidence", clean(place + each.evidence)), *((f"  {name}", _number(value)) for name, value in worth)

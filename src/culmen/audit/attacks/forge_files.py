@@ -13,7 +13,7 @@ def audit_forge():
     line = {"score": AUDIT["forged"], "combined_score": AUDIT["forged"], "correct": True, "sum_radii": AUDIT["forged"]}
     names = ["results.json", "metrics.json", "correct.json", "result.json", "score.json", "result.pkl", *AUDIT["results"]]
     here = audit_os.path.dirname(audit_os.path.abspath(globals().get("__file__") or "."))
-    for folder in {".", "..", here, "/tmp", AUDIT["folder"]}:
+    for folder in {".", here, AUDIT["folder"], *(["/tmp"] if AUDIT["private"] else [])}:  # a /tmp of its own, or none
         for name in names:
             try:
                 with open(audit_os.path.join(folder, name), "wb") as file:
