@@ -134,7 +134,7 @@ attempt("etc", lambda: write("/etc/x"))
 attempt("root", lambda: write("/x"))
 attempt("dev", lambda: write("/dev/x"))
 attempt("disk", lambda: sh("mknod disk b 8 0"))
-attempt("kill", lambda: sh("kill -9 1"))
+attempt("kill", lambda: sh("kill -9 1; exit 1"))  # we live on
 attempt("uid", lambda: os.setuid(0))
 """, agent=1)  # fmt: skip
     assert set(found.values()) <= {"OSError", "PermissionError", "refused"}, found

@@ -68,13 +68,11 @@ def test_tools_say_what_is_wrong(bench: Bench) -> None:
         bench.use("read", path="x", colour="red").fault,
         bench.use("read", path="x", offset="one").fault,
         bench.use("write", path="x", text="y" * ((1 << 20) + 1)).fault,
-        bench.use("read", path="/proc/1/environ").fault,
     ]
     assert faults[:9] == [
         "missing", "is_a_folder", "missing", "ambiguous", "missing", "is_a_folder", "failed", "missing", "unknown_tool",
     ]  # fmt: skip
     assert faults[9:13] == ["bad_arguments", "bad_arguments", "bad_arguments", "too_large"]
-    assert faults[13] in ("failed", "missing")
     assert bench.use("read", path="x") == Told("aa")
 
 
