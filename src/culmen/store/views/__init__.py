@@ -23,15 +23,14 @@ from culmen.store.views.activity import (
 from culmen.store.views.candidates import (
     Detail,
     Row,
-    Step,
     candidate,
     candidates,
     find_candidate,
-    lineage,
 )
 from culmen.store.views.events import Point, log, notes, observations, progress
 from culmen.store.views.evidence import Moved, Prose, moved, prose
 from culmen.store.views.integrity import Finding, Integrity, case_means, integrity, phase_means, verdict
+from culmen.store.views.lineage import Step, lineage
 from culmen.store.views.run import Best, Calls, Spent, Status, best, calls, meta, status
 from culmen.store.views.runs import RunLine, find_run, runs
 from culmen.store.views.table import Facets, Listed, Page, Query, facets, table

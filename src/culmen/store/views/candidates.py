@@ -1,4 +1,4 @@
-"""Candidates: lists with statistics, one in full, and where one came from."""
+"""Candidates: lists with statistics, and one in full."""
 
 from __future__ import annotations
 
@@ -82,14 +82,6 @@ class Detail(msgspec.Struct, frozen=True):
         return self.candidate.parts
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One ancestor. `gain` is the change of mean reward from the ancestor before it (None if either has no score)."""
-
-    row: Row
-    gain: float | None
-    note: str = ""
-
-
 def candidates(
     run: Path | str,
     order: Order = "best",
@@ -134,7 +126,7 @@ def candidates(
 def find_candidate(run: Path | str, prefix: str) -> str:
     """The full id that begins with `prefix`; raises `UserError` with suggestions if none or several do."""
     with reading(Path(run)) as connection:
-        return _resolve(connection, Path(run), prefix)
+        return resolve(connection, Path(run), prefix)
 
 
 def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> Detail:
@@ -146,14 +138,14 @@ def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> De
 
     folder = Path(run)
     with reading(folder) as connection:
-        name = _resolve(connection, folder, id_prefix)
+        name = resolve(connection, folder, id_prefix)
         found = connection.execute(select(table).where(table.c.id == name)).one()
         blobs = Blobs(folder / "blobs", lookup_in(connection))
         parts = decode(blobs.get([found.parts])[found.parts], dict[str, str])
         parents = tuple(unescape(found.parents).split())
         whole = Candidate.of(parts, parents, decode(found.origin, Origin))
         direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
-        row = row_of(connection.execute(_rows().where(table.c.id == name)).one(), direction, sd)
+        row = row_of(connection.execute(with_tallies().where(table.c.id == name)).one(), direction, sd)
         first = connection.execute(select(event).where(event.c.seq == found.seq)).all()
         source = assemble(connection, folder, first, Texts())[0].entry.result if first else None
         source = source if isinstance(source, Proposal) else Proposal()
@@ -162,34 +154,7 @@ def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> De
         return Detail(whole, row, seen, _children(connection, name), *told, among=len(source.candidates))
 
 
-def lineage(run: Path | str, id_prefix: str) -> list[Step]:
-    """The candidate's ancestors from the seed to itself, following each one's first parent."""
-    from culmen.store.schema import candidate as table
-
-    folder = Path(run)
-    with reading(folder) as connection:
-        about = read_meta(connection).task.objective
-        sd = pooled_sd(connection)
-        chain: list[tuple[Row, str]] = []
-        name, seen = _resolve(connection, folder, id_prefix), set[str]()
-        while name and name not in seen:
-            seen.add(name)
-            found = connection.execute(_rows().add_columns(table.c.origin).where(table.c.id == name)).one_or_none()
-            if found is None:
-                break
-            row = row_of(found, about.direction, sd)
-            chain.append((row, decode(found.origin, Origin).note))
-            name = row.parents[0] if row.parents else ""
-    chain.reverse()
-    steps: list[Step] = []
-    for row, note in chain:
-        before, now = (steps[-1].row.mean if steps else None), row.mean
-        gain = None if before is None or now is None else about.reward(now) - about.reward(before)
-        steps.append(Step(row, gain, note))
-    return steps
-
-
-def _rows() -> Select[*tuple[Any, ...]]:
+def with_tallies() -> Select[*tuple[Any, ...]]:
     """Candidates beside their tallies; those never evaluated have NULLs."""
     from sqlalchemy import select
 
@@ -220,7 +185,7 @@ def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[An
 
     found: dict[str, SqlRow[*tuple[Any, ...]]] = {}
     for start in range(0, len(names), PAGE):
-        rows = connection.execute(_rows().where(table.c.id.in_(names[start : start + PAGE])))
+        rows = connection.execute(with_tallies().where(table.c.id.in_(names[start : start + PAGE])))
         found.update((row.id, row) for row in rows)
     return [found[name] for name in names if name in found]
 
@@ -276,7 +241,8 @@ def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
     )
 
 
-def _resolve(connection: Connection, folder: Path, prefix: str) -> str:
+def resolve(connection: Connection, folder: Path, prefix: str) -> str:
+    """The full id that begins with `prefix`; raises `UserError` if none or several do."""
     from sqlalchemy import select
 
     from culmen.store.schema import candidate as table
