@@ -230,7 +230,7 @@ class Desk:
             parts = {names[0]: next(iter(parts.values()))}
         elif task.seeds and len(names) > 1:
             parts = {**task.seeds[0], **parts}
-        origin = Origin(f"agent:{self.kind}", model=self._model, note=asked.path)
+        origin = Origin(f"agent:{self.kind.partition(':')[0]}", model=self._model, note=asked.path)
         return Candidate.of(parts, self._parents(asked), origin)
 
     def _parents(self, asked: Experiment) -> tuple[str, ...]:

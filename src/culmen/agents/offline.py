@@ -1,7 +1,8 @@
 """An agent without a model: it plans experiments with the run's proposer and reports what came of them.
 
 It goes deep while that pays and wide when it does not: after a batch with a gain fewer candidates are worked on side by
-side, after one without a gain more. What it leaves in the reflections is counted, never claimed.
+side, after one without a gain more. A batch is either proposals for the best candidates, or a generation of changes of
+the best one's numbers, whichever gained more for its time so far. What it leaves in the reflections is counted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from culmen.agents.desk import Desk
+from culmen.agents.tuning import Tuning
 from culmen.agents.view import view
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
@@ -21,7 +23,7 @@ from culmen.core.wording import number
 
 _WIDEST = 8
 _BARREN = 20  # batches in a row without anything new to try
-_PATIENCE = 40  # experiments in a row without a gain; at least half of its own are always allowed
+_PATIENCE = 60  # experiments in a row without a gain; at least half of its own are always allowed
 _SHOWN = 3  # other candidates shown to the proposer
 _BREADTH = re.compile(r"Breadth at the end: (\d+)")
 
@@ -38,6 +40,12 @@ class _Diary:
     first: Row | None = None
     tried: dict[str, int] = field(default_factory=dict[str, int])
     better: dict[str, int] = field(default_factory=dict[str, int])
+    gains: dict[str, int] = field(default_factory=lambda: {"propose": 0, "tune": 0})
+    seconds: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
+
+    def worth(self, way: str) -> float:
+        """Batches with a gain for the time they took, from an even start."""
+        return (self.gains[way] + 1.0) / (self.seconds[way] + 1.0)
 
 
 @dataclass(frozen=True)
@@ -49,15 +57,16 @@ class Offline:
     async def work(self, lab: Lab, desk: Desk) -> str:
         """Batches of experiments until the desk closes, nothing new is found, or patience ends."""
         diary = _Diary(await self._read(lab, desk), first=desk.history.best)
+        tuning = Tuning(size=max(6, 2 * lab.workers))
         while not desk.closing and diary.barren < _BARREN and not self._tired(desk, diary):
             best, before = desk.history.best, len(desk.rows)
-            briefs = self._plan(lab, desk, diary)
-            short = next((name for brief in briefs if (name := lab.lacks(brief=brief))), "")
-            if short:
-                desk.close(short)
-                break
-            await lab.gather(*(self._try(lab, desk, brief) for brief in briefs))
-            self._learn(desk, diary, before, desk.history.best is not best)
+            weights = [diary.worth("propose"), diary.worth("tune") * (tuning.possible and best is not None)]
+            way = lab.rng.choices(("propose", "tune"), weights)[0]
+            if way == "tune" and best is not None:
+                await self._tune(lab, desk, tuning, best)
+            else:
+                await self._propose(lab, desk, diary)
+            self._learn(desk, diary, way, before, desk.history.best is not best)
         word = desk.closing or ("nothing new to try" if diary.barren >= _BARREN else "no gain for a while")
         await self._reflect(desk, diary, word)
         return word
@@ -90,6 +99,23 @@ class Offline:
         seen = () if rollout is None else rollout.observations
         return Brief(history.candidates[row.candidate], seen, history.reward(row), shown)
 
+    async def _propose(self, lab: Lab, desk: Desk, diary: _Diary) -> None:
+        """A batch of proposals; closes the desk where the budget has no room for them."""
+        briefs = self._plan(lab, desk, diary)
+        short = next((name for brief in briefs if (name := lab.lacks(brief=brief))), "")
+        if short:
+            desk.close(short)
+        else:
+            await lab.gather(*(self._try(lab, desk, brief) for brief in briefs))
+
+    async def _tune(self, lab: Lab, desk: Desk, tuning: Tuning, best: Row) -> None:
+        """One generation of changes of the best candidate's numbers."""
+        generation = await tuning.generation(lab, desk.history.candidates[best.candidate])
+        new = {one.id: one for one in generation if one.id not in desk.history.candidates}
+        await lab.gather(*(self._experiment(desk, one) for one in new.values()))
+        rollouts = [desk.history.rollout(one.id) for one in generation]
+        tuning.tell([None if one is None else one.reward for one in rollouts], desk.history.best is not best)
+
     async def _try(self, lab: Lab, desk: Desk, brief: Brief) -> None:
         """Have a candidate proposed. What the proposer evaluates on the way are experiments, too."""
 
@@ -98,7 +124,7 @@ class Offline:
             if known is None and not desk.closing:
                 await self._experiment(desk, candidate)
                 known = desk.history.rollout(candidate.id)
-            return known or Rollout(candidate, (), ())
+            return Rollout(candidate, known.observations, known.rewards) if known else Rollout(candidate, (), ())
 
         proposal = await lab.propose(brief, view(lab, run))
         for candidate in proposal.candidates:
@@ -113,13 +139,15 @@ class Offline:
             await desk.tool("write", path=place, text=text)
         await desk.attempt(candidate, path, candidate.origin.operator)
 
-    def _learn(self, desk: Desk, diary: _Diary, before: int, gain: bool) -> None:
-        """Narrower after a gain, wider after none."""
+    def _learn(self, desk: Desk, diary: _Diary, way: str, before: int, gain: bool) -> None:
+        """Narrower after a gain, wider after none; and what the way of the batch is worth."""
         new = [row for row in desk.rows[before:] if row.status != "refused"]
         diary.batches += 1
         diary.barren = 0 if new else diary.barren + 1
         diary.since = 0 if gain else diary.since + len(new)
-        if new:
+        diary.gains[way] += gain
+        diary.seconds[way] += sum(row.seconds for row in new) + 0.1 * len(new)
+        if new and way == "propose":
             diary.breadth = max(1, diary.breadth - 1) if gain else min(_WIDEST, diary.breadth + 1)
         for row in new:
             for name in row.origin.rpartition(":")[2].split("+"):

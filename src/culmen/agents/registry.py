@@ -163,8 +163,9 @@ class Registry:
 
     @property
     def time_left(self) -> float:
-        """Seconds in which agents may still work, with time kept for putting things in order."""
-        return self.lab.left("seconds") - 1.25 * self._slowest - _MARGIN
+        """Seconds in which agents may still begin something: a last experiment as slow as the slowest so far, and
+        putting things in order, must fit in before the search is told to end."""
+        return self.lab.left("seconds") - 2.25 * self._slowest - _MARGIN
 
     def spent(self) -> str:
         """The budget for want of which no experiment can be made, "" for none."""

@@ -20,13 +20,11 @@ FINDINGS = 1
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
-def answer(screen: Screen, path: Path, runs: int, require: str | None) -> Answer:
-    """Check the task at `path`."""
-    from culmen.evaluate import contracts
+def answer(screen: Screen, task: Task, path: Path, runs: int, require: str | None) -> Answer:
+    """Check the task, which was found at `path`."""
     from culmen.evaluate.check import check
     from culmen.evaluate.local import LocalBackend
 
-    task = contracts.load(path)
     if screen.live:
         screen.err.print("trying the seed ...", style="dim")
     report = asyncio.run(check(task, LocalBackend(task, workers=1, require=require), runs))

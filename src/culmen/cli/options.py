@@ -27,21 +27,24 @@ class Given(msgspec.Struct, frozen=True):
     require: str | None = None
     embedder: str | None = None
     integrity: str | None = None
+    agent: str | None = None
 
 
 def settle(task: Task, given: Given) -> dict[str, Any]:
     """Everything `Study.create` takes. Raises `UserError` for what cannot be meant."""
+    from culmen.cli import agents
     from culmen.strategies import catalog
     from culmen.study import DEFAULT_BUDGET
 
     own = task.defaults if "strategy" in task.defaults else {}  # an OpenEvolve folder speaks of another program's
-    name = given.strategy or own.get("strategy") or "polca"
+    model = ",".join(given.model or ()) or own.get("model") or "offline"
+    name = given.strategy or (agents.STRATEGY if given.agent else own.get("strategy")) or "polca"
     settings = _pairs(given.settings)
-    if not given.strategy or given.strategy == own.get("strategy"):
+    if name == own.get("strategy"):
         settings = {**_texts(own.get("settings", {})), **settings}
     chosen: dict[str, Any] = {
-        "strategy": catalog.make(name, settings),
-        "model": ",".join(given.model or ()) or own.get("model") or "offline",
+        "strategy": catalog.make(name, _agent(name, given, settings, model)),
+        "model": model,
         "budget": _budget(given.budget, task) or DEFAULT_BUDGET,
         "random_seed": given.seed if given.seed is not None else int(task.defaults.get("seed", 0)),
         "workers": given.workers or int(task.defaults.get("workers", 0)) or None,
@@ -49,6 +52,15 @@ def settle(task: Task, given: Given) -> dict[str, Any]:
     parts = _parts(given)
     _check_model(chosen["model"], parts.get("models_file"))
     return chosen | parts
+
+
+def _agent(name: str, given: Given, settings: dict[str, str], model: str) -> dict[str, str]:
+    """The settings with the agent in them, where the strategy has any."""
+    from culmen.cli import agents
+
+    if name.strip().lower() == agents.STRATEGY:
+        return agents.chosen(given.agent, settings, model)
+    return settings if given.agent is None else {**settings, "agent": given.agent}
 
 
 def _check_model(model: str, file: str | None) -> None:
@@ -68,6 +80,7 @@ def changes(meta: RunMeta, given: Given) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     settings = _pairs(given.settings)
+    settings |= {"agent": given.agent} if given.agent else {}
     if given.strategy or settings:
         found["strategy"] = catalog.make(given.strategy, settings) if given.strategy else _altered(meta, settings)
     if given.model:

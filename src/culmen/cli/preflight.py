@@ -77,11 +77,21 @@ def lines(meta: RunMeta) -> list[tuple[str, str]]:
     return [
         ("task", f"{clean(meta.task.name)}  ({'maximise' if goal.direction == 'max' else 'minimise'}{target})"),
         ("strategy", _strategy(meta)),
+        ("agents", _agents(meta, known)),
         ("model", ", ".join(known.names) or "offline: syntax-tree edits, no language model"),
         ("embedder", str(meta.extra.get("embedder", ""))),
         ("at most", _limits(meta, known)),
         ("seed", f"{meta.seed}, {count(meta.workers, 'worker')}"),
     ]
+
+
+def _agents(meta: RunMeta, known: Prices) -> str:
+    """Who works, for strategies that have agents do it."""
+    from culmen.cli import agents
+    from culmen.strategies import catalog
+
+    config = meta.strategy.get("config")
+    return agents.about(catalog.revive(str(meta.strategy["path"]), config), bool(known.names)) if config else ""
 
 
 def _strategy(meta: RunMeta) -> str:

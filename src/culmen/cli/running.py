@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Run, verb
+from culmen.cli.verbs import Direction, Goal, Run, SeedProgram, verb
 
 if TYPE_CHECKING:
     from culmen.observe.watch import Watch
 
 PANEL = "Search"
 
-Task = Annotated[Path, typer.Argument(metavar="TASK", help="A task folder, its task.toml, or an OpenEvolve folder.")]
+Task = Annotated[
+    Path, typer.Argument(metavar="TASK", help="A task folder, its task.toml, an OpenEvolve folder, or an evaluator.py.")
+]
+Agent = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Search with agents (strategy cato): offline, builtin, claude, cmd:... See: doctor."
+    ),
+]
 Strategy = Annotated[str | None, typer.Option(help="See: culmen strategies.", show_default="polca")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable.")
@@ -69,22 +77,26 @@ def run(
     embedder: Embedder = None,
     integrity: Integrity = None,
     pool: Pool = None,
+    goal: Goal = None,
+    direction: Direction = None,
+    seed_program: SeedProgram = None,
+    agent: Agent = None,
     quiet: Quiet = False,
 ) -> Answer:
     """Search for a better text, within a budget.
 
     Ctrl-C stops cleanly, a second one at once; culmen resume goes on from there.
     """
+    from culmen import inputs
     from culmen.cli import options, session
-    from culmen.evaluate import contracts
     from culmen.study import Study
 
-    loaded = contracts.load(task)
+    loaded = inputs.folder_task(task, seed_program, goal or "", direction or "")
     if pool is not None:
         from culmen import pool as pools
 
         loaded = pools.seeded(loaded, pools.load(pool))
-    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity)
+    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent)
     chosen = options.settle(loaded, given)
 
     def create(watch: Watch) -> Study:
@@ -122,6 +134,7 @@ def fork(
     require: Require = None,
     embedder: Embedder = None,
     integrity: Integrity = None,
+    agent: Agent = None,
     quiet: Quiet = False,
 ) -> Answer:
     """Start a new run from an old one: same task and settings but for those given, nothing finished paid twice.
@@ -133,7 +146,7 @@ def fork(
     from culmen.study import Study
 
     parent = runs.find(run)
-    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity)
+    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent)
     changes = options.changes(views.meta(parent), given)
 
     def create(watch: Watch) -> Study:

@@ -109,6 +109,10 @@ _REASONS = {
     "budget": "the budget is spent",
     "user": "a person stopped it",
     "integrity": "a candidate showed a grave sign of gaming (--integrity stop)",
+    "threshold": "the threshold is reached",
+    "plateau": "too many agents in a row without a gain",
+    "agents": "all agents have had their turn",
+    "unavailable": "no agent could be started",
     "strategy_done": "the strategy is done",
     "strategy_waits_for_nothing": "the strategy asks for nothing more",
 }

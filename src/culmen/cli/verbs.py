@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,16 @@ Run = Annotated[
 ]
 Candidate = Annotated[
     str, typer.Argument(metavar="ID", help="A candidate: its id, its first digits, 'best' or 'seed'.")
+]
+
+Goal = Annotated[str | None, typer.Option(metavar="TEXT", help="What is wanted, in a sentence or two.")]
+Direction = Annotated[
+    str | None,
+    typer.Option(metavar="WAY", help="max or min, for an evaluator without a task.toml.", show_default="max"),
+]
+SeedProgram = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="A first program, in the place of the task's. Repeatable."),
 ]
 
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]

@@ -68,6 +68,8 @@ def _failures(seen: Seen) -> Iterator[Finding]:
             continue
         shown.add(kind)
         level = "warning" if any(o.ok and o.candidate == observation.candidate for o in seen.observations) else "error"
+        if seen.task.evaluator.options.get("made") and seen.scores:
+            level = "note"  # several were made on the chance that one of them is acceptable
         yield Finding(level, f"seed {observation.candidate} ends with {describe(observation)}", _remedy(observation))
 
 

@@ -78,6 +78,12 @@ class GuardedBackend:
                 self._seen.popitem(last=False)
         return known
 
+    async def renew(self) -> None:
+        """Begin the final choice with processes that saw nothing of the search, where the backend can."""
+        renew = getattr(self.backend, "renew", None)
+        if renew is not None:
+            await renew()
+
     async def close(self) -> None:
         """Close the backend."""
         await self.backend.close()

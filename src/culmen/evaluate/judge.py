@@ -102,6 +102,7 @@ class Judges:
         self.evaluator, self.seconds, self.path = evaluator, seconds, path
         self._idle: list[Scorer] = []
         self._busy: set[Scorer] = set()
+        self._retired: set[Scorer] = set()
 
     async def start(self) -> None:
         """Load the evaluator once, so that a broken one is reported before the run."""
@@ -135,11 +136,23 @@ class Judges:
             answer = await scorer.ask({**request, "seconds": seconds}, output, program, self.seconds + patience)
         except BaseException:
             self._busy.discard(scorer)
+            self._retired.discard(scorer)
             await scorer.close()
             raise
         self._busy.discard(scorer)
-        self._idle.append(scorer)
+        if scorer in self._retired:
+            self._retired.discard(scorer)
+            await scorer.close()
+        else:
+            self._idle.append(scorer)
         return answer
+
+    async def renew(self) -> None:
+        """From now on ask none of the scorers there are; those at work end when they have answered."""
+        idle, self._idle = self._idle, []
+        self._retired |= self._busy
+        for scorer in idle:
+            await scorer.close()
 
     async def _replacement(self) -> Scorer:
         try:

@@ -260,6 +260,11 @@ class LocalBackend:
             answer = {"kind": "raised", "feedback": "the verifier did not answer in time"}
         return outcome.certified(verdict, answer, self.task.objective)
 
+    async def renew(self) -> None:
+        """Judge in processes that saw nothing of the search; candidates have a process of their own each time."""
+        await self._judges.renew()
+        await self._verifiers.renew()
+
     async def close(self) -> None:
         """End every process and remove every file this backend made."""
         jail, self._jail = self._jail, None

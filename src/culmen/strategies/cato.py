@@ -46,9 +46,16 @@ class Cato:
     calls: Annotated[int | None, About("model calls per agent", least=1)] = 300
     nudges: Annotated[int, About("nudges to an idle agent before it is ended", least=0)] = 1
     context: Annotated[int, About("characters of conversation that the built-in agent keeps", least=8000)] = 120_000
+    sandbox: Annotated[str, About("auto: confined or not at all; agent: by its own means; none")] = "auto"
+    memory_mb: Annotated[int, About("megabytes of memory of all an agent's processes", least=64)] = 4096
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def writes(self) -> bool:
+        """Whether its agents can write a first candidate without a model of culmen's."""
+        return self.agent not in ("offline", "builtin")
 
     async def search(self, lab: Lab) -> str:
         """The sequence. Step numbers are those of docs/strategies/cato.md; the paper has none. Returns why it ended."""

@@ -17,7 +17,6 @@ from culmen.evaluate.contracts import asked
 from culmen.evaluate.contracts.asked import EACH, Asked, Path
 
 PART = "program.py"
-_MANY = 400  # numbers in one array; more are written as a product, for nobody would edit them one by one
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -130,19 +129,37 @@ def _returned(one: Value, fill: str, constants: list[str]) -> str:
     return f"np.array({name})" if one.array and one.shape else name
 
 
-FILLS = ("spread", "corner", "zeros", "ones")
+FILLS = ("grid", "spread", "corner", "zeros", "ones")
 
 
 def _numbers(shape: tuple[int, ...], fill: str) -> Any:
-    """Numbers in this shape: points spread over the unit cube or its lower corner (other numbers small), 0, or 1."""
+    """Numbers in this shape: points on a grid in the unit cube, scattered over it or over its lower corner, with small
+    numbers beside them; or only 0, or only 1."""
     if not shape:
         return {"ones": 1.0}.get(fill, 0.0)
     if fill in ("zeros", "ones"):
         return _nested(shape, iter([float(fill == "ones")] * math.prod(shape)))
     if len(shape) == 1:
-        return [0.01] * shape[0]
+        return [round(0.45 / _cells(shape[0]), 4) if fill == "grid" else 0.01] * shape[0]
+    if fill == "grid":
+        return _nested(shape, _lattice(math.prod(shape) // shape[-1], shape[-1]))
     low, wide = (0.04, 0.92) if fill == "spread" else (0.05, 0.4)
     return _nested(shape, (round(low + wide * x, 4) for x in _scattered(math.prod(shape) // shape[-1], shape[-1])))
+
+
+def _cells(count: int, width: int = 2) -> int:
+    """Cells along an axis of the smallest grid that has room for so many points."""
+    return next(cells for cells in range(1, count + 2) if cells**width >= count)
+
+
+def _lattice(count: int, width: int) -> Iterator[float]:
+    """Coordinates of the centres of cells: as many cells along each axis as there must be."""
+    cells = _cells(count, width)
+    rows = -(-count // cells ** (width - 1))
+    for n in range(count):
+        for axis in range(width):
+            along = rows if axis == width - 1 else cells
+            yield round((n // cells**axis % along + 0.5) / along, 4)
 
 
 def _scattered(count: int, width: int) -> Iterator[float]:
@@ -161,8 +178,8 @@ def _nested(shape: tuple[int, ...], numbers: Iterator[float]) -> Any:
 
 def _written(numbers: Any) -> str:
     """A literal: rows of points on lines of their own."""
-    if isinstance(numbers, list) and len(numbers) > _MANY and numbers == [numbers[0]] * len(numbers):
-        return f"[{numbers[0]!r}] * {len(numbers)}"
+    if isinstance(numbers, list) and len(numbers) > 1 and numbers == [numbers[0]] * len(numbers):
+        return f"[{_written(numbers[0])}] * {len(numbers)}"  # one number is changed more easily than many
     if isinstance(numbers, list) and numbers and isinstance(numbers[0], list):
         return "[\n" + "".join(f"    {row!r},\n" for row in numbers) + "]"
     return repr(numbers)

@@ -24,11 +24,14 @@ _SPECIAL = (
     "__exit__",
 )  # fmt: skip
 
-# functions made from this text have no source that `inspect` could find, least of all ours
+# functions made from this text have no source that `inspect` could find, and traces end in them
 _CODE = """
 def plain(call):
     def program(*args, **kwargs):
-        return call(args, kwargs)
+        try:
+            return call(args, kwargs)
+        except BaseException as error:
+            raise error.with_traceback(None)
     return program
 
 def waiting(call):
@@ -239,6 +242,13 @@ def origin(face: Any, place: tuple[Remote, str]) -> None:
     remote = remote_of(face)
     if remote is not None:
         remote.origin = place
+
+
+def function(call: Callable[..., Any], name: str) -> Any:
+    """A function that hands its arguments to `call`."""
+    made = _MAKE["plain"](call)
+    made.__name__ = made.__qualname__ = name
+    return made
 
 
 def _forwarding(name: str) -> Callable[..., Any]:

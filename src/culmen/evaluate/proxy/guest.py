@@ -97,7 +97,7 @@ class Notes:
     def add(self, what: str, text: str, reason: str, pid: int) -> None:
         """One line."""
         if what == "import":
-            self.imports += 1
+            self.imports += int(text)
         elif what == "used" and text not in self.used:
             self.used.append(text)
         elif what == "refused":

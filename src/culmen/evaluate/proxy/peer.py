@@ -10,7 +10,7 @@ from typing import Any
 
 from culmen.evaluate import wire
 
-ANSWERS = ("R", "E")  # a value; an exception
+ANSWERS = ("R", "E", "X")  # a value; an exception; a value that cannot be sent
 Answer = tuple[str, bytes]
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from culmen.evaluate.plain import last_lines
 from culmen.evaluate.proxy import exact, randomness, script
 from culmen.evaluate.proxy.peer import Answer, Line, failure
+from culmen.evaluate.wire import WireError
 
 _LIMIT = 1 << 30  # what comes in is the evaluator's
 _DATA = (type(None), bool, int, float, str)
@@ -83,8 +84,16 @@ class Server:
             for number, times in (aside or {}).get("drop", ()):
                 self._drop(number, times)
             randomness.sow((aside or {}).get("seeds", {}))
-            return "R", _Writer(self).encode(_DEEDS[kind](self, line, *content))
+            value = _DEEDS[kind](self, line, *content)
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is raised over there
+            return "E", self._failure(error)
+        try:
+            return "R", _Writer(self).encode(value)
+        except WireError as error:
+            return "X", json.dumps(["bad_output", str(error)]).encode("utf-8", "replace")
+        except MemoryError:
+            return "X", b'["too_large", "it is too large to be sent"]'
+        except BaseException as error:  # noqa: BLE001 - not even what the candidate's objects do when they are read
             return "E", self._failure(error)
 
     def _failure(self, error: BaseException) -> bytes:

@@ -97,6 +97,7 @@ class Session:
         for remote, name, part in modules:
             again = self.load(name, part)["remote"]
             remote.number, remote.life = again.number, again.life
+            self._modules[-1] = (remote, name, part)
 
     def attribute(
         self, remote: Remote, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
@@ -107,11 +108,10 @@ class Session:
         if name not in methods:
             return self.ask("G", remote, name, key=name, open_kinds=open_kinds)
 
-        def method(*args: Any, **kwargs: Any) -> Any:
+        def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return self.ask("C", remote, name, args, kwargs, key=f"{name}()")
 
-        method.__name__ = name
-        return method
+        return faces.function(call, name)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -132,6 +132,8 @@ class Session:
             raise self._gone() from None
         except wire.TooLarge:
             raise self._refused("too_large", f"{key} gave more than {LIMIT} bytes") from None
+        if kind == "X":
+            raise self._unsent(payload, key)
         if kind == "E":
             raise raised.exception(self.faces, payload)
         return self._value(payload, key, open_kinds)
@@ -212,6 +214,14 @@ class Session:
     def _refused(self, reason: str, text: str) -> Refused:
         self.note("refused", text, reason)
         return Refused(text)
+
+    def _unsent(self, payload: bytes, key: str) -> Refused:
+        """The other side says that what it has cannot be sent."""
+        try:
+            reason, text = json.loads(payload[:1000])
+        except (ValueError, TypeError):
+            reason, text = "bad_output", "no answer"
+        return self._refused("too_large" if reason == "too_large" else "bad_output", f"{key}: {text}")
 
     def _gone(self) -> ProgramGone:
         self.note("gone")

@@ -88,7 +88,7 @@ def _sown(name: str, value: Any) -> None:
 def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
     """Fill the module whose globals are `space` with what the candidate's module defines."""
     link = session(folder)
-    link.note("import")
+    link.note("import", str(_opened(space)))
     name = str(space.get("__name__", "program"))
     if name == "__main__":
         raise SystemExit(_run_script(link, part))
@@ -104,6 +104,19 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
         if isinstance(module, ModuleType) and module.__dict__ is space:
             module.__class__ = _module_class(link, remote)
             break
+
+
+def _opened(space: dict[str, Any]) -> int:
+    """How often Python opens a file to run it: by importing it (or somebody read it and ran the text), by
+    `runpy.run_path`, or as a script, which is looked at as a possible archive first."""
+    if space.get("__spec__") is not None:
+        return 1
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "runpy":
+            return 3
+        frame = frame.f_back
+    return 2 if space.get("__name__") == "__main__" else 1
 
 
 def _module_class(link: Session, remote: faces.Remote) -> type[ModuleType]:
