@@ -16,7 +16,7 @@ from tests.adapters.real import LAST, LEARNED, SECRET, need, ran
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(900)]
 KINDS = [kind for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN)) if adapter(kind).metered]
-CLAIMS_ALL = ("claude", "codex", "opencode", "gemini", "acp:claude", "acp:codex", "acp:gemini")
+CLAIMS_ALL = ("claude", "codex", "opencode", "gemini", "acp:codex", "acp:gemini")
 
 
 @pytest.fixture(autouse=True)

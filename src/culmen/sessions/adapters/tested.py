@@ -23,7 +23,7 @@ TESTED = {
     "gemini": Tested(("0.61.0",), "@google/gemini-cli"),
     "cursor-agent": Tested(),
     "mini": Tested(("2.4.6",), "mini-swe-agent", "pip install"),
-    "claude-agent-acp": Tested(("0.49.0",), "@agentclientprotocol/claude-agent-acp"),
+    "claude-agent-acp": Tested(("0.49.0", "0.100.0"), "@agentclientprotocol/claude-agent-acp"),
     "codex-acp": Tested(("2.6.0",), "@agentclientprotocol/codex-acp"),
 }
 """By program."""
