@@ -87,7 +87,7 @@ class PacevolvePlusPlus:
         islands = range(len(research.islands))
         plans = await lab.gather(*(research.decide(i) for i in islands))  # n decisions, one version
         done = await lab.within(self.deadline, *(research.implement(i, *plans[i]) for i in islands))
-        outcomes: list[Outcome] = [outcome or _LATE for outcome in done]  # stragglers count as failures and block nobody
+        outcomes: list[Outcome] = [outcome or _LATE for outcome in done]  # stragglers fail and block nobody
         await lab.gather(*(research.learn(i, barrier, *plans[i], outcomes[i]) for i in islands))  # the search first
         rewards = [self.reward(lab, outcome, bounds) for outcome in outcomes]  # equation 5
         alpha = phase(steps.taken, self.barriers)

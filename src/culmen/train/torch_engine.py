@@ -125,11 +125,8 @@ class TorchEngine:
         """The inverse of `save`, bit for bit on a CPU."""
         state = self.torch.load(folder / _OPTIMISER, weights_only=True)
         if self.capabilities.adapter:
-            from peft import set_peft_model_state_dict
-            from safetensors.torch import load_file
-
-            weights = load_file(folder / _ADAPTER / "adapter_model.safetensors")
-            set_peft_model_state_dict(self.model, weights)
+            weights = require("safetensors.torch", "train").load_file(folder / _ADAPTER / "adapter_model.safetensors")
+            require("peft", "train").set_peft_model_state_dict(self.model, weights)
         else:
             self.model.load_state_dict(self.torch.load(folder / _WEIGHTS, weights_only=True))
         self.version, self._optimiser = state["version"], None
