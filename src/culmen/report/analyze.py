@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,6 +15,17 @@ from culmen.report.analyze_asks import distance_by_k, rank_groups, rank_profile,
 from culmen.report.analyze_progress import best_so_far, coverage, width, width_by_island
 from culmen.report.analyze_record import Record, read
 from culmen.report.analyze_table import Table
+
+
+class Configured(Protocol):
+    """Whatever was made by a strategy with settings and a model."""
+
+    @property
+    def config(self) -> dict[str, Any]: ...
+
+    @property
+    def model(self) -> str: ...
+
 
 Analysis = Callable[[Sequence[Record]], Table]
 
@@ -82,7 +94,11 @@ def _name(record: Record, names: Mapping[str, str]) -> str:
 
 def _labels(firsts: Sequence[Record], names: Mapping[str, str]) -> list[str]:
     """Task and strategy; where that is not enough to tell groups apart, also the model and settings that differ."""
-    plain = [f"{record.task} {_name(record, names)}" for record in firsts]
+    return told_apart(firsts, [f"{record.task} {_name(record, names)}" for record in firsts])
+
+
+def told_apart(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
+    """Plain labels; behind those that occur several times the model and settings in which they differ."""
     labels: list[str] = []
     for label, record in zip(plain, firsts):
         alike = [other for other, name in zip(firsts, plain) if name == label]
