@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -34,7 +34,8 @@ class Driver:
     """Runs one search to its end, an interrupt or an error.
 
     `workers` evaluations and `calls` other effects run at once. `patience` is how many seconds a journal that cannot
-    be written (disk full) is retried before `Unavailable` is raised; nothing is lost meanwhile.
+    be written (disk full) is retried before `Unavailable` is raised; nothing is lost meanwhile. `before_final` is
+    awaited once the search is over, before the final choice asks for anything.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class Driver:
         observers: Sequence[Observer] = (),
         estimate: Estimate = at_least,
         patience: float = 300.0,
+        before_final: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.search, self._world, self._journal = search, world, journal
         self._clock, self._observers, self._estimate = clock or SystemClock(), observers, estimate
-        self._patience = patience
+        self._patience, self._before_final = patience, before_final
         self._slots = {"evaluate": workers, "other": calls}
         self._lines: dict[str, deque[Effect]] = {"evaluate": deque(), "other": deque()}
         self._busy = {"evaluate": 0, "other": 0}
@@ -174,21 +176,8 @@ class Driver:
         if error is not None:
             self._failure = self._failure or error
             return
-        body, result = self._about(effect), canonical(task.result())
+        body, result = about(effect, self.search.phase), canonical(task.result())
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
-
-    def _about(self, effect: Effect) -> dict[str, Any]:
-        """What readers of the journal want to know of an effect besides its result."""
-        if isinstance(effect.request, CustomRequest):
-            named = {name: effect.request.payload.get(name) for name in _TOLD}
-            return {name: value for name, value in named.items() if value not in (None, "")}
-        if isinstance(effect.request, EmbedRequest):
-            return {"candidates": [candidate.id for candidate in effect.request.candidates]}
-        if isinstance(effect.request, ProposeRequest):
-            return {"role": effect.request.brief.role}
-        if isinstance(effect.request, WriteRequest):
-            return {"role": effect.request.role}
-        return {"phase": "final"} if self.search.phase == "final" else {}
 
     async def _commit(self) -> None:
         """Make the outbox durable in one transaction, then deliver it; the search's notes go with the next one."""
@@ -206,6 +195,9 @@ class Driver:
                 if entry.kind in ("done", "torn", "stop", "tell"):
                     self._enqueue(self.search.feed(entry))
             await self._abandon([key for key in self._running if key not in self.search.in_flight])
+            if self.search.phase == "final" and self._before_final is not None:
+                prepare, self._before_final = self._before_final, None
+                await prepare()
             if not self._interrupts and self._failure is None:
                 self._launch()
 
@@ -257,6 +249,21 @@ class Driver:
             return
         self._tell(events)
         await asyncio.sleep(0)  # let the observers see it before the loop ends
+
+
+def about(effect: Effect, phase: str) -> dict[str, Any]:
+    """What readers of the journal want to know of an effect besides its result."""
+    request = effect.request
+    if isinstance(request, CustomRequest):
+        named = {name: request.payload.get(name) for name in _TOLD}
+        return {name: value for name, value in named.items() if value not in (None, "")}
+    if isinstance(request, EmbedRequest):
+        return {"candidates": [candidate.id for candidate in request.candidates]}
+    if isinstance(request, ProposeRequest):
+        return {"role": request.brief.role}
+    if isinstance(request, WriteRequest):
+        return {"role": request.role}
+    return {"phase": "final"} if phase == "final" else {}
 
 
 def canonical(result: Result) -> Result:

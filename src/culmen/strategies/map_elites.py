@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
@@ -45,21 +45,33 @@ class MapElites:
         judge = Judge(lab, self.features, self.bins, self.batch)
         chosen = Selection(self.exploration, 1.0, self.elites, min(1, self.inspirations), max(0, self.inspirations - 1))
         island = Island(judge.grid(), chosen)
-        await self.insert(lab, island, judge, lab.seeds)
+        lab.note("seeded", seeds=await self.insert(lab, island, judge, lab.seeds))
         await lab.gather(*(self.lane(lab, island, judge) for _ in range(self.lanes or lab.workers)))
 
     async def lane(self, lab: Lab, island: Island, judge: Judge) -> None:
         """Select, vary, evaluate what is new, insert; every turn awaits a proposal."""
         while True:
             answer = await lab.propose(self.brief(lab, island))
-            entered = await self.insert(lab, island, judge, (*answer.candidates, *lab.handed()))
+            placed = await self.insert(lab, island, judge, (*answer.candidates, *lab.handed()))
             best = island.best.reward if island.best else None
-            lab.note("grid", cells=len(island), quality=island.grid.quality, entered=entered, best=best)
+            entered = sum(each["outcome"] != "refused" for each in placed)
+            lab.note("grid", cells=len(island), quality=island.grid.quality, entered=entered, best=best, placed=placed)
 
-    async def insert(self, lab: Lab, island: Island, judge: Judge, programs: tuple[Candidate, ...]) -> int:
-        """Evaluate what is new and offer what was scored; returns how many took a cell."""
+    async def insert(
+        self, lab: Lab, island: Island, judge: Judge, programs: tuple[Candidate, ...]
+    ) -> list[dict[str, Any]]:
+        """Evaluate what is new and offer what was scored; tells what became of each that was."""
         judged = await judge.judge(lab, judge.unknown(programs))
-        return sum(island.grid.offer(elite).entered for _, elite in judged if elite is not None)
+        return [
+            {
+                "id": elite.rollout.candidate.id,
+                "reward": elite.reward,
+                "features": list(elite.features),
+                "outcome": island.grid.offer(elite).outcome,
+            }
+            for _, elite in judged
+            if elite is not None
+        ]
 
     def brief(self, lab: Lab, island: Island) -> Brief:
         """The request for one parent; without one the first seed is improved unscored, or a first program written."""

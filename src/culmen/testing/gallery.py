@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,7 +27,6 @@ from culmen.core.event import (
     EmbedRequest,
     Entry,
     EvaluateRequest,
-    Event,
     ProposeRequest,
     Result,
     Vectors,
@@ -97,7 +96,6 @@ class Gallery:
     sigma: float = 0.05
     rough: float = 0.06
     models: tuple[str, ...] = ("small-model", "large-model")
-    embedded: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     direction: str = "max"
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
@@ -108,7 +106,6 @@ class Gallery:
         if isinstance(request, ProposeRequest):
             return 1.0 + rng.expovariate(0.3), self.propose(request.brief, rng)
         if isinstance(request, EmbedRequest):
-            self.embedded[effect.mark] = [candidate.id for candidate in request.candidates]
             return 0.02, self.embed(request)
         if isinstance(request, WriteRequest):
             usage = Usage(calls=1, input_tokens=900, output_tokens=140, dollars=0.0006)
@@ -209,7 +206,7 @@ def record(
         extra={"model": world.models[0], "embedder": "gallery"},
     )
     entries = [_seeds(about), Entry("state", body={"state": "running"})]
-    entries += [_told(event, world) for event in run.journal.read()]
+    entries += [event.entry for event in run.journal.read()]
     ended: dict[str, Any] = {"state": "finished", "reason": run.search.reason}
     if run.verdict is not None:
         ended["winner"] = msgspec.to_builtins(run.verdict)
@@ -225,18 +222,3 @@ def record(
 
 def _seeds(about: Task) -> Entry:
     return Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(candidates=about.candidates()))
-
-
-_ROLES = {"propose": "proposer", "write": "summarizer"}
-
-
-def _told(event: Event, world: Gallery) -> Entry:
-    """An entry with what the live driver says beside a result."""
-    entry = event.entry
-    if entry.kind != "done":
-        return entry
-    if entry.effect in _ROLES:
-        return msgspec.structs.replace(entry, body={"role": _ROLES[entry.effect]})
-    if entry.effect == "embed":
-        return msgspec.structs.replace(entry, body={"candidates": world.embedded[entry.mark]})
-    return entry

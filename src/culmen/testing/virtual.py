@@ -20,6 +20,7 @@ from culmen.core.event import Effect, Entry, Result
 from culmen.core.ports import Journal, Proposer, Strategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
+from culmen.engine.driver import about
 from culmen.engine.finale import Verdict
 from culmen.engine.replay import replay
 from culmen.engine.search import Estimate, Search, at_least
@@ -132,7 +133,7 @@ class _Clock:
             self._free[line] -= 1
             seconds, result = self._world.perform(effect, Random(f"{effect.mark}/{key}"))
             finish = self.now + seconds
-            done = Entry("done", key, effect.mark, effect.kind, result=result, elapsed=finish)
+            done = Entry("done", key, effect.mark, effect.kind, about(effect, search.phase), result, finish)
             heapq.heappush(self._running, (key if self._order == "request" else finish, key, done))
             started.append(Entry("started", key, effect.mark, effect.kind))
         self._waiting = later
