@@ -96,6 +96,25 @@ def test_a_bench_runs_all_cells_and_goes_on_where_it_was_cut_off(place: Place):
     assert other.code == 2 and "another budget" in other.document["error"]["what"]
 
 
+@pytest.mark.jail
+def test_a_bench_without_the_clock_inserts_no_timed_loops_and_can_be_made_again(place: Place):
+    place.task("peak")
+    command = ("bench", "turboevolve", "--tasks", "peak", "--strategies", "map_elites", "--seeds", "1", "--untimed")
+    command += ("--budget", "evaluations=25", "--workers", "1", "--plain", "0", "--json", "--out")
+    texts = list[list[str]]()
+    for out in ("one", "two"):
+        made = place.here(*command, out)
+        assert made.code == 0, made.err + made.out
+        (cell,) = made.document["cells"]
+        assert cell["run"].endswith("seed-0-untimed")
+        run = place.root / cell["run"]
+        texts.append(
+            ["\n".join(views.candidate(run, row.id).parts.values()) for row in views.candidates(run, "old", limit=None)]
+        )
+    assert texts[0] == texts[1] and len(texts[0]) > 5
+    assert not any("refine_by" in text or "seconds=" in text for text in texts[0])
+
+
 def test_a_bench_knows_its_parts(place: Place):
     assert place.here("bench", "nothing", "--json").code == 2
     assert place.here("bench", "turboevolve", "--strategies", "no_such", "--plain", "0", "--json").code == 2
@@ -104,7 +123,7 @@ def test_a_bench_knows_its_parts(place: Place):
 
 
 def outcome(strategy: str, seed: int, score: float | None, certified: float | None, direction: str) -> suite.Outcome:
-    counts = {"evaluations": 10 + seed, "requests": 2, "proposals": 8, "calls": 3, "tokens": 100}
+    counts = {"evaluations": 10 + seed, "requests": 2, "delivered": 7, "proposals": 8, "calls": 3, "tokens": 100}
     return suite.Outcome(
         "t",
         strategy,
@@ -129,7 +148,7 @@ def test_a_summary_tells_best_median_and_spread(direction: str, best: float, pro
     (row,) = summary.summary(outcomes)
     assert (row["best"], row["median"], row["q1"], row["q3"]) == (best, 2.5, 1.75, 3.25)
     assert (row["certified"], row["certified_runs"], row["certified_median"]) == (proven, 2, 2.0)
-    assert (row["runs"], row["evaluations"], row["calls"]) == (5, 12.0, 3.0)
+    assert (row["runs"], row["evaluations"], row["calls"], row["per_request"]) == (5, 12.0, 3.0, 3.5)
     table = summary.markdown([row], [plain.Level("t", direction, 0.25, 60.0, "")]).splitlines()
     assert len({line.count("|") for line in table}) == 1
     assert "0.25 (best of 2)" in table[2] and f"{best:g} (of 5)" in table[3]

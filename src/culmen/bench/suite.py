@@ -23,7 +23,8 @@ class Suite(msgspec.Struct, frozen=True):
     """What is run: task folders or names of built-in tasks, strategies by name, seeds, and one budget for every cell.
 
     `budget` may limit evaluations, dollars or both: what is equal is what a strategy may spend. `plain` is how many
-    seconds of processor time the plain optimiser of a task gets; 0 leaves it out.
+    seconds of processor time the plain optimiser of a task gets; 0 leaves it out. Without `timed` the offline proposer
+    does without the loops that run for a time: what those reach depends on the machine and on what else runs there.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Suite(msgspec.Struct, frozen=True):
     models_file: str | None = None
     workers: int | None = None
     plain: float = 60.0
+    timed: bool = True
 
 
 SUITES = {
@@ -68,7 +70,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `score` is the reported one, in the task's direction; `certified` what the task's verifier vouches for (None: it has
     none, or did not accept). `requests` counts the times a strategy asked for candidates (None: its journal does not
-    tell), `proposals` the candidates that came of it, `calls` the model calls that this took.
+    tell), `delivered` the candidates that these brought, where it tells that, too; `proposals` all new candidates of
+    the run, also those that the offline proposer looked at on its way, and `calls` the model calls that this took.
     """
 
     task: str
@@ -82,6 +85,7 @@ class Outcome(msgspec.Struct, frozen=True):
     strict: bool | None
     evaluations: int
     requests: int | None
+    delivered: int | None
     proposals: int
     calls: int
     tokens: int
@@ -97,8 +101,9 @@ def cells(suite: Suite, out: Path) -> list[Cell]:
     for strategy in suite.strategies:
         catalog.load(strategy)
     names = {task: _load(task).name for task in suite.tasks}
+    kind = "" if suite.timed else "-untimed"
     return [
-        Cell(names[task], strategy, seed, out / names[task] / _plain(strategy) / f"seed-{seed}")
+        Cell(names[task], strategy, seed, out / names[task] / _plain(strategy) / f"seed-{seed}{kind}")
         for seed in suite.seeds
         for task in suite.tasks
         for strategy in suite.strategies
@@ -124,7 +129,7 @@ def perform(suite: Suite, out: Path) -> Iterator[Outcome]:
     for cell in cells(suite, out):
         study = _study(suite, cell, tasks[cell.task])
         if views.status(cell.path).state != "finished":
-            (Study.resume(cell.path) if study is None else study).run()
+            (Study.resume(cell.path, **_parts(suite)) if study is None else study).run()
         found = outcome(cell)
         yield found
         if found.state != "finished":
@@ -148,6 +153,7 @@ def outcome(cell: Cell) -> Outcome:
         strict=None if best is None else best.strict,
         evaluations=now.evaluations,
         requests=_requests(cell.path),
+        delivered=_delivered(cell.path),
         proposals=now.candidates - seeds,
         calls=usage.calls,
         tokens=usage.input_tokens + usage.output_tokens,
@@ -162,6 +168,21 @@ def _requests(run: Path) -> int | None:
     noted = sum(len(views.notes(run, kind)) for kind in ("event", "grid"))
     asked = sum(row.effects for row in views.calls(run) if row.effect == "propose")
     return noted or asked or None
+
+
+def _delivered(run: Path) -> int | None:
+    """Candidates of all requests, where the strategy noted them."""
+    events = views.notes(run, "event")
+    return sum(len(event.entry.body["candidates"]) for event in events) if events else None
+
+
+def _parts(suite: Suite) -> dict[str, Any]:
+    """What a study of this suite is given beside its settings."""
+    if suite.timed or suite.model != "offline":
+        return {}
+    from culmen.proposers.offline import UNTIMED, OfflineProposer
+
+    return {"proposer": OfflineProposer(UNTIMED)}
 
 
 def _study(suite: Suite, cell: Cell, task: Task) -> Any:
@@ -180,6 +201,7 @@ def _study(suite: Suite, cell: Cell, task: Task) -> Any:
             workers=suite.workers,
             run_dir=cell.path,
             models_file=suite.models_file,
+            **_parts(suite),
         )
     meta = views.meta(cell.path)
     was = {"task": meta.task.digest, "strategy": msgspec.json.encode(meta.strategy), "budget": meta.budget}

@@ -21,7 +21,8 @@ def summary(outcomes: Sequence[Outcome]) -> Rows:
     """One row per task and strategy, in the order of the outcomes.
 
     `best` of `runs`, median and quartiles of the reported scores; `certified` the best value that a verifier vouches
-    for, and `certified_median` over the `certified_runs` that have one; the rest are means over the runs.
+    for, and `certified_median` over the `certified_runs` that have one; `per_request` how many candidates a request
+    brought, over all runs; the rest are means over the runs.
     """
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for each in outcomes:
@@ -51,8 +52,14 @@ def _row(task: str, strategy: str, runs: Sequence[Outcome]) -> dict[str, Any]:
         "certified_median": spread("value", certified)["value"],
         "certified_runs": len(certified),
         **means,
+        "per_request": _per_request(runs),
         "unpriced": sum(each.unpriced for each in runs),
     }
+
+
+def _per_request(runs: Sequence[Outcome]) -> float | None:
+    known = [(each.delivered, each.requests) for each in runs if each.delivered is not None and each.requests]
+    return sum(delivered for delivered, _ in known) / sum(requests for _, requests in known) if known else None
 
 
 def _best(values: Sequence[float], direction: str) -> float | None:
@@ -76,7 +83,7 @@ def write(suite: Suite, outcomes: Sequence[Outcome], levels: Sequence[Level], ou
 def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
     """The table for a page of documentation; claimed and certified values stand in columns of their own."""
     plain = {level.task: level for level in levels}
-    heads = ["task", "strategy", "best", "median", "quartiles", "certified best", *COUNTS]
+    heads = ["task", "strategy", "best", "median", "quartiles", "certified best", *COUNTS, "candidates per request"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
         arrow = "↑" if row["direction"] == "max" else "↓"
@@ -88,6 +95,7 @@ def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
             f"{score(row['q1'])} to {score(row['q3'])}",
             f"{score(row['certified'])} ({row['certified_runs']} of {row['runs']})" if row["certified_runs"] else "-",
             *(whole(row[name]) for name in COUNTS),
+            whole(row["per_request"]),
         ]
         known = plain.pop(row["task"], None)  # before the first strategy of its task
         if known is not None:

@@ -85,6 +85,9 @@ def bench(
     plain: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Of the tasks' plain optimisers; 0 leaves them out.")
     ] = 60.0,
+    untimed: Annotated[
+        bool, typer.Option("--untimed", help="Without the loops on a clock that the offline model writes.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where runs and tables lie.", show_default="runs/bench-SUITE")
     ] = None,
@@ -97,7 +100,7 @@ def bench(
     from culmen.bench.summary import summary, write
     from culmen.cli import benches
 
-    chosen = benches.settle(suite, tasks, strategies, seeds, budget, model, models, workers, plain)
+    chosen = benches.settle(suite, tasks, strategies, seeds, budget, model, models, workers, plain, untimed)
     folder = out or Path("runs") / f"bench-{suite}"
     outcomes: list[Outcome] = []
     known = list(levels(chosen, folder))

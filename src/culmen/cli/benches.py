@@ -31,6 +31,7 @@ def settle(
     models: Path | None,
     workers: int | None,
     plain: float,
+    untimed: bool,
 ) -> Suite:
     """The suite with what the command line changes of it; raises `UserError` for what there is not."""
     from culmen.bench.suite import SUITES
@@ -38,15 +39,15 @@ def settle(
     if name not in SUITES:
         raise UserError(f"there is no bench '{name}'", where="culmen bench", fix=f"use one of {', '.join(SUITES)}")
     changes: dict[str, Any] = {
-        "tasks": _names(tasks),
-        "strategies": _names(strategies),
+        "tasks": names(tasks),
+        "strategies": names(strategies),
         "seeds": None if seeds is None else tuple(range(seeds)),
         "budget": None if budget is None else Budget.parse(budget),
         "models_file": None if models is None else str(models.resolve()),
         "workers": workers,
     }
     given = {field: value for field, value in changes.items() if value is not None}
-    return msgspec.structs.replace(SUITES[name], model=model, plain=plain, **given)
+    return msgspec.structs.replace(SUITES[name], model=model, plain=plain, timed=not untimed, **given)
 
 
 def complete(suite: Suite, outcomes: Sequence[Outcome]) -> bool:
@@ -92,13 +93,14 @@ def show(screen: Screen, rows: Rows, levels: Sequence[Level], out: Path, done: b
     screen.next_steps((f"culmen analyze {out}/*/*/seed-*", "how these runs went"))
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
+def names(text: str | None) -> tuple[str, ...] | None:
+    """What a list with commas names; raises `UserError` for an empty one."""
     if text is None:
         return None
-    names = tuple(piece.strip() for piece in text.split(",") if piece.strip())
-    if not names:
+    found = tuple(piece.strip() for piece in text.split(",") if piece.strip())
+    if not found:
         raise UserError("an empty list", where=f"'{text}'", fix="name some, separated by commas")
-    return names
+    return found
 
 
 def _size(suite: Suite) -> int:

@@ -31,6 +31,8 @@ OPERATORS = {  # and how many successes in eight trials each is believed to have
     "effort": 1.5,
     "cma": 0.75,
 }
+_TIMED = ("refine", "method", "restart", "effort")
+UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in _TIMED}  # nothing that runs on the clock
 _FADE = 0.98  # older trials count less, so that an operator whose time comes later is found
 _AGAIN = 0.4  # probability of one more edit on top of the last
 _PREFIX = "offline:"

@@ -1,25 +1,35 @@
-"""A plain optimiser: sequential linear programming on few steps from random starts, then on twice as many, and so on."""
+"""A plain optimiser: sequential linear programming from many starts, then on twice as many steps, and so on."""
 
 import time
 
 import numpy as np
 
-from culmen.bench.climb import Problem, climb
+from culmen.bench.climb import Problem, climb, contest
 
-STEPS = (25, 50, 100, 200)
+COARSE, FIELD = 48, 64
 
 
 def optimise(seed, seconds):
-    """Heights in [0, 1] with mean 1/2: some coarse starts, the best refined, and again until the time is up."""
-    rng, until = np.random.default_rng(seed), time.process_time() + seconds
+    """Heights in [0, 1] with mean 1/2: contests of random coarse starts, then the best of them refined."""
+    rng, begun = np.random.default_rng(seed), time.process_time()
+    until, early = begun + seconds, begun + 0.6 * seconds
     best = None
-    while time.process_time() < until:
-        starts = (np.append(rng.random(STEPS[0]), 0.0) for _ in range(8))
-        found = max((climb(problem(STEPS[0]), x, until) for x in starts), key=lambda x: x[-1])
-        for n in STEPS[1:]:
-            found = climb(problem(n), np.append(np.repeat(found[:-1], 2), 0.0), until, radius=0.03)
+    while best is None or time.process_time() < early:
+        found = contest(problem(COARSE), [np.append(rng.random(COARSE), 0.0) for _ in range(FIELD)], early, radius=0.3)
         best = found if best is None or found[-1] > best[-1] else best
+    while time.process_time() < until:
+        best = refined(best, rng, until)
     return best[:-1].tolist()
+
+
+def refined(best, rng, until):
+    """On twice as many steps; noise helps where the linear model sees no way on from a repeated optimum."""
+    n, fine = 2 * (len(best) - 1), np.repeat(best[:-1], 2)
+    found = climb(problem(n), np.append(fine, 0.0), until, radius=0.03)
+    if found[-1] < best[-1] + 1e-7:
+        fine = np.clip(fine + 0.003 * rng.normal(size=n), 0, 1)
+        found = max(climb(problem(n), np.append(fine, 0.0), until, radius=0.03), found, key=lambda x: x[-1])
+    return found
 
 
 def problem(n):

@@ -1,30 +1,39 @@
-"""A plain optimiser: sequential linear programming on few steps from random starts, then on twice as many, and so on."""
+"""A plain optimiser: sequential linear programming from many starts, then on twice as many steps, and so on."""
 
 import time
 
 import numpy as np
 from scipy.linalg import toeplitz
 
-from culmen.bench.climb import Problem, climb
+from culmen.bench.climb import Problem, climb, contest
 
-STEPS = (30, 60, 120, 240)
+COARSE, FIELD = 60, 48
 
 
 def optimise(seed, seconds):
-    """Heights with mean 1: some coarse starts, the best of them refined, and again until the time is up."""
-    rng, until = np.random.default_rng(seed), time.process_time() + seconds
+    """Heights with mean 1: half of the time for contests of coarse starts, the rest for refining the best of them."""
+    rng, begun = np.random.default_rng(seed), time.process_time()
+    until, early = begun + seconds, begun + seconds / 2
     best = None
-    while time.process_time() < until:
-        found = max((climb(problem(STEPS[0]), start(rng), until, radius=0.5) for _ in range(8)), key=lambda x: x[-1])
-        for n in STEPS[1:]:
-            found = climb(problem(n), np.append(np.repeat(found[:-1], 2), 0.0), until, radius=0.1)
+    while best is None or time.process_time() < early:
+        found = contest(problem(COARSE), [start(rng, best) for _ in range(FIELD)], early, radius=0.5)
         best = found if best is None or found[-1] > best[-1] else best
+    while time.process_time() < until:
+        n = 2 * (len(best) - 1)
+        fine = np.repeat(best[:-1], 2) * np.exp(0.01 * rng.normal(size=n))
+        best = max(climb(problem(n), np.append(fine, 0.0), until, radius=0.1), best, key=lambda x: x[-1])
+        if len(best) <= n:
+            break
     return best[:-1].tolist()
 
 
-def start(rng):
-    """Random heights, many of them small."""
-    return np.append(rng.random(STEPS[0]) ** 2, 0.0)
+def start(rng, best):
+    """Random heights, many of them small; or the best ones, some of them changed."""
+    if best is None or rng.random() < 0.5:
+        return np.append(rng.random(COARSE) ** rng.choice([1, 2, 4]), 0.0)
+    changed = rng.random(COARSE) < rng.choice([0.2, 0.5, 1.0])
+    noise = rng.choice([0.1, 0.3, 0.6]) * rng.normal(size=COARSE)
+    return np.append(best[:-1] * np.exp(noise * changed), 0.0)
 
 
 def problem(n):
