@@ -69,6 +69,7 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
             workers=meta.workers,
             observers=(*parts.observers, mailbox),
             estimate=estimate,
+            before_final=backend.renew,
         )
         stack.callback(asyncio.create_task(mailbox.watch(driver)).cancel)
         with _signals(driver, parts.observers):

@@ -96,16 +96,16 @@ class Grounds:
 
     def __call__(
         self, source: str, level: str = "namespaces", limits: Limits = LIMITS, workers: int = 2,
-        beside: dict[str, str] | None = None, **evaluator: Any,
+        beside: dict[str, str] | None = None, seeds: tuple[dict[str, str], ...] = (), **evaluator: Any,
     ) -> Ground:  # fmt: skip
         need(level)
-        key = repr((source, level, limits, workers, beside, evaluator, None if self.shared else len(self.made)))
+        key = repr((source, level, limits, workers, beside, seeds, evaluator, None if self.shared else len(self.made)))
         if key not in self.made:
             folder = self.folders.mktemp("ground")
             for name, text in {"evaluator.py": source, **(beside or {})}.items():
                 (folder / name).write_text(text)
             spec = Evaluator(path=str(folder / "evaluator.py"), digest="d" * 8, **evaluator)
-            self.made[key] = Ground(Task("test", evaluator=spec, limits=limits), level, workers)
+            self.made[key] = Ground(Task("test", evaluator=spec, seeds=seeds, limits=limits), level, workers)
         return self.made[key]
 
     def close(self) -> None:

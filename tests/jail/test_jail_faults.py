@@ -56,6 +56,39 @@ def test_a_dead_fork_server_is_replaced_and_its_candidates_run_again(ground: Mak
     assert arena.one("def run(): return 2").score == 2.0
 
 
+LEGACY = "import importlib.util\ndef evaluate(path):\n    return load(path).run()\n" + (
+    "def load(path):\n    spec = importlib.util.spec_from_file_location('program', path)\n"
+    "    module = importlib.util.module_from_spec(spec)\n    spec.loader.exec_module(module)\n    return module\n"
+)
+
+
+@pytest.mark.parametrize("level", ["namespaces", "restricted"])
+def test_both_processes_of_a_proxied_evaluation_end_with_it(ground: Make, level: str) -> None:
+    arena = ground(LEGACY, level, form="legacy")
+    assert arena.one(SPIN).reason == "timeout" and wait_until(lambda: arena.processes() == [])
+    assert arena.one(DAEMON).reason == "timeout" and wait_until(lambda: arena.processes() == [])
+
+    async def work():
+        slow = Candidate.of({"program.py": "import time\ndef run():\n    time.sleep(0.5); return 1"})
+        running = [asyncio.create_task(arena.backend.evaluate(slow, None, 0)) for _ in range(2)]
+        while len(arena.processes()) < 6:  # a supervisor, a server and an evaluator each
+            await asyncio.sleep(0.005)
+        old = arena.processes()
+        os.kill(zygote(arena), signal.SIGKILL)
+        first = await asyncio.gather(*running)
+        running[0] = asyncio.create_task(arena.backend.evaluate(slow, None, 0))
+        while not arena.processes():
+            await asyncio.sleep(0.005)
+        running[0].cancel()
+        await asyncio.gather(running[0], return_exceptions=True)
+        return old, first
+
+    old, observations = arena.runner.run(work())
+    assert [o.score for o in observations] == [1.0, 1.0]
+    assert wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in old) and arena.processes() == [])
+    assert arena.one("def run(): return 2").score == 2.0
+
+
 def test_daemons_of_a_killed_fork_server_end_too(ground: Make) -> None:
     arena = ground(SCORE, "restricted")
 

@@ -27,9 +27,9 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `score` is the mean over `count` fresh evaluations (all made after the choice), with standard error `se`;
     `search_score` over `search_count` is what the search believed. Without fresh ones `score` is the search's mean and
-    `confirmed` is False. `trust` is the level of the weakest of these evaluations (`core.trust`); `verified`: confirmed,
-    at least at that level, and where the task has a verifier every output passed it as given. `split` names the cases
-    the fresh evaluations used.
+    `confirmed` is False. `trust` is the level of the weakest of these evaluations (`core.trust`). `verified`:
+    confirmed, at least at that level, and where the task has a verifier every output passed it as given. `split` names
+    the cases the fresh evaluations used.
 
     `certified` is the worst of the values the verifier certified, of the outputs or of their strictly feasible repairs
     (None: there is no verifier, or it did not accept all outputs). `strict`: all passed as given; None: nobody asked.

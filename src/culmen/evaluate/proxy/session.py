@@ -71,7 +71,7 @@ class Session:
             self.faces.told(number, description)
         names = {}
         for each, (number, kind, _) in about["names"].items():
-            if kind in ("function", "class"):
+            if kind in ("function", "class") and not each.startswith("__"):
                 names[each] = self.faces.of(number, kind, 0, each)
                 faces.origin(names[each], (remote, each))
         return {**about, "names": names, "remote": remote}
@@ -157,7 +157,7 @@ class Session:
             try:
                 self._main.ask(kind, b"")
                 return socket.socket(fileno=self._main.fds.pop())
-            except (EOFError, IndexError):
+            except (EOFError, IndexError, OSError):
                 raise self._gone() from None
             finally:
                 self._main.takes = 0

@@ -94,10 +94,10 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
         raise SystemExit(_run_script(link, part))
     about = link.load(name, part)
     remote: faces.Remote = about["remote"]
-    space["__doc__"] = about["doc"]
+    space["__doc__"] = None if about["doc"] is None else str(about["doc"])
     space.update(about["names"])
     if isinstance(about["all"], list):
-        space["__all__"] = about["all"]
+        space["__all__"] = [str(name) for name in about["all"]]
     space["__getattr__"] = lambda name: link.attribute(remote, name, faces.DEFINITIONS)
     space["__dir__"] = lambda: sorted({*link.ask("L", remote, key="dir()"), *space})
     for module in (sys.modules.get(name), *gc.get_referrers(space)):
