@@ -29,6 +29,7 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "config": about.strategy.get("config") or {},
         "budgets": budgets(now),
         "final_share": now.budget.final,
+        "verdict": views.verdict(run.run),
         "progress": series(run),
         "lines": lines(about.task.objective, run),
         "in_flight": [

@@ -16,7 +16,7 @@ const LEVELS = ["certified", "verified", "proxied", "self-reported"];
 export function view(doc, ctx) {
   return section(doc.total === doc.all ? plural(doc.all, "candidate") : `${count(doc.total)} of ${plural(doc.all, "candidate")}`, { wide: true },
     toolbar(doc, ctx),
-    doc.rows.length ? [table("Candidates", head(doc, ctx), rows(doc, ctx)), pager(doc, ctx)] : nothing(doc, ctx));
+    doc.rows.length ? [table("Candidates", head(doc, ctx), rows(doc, ctx), { class: "full" }), pager(doc, ctx)] : nothing(doc, ctx));
 }
 
 function nothing(doc, ctx) {

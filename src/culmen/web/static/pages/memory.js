@@ -34,14 +34,13 @@ function islands(panel) {
 function gridSection(grids, doc, ctx) {
   const rewards = grids.flatMap((panel) => panel.cells.map((each) => each.reward));
   const span = [Math.min(...rewards), Math.max(...rewards)];
-  const axes = grids[0].axes;
   const more = grids[0].dimensions > 2 ? ` The grid has ${grids[0].dimensions} dimensions; the best over the others is shown.` : "";
   const note = `The best reward noted in each cell, ${number(span[0])} (pale) to ${number(span[1])} (deep). The layout follows the values noted so far.${more}`;
-  return section(grids.length > 1 ? "Grids" : "Grid", { wide: true, note }, h("div", { class: "plots" }, grids.map((panel) => grid(panel, doc, ctx, span, axes))));
+  return section(grids.length > 1 ? "Grids" : "Grid", { wide: true, note }, h("div", { class: "plots" }, grids.map((panel) => grid(panel, doc, ctx, span, grids.length > 1))));
 }
 
 /** One grid: a rectangle a cell, deeper for higher rewards; a link to the occupant. */
-function grid(panel, doc, ctx, span) {
+function grid(panel, doc, ctx, span, several) {
   const size = 24;
   const left = 44;
   const { bins, axes } = panel;
@@ -59,7 +58,7 @@ function grid(panel, doc, ctx, span) {
   const label = `${panel.title}: ${panel.cells.length} of ${bins ** Math.min(2, axes.length)} cells taken`;
   const [ax, ay] = axes;
   return h("figure", { class: "cells" },
-    h("h3", {}, `${panel.title.replace("Grid of i", "I")}`, h("span", { class: "note" }, ` ${plural(panel.cells.length, "cell")} taken`)),
+    h("h3", {}, several ? panel.title.replace("Grid of i", "I") : null, h("span", { class: "note" }, ` ${plural(panel.cells.length, "cell")} taken`)),
     s("svg", { viewBox: `0 0 ${width} ${height + 26}`, role: "group", "aria-label": label },
       empties, squares,
       s("text", { x: left, y: height + 16 }, brief(ax.low)),

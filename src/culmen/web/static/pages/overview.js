@@ -110,12 +110,20 @@ function final(doc, ctx) {
     facts([
       ["winner", idLink(ctx, best.id)],
       ["reported score", [number(best.score), " ", h("span", { class: "error" }, plusMinus(best.se))]],
-      ["fresh evaluations", best.confirmed ? count(best.count) : "none"],
+      ["fresh evaluations", fresh(doc.verdict)],
       ["search believed", number(best.search_score)],
       ["fresh minus believed", signed(gap), "As rewards: below zero, the search was too hopeful"],
       ["trust", best.trust ? pill(best.trust) : best.verified ? pill("verified") : pill("self-reported")],
       best.certified !== null && best.certified !== undefined ? ["certified", number(best.certified)] : null,
     ]));
+}
+
+/** How many evaluations were made after the choice, and how they went. */
+export function fresh(verdict) {
+  if (!verdict) return "none";
+  const failed = verdict.failures || 0;
+  if (!verdict.confirmed && !failed) return "none";
+  return failed ? `${count(verdict.count + failed)}, ${failed} failed` : count(verdict.count);
 }
 
 function events(doc, ctx) {

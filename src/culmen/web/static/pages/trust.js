@@ -47,6 +47,7 @@ function noise(doc) {
 function choice(doc) {
   const { winner, gap } = doc;
   if (!winner) return section("Search against fresh evaluations", {}, empty(doc.state === "finished" ? "Nothing ever scored, so nothing was chosen." : "The final choice comes when the search ends. It evaluates the winner afresh, so that luck in the search cannot pass for quality."));
+  if (!winner.confirmed && winner.failures) return section("Search against fresh evaluations", {}, empty(`The winner failed ${winner.failures} of its ${winner.count + winner.failures} fresh evaluations, so its score is not confirmed.`));
   if (!winner.confirmed) return section("Search against fresh evaluations", {}, empty("No evaluations were left to confirm the winner: its score is the search's own mean, and may be too good to be true."));
   const many = gap !== null && winner.se && Math.abs(gap) > 2 * winner.se;
   const note = gap === null ? null : many ? (gap < 0 ? "The search was too hopeful by more than noise explains." : "The fresh score is better than the search believed.") : "The difference is within noise.";
