@@ -111,7 +111,7 @@ class Waiting:
             if over is not None and not batch.taken:
                 self.over = over
                 return over, []
-            if self.kind in NO_PROCESS or self._report_due():  # without a program nobody else would ask
+            if self._report_due():
                 return Waited(), []
             if (idle := self._idle()) is not None:
                 self.stir()
