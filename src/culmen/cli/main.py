@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, analysing, attending, auditing, pool, reading, running, starting, taking
+from culmen.cli import about, analysing, attending, auditing, comparing, pool, reading, running, starting, taking
 from culmen.cli.screen import Screen
 from culmen.core.errors import CulmenError, UserError
 
@@ -46,7 +46,7 @@ def _culmen(
 ) -> None: ...
 
 
-for group in (starting, auditing, running, reading, attending, analysing, taking, pool, about):
+for group in (starting, auditing, running, reading, attending, analysing, comparing, taking, pool, about):
     group.add_to(app)
 
 
