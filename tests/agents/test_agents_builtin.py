@@ -59,7 +59,7 @@ def test_agents_climb_on_what_others_left():
     assert rows[1].origin == "agent:builtin" and rows[1].note == "up" and rows[1].path == "candidates/a00/0.py"
     assert [commit.trailers["Stop-Reason"] for commit in world.of(Commit)] == ["finished", "finished"]
     assert world.files[0, "reflections.md"] == "a00: steps of 0.1 help\n"
-    ended = [note for note in notes(end, "agent") if "ended" in note]
+    ended = notes(end, "agent ended")
     assert ended[0]["word"] == "four tries" and ended[0]["calls"] == 5 and ended[0]["tokens"] == 550
     assert world.of(Open)[0].kind == "builtin" and "use the tool `evaluate`" in world.of(Open)[0].texts["TASK.md"]
 
@@ -169,7 +169,7 @@ def test_tools():
     assert notes(end, "report")[0]["text"] == "the seed is weak"
     row = next(row for answer in world.of(Answer) for row in answer.rows if row.agent == 0)
     assert row.parents == (PLAIN.candidates()[0].id,)
-    assert notes(end, "agent")[-1]["word"] == "finished"
+    assert notes(end, "agent ended")[-1]["word"] == "finished"
 
 
 def test_a_long_session_is_summed_up_and_goes_on():
@@ -184,5 +184,5 @@ def test_a_long_session_is_summed_up_and_goes_on():
         return "x" * 1500 + "\n" + act("command", command="y" * 2000)
 
     end = run(Desks(model=model), agents=1, context=12_000)
-    assert notes(end, "agent")[-1]["word"] == "remembered"
+    assert notes(end, "agent ended")[-1]["word"] == "remembered"
     assert max(lengths) <= 12_500

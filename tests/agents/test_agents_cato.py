@@ -46,7 +46,7 @@ def test_a_program_is_served_and_its_work_committed():
     rows = [row for answer in world.of(Answer) for row in answer.rows]
     assert [row.agent for row in rows] == [-1, 0, 0, 1, 1] and rows[0].ticket == "seed-0"
     assert sorted(row.n for row in rows) == [1, 2, 3, 4, 5]
-    ended = [note for note in notes(end, "agent") if "ended" in note]
+    ended = notes(end, "agent ended")
     assert [(note["ended"], note["word"], note["gained"]) for note in ended] == [
         ("finished", "that is all", True),
         ("finished", "that is all", False),
@@ -146,7 +146,7 @@ def test_tokens_that_programs_spend_are_counted_and_end_the_run():
     world = Desks(programs=(spends, spends, GONE))
     end = run(Cato(agents=50, agent="cmd:x"), world, budget=Budget(tokens=2000, evaluations=100))
     assert end.search.reason == "tokens" and len(world.of(Commit)) == 3
-    assert notes(end, "agent")[1]["tokens"] == 800
+    assert notes(end, "agent ended")[0]["tokens"] == 800
 
 
 def test_a_silent_program_is_nudged_and_then_ended():
@@ -189,7 +189,7 @@ def test_programs_that_cannot_be_started_end_the_run_soon():
     world = Desks(fault="not installed")
     end = run(Cato(agents=9, agent="nobody"), world)
     assert end.search.reason == "unavailable" and len(world.of(Commit)) == 3
-    assert {note["word"] for note in notes(end, "agent")} == {"not installed"}
+    assert {note["word"] for note in notes(end, "agent ended")} == {"not installed"}
 
 
 @pytest.mark.parametrize("how", ["crashed", "interrupted", "seconds", "dollars"])

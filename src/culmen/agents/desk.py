@@ -39,6 +39,7 @@ from culmen.core.usage import Usage
 
 S = TypeVar("S", bound=msgspec.Struct)
 _BARRED = 3  # experiments rejected for playing the evaluator, after which an agent has to go
+_FUTILE = 3  # looks at the queue in a row that find nothing, after which a request is lost
 _PAID = ("tokens", "dollars", "calls")
 
 
@@ -61,6 +62,7 @@ class Desk:
         self._began = lab.elapsed
         self._led = registry.history.best
         self._ending: Awaitable[Ended] | None = None
+        self._listening: Awaitable[Waited] | None = None
         self._closed, self.told = "", False
 
     @property
@@ -132,13 +134,37 @@ class Desk:
             await self.tool("write", path=f"queue/q{self._queued:04d}.json", text=json.dumps(request))
             tickets.append(f"{self.tag}-q{self._queued:04d}")
         found: dict[str, Experiment] = {}
-        while not all(ticket in found for ticket in tickets):
-            new = (await self.wait()).experiments
-            if not new:
-                break
+        futile = 0
+        while futile < _FUTILE and not all(ticket in found for ticket in tickets):
+            new = (await self._listen()).experiments
+            self._listening = None
+            futile = 0 if new else futile + 1
             found.update((one.ticket, one) for one in new)
         asked = [found.pop(ticket, Experiment(ticket, path, fault="lost")) for ticket, path in zip(tickets, files)]
         return [*asked, *found.values()]
+
+    async def command(self, command: str, seconds: float) -> Told:
+        """A shell command; experiments that it asks for, by running the client, are made while it waits for them."""
+        running = [True]
+        self._lab.spawn(self._serve(running))
+        told = await self.tool("command", seconds, command=command)
+        running.clear()
+        return told
+
+    async def _serve(self, running: list[bool]) -> None:
+        """Make the experiments asked for while a command runs; the last wait stays open for what comes next."""
+        while running:
+            waited = await self._listen()
+            if not running or self.ended:
+                return
+            self._listening = None
+            await self.experiments(waited.experiments)
+
+    async def _listen(self) -> Waited:
+        """What the queue says next; at most one wait is under way."""
+        if self._listening is None:
+            self._listening = self._lab.spawn(self.wait())
+        return await self._listening
 
     async def write(self, role: str, **slots: Any) -> Text | None:
         """Ask the model of a role; None if the agent's limits or the budget have no room, which closes the desk."""

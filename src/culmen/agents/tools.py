@@ -55,8 +55,10 @@ class Toolbox:
         return _titled(action, self._ask(action.tool, given))
 
     async def _tree(self, tool: str, given: dict[str, Any]) -> str:
-        seconds = float(given.pop("seconds", _SECONDS))
-        told = await self._desk.tool(tool, seconds=seconds, **given)
+        if tool == "command":
+            told = await self._desk.command(given["command"], float(given.get("seconds", _SECONDS)))
+        else:
+            told = await self._desk.tool(tool, **given)
         outcome = f"failed: {told.fault}" if told.fault else (f"exit code {told.code}" if tool == "command" else "done")
         return f"{outcome}\n{told.text}" if told.text else outcome
 

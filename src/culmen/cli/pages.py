@@ -11,7 +11,7 @@ from culmen.cli.session import best_line, ended, judged, next_steps, suspected, 
 from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
 from culmen.observe.displays import costs
-from culmen.observe.figures import count, decimals, duration, joined, number
+from culmen.observe.figures import clean, count, decimals, duration, joined, number
 
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
@@ -54,11 +54,13 @@ def status(screen: Screen, now: Status, path: Path) -> None:
         ("best", best_line(now.best)),
         ("", "" if now.best is None else judged(now.best)),
         ("trust", trusted(now.best)),
+        ("", now.scoring.why),
         ("certified", vouched(now.best)),
         ("findings", suspected(now)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("lost", _lost(now)),
         ("running", count(now.in_flight, "effect") if now.in_flight else ""),
+        ("agents", _agents(now)),
         ("candidates", f"{now.candidates:,}"),
         ("outcomes", _counts(now.statuses)),
         ("failures", _counts(now.failures)),
@@ -67,6 +69,21 @@ def status(screen: Screen, now: Status, path: Path) -> None:
         ("folder", str(path)),
     )
     screen.next_steps(*next_steps(now, path))
+
+
+def _agents(now: Status) -> str:
+    """`3 of 10 offline, 2 have ended; 41 experiments`."""
+    found = now.agents
+    if found is None:
+        return ""
+    return joined(
+        [
+            f"{found.begun} of {found.of} {clean(found.program)}".strip(),
+            f"{found.ended} had their turn",
+            count(found.experiments, "experiment"),
+            "" if found.best is None else f"best that counts {number(found.best)}",
+        ]
+    )
 
 
 def _model(role: str, name: str) -> str:

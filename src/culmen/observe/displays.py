@@ -53,6 +53,8 @@ def costs(now: Status) -> list[str]:
     """`312/500 evaluations`, `40 calls`, `$0.31`: what was used, with limits where there are any."""
     usage, budget = now.usage, now.budget
     texts = [f"{_of(now.evaluations, budget.evaluations)} evaluations"]
+    if now.agents is not None and now.agents.of:
+        texts.append(f"agent {_of(now.agents.begun, now.agents.of)}, {count(now.agents.experiments, 'experiment')}")
     if usage.calls:
         texts.append(f"{_of(usage.calls, budget.calls)} calls")
         limit = f"/{dollars(budget.dollars)}" if budget.dollars else ""

@@ -6,6 +6,7 @@ from typing import Any
 
 from culmen.core.evaluation import Observation
 from culmen.core.event import Edits, Entry, Vectors
+from culmen.observe import agents
 from culmen.observe.figures import clean, count, dollars, doubt, joined, number
 
 
@@ -57,6 +58,8 @@ def _done(entry: Entry) -> str:
         return f"proposed {ids or 'nothing'}{_by(result)}{_fault(result)}"
     if hasattr(result, "text"):
         return f"wrote {count(len(result.text), 'character')}{_by(result)}{_fault(result)}"
+    if entry.effect.startswith("session."):
+        return agents.done(entry)
     return f"{entry.effect} done"
 
 
@@ -74,6 +77,8 @@ def _cost(usage: dict[str, Any]) -> str:
 
 
 def _note(entry: Entry) -> str:
+    if about := agents.note(entry):
+        return about
     body = dict(entry.body)
     kind = str(body.pop("note", "note"))
     fields = joined(f"{name} {_short(value)}" for name, value in body.items())

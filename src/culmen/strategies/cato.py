@@ -93,10 +93,8 @@ class Cato:
             word = await agent.work(lab, desk)  # 4
         reason = "unavailable" if opened.fault else desk.reason
         ended = await desk.end(reason)  # 5
-        committed = await desk.commit(reason)  # 6
+        await desk.commit(reason)  # 6
         self.note(lab, desk, reason, word, ended)
-        lab.note("merged", agent=desk.agent, commit=committed.commit, changed=len(committed.changed),
-                 dropped=list(committed.dropped), conflicts=list(committed.conflicts))  # fmt: skip
         return reason
 
     def hire(self) -> Agent:
@@ -117,7 +115,7 @@ class Cato:
         """What became of an agent, for people."""
         best = desk.history.best
         lab.note(
-            "agent",
+            "agent ended",
             agent=desk.agent,
             agents=self.agents,
             program=self.agent,

@@ -20,6 +20,7 @@ from culmen.store.views.activity import (
     remarks,
     results,
 )
+from culmen.store.views.agents import Agents
 from culmen.store.views.candidates import (
     Detail,
     Row,
@@ -36,6 +37,7 @@ from culmen.store.views.runs import RunLine, find_run, runs
 from culmen.store.views.table import Facets, Listed, Page, Query, facets, table
 
 __all__ = [
+    "Agents",
     "Best",
     "Calls",
     "Cost",

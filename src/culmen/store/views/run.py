@@ -14,11 +14,13 @@ from culmen.store.database import read_meta, reading
 from culmen.store.lock import Owner, owner
 from culmen.store.meta import RunMeta
 from culmen.store.ranking import RULE, Standing, findings, leader, leader_before
+from culmen.store.views.agents import Agents, agents
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 FINAL_RULE = "the engine's final choice, scored on evaluations made after it was chosen"
+FAILED_RULE = "the engine's final choice; it failed some of the evaluations made after it was chosen"
 UNCONFIRMED_RULE = "the engine's final choice; no evaluations were left to confirm it"
 
 
@@ -100,6 +102,7 @@ class Status(msgspec.Struct, frozen=True):
     integrity: str = "warn"
     findings: int = 0
     best_before_first_finding: Best | None = None
+    agents: Agents | None = None  # None for strategies without any
 
 
 class Calls(msgspec.Struct, frozen=True):
@@ -159,6 +162,7 @@ def status(run: Path | str) -> Status:
             integrity=str(about.extra.get("integrity") or "warn"),
             findings=found[0],
             best_before_first_finding=_before(connection, about, found[1]),
+            agents=agents(connection),
         )
 
 
@@ -273,7 +277,7 @@ def _final(winner: dict[str, Any]) -> Best:
         mean=float(winner.get("mean", score)),
         count=int(winner["count"]),
         verified=bool(winner.get("verified", False)),
-        how=FINAL_RULE if confirmed else UNCONFIRMED_RULE,
+        how=FINAL_RULE if confirmed else FAILED_RULE if winner.get("failures") else UNCONFIRMED_RULE,
         confirmed=confirmed,
         se=winner.get("se"),
         search_score=winner.get("search_score"),
