@@ -11,6 +11,7 @@ from typing import Any
 from culmen.store import views
 from culmen.web.digest import Digest
 from culmen.web.pages.overview import lines, series
+from culmen.web.pages.statistics import statistics
 from culmen.web.series import thin
 
 _POINTS = 160
@@ -20,7 +21,7 @@ _AXES = ("evaluations", "seconds", "dollars")
 def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]:
     """Best-so-far of every run on three axes, and medians of groups: same task, strategy, settings and models.
 
-    `statistics` of a group is left empty here: intervals and tests are made by whoever has the means to.
+    `statistics` is the document of `culmen compare` over the finished ones; None where there are no two of them.
     """
     rows = [_row(run.refresh()) for run in runs]
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -34,6 +35,7 @@ def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]
         "groups": [_group(labels[key], each) for key, each in groups.items()],
         "tasks": sorted({row["task"] for row in rows}),
         "directions": sorted({row["direction"] for row in rows}),
+        "statistics": statistics(runs),
     }
 
 
@@ -91,7 +93,6 @@ def _group(label: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "low": min(scores, default=None),
         "high": max(scores, default=None),
         "medians": {axis: _medians(rows, axis) for axis in _AXES},
-        "statistics": None,
     }
 
 

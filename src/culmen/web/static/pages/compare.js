@@ -12,7 +12,7 @@ const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "d
 
 export function view(doc, ctx) {
   if (!doc.names.length) return empty("There are no runs to compare yet.");
-  return h("div", { class: "stack" }, chosen(doc, ctx), doc.runs.length ? [mixed(doc), curves(doc, ctx), groups(doc), runs(doc, ctx)] : empty("None of the runs chosen can be read."));
+  return h("div", { class: "stack" }, chosen(doc, ctx), doc.runs.length ? [mixed(doc), curves(doc, ctx), groups(doc), runs(doc, ctx), verdicts(doc)] : empty("None of the runs chosen can be read."));
 }
 
 function chosen(doc, ctx) {
@@ -53,6 +53,21 @@ function curves(doc, ctx) {
     series: [...lines, ...medians],
     refs,
   }));
+}
+
+function verdicts(doc) {
+  const made = doc.statistics;
+  const title = "Can the data tell?";
+  if (!made) return section(title, { wide: true }, empty("It takes two finished runs to compare strategies."));
+  const span = (found) => (found.value === null ? "–" : found.low === null ? number(found.value) : `${number(found.value)} [${number(found.low)}, ${number(found.high)}]`);
+  const body = [...made.tasks, ...(made.overall ? [{ ...made.overall, task: `over ${plural(made.overall.tasks.length, "task")}` }] : [])].map((part) => [
+    h("h3", {}, part.task),
+    table(`Statistics: ${part.task}`, [th("strategy"), ...["runs", "mean", "median", "interquartile mean", "on the common scale"].map((text) => th(text, { class: "num" }))],
+      part.rows.map((row) => h("tr", {}, h("td", {}, row.strategy), cell(count(row.runs)), ...[row.mean, row.median, row.iqm, row.normalised].map((found) => cell(span(found)))))),
+    part.pairs.map((pair) => h("p", {}, pair.sentence)),
+  ]);
+  const note = "Figures with 95% bootstrap intervals over runs. On the common scale 0 is the task's start, 1 its best known value or target.";
+  return section(title, { wide: true, note }, body, made.remarks.map((remark) => h("p", { class: "note" }, remark)));
 }
 
 function groups(doc) {
