@@ -26,6 +26,11 @@ class Server {
     return this.answer(await fetch(`/api/${encodePath(path)}${query(params)}`, { headers: { accept: "application/json" } }));
   }
 
+  /** Whether the texts of a candidate can be had. */
+  holds() {
+    return true;
+  }
+
   /** Send a message to a run; throws an error that says what is wrong. */
   async post(path, body) {
     const headers = { "content-type": "application/json", "x-culmen-token": this.token };
@@ -58,22 +63,39 @@ class Server {
   }
 }
 
+/** A report: its documents as `culmen.web.gathering` puts them together. */
 class Embedded {
   constructor(documents) {
     this.documents = documents;
     this.live = false;
     this.writing = false;
+    this.made = documents.made;
   }
 
   async begin() {}
 
   async get(path, params = {}) {
-    const own = this.documents[`${path}${query(params)}`];
-    if (own) return own;
-    if (path.endsWith("/candidate")) throw new Error(`this report does not hold the candidate ${params.id || ""}`);
-    const whole = this.documents[path];
-    if (!whole) throw new Error("this report does not hold this page");
-    return path.endsWith("/candidates") ? pageOf(whole, params) : whole;
+    const { run, runs, pages, candidates } = this.documents;
+    if (path === "runs") return runs;
+    const page = path.startsWith(`runs/${run}/`) ? path.slice(`runs/${run}/`.length) : "";
+    if (page === "candidate") {
+      const id = this.find(params.id);
+      if (id) return { ...candidates[id] };
+      throw Object.assign(new Error(`This report does not hold the texts of candidate ${params.id}.`), { next: `culmen show ${run} ${params.id} prints them, culmen ui shows them.` });
+    }
+    if (!Object.hasOwn(pages, page)) throw Object.assign(new Error("This report holds the pages of one run, and not this one."), { next: "culmen ui shows all runs, and compares them." });
+    return page === "candidates" ? pageOf(pages[page], params) : { ...pages[page] };
+  }
+
+  /** The full id of a candidate whose texts are here, by its first digits or as best or seed; "" for none. */
+  find(name) {
+    const { candidates, names } = this.documents;
+    const id = Object.hasOwn(names, name) ? names[name] : name;
+    return Object.hasOwn(candidates, id) ? id : Object.keys(candidates).find((each) => id && each.startsWith(id)) || "";
+  }
+
+  holds(id) {
+    return Boolean(this.find(id));
   }
 
   listen() {

@@ -131,7 +131,7 @@ function watch(place) {
 function draw() {
   const { place } = state;
   document.title = `${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`;
-  show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), body(place))));
+  show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), body(place), data.made ? made(data.made) : null)));
 }
 
 const skip = () => h("a", { class: "skip", href: location.hash, onclick: (event) => { event.preventDefault(); document.getElementById("main").focus(); } }, "Skip to the page");
@@ -185,6 +185,14 @@ function body(place) {
   }
   const inner = state.doc ? module(place).view(state.doc, context(place)) : h("p", { class: "loading" }, "Reading the journal…");
   return h("main", { id: "main", tabindex: "-1", "data-key": `${place.run}/${place.page}`, "aria-busy": state.doc ? null : "true" }, inner);
+}
+
+/** What a report says below every page: when it was made, and what it does not hold. */
+function made(about) {
+  const going = ["running", "paused"].includes(about.state) ? " The run had not ended then." : "";
+  return h("footer", { class: "made" },
+    h("p", {}, `A report made ${moment(about.time)} from event ${count(about.event)} of the journal.${going} Live updates, stopping and hints need culmen ui.`),
+    about.left_out.length ? [h("p", {}, "Not in this report:"), h("ul", {}, about.left_out.map((each) => h("li", {}, each)))] : h("p", {}, "Nothing was left out."));
 }
 
 async function begin() {

@@ -45,10 +45,10 @@ function texts(doc, ctx) {
   const names = Object.keys(doc.parts);
   const part = names.includes(ctx.params.part) ? ctx.params.part : names[0];
   const shown = ctx.params.against && doc.other ? doc.other : null;
-  const menu = h("select", { name: "against", onchange: (event) => ctx.go({ against: event.target.value }), value: ctx.params.against || "" },
+  const menu = h("select", { name: "against", onchange: (event) => ctx.go({ against: event.target.value }), value: shown ? (shown.id === doc.parents[0] ? "parent" : shown.id) : "" },
     h("option", { value: "" }, "the whole text"),
-    doc.parents.length ? h("option", { value: "parent" }, `change from the parent ${doc.parents[0].slice(0, 8)}`) : null,
-    doc.ancestors.map((step, place) => (step.id === doc.parents[0] ? null : h("option", { value: step.id }, `change from ${place ? "" : "the seed "}${step.id.slice(0, 8)} (${number(step.mean)})`))));
+    doc.parents.length && ctx.data.holds(doc.parents[0]) ? h("option", { value: "parent" }, `change from the parent ${doc.parents[0].slice(0, 8)}`) : null,
+    doc.ancestors.map((step, place) => (step.id === doc.parents[0] || !ctx.data.holds(step.id) ? null : h("option", { value: step.id }, `change from ${place ? "" : "the seed "}${step.id.slice(0, 8)} (${number(step.mean)})`))));
   const parts = names.length > 1
     ? h("label", { class: "field" }, "Part", h("select", { name: "part", onchange: (event) => ctx.go({ part: event.target.value }, true), value: part }, names.map((name) => h("option", { value: name }, name))))
     : null;

@@ -22,13 +22,13 @@ function inShort(doc, ctx) {
   const half = (doc.to - doc.from) / 2;
   const zoom = (from, to) => () => ctx.go({ from: from <= 0 ? "" : from.toFixed(2), to: to >= doc.whole ? "" : to.toFixed(2) }, true);
   const button = (text, from, to, able) => h("button", { class: "button", type: "button", disabled: !able, onclick: zoom(from, to) }, text);
-  const aside = h("div", { class: "actions", role: "group", "aria-label": "Which part is shown" },
+  const aside = ctx.data.live && h("div", { class: "actions", role: "group", "aria-label": "Which part is shown" },
     button("Earlier", Math.max(0, doc.from - half), Math.max(0, doc.from - half) + 2 * half, doc.from > 0),
     button("Later", Math.min(doc.whole - 2 * half, doc.from + half), Math.min(doc.whole, doc.to + half), doc.to < doc.whole),
     button("Closer", middle - half / 2, middle + half / 2, half > 0.5),
     button("Wider", Math.max(0, middle - 2 * half), Math.min(doc.whole, middle + 2 * half), part),
     button("Whole run", 0, doc.whole, part));
-  return section(part ? `${clock(doc.from)} to ${clock(doc.to)}` : "Whole run", { wide: true, aside, note: "In active seconds: a paused run uses none." }, facts([
+  return section(part ? `${clock(doc.from)} to ${clock(doc.to)}` : "Whole run", { wide: true, aside, note: `In active seconds: a paused run uses none.${ctx.data.live ? "" : " A report shows the whole run; culmen ui shows any part of it."}` }, facts([
     ["shown", duration(doc.to - doc.from)],
     ["effects", count(doc.count)],
     ["workers", count(doc.workers)],
@@ -54,7 +54,7 @@ function load_(doc) {
 
 function lanes(doc, ctx) {
   if (doc.count > doc.drawn) {
-    return section("One by one", { wide: true }, empty(`${plural(doc.count, "effect")} lie in this time; up to ${count(doc.drawn)} are drawn one by one. Look closer to see them.`));
+    return section("One by one", { wide: true }, empty(`${plural(doc.count, "effect")} lie in this time; up to ${count(doc.drawn)} are drawn one by one. ${ctx.data.live ? "Look closer to see them." : "culmen ui shows them part by part."}`));
   }
   if (!doc.spans.length) return section("One by one", { wide: true }, empty("Nothing ran in this time."));
   const x = (time) => 90 + ((time - doc.from) / (doc.to - doc.from || 1)) * (WIDTH - 90);
@@ -79,7 +79,7 @@ function lanes(doc, ctx) {
 function gaps(doc, ctx) {
   if (!doc.gaps.longest.length) return section("Without an evaluation", { wide: true }, empty("There was always one running."));
   const rows = doc.gaps.longest.map((gap) => h("tr", {}, cell(clock(gap.from)), cell(clock(gap.to)), cell(duration(gap.to - gap.from)),
-    h("td", {}, h("a", { href: ctx.href("timeline", { from: Math.max(0, gap.from - (gap.to - gap.from)).toFixed(2), to: (gap.to + (gap.to - gap.from)).toFixed(2) }) }, "look"))));
+    h("td", {}, ctx.data.live && h("a", { href: ctx.href("timeline", { from: Math.max(0, gap.from - (gap.to - gap.from)).toFixed(2), to: (gap.to + (gap.to - gap.from)).toFixed(2) }) }, "look"))));
   return section("Without an evaluation", { wide: true, note: "The longest times in which no candidate was evaluated: models were waited for, or nothing was asked." },
     table("Times without an evaluation", [th("from", { class: "num" }), th("to", { class: "num" }), th("how long", { class: "num" }), th("")], rows));
 }
