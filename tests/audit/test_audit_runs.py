@@ -296,3 +296,47 @@ def test_rejected_for_the_gap_the_search_goes_on_with_the_honest_one(tmp_path: P
     assert best is not None and best.id == ident(PACK) and best.certified is not None and best.verified is not None
     last = list(views.observations(run, ident(PUSHED)))[-1]
     assert last.reason == "integrity_certified_gap" and last.metrics["claimed_score"] > best.certified
+
+
+def test_the_few_that_were_judged_are_found_by_their_index(tmp_path: Path) -> None:
+    """Every status and every append asks for the best: it must not look at all candidates for that."""
+    from culmen.store import ranking
+    from culmen.store.database import reading
+
+    run = made(tmp_path / "run", HONEST)
+    queries = ranking._queries()
+    with reading(run) as connection:
+        for query in (*queries.certified.values(), *queries.refused.values()):
+            sql = str(query.compile(compile_kwargs={"literal_binds": True}))
+            plan = [row[-1] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}")]
+            assert any("USING INDEX tally_judged" in step for step in plan), plan
+
+
+def test_certified_values_rank_and_refused_outputs_come_last(tmp_path: Path) -> None:
+    """The tables by themselves: certified 4, plain 3, refused 9, barred 8, failed 7."""
+    from tests.store.runs import new_run, observed, program, proposed
+
+    journal = new_run(tmp_path)
+    journal.append([proposed(100, *(program(key) for key in range(5)))])
+    kinds: list[tuple[float | None, dict[str, Any]]] = [
+        (3.0, {}),
+        (5.0, {"certified": 4.0, "strict": False}),
+        (9.0, {"strict": False}),
+        (8.0, {}),
+        (7.0, {}),
+    ]
+    for key, (score, more) in enumerate(kinds):
+        journal.append([observed(key, program(key), score, **more)])
+    barred = {"reason": "integrity_frames", "signs": (Sign("frames", "x", True),)}
+    journal.append([observed(9, program(3), None, Status.REJECTED, **barred)])
+    journal.append([observed(10, program(4), None, Status.ERROR)])
+    listed = views.candidates(journal.run_dir, "best", limit=None)
+    assert [row.mean for row in listed] == [5.0, 3.0, 9.0, 7.0, 8.0]
+    best = views.status(journal.run_dir).best
+    assert best is not None and (best.score, best.certified, best.value, best.strict) == (5.0, 4.0, 4.0, False)
+    assert views.progress(journal.run_dir)[-1].mean == 4.0
+    page = views.table(journal.run_dir, views.Query(sort="best"))
+    assert [line.row.mean for line in page.rows] == [5.0, 3.0, 9.0, 7.0, 8.0]
+    journal.append([observed(11, program(1), 5.0, certified=2.0, strict=False)])  # the worst certified value counts
+    assert views.candidates(journal.run_dir, "best", limit=1)[0].mean == 3.0
+    journal.close()

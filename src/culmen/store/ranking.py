@@ -61,16 +61,17 @@ class _Queries(NamedTuple):
 def _queries() -> _Queries:
     from sqlalchemy import bindparam, func, select
 
-    from culmen.store.schema import tally
+    from culmen.store.schema import judged, tally
 
     t = tally.c
     failed, count, mean = t.failed, t.count, t.mean
     group = select(failed, count).order_by(failed, count).limit(1)
     inside = (failed == bindparam("failed"), count == bindparam("count"), t.asked == 0, t.barred == 0)
     means = select(mean).where(*inside).limit(1)
-    judged = select(t.candidate, mean, count.label("n"), t.low, t.high, t.asked, t.accepted, t.strict).where(count > 0)
-    vouched = judged.where(t.asked > 0, t.accepted == t.asked, t.barred == 0, failed == 0).limit(1)
-    refused = judged.where(t.asked > 0, t.barred == 0).limit(1)
+    columns = (t.candidate, mean, count.label("n"), t.low, t.high, t.asked, t.accepted, t.strict)
+    few = select(*columns).where(judged, count + 0 > 0, t.asked > 0, t.barred == 0)  # + 0: not by the other index
+    vouched = few.where(t.accepted == t.asked, failed + 0 == 0).limit(1)
+    refused = few.limit(1)
     return _Queries(
         select(func.sum(t.spread), func.sum(count - 1)).where(count > 1),
         group.where(failed == bindparam("failed"), count > bindparam("count")),
@@ -154,9 +155,9 @@ def findings(connection: Connection) -> tuple[int, int | None]:
     """How many candidates showed a grave sign, and the event in which the first one did."""
     from sqlalchemy import func, select
 
-    from culmen.store.schema import tally
+    from culmen.store.schema import judged, tally
 
-    seen = select(func.count(), func.min(tally.c.grave)).where(tally.c.grave.is_not(None))
+    seen = select(func.count(), func.min(tally.c.grave)).where(judged, tally.c.grave.is_not(None))
     count, first = connection.execute(seen).one()
     return count, first
 

@@ -115,8 +115,8 @@ tally = Table(  # what is known of each candidate: count, mean and sum of square
     Column("high", Float),
     Column("grave", _Big),  # seq of its first observation with a grave sign
 )
-_judged = text("asked > 0 OR barred > 0 OR grave IS NOT NULL")
-Index("tally_judged", tally.c.candidate, sqlite_where=_judged, postgresql_where=_judged)
+judged = text("(asked > 0 OR barred > 0 OR grave IS NOT NULL)")  # what queries must say for the index to be used
+Index("tally_judged", tally.c.candidate, sqlite_where=judged, postgresql_where=judged)
 Index("tally_rank", tally.c.failed, tally.c.count, tally.c.mean, tally.c.first)
 
 spend = Table(

@@ -26,8 +26,8 @@ def upgrade() -> None:
         table.create_index(
             "tally_judged",
             ["candidate"],
-            sqlite_where=sa.text("asked > 0 OR barred > 0 OR grave IS NOT NULL"),
-            postgresql_where=sa.text("asked > 0 OR barred > 0 OR grave IS NOT NULL"),
+            sqlite_where=sa.text("(asked > 0 OR barred > 0 OR grave IS NOT NULL)"),
+            postgresql_where=sa.text("(asked > 0 OR barred > 0 OR grave IS NOT NULL)"),
         )
     _fill(op.get_bind())
 
