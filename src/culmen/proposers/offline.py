@@ -279,7 +279,7 @@ def _best(generation: Sequence[Rollout], best: Rollout | None = None) -> Rollout
 
 def _level(lab: Lab, brief: Brief) -> float | None:
     """The parent's reward on the cases its children will see, else its mean so far."""
-    rewards = [lab.task.reward(observation) for observation in brief.observations]
+    rewards = [lab.task.worth(observation) for observation in brief.observations]
     scored = [reward for reward in rewards if reward is not None]
     return sum(scored) / len(scored) if scored and len(scored) == len(rewards) else brief.reward
 
