@@ -24,6 +24,7 @@ from culmen.core.task import Task
 
 FORMAT = "culmen-pool-1"
 MOST_BYTES = 256 * 2**20
+SHARE = 0.25  # of the evaluations: what looking at a pool's candidates may take
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,8 +38,8 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A candidate with what is claimed of it: mean score over `count` evaluations (or certified value), and its index in
-    `sources`."""
+    """A candidate with what is claimed of it: mean score over `count` evaluations (or certified value), and its index
+    in `sources`."""
 
     parts: dict[str, str]
     score: float | None = None
@@ -143,33 +144,68 @@ def save(pool: Pool, path: str | Path) -> None:
         raise UserError(f"cannot write the pool: {error.strerror}", where=str(file), fix="name another place") from None
 
 
-def seeded(task: Task, pool: Pool) -> Task:
+def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
     """The task with the pool's candidates as further seeds, without their scores; notes say what was left out.
 
-    Every seed is evaluated by the search before anything else. Raises `UserError` if no candidate fits the task.
+    Every seed is evaluated by the search before anything else. Of more than `most` that fit, the `most` that differ
+    most are taken (`apart`): what the file says of their worth is not believed, so it cannot choose.
+    Raises `UserError` if no candidate fits the task.
     """
     from culmen.evaluate.contracts import surface_fault
 
-    fitting: dict[str, dict[str, str]] = {c.digest: c.parts for c in task.candidates()}
-    own, faults = len(fitting), Counter[str]()
+    own = {c.digest: c.parts for c in task.candidates()}
+    fitting, faults = dict[str, Candidate](), Counter[str]()
     for member in pool.members:
-        fault = surface_fault(task, member.candidate)
+        fault, candidate = surface_fault(task, member.candidate), member.candidate
         if fault:
             faults[fault] += 1
-        else:
-            fitting.setdefault(member.candidate.digest, member.parts)
-    if len(fitting) == own and faults:
+        elif candidate.digest not in own:
+            fitting.setdefault(candidate.digest, candidate)
+    if not fitting and faults:
         raise UserError(
             f"no candidate of the pool fits the task: {_counted(faults)}",
             where=f"pool for task '{pool.task}'",
             fix="culmen pool show FILE says what it was made for",
         )
-    notes = [f"{len(fitting) - own} further seeds from a pool; each is evaluated before the search begins"]
+    found = list(fitting.values())
+    taken = found if most is None or len(found) <= most else apart(list(task.candidates()), found, most)
+    notes = [f"{len(taken)} further seeds from a pool; each is evaluated before the search begins"]
+    if len(taken) < len(found):
+        notes.append(f"of {len(found)} candidates of the pool that fit, these differ most; --pool-share takes more")
     if pool.digest != task.digest:
         notes.append(f"the pool was made for another task or another version of it ('{pool.task}')")
     if faults:
         notes.append(f"{faults.total()} candidates of the pool do not fit the task: {_counted(faults)}")
-    return msgspec.structs.replace(task, seeds=tuple(fitting.values()), notes=(*task.notes, *notes))
+    seeds = (*own.values(), *(candidate.parts for candidate in taken))
+    return msgspec.structs.replace(task, seeds=seeds, notes=(*task.notes, *notes))
+
+
+def allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int | None:
+    """How many seeds a pool may bring if looking at each takes at most this share of the evaluations, at least one;
+    None: as many as there are, for a run without a budget of evaluations."""
+    if evaluations is None:
+        return None
+    return max(1, int(share * evaluations / max(1, len(task.split("train")))))
+
+
+def apart(known: Sequence[Candidate], found: Sequence[Candidate], most: int) -> list[Candidate]:
+    """`most` of the candidates found, each the farthest from those known and taken before it (greedy k-centre), in the
+    order taken; by the hashing embedder, so that it costs nothing and depends on the texts alone."""
+    import numpy as np
+
+    from culmen.embed.hashing import HashingEmbedder
+
+    vectors = HashingEmbedder().embed([candidate.text for candidate in (*known, *found)])
+    new = vectors[len(known) :]
+    gaps = np.full(len(found), np.inf)
+    for vector in vectors[: len(known)]:
+        gaps = np.minimum(gaps, np.linalg.norm(new - vector, axis=1))
+    taken: list[int] = []
+    for _ in range(min(most, len(found))):
+        taken.append(int(gaps.argmax()))
+        gaps = np.minimum(gaps, np.linalg.norm(new - new[taken[-1]], axis=1))
+        gaps[taken] = -1.0
+    return [found[i] for i in taken]
 
 
 def _joined(pools: Sequence[Pool]) -> tuple[Member, ...]:

@@ -14,6 +14,7 @@ import culmen
 from culmen import pool as pools
 from culmen.cli.main import main
 from culmen.core.errors import UserError
+from culmen.core.evaluation import Case
 from culmen.core.task import Surface, Task
 from culmen.pool import Member, Pool, Source
 
@@ -111,6 +112,43 @@ def test_only_what_fits_becomes_a_seed_and_claims_are_dropped():
         pools.seeded(TASK, pool(Member({"other.py": "x"})))
 
 
+def test_a_large_pool_is_cut_to_what_differs_most_whatever_it_claims():
+    families = ["import numpy as np\n", "class Tree:\n    left = None\n", "async def fetch(url):\n    return url\n"]
+    near = [member(SEED + f"y = {n}\n", score=1e9 + n) for n in range(20)]  # variations of the seed, much praised
+    far = [member(text * 5, score=-1.0) for text in families]
+    made = pools.seeded(TASK, pool(*near, *far), most=3)
+    assert {seed["main.py"] for seed in made.seeds[1:]} == {text * 5 for text in families}
+    assert any("of 23 candidates" in note for note in made.notes)
+    again = pools.seeded(TASK, pool(*reversed(near), *reversed(far)), most=3)
+    assert {*map(str, again.seeds)} == {*map(str, made.seeds)}  # nor does the order in the file matter
+    assert len(pools.seeded(TASK, pool(*near, *far), most=99).seeds) == 24
+    assert pools.seeded(TASK, pool(*near), most=1).seeds[1]["main.py"] != SEED
+
+
+@given(listed=st.lists(st.text("ab\n", max_size=12), min_size=1, max_size=12, unique=True), most=st.integers(1, 14))
+def test_what_is_taken_is_taken_once_and_as_many_as_asked(listed, most):
+    found = [member(text).candidate for text in listed]
+    taken = pools.apart([], found, most)
+    assert len(taken) == min(most, len(found)) == len({candidate.digest for candidate in taken})
+    assert {candidate.digest for candidate in taken} <= {candidate.digest for candidate in found}
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "share", "cases", "most"),
+    [
+        (200, 0.25, 0, 50),
+        (200, 0.25, 10, 5),
+        (3, 0.25, 0, 1),
+        (100, 0.0, 0, 1),
+        (100, 1.0, 0, 100),
+        (None, 0.25, 0, None),
+    ],
+)
+def test_looking_at_a_pool_takes_a_share_of_the_evaluations(evaluations, share, cases, most):
+    task = msgspec.structs.replace(TASK, cases=tuple(Case(str(n), n) for n in range(cases)))
+    assert pools.allowance(task, evaluations, share) == most
+
+
 def test_from_runs_to_a_pool_to_a_run(tmp_path, monkeypatch, capsys):
     """Two runs make a pool; a third one, on the command line's own path, begins with its texts, judged anew."""
     monkeypatch.chdir(tmp_path)
@@ -146,6 +184,10 @@ def test_from_runs_to_a_pool_to_a_run(tmp_path, monkeypatch, capsys):
     assert main(["pool", "show", "lying.json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["licence"] == "CC0"
     run = ["run", str(folder), "--strategy", "turboevolve", "--set", "islands=2", "--set", "allocation=random"]
+    few = [*run, "--pool", "lying.json", "--budget", "evaluations=12", "-q", "--run-dir", "r4", "--pool-share", "0.1"]
+    assert main(few) == 0
+    assert len(culmen.Study.open(Path("r4")).meta.task.seeds) == 2  # the task's own and one of the pool
+    run += ["--pool-share", "1"]
     assert main([*run, "--pool", "lying.json", "--budget", "evaluations=20", "-q", "--run-dir", "r3"]) == 0
     study = culmen.Study.open(Path("r3"))
     assert len(study.meta.task.seeds) >= 3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Direction, Goal, Run, SeedProgram, verb
+from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, verb
 
 if TYPE_CHECKING:
     from culmen.observe.watch import Watch
@@ -49,6 +49,12 @@ Embedder = Annotated[
 Pool = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Candidates to start from, beside the task's seed: culmen pool.")
 ]
+PoolShare = Annotated[
+    float,
+    typer.Option(
+        min=0.0, max=1.0, metavar="SHARE", help="Most of the evaluations that may go into looking at the pool."
+    ),
+]
 Integrity = Annotated[
     str | None,
     typer.Option(metavar="POLICY", help="What to do about signs of gaming: warn, reject or stop.", show_default="warn"),
@@ -77,9 +83,11 @@ def run(
     embedder: Embedder = None,
     integrity: Integrity = None,
     pool: Pool = None,
+    pool_share: PoolShare = 0.25,
     goal: Goal = None,
     direction: Direction = None,
     seed_program: SeedProgram = None,
+    proxy: Proxy = None,
     agent: Agent = None,
     quiet: Quiet = False,
 ) -> Answer:
@@ -91,13 +99,14 @@ def run(
     from culmen.cli import options, session
     from culmen.study import Study
 
-    loaded = inputs.folder_task(task, seed_program, goal or "", direction or "")
+    loaded = inputs.folder_task(task, seed_program, goal or "", direction or "", proxy or "")
+    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent)
+    chosen = options.settle(loaded, given)
     if pool is not None:
         from culmen import pool as pools
 
-        loaded = pools.seeded(loaded, pools.load(pool))
-    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent)
-    chosen = options.settle(loaded, given)
+        most = pools.allowance(loaded, chosen["budget"].evaluations, pool_share)
+        loaded = pools.seeded(loaded, pools.load(pool), most)
 
     def create(watch: Watch) -> Study:
         return Study.create(loaded, run_dir=run_dir, observers=(watch,), **chosen)
