@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -117,15 +118,18 @@ def rows(run: Path) -> list[dict[str, object]]:
 
 def test_sessions_killed_again_and_again(study: Study) -> None:
     run = study.path
-    before: dict[int, str] = {}
+    before, have = dict[int, str](), 0
     for kill in range(4):
         process = subprocess.Popen([sys.executable, "-c", RESUME, str(run)], stdout=subprocess.PIPE)
-        have = len(rows(run)) if kill else 0
+        have = max(have, len(rows(run)))
         if not until(lambda: len(rows(run)) >= have + 2 + 3 * kill, process):  # noqa: B023 (called at once)
             break  # it was over before we came to kill it
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert until(lambda: not living(run))
+        if kill == 1:  # what agents read is made anew from the journal
+            shutil.rmtree(run / "view" / "programs")
+            (run / "view" / "past_experiments.jsonl").write_text('{"torn')
         after = finished(run)
         assert before.items() <= after.items()
         before = after
@@ -137,6 +141,8 @@ def test_sessions_killed_again_and_again(study: Study) -> None:
     assert len(tickets) == len(set(tickets)) > 10
     history = [str(row["ticket"]) for row in rows(run)]
     assert len(history) == len(set(history)) and set(tickets) <= set(history)
+    programs = {path.name for path in (run / "view" / "programs").iterdir()}
+    assert programs == {str(row["candidate"]) for row in rows(run) if row["status"] != "refused"}
     git = ["git", "--git-dir", str(run / "control" / "repo.git"), "log", "--format=%s", "trunk"]
     subjects = subprocess.run(git, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(subjects) == 9 and all(line.startswith(f"Agent a{7 - n:02d}") for n, line in enumerate(subjects[:-1]))

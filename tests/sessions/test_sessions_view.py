@@ -108,7 +108,7 @@ def test_view_made_again_is_the_same(tmp_path: Path) -> None:
     one.make([])
     for answer in (*ANSWERS, *ANSWERS):  # a second time changes nothing
         one.answer(answer)
-    two = View(tmp_path / "two", {"direction": "max"})
+    two = View(tmp_path / "two", {"direction": "max"}, keep=True)
     two.make(ANSWERS)
     assert everything(one.folder) == everything(two.folder)
     (two.folder / "past_experiments.jsonl").write_text("forged")

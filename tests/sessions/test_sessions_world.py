@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from culmen.core.session import Answer, Commit, End, Nudge, Open, Row, Wait
+from culmen.core.errors import IsolationError
+from culmen.core.session import Answer, Commit, End, Nudge, Open, Row, Tool, Wait
 from culmen.sessions.settings import Settings
 
 from .grounds import ASK, PYTHON, Ground, everything, need_confinement
@@ -274,3 +275,43 @@ def test_sessions_user_namespace_way(monkeypatch: pytest.MonkeyPatch, ground: Ma
     waited, _ = here.serve()
     assert waited.ended == "finished", waited
     assert "candidates/a00/one.py" in here.finish()[1].changed
+
+
+def test_sessions_unconfined_view_is_mended(ground: Make) -> None:
+    here = ground(settings=Settings(sandbox="none"))
+    here.open(
+        ASK
+        + """
+ask(propose("one.py", "x = 1"))
+open(".culmen/past_experiments.jsonl", "w").write("forged")
+import shutil
+shutil.rmtree(".culmen/programs")
+open(".culmen/results/a00-forged.json", "w").write("{}")
+"""
+    )
+    _, asked = here.serve()
+    here.finish()
+    here.open(ASK + "print(json.dumps(ask('--history')[0]['ticket']))\n", agent=1)
+    waited, _ = here.serve(1)
+    assert json.loads(waited.word) == asked[0].ticket
+    view = here.run_folder / "view"
+    assert not (view / "results" / "a00-forged.json").exists() and any((view / "programs").iterdir())
+
+
+def test_sessions_without_a_sandbox_only_the_harmless_agent_works(
+    ground: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A machine without bubblewrap: the offline agent runs nothing, so it may work; all others are refused."""
+    here = Ground(tmp_path / "run")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("git", "bash", "sh"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    opened = here.now(Open(0, "offline", {"TASK.md": "t"}))
+    assert (opened.fault, opened.isolation) == ("", "none")
+    assert here.now(Tool(0, 1, "write", {"path": "candidates/a00/x.py", "text": "x = 1"})).fault == ""
+    with pytest.raises(IsolationError, match="cannot be confined"):
+        here.now(Open(1, PYTHON, {}, "pass"))
+    with pytest.raises(IsolationError):
+        here.now(Open(1, "builtin", {}))
+    assert here.finish()[1].changed == ("candidates/a00/x.py",)
+    here.leave()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from culmen.core.errors import IsolationError
 from culmen.core.task import Task
 from culmen.sessions.confinement import Way
 from culmen.sessions.layout import Layout
@@ -16,7 +17,7 @@ from culmen.sessions.view import View
 
 @dataclass
 class Place:
-    """`going` says whether the search goes on."""
+    """`going` says whether the search goes on, `unconfined` why agents that should be confined cannot be, here."""
 
     layout: Layout
     task: Task
@@ -25,6 +26,7 @@ class Place:
     view: View
     meter: Meter
     going: Callable[[], bool]
+    unconfined: IsolationError | None = None
 
     @property
     def hidden(self) -> tuple[str, ...]:

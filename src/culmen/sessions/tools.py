@@ -28,6 +28,7 @@ from culmen.sessions.watch import watch
 
 SECONDS = 600.0  # the most a command gets, whatever is asked
 _GRACE = 10.0
+_LAST = 16  # calls that may be asked for again; earlier ones are in the journal
 _LARGEST = 1 << 20  # characters of a file that is written
 _ARGUMENTS = {
     "command": ("command",),
@@ -44,7 +45,7 @@ class Tools:
 
     def __init__(self, cage: sandbox.Cage, log: Path, going: Callable[[], bool]) -> None:
         self._cage, self._log, self._going = cage, Log(log), going
-        self._known = {record["nth"]: record for record in self._log.records}
+        self._known = {record["nth"]: record for record in self._log.records[-_LAST:]}
         self._running: Running | None = None
         self._guard: asyncio.Task[None] | None = None
         self._cause = ""
@@ -83,6 +84,9 @@ class Tools:
     def _remember(self, record: dict[str, Any]) -> None:
         self._log.add(record)
         self._known[record["nth"]] = record
+        while len(self._known) > _LAST:
+            del self._known[next(iter(self._known))]
+        self._log.records.clear()
 
     def _keep(self, nth: int, told: Told) -> Told:
         self._remember({"nth": nth, "told": plain(told)})

@@ -31,60 +31,57 @@ _SCRIPTS = Path(__file__).parent / "scripts"
 
 
 class View:
-    """The view of one run, in `folder`; `about` is what scripts want to know of the task."""
+    """The view of one run, in `folder`; `about` is what scripts want to know of the task. With `keep` it can `restore`
+    itself, which agents that are not confined make necessary. All methods may be called on any thread."""
 
-    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, about: Mapping[str, Any], keep: bool = False) -> None:
         self.folder, self._about = folder, about
-        self._rows: dict[str, Row] = {}
-        self._parts: dict[str, dict[str, str]] = {}
-        self._leaderboard = ""
-        self._closing: dict[int, str] = {}
+        self._kept: list[Answer] | None = [] if keep else None
+        self._known: set[str] = set()
         self._refusals: dict[int, int] = {}
         self._lock = threading.RLock()
+        self.leaderboard = ""
 
     def make(self, answers: Iterable[Answer]) -> None:
         """Make it from nothing but these answers, in order."""
-        for answer in answers:
-            self._remember(answer)
-        self.restore()
+        with self._lock:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._known.clear()
+            for name in ("results", "programs", "closing"):
+                (self.folder / name).mkdir(parents=True, exist_ok=True)
+            for script in ("evaluate", "history"):
+                self._write(script, (_SCRIPTS / f"{script}.py").read_text(encoding="utf-8"), 0o755)
+            self._write("about.json", msgspec.json.encode(self._about).decode())
+            self._write(HISTORY, "")
+            self._write("leaderboard.md", "")
+            for answer in answers:
+                self.answer(answer)
 
     def restore(self) -> None:
         """Write all of it anew, whatever became of the files."""
-        with self._lock:
-            self._restore()
-
-    def _restore(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        for name in ("results", "programs", "closing"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
-        for script in ("evaluate", "history"):
-            self._write(script, (_SCRIPTS / f"{script}.py").read_text(encoding="utf-8"), 0o755)
-        self._write("about.json", msgspec.json.encode(self._about).decode())
-        self._write(HISTORY, "".join(map(line, self._rows.values())))
-        for row in self._rows.values():
-            self._result(row.ticket, line(row))
-        for candidate, parts in self._parts.items():
-            self._program(candidate, parts)
-        for agent, reason in self._closing.items():
-            self._write(f"closing/{tag(agent)}", reason)
-        self._write("leaderboard.md", self._leaderboard)
+        if self._kept is not None:
+            with self._lock:
+                answers, self._kept = self._kept, []
+                self.make(answers)
 
     def answer(self, answer: Answer) -> None:
-        """Add what was answered; what is there already is not added again. May be called on any thread."""
+        """Add what was answered; what is there already is not added again."""
         with self._lock:
-            self._answer(answer)
-
-    def _answer(self, answer: Answer) -> None:
-        for row in self._remember(answer):
+            if self._kept is not None:
+                self._kept.append(answer)
+            rows = [row for row in answer.rows if _key(row) not in self._known]
+            self._known.update(map(_key, rows))
             with (self.folder / HISTORY).open("ab") as file:
-                file.write(line(row).encode())
-            self._result(row.ticket, line(row))
-        for candidate, parts in answer.parts.items():
-            self._program(candidate, parts)
-        if answer.closing:
-            self._write(f"closing/{tag(answer.agent)}", answer.closing)
-        if answer.leaderboard:
-            self._write("leaderboard.md", answer.leaderboard)
+                file.write("".join(map(line, rows)).encode())
+            for candidate, parts in answer.parts.items():
+                self._program(candidate, parts)
+            for row in rows:  # last: who finds a result finds the rest
+                self._result(row.ticket, line(row))
+            if answer.closing:
+                self._write(f"closing/{tag(answer.agent)}", answer.closing)
+            if answer.leaderboard:
+                self.leaderboard = answer.leaderboard
+                self._write("leaderboard.md", answer.leaderboard)
 
     def refuse(self, agent: int, refused: Mapping[str, str]) -> None:
         """Answer requests that never became experiments; an agent that goes on for ever hears nothing any more."""
@@ -97,21 +94,7 @@ class View:
 
     def answered(self, ticket: str) -> bool:
         """Whether this experiment is in the history."""
-        return ticket in self._rows
-
-    @property
-    def leaderboard(self) -> str:
-        """The latest leaderboard."""
-        return self._leaderboard
-
-    def _remember(self, answer: Answer) -> list[Row]:
-        new = [row for row in answer.rows if _key(row) not in self._rows]
-        self._rows.update((_key(row), row) for row in new)
-        self._parts.update(answer.parts)
-        self._leaderboard = answer.leaderboard or self._leaderboard
-        if answer.closing:
-            self._closing[answer.agent] = answer.closing
-        return new
+        return ticket in self._known
 
     def _result(self, ticket: str, text: str) -> None:
         if ticket and safe.sound(ticket):

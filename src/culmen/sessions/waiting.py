@@ -35,6 +35,7 @@ class Waiting:
         told = [one for wait in self._log.records for one in wait["waited"].get("experiments", ())]
         self._handed = {one["ticket"] for one in told}
         self._queue = Queue(place.layout.tree(agent), agent, place.part, sum(bool(one.get("fault")) for one in told))
+        del self._log.records[:-1]  # earlier waits are in the journal: only the last can be asked for again
         self._changed = asyncio.Event()
         self._bell: Bell | None = None
         self._unreported, self._quiet = 0.0, time.monotonic()
@@ -60,6 +61,7 @@ class Waiting:
         total = msgspec.to_builtins(self._reported() + usage)
         record = {"nth": ask.nth, "waited": plain(waited), "usage": msgspec.to_builtins(usage), "total": total}
         self._log.add(record, sync=False)
+        del self._log.records[:-1]
         self._handed.update(one.ticket for one in waited.experiments)
         self._settling = asyncio.ensure_future(asyncio.to_thread(self._settle, done))
         self._place.meter.told(self._agent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from culmen.core.errors import IsolationError, Unavailable
 from culmen.core.event import Custom, CustomRequest
 from culmen.core.session import Answer, Commit, Committed, Done, End, Nudge, Open, Tool, Wait, plain, read
 from culmen.core.task import Task
@@ -25,6 +27,7 @@ from culmen.sessions.session import Session
 from culmen.sessions.settings import Settings
 from culmen.sessions.view import View
 
+HARMLESS = "offline"  # the kind of agent that runs nothing of anybody's
 _REFLECTIONS = b"# Reflections\n\nWhat agents tried, what helped, what did not. Add to it; it is merged.\n"
 
 
@@ -58,9 +61,17 @@ class SessionWorld:
         self._starting, self._git = asyncio.Lock(), asyncio.Lock()
 
     async def perform(self, request: CustomRequest) -> Custom:
-        """One effect."""
-        place = await self._ready()
-        kind, payload = request.kind.partition(".")[2], request.payload
+        """One effect. Raises `Unavailable` where the disk is full: nothing is lost, the run can be resumed."""
+        try:
+            return await self._perform(request.kind.partition(".")[2], request.payload)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            fix = "make room, then: culmen resume RUN"
+            raise Unavailable("no space is left", where=str(error.filename or self._layout.run), fix=fix) from error
+
+    async def _perform(self, kind: str, payload: dict[str, Any]) -> Custom:
+        place = await self._ready(payload.get("kind", ""))
         match kind:
             case "open":
                 return await self._open(read(payload, Open), place)
@@ -76,7 +87,7 @@ class SessionWorld:
                 return await self._session(payload["agent"], place).nudge(read(payload, Nudge))
             case "end":
                 return await self._session(payload["agent"], place).end(read(payload, End))
-        raise ValueError(f"sessions know no effect '{request.kind}'")
+        raise ValueError(f"sessions know no effect '{kind}'")
 
     async def close(self) -> None:
         """End every process of every session."""
@@ -84,17 +95,31 @@ class SessionWorld:
             await session.close()
         await self._meter.close()
 
-    async def _ready(self) -> Place:
-        """What all sessions share; made at the first effect, from the journal where there was a run before."""
+    async def _ready(self, kind: str) -> Place:
+        """What all sessions share; made at the first effect, from the journal where there was a run before.
+
+        Raises IsolationError where an agent of this kind would have to be confined and cannot.
+        """
         async with self._starting:
             if self._place is None:
-                self._layout.make()
-                way = await asyncio.to_thread(confinement.choose, self._settings)
-                await asyncio.to_thread(self._end_strays)
-                view = View(self._layout.view, {"task": self._task.name, "direction": self._task.objective.direction})
-                await asyncio.to_thread(view.make, [read(dict(payload), Answer) for payload in self._history()])
-                self._place = Place(self._layout, self._task, self._settings, way, view, self._meter, self._going)
+                self._place = await asyncio.to_thread(self._prepared)
+            if self._place.unconfined is not None and kind not in ("", HARMLESS):
+                raise self._place.unconfined
             return self._place
+
+    def _prepared(self) -> Place:
+        self._layout.make()
+        unconfined: IsolationError | None = None
+        try:
+            way = confinement.choose(self._settings)
+        except IsolationError as error:
+            way, unconfined = confinement.Way("", True, "none"), error
+        self._end_strays()
+        about = {"task": self._task.name, "direction": self._task.objective.direction}
+        view = View(self._layout.view, about, keep=not way.name)
+        view.make(read({**payload}, Answer) for payload in self._history())
+        self._history = tuple
+        return Place(self._layout, self._task, self._settings, way, view, self._meter, self._going, unconfined)
 
     def _end_strays(self) -> None:
         """What a process that was killed may have left at the very moment it started an agent."""
