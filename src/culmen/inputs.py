@@ -93,11 +93,12 @@ def new_path(task: Task, run_dir: str | Path | None) -> Path:
     )
 
 
-def folder_task(path: str | Path, seed: Any, goal: str, direction: str = "") -> Task:
-    """The task on disk, with a goal, seeds or a direction of the caller's own."""
-    from culmen.evaluate.contracts import load
+def folder_task(path: str | Path, seed: Any, goal: str, direction: str = "", proxy: str = "") -> Task:
+    """The task on disk, with a goal, seeds, a direction or a way of evaluating of the caller's own."""
+    from culmen.evaluate.contracts import load, with_proxy
 
-    return load(path, goal=goal, seeds=_seed_parts(seed), direction=direction)
+    task = load(path, goal=goal, seeds=_seed_parts(seed), direction=direction)
+    return with_proxy(task, proxy) if proxy else task
 
 
 def as_it_is(task: Task) -> Task:

@@ -45,7 +45,9 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         inner = parts.backend or _backend(meta, parts)
         backend = GuardedBackend(inner, meta.task, _integrity(meta))
         stack.push_async_callback(backend.close)
-        journal.set_meta(isolation=await backend.start(), scoring=getattr(inner, "scoring", Scoring()))
+        isolation, scoring = await backend.start(), getattr(inner, "scoring", Scoring())
+        journal.set_meta(isolation=isolation, scoring=scoring)
+        _say(parts, f"Scores are {scoring.trust}: {scoring.why}." if scoring.why else "")
         gateway, proposer, editor = _models(path, meta, parts)
         for part in (gateway, editor):
             if part is not None:
@@ -74,6 +76,13 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         stack.callback(asyncio.create_task(mailbox.watch(driver)).cancel)
         with _signals(driver, parts.observers):
             return await driver.run()
+
+
+def _say(parts: Parts, text: str) -> None:
+    """A sentence for people, to the observers that pass such on."""
+    for observer in parts.observers:
+        if text and hasattr(observer, "told"):
+            observer.told(text)
 
 
 def rebuild(path: Path, meta: RunMeta, parts: Parts) -> tuple[Search, Estimate]:

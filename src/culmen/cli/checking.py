@@ -42,6 +42,7 @@ def _show(screen: Screen, task: Task, path: Path, report: Report) -> None:
         ("cases", splits),
         ("isolation", report.isolation),
         ("trust", f"{report.trust}: {MEANINGS[report.trust]}" if report.trust else ""),
+        ("", report.why),
         ("tried", count(report.evaluations, "evaluation")),
         ("repeatable", _repeatable(report)),
     )

@@ -72,18 +72,18 @@ def status(screen: Screen, now: Status, path: Path) -> None:
 
 
 def _agents(now: Status) -> str:
-    """`3 of 10 offline, 2 have ended; 41 experiments`."""
+    """`3 of 10, 2 had their turn, 41 experiments, best that counts 2.61; offline`."""
     found = now.agents
     if found is None:
         return ""
     return joined(
         [
-            f"{found.begun} of {found.of} {clean(found.program)}".strip(),
+            f"{found.begun} of {found.of}",
             f"{found.ended} had their turn",
             count(found.experiments, "experiment"),
             "" if found.best is None else f"best that counts {number(found.best)}",
         ]
-    )
+    ) + (f"; {clean(found.program)}" if found.program else "")
 
 
 def _model(role: str, name: str) -> str:

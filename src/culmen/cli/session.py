@@ -91,6 +91,7 @@ def end(screen: Screen, now: Status, path: Path) -> None:
         ("best", best_line(now.best)),
         ("", "" if now.best is None else judged(now.best)),
         ("trust", trusted(now.best)),
+        ("", now.scoring.why),
         ("certified", vouched(now.best)),
         ("findings", suspected(now)),
         ("used", used(now)),

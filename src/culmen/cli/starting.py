@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Direction, SeedProgram, verb
+from culmen.cli.verbs import Direction, Proxy, SeedProgram, verb
 
 PANEL = "Start"
 
@@ -93,12 +93,15 @@ def check(
     require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
     direction: Direction = None,
     seed_program: SeedProgram = None,
+    proxy: Proxy = None,
 ) -> Answer:
     """Run the seed of a task a few times and say what is wrong with the task, if anything.
 
-    Reports score, noise, time, determinism and the isolation level in force. Exit code 1 if something is wrong.
+    Reports score, how far it can be trusted, noise, time, determinism and the isolation level in force. Exit code 1 if
+    something is wrong.
     """
     from culmen import inputs
     from culmen.cli.checking import answer
 
-    return answer(screen, inputs.folder_task(task, seed_program, "", direction or ""), task, times, require)
+    loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
+    return answer(screen, loaded, task, times, require)

@@ -30,6 +30,14 @@ SeedProgram = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="A first program, in the place of the task's. Repeatable."),
 ]
+Proxy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WAY",
+        help="Candidates of evaluate(path) in a process of their own: auto, always, never.",
+        show_default="auto",
+    ),
+]
 
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]
 

@@ -13,7 +13,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.ports import Backend
 from culmen.core.task import Task
-from culmen.core.trust import weakest
+from culmen.core.trust import Scoring, weakest
 from culmen.evaluate import findings
 from culmen.evaluate.findings import Finding
 
@@ -47,7 +47,7 @@ class SeedReport(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """What `check` found. `repeatable` says whether equal evaluations gave equal results, `seed_free` whether the
     random seed made no difference either (None: nothing to tell from), `trust` is the level of the weakest score
-    (`core.trust`; "" if nothing scored). A task is `fit` if no finding is an error.
+    (`core.trust`; "" if nothing scored) and `why` it is not stronger. A task is `fit` if no finding is an error.
     """
 
     task: str
@@ -58,6 +58,7 @@ class Report(msgspec.Struct, frozen=True):
     evaluations: int
     findings: tuple[Finding, ...]
     trust: str = ""
+    why: str = ""
 
     @property
     def fit(self) -> bool:
@@ -79,9 +80,12 @@ async def check(task: Task, backend: Backend, runs: int = 5) -> Report:
         await backend.close()
     observations = [o for seed in seeds for o in seed.observations]
     repeatable, seed_free = _constancy(seeds)
-    found = findings.of(task, isolation, observations, repeatable, seed_free)
+    why = getattr(backend, "scoring", Scoring()).why
+    found = findings.of(task, isolation, observations, repeatable, seed_free, why)
     trust = weakest(o.trust for o in observations if o.ok)
-    return Report(task.name, isolation, tuple(seeds), repeatable, seed_free, len(observations), tuple(found), trust)
+    return Report(
+        task.name, isolation, tuple(seeds), repeatable, seed_free, len(observations), tuple(found), trust, why
+    )
 
 
 def spread(cases: Sequence[Case]) -> tuple[Case | None, ...]:

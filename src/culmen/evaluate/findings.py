@@ -32,6 +32,7 @@ class Seen(msgspec.Struct, frozen=True):
     observations: tuple[Observation, ...]
     repeatable: bool | None
     seed_free: bool | None
+    why: str = ""
 
     @property
     def scores(self) -> list[float]:
@@ -41,10 +42,15 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def of(
-    task: Task, isolation: str, observations: Iterable[Observation], repeatable: bool | None, seed_free: bool | None
+    task: Task,
+    isolation: str,
+    observations: Iterable[Observation],
+    repeatable: bool | None,
+    seed_free: bool | None,
+    why: str = "",
 ) -> list[Finding]:
-    """All findings, errors first."""
-    seen = Seen(task, isolation, tuple(observations), repeatable, seed_free)
+    """All findings, errors first; `why` says what keeps scores from being trusted more."""
+    seen = Seen(task, isolation, tuple(observations), repeatable, seed_free, why)
     found = [finding for rule in _RULES for finding in rule(seen)]
     found += [Finding("note", note) for note in task.notes]
     return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level))
@@ -140,11 +146,13 @@ def _levels(seen: Seen) -> Iterator[Finding]:
 
 def _integrity(seen: Seen) -> Iterator[Finding]:
     if any(o.ok and not reaches(o.trust, "proxied") for o in seen.observations):
-        yield Finding(
-            "note",
-            "scores are self-reported: the evaluator runs in the candidate's process and a candidate could forge them",
-            "write the evaluator as score(output) with form = call to have scores verified",
+        what = (
+            "scores are self-reported: the evaluator runs in the candidate's process and a candidate could forge them"
         )
+        fix = "write the evaluator as score(output) with form = call to have scores verified"
+        if seen.isolation in ("limits", "none"):
+            fix = "have a stronger isolation first: see culmen doctor"
+        yield Finding("warning" if seen.why else "note", f"{what} ({seen.why})" if seen.why else what, fix)
     if seen.isolation in ("limits", "none"):
         yield Finding(
             "warning",
