@@ -261,6 +261,21 @@ def test_memory_of_a_net(site: Site, tab: Tab):
     assert "% of the spread" in page.locator("c-chart .axis-label").first.text_content()
 
 
+def test_memory_of_ideas_and_mechanism_of_training(site: Site, tab: Tab):
+    """Pools island by island from the newest note of each; alpha, advantages and versions barrier by barrier."""
+    page = tab.open(site, "/r/advisor/memory")
+    table = rows(page, "Idea pool")
+    assert table == [["0", "1", "wider steps", "3"], ["1", "1", "fewer circles", "1"], ["1", "2", "corners", "0"]]
+    page = tab.open(site, "/r/advisor/mechanism")
+    titles = page.locator(".plots h2").all_inner_texts()
+    for title, values in (
+        ("Alpha: weight of the late phase's advantages", [0.0, 0.5]),
+        ("Advantages", [1.0, -1.0, 0.5, -0.5]),
+        ("Policy version", [0.0, 1.0]),
+    ):
+        assert [y for _, y in series(page, titles.index(title))[0]["points"]] == values
+
+
 def test_memory_of_a_front(site: Site, tab: Tab):
     run = site.run("gepa-1")
     page = tab.open(site, "/r/gepa-1/memory")
@@ -303,6 +318,7 @@ def test_sessions(site: Site, tab: Tab):
         "finished",
     ):
         assert expected in text
+    assert page.locator(".patch li.add").all_inner_texts() == ["+Corners <b>matter</b>."]
     page.get_by_text("Transcript of its program").click()
     assert page.get_by_text("I read TASK.md first.").is_visible()
     assert "not part of the run" not in page.content()  # a transcript outside the run's folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def agents(folder: Path) -> Path:
     (folder / "agents" / "transcripts" / "a0.txt").write_text("I read TASK.md first.")
     (folder / "secret.txt").write_text("not part of the run")
     made = [{"ticket": "t1", "path": "candidates/a00/one.py", "note": "a wider ring"}]
-    changed = {"commit": "c0ffee" * 6, "changed": ["notes/a00.md"], "dropped": ["evaluator.py"]}
+    changed = {"commit": _repository(folder / "agents"), "changed": ["notes/a00.md"], "dropped": ["evaluator.py"]}
     ended = {"reflections": "Corners matter.", "transcript": "transcripts/a0.txt"}
     journal.append(
         [
@@ -113,6 +114,20 @@ def agents(folder: Path) -> Path:
     return folder / "agents"
 
 
+def _repository(run: Path) -> str:
+    """The shared repository with one commit, whose id is returned."""
+    tree, bare = run / "tree", run / "control" / "repo.git"
+    git = ["git", "-c", "user.name=agent", "-c", "user.email=agent@localhost"]
+    subprocess.run([*git, "init", "--quiet", tree], check=True)
+    (tree / "notes").mkdir()
+    (tree / "notes" / "a00.md").write_text("Corners <b>matter</b>.\n")
+    subprocess.run([*git, "-C", tree, "add", "notes"], check=True)
+    subprocess.run([*git, "-C", tree, "commit", "--quiet", "-m", "agent 0"], check=True)
+    subprocess.run([*git, "clone", "--quiet", "--bare", tree, bare], check=True)
+    named = subprocess.run([*git, "-C", tree, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    return named.stdout.strip()
+
+
 def _session(key: int, step: str, data: dict[str, Any], agent: int = 0, **about: str) -> Entry:
     result = Custom(data, Usage(calls=1, input_tokens=100, output_tokens=20, dollars=0.01))
     return Entry("done", key, "m", f"session.{step}", {"agent": agent, **about}, result, elapsed=float(key))
@@ -124,3 +139,22 @@ def empty(folder: Path) -> Path:
         folder / "empty", RunMeta("empty", task(), {"path": "x:Polca", "config": {}}, created=1.0)
     ).close()
     return folder / "empty"
+
+
+def advisor(folder: Path) -> Path:
+    """A run whose notes are those of a trained advisor: idea pools of two islands, two barriers."""
+    meta = RunMeta("advisor", task(), {"path": "x:Pace", "config": {}}, created=1.0)
+    journal = SqlJournal.create(folder / "advisor", meta)
+    pools = [
+        (0, [{"number": 1, "description": "wide steps", "tries": 2}]),
+        (1, [{"number": n, "description": d, "tries": t} for n, d, t in ((1, "fewer circles", 1), (2, "corners", 0))]),
+        (0, [{"number": 1, "description": "wider steps", "tries": 3}]),
+    ]
+    told = [{"note": "experiment", "island": island, "ideas": ideas, "momentum": 0.1} for island, ideas in pools]
+    told += [
+        {"note": "barrier", "version": 0, "alpha": 0.0, "advantages": [1.0, -1.0], "rewards": [0.2, 0.1]},
+        {"note": "barrier", "version": 1, "alpha": 0.5, "advantages": [0.5, -0.5], "rewards": [0.3, 0.2]},
+    ]
+    journal.append([Entry("note", key, body=body) for key, body in enumerate(told, 1)])
+    journal.close()
+    return folder / "advisor"

@@ -12,12 +12,13 @@ from culmen.web.pages.grids import grids, islands
 _FRONT = 30
 _FITTED = 4000  # rows that the main components are taken from
 _CASES = 60
+_LISTED = 200
 
 
 def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """A list of panels, each with its `kind`: map, grid, islands, front, facts or list; none where nothing is told."""
     run.refresh()
-    makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (islands, grids, _front, _map, _rest)
+    makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (islands, grids, _ideas, _front, _map, _rest)
     panels = [panel for make in makers for panel in make(run)]
     best = views.best(run.run)
     return {
@@ -99,6 +100,19 @@ def _front(run: Digest) -> list[dict[str, Any]]:
 _DRAWN = {"event", "seeded", "grid", "pareto", "priority"}  # told by the other panels, or under Mechanism
 
 
+def _ideas(run: Digest) -> list[dict[str, Any]]:
+    """PACEvolve's pools: the ideas of every island as its newest note tells them."""
+    newest: dict[int, list[Any]] = {}
+    for note in run.notes:
+        ideas: list[Any] = note.body.get("ideas") or []
+        if _is_table(ideas):
+            newest[int(note.body.get("island", 0))] = ideas
+    rows = [{"island": island, **idea} for island, ideas in sorted(newest.items()) for idea in ideas]
+    if not rows:
+        return []
+    return [{"kind": "list", "title": "Idea pool", "rows": rows[:_LISTED], "count": len(rows)}]
+
+
 def _rest(run: Digest) -> list[dict[str, Any]]:
     """The newest note of every other kind: its plain fields, and its lists as tables (an idea pool, for one)."""
     kinds = dict.fromkeys(note.kind for note in run.notes)
@@ -112,8 +126,10 @@ def _rest(run: Digest) -> list[dict[str, Any]]:
         if facts:
             panels.append({"kind": "facts", "title": kind, "facts": facts})
         for name, value in body.items():
-            if _is_table(value):
-                panels.append({"kind": "list", "title": f"{kind}: {name}", "rows": value[:200], "count": len(value)})
+            if _is_table(value) and name != "ideas":
+                panels.append(
+                    {"kind": "list", "title": f"{kind}: {name}", "rows": value[:_LISTED], "count": len(value)}
+                )
     return panels
 
 

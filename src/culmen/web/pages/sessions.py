@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ from culmen.web.digest import Digest
 
 _STEPS = 400  # of one agent
 _TEXT = 20_000  # characters of one text
+_WAIT = 10.0  # seconds that git may take
 
 
 def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
@@ -49,6 +54,7 @@ def _empty(agent: int) -> dict[str, Any]:
         "notes": "",
         "transcript": "",
         "commit": None,
+        "diff": "",
         "tokens": 0,
         "dollars": 0.0,
     }
@@ -74,6 +80,9 @@ def _add(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, An
         agent["transcript"] = _transcript(run.run, str(data.get("transcript", "")))
     if step == "commit":
         agent["commit"] = {name: data.get(name) for name in ("commit", "trunk", "changed", "dropped", "conflicts")}
+        agent["diff"] = run.memo(
+            f"diff {agent['agent']}", event.seq, lambda: _diff(run.run, str(data.get("commit", "")))
+        )
     if len(agent["steps"]) < _STEPS:
         agent["steps"].append(
             {"seq": event.seq, "elapsed": entry.elapsed, "step": step, "about": _about(entry.body), **_said(data)}
@@ -101,8 +110,31 @@ def _said(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _TEXT else text[:_TEXT] + "\n..."
+def _cut(text: str, most: int = _TEXT) -> str:
+    return text if len(text) <= most else text[:most] + "\n..."
+
+
+def _diff(run: Path, commit: str) -> str:
+    """What a commit of the shared repository changed, as git tells it; "" without git, or without such a commit.
+
+    No program that the repository may name is run: neither diff drivers nor text converters nor hooks.
+    """
+    repository, git = run / "control" / "repo.git", shutil.which("git")
+    if git is None or not repository.is_dir() or not re.fullmatch(r"[0-9a-f]{7,64}", commit):
+        return ""
+    command = [git, "-c", "core.fsmonitor=false", f"--git-dir={repository}", "show", "--format=", "--no-color"]
+    environment = {"PATH": os.defpath, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
+    try:
+        made = subprocess.run(
+            [*command, "--no-ext-diff", "--no-textconv", commit, "--"],
+            env=environment,
+            check=False,
+            capture_output=True,
+            timeout=_WAIT,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return _cut(made.stdout[: 10 * _TEXT].decode("utf-8", "replace"), 5 * _TEXT) if made.returncode == 0 else ""
 
 
 def _transcript(run: Path, name: str) -> str:

@@ -98,6 +98,12 @@ export function diffBlock(before, after, language, label) {
   return h("div", { class: "code diff", tabindex: "0", role: "region", "aria-label": label }, h("ol", {}, shown));
 }
 
+/** A unified diff as git writes it. */
+export function patchBlock(text, label) {
+  const look = (line) => (/^(diff|index|---|\+\+\+|@@|new file|deleted file)/.test(line) ? "fold" : { "+": "add", "-": "del" }[line[0]] || null);
+  return h("div", { class: "code patch", tabindex: "0", role: "region", "aria-label": label }, h("ol", {}, text.split("\n").map((line) => h("li", { class: look(line) }, line))));
+}
+
 /** How many lines were added and removed. */
 export function changed(before, after) {
   const rows = diff(lines(before), lines(after));

@@ -13,12 +13,13 @@ import * as lineage from "./pages/lineage.js";
 import * as mechanism from "./pages/mechanism.js";
 import * as memory from "./pages/memory.js";
 import * as overview from "./pages/overview.js";
+import * as print from "./pages/print.js";
 import * as runs from "./pages/runs.js";
 import * as sessions from "./pages/sessions.js";
 import * as timeline from "./pages/timeline.js";
 import * as trust from "./pages/trust.js";
 
-const PAGES = { overview, candidates, candidate, lineage, memory, mechanism, sessions, calls, timeline, trust };
+const PAGES = { overview, candidates, candidate, lineage, memory, mechanism, sessions, calls, timeline, trust, print };
 const TOP = { runs, compare };
 const NAV = ["overview", "candidates", "lineage", "memory", "mechanism", "sessions", "calls", "timeline", "trust"];
 const PAUSE = 700; // milliseconds between two drawings of a page that changes

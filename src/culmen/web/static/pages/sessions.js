@@ -1,5 +1,6 @@
 // Sessions: what agents did, step by step, beside what each left in the shared tree.
 
+import { patchBlock } from "../code.js";
 import { h } from "../dom.js";
 import { clock, count, dollars, plural, words } from "../format.js";
 import { empty, facts, pill, section } from "../parts.js";
@@ -40,6 +41,7 @@ function left(each) {
   if (!commit && !each.reflections && !each.notes) return empty("Nothing yet: its work is merged when its session ends.");
   return [
     commit ? h("dl", { class: "tree-change" }, h("dt", {}, "commit"), h("dd", {}, h("code", {}, (commit.commit || "none").slice(0, 12))), paths("changed", commit.changed), paths("not allowed in", commit.dropped), paths("in conflict", commit.conflicts)) : null,
+    each.diff ? h("div", { class: "boxed" }, patchBlock(each.diff, `What agent ${each.agent} changed in the tree`)) : null,
     each.reflections ? text("Reflections", each.reflections) : null,
     each.notes ? text("Notes", each.notes) : null,
   ];

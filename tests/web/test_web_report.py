@@ -1,0 +1,306 @@
+"""A report: one file from disk, with nothing from elsewhere, the right numbers, and texts that stay texts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from culmen.core.errors import UserError
+from culmen.store import views
+from culmen.web import gathering, paper, report
+from culmen.web.bundle import bundle
+from culmen.web.digest import Digest
+from culmen.web.gathering import gather
+from tests.web.conftest import PAGES, Site
+from tests.web.test_web_pages import facts, rows, shown
+from tests.web.worlds import EVERYTHING
+
+
+@pytest.fixture(scope="module")
+def runs(site: Site) -> Path:
+    """The recorded runs, in their folder."""
+    return site.folder
+
+
+class Elements(HTMLParser):
+    """What a parser sees: elements with their attributes and texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs), []))
+
+    def handle_data(self, data: str) -> None:
+        if self.found:
+            self.found[-1][2].append(data)
+
+    def of(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
+        return [(attrs, "".join(text)) for name, attrs, text in self.found if name == tag]
+
+
+def made(run: Path, **limits: int) -> tuple[str, Any]:
+    """The text of a report and its documents, as a browser would parse them."""
+    text = report.page(gather(Digest(run), **limits))
+    whole = next(text for attrs, text in Elements(text).of("script") if attrs.get("type") == "application/json")
+    return text, json.loads(whole)
+
+
+def test_hostile_texts_add_no_element(runs: Path):
+    text, documents = made(runs / "hostile")
+    elements = Elements(text)
+    tags = [tag for tag, _, _ in elements.found]
+    assert (tags.count("script"), tags.count("style"), tags.count("img"), tags.count("svg")) == (2, 1, 0, 0)
+    assert not any(name.startswith("on") for _, attrs, _ in elements.found for name in attrs)
+    embedded = text.partition('id="culmen-documents">')[2].partition("</script>")[0]
+    assert "<" not in embedded
+    whole = documents["candidates"][views.candidates(runs / "hostile", "new", limit=1)[0].id]
+    assert whole["prompt"] == EVERYTHING and whole["parts"][EVERYTHING] == EVERYTHING + "\nmore"
+
+
+def test_its_policy_names_the_script_and_the_style_by_hash_and_nothing_else(runs: Path):
+    elements = Elements(made(runs / "polca-1")[0])
+    policy = next(a["content"] or "" for a, _ in elements.of("meta") if a.get("http-equiv"))
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    (script,) = [text for attrs, text in elements.of("script") if "type" not in attrs]
+    ((_, style),) = elements.of("style")
+    for rule, text in (("script-src", script), ("style-src", style)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+    assert rules["default-src"] == "'none'" and rules["img-src"] == "data:"
+    links = [value for _, attrs, _ in elements.found for name, value in attrs.items() if name in ("src", "href")]
+    assert links and all(link and link.startswith("data:") for link in links)
+    assert "url(" not in style and "@import" not in style
+
+
+def test_nothing_tells_of_the_machine_it_was_made_on(runs: Path):
+    text, _ = made(runs / "polca-1")
+    assert str(runs) not in text
+
+
+def test_what_is_bounded_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch):
+    run = runs / "turboevolve-1"
+    whole = gather(Digest(run), full=10_000)
+    every = views.table(run, views.Query(limit=1)).all
+    assert (whole.left_out, whole.full, whole.rows) == ([], every, every)
+    some = gather(Digest(run), full=3, rows=20)
+    assert [row["id"] for row in some.documents["pages"]["candidates"]["rows"]] == [
+        row.id for row in views.candidates(run, limit=20)
+    ]
+    assert some.left_out == [
+        f"The table holds the best 20 of {every} candidates.",
+        f"{some.full} of {every} candidates have their texts, evaluations and prompts here.",
+    ]
+    best = views.best(run)
+    assert best is not None
+    line = {step.row.id for step in views.lineage(run, best.id)}
+    leaders = {row.id for row in views.candidates(run, limit=3)}
+    assert line | leaders <= set(some.documents["candidates"]) and some.full < every
+    monkeypatch.setattr(gathering, "_ALL", 20_000)
+    assert gather(Digest(run)).full < some.full
+    monkeypatch.setattr(gathering, "_PAGE", 10)
+    assert any(each.startswith("Overview: texts beyond") for each in gather(Digest(run)).left_out)
+
+
+def test_long_texts_are_cut_and_marked(runs: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gathering, "_CANDIDATE", 9_000)
+    monkeypatch.setattr(gathering, "_TEXTS", (100,))
+    found = gather(Digest(runs / "hostile"))
+    child = found.documents["candidates"][views.candidates(runs / "hostile", "new", limit=1)[0].id]
+    assert child["prompt"] == f"{EVERYTHING[:100]}\n... {len(EVERYTHING) - 100} characters are not in this report"
+    assert any("are cut" in each for each in found.left_out)
+
+
+@pytest.mark.parametrize("line", ['import x from "./y.js";', "export default 1;", 'export { a } from "./b.js";'])
+def test_the_bundler_refuses_forms_that_it_does_not_know(tmp_path: Path, line: str):
+    (tmp_path / "main.js").write_text(f"const a = 1;\n{line}\n")
+    with pytest.raises(ValueError, match=r"main\.js:2"):
+        bundle(tmp_path / "main.js")
+
+
+def test_the_bundler_refuses_circles_and_takes_each_module_once(tmp_path: Path):
+    (tmp_path / "a.js").write_text('import { b } from "./b.js";\nimport * as c from "./c.js";\nb(c.one);\n')
+    (tmp_path / "b.js").write_text(
+        'import { one as first } from "./c.js";\nexport function b() {\n  return first;\n}\n'
+    )
+    (tmp_path / "c.js").write_text("export const one = 1;\n")
+    text = bundle(tmp_path / "a.js")
+    assert text == bundle(tmp_path / "a.js") and re.findall(r"const \$(\w)", text) == ["c", "b", "a"]
+    assert "const { one: first } = $c;" in text and "const c = $c;" in text
+    (tmp_path / "c.js").write_text('import "./a.js";\n')
+    with pytest.raises(ValueError, match="imports itself"):
+        bundle(tmp_path / "a.js")
+
+
+def culmen(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "culmen.cli.main", *arguments], capture_output=True, text=True, check=False, **more
+    )
+
+
+def test_the_verb(runs: Path, tmp_path: Path):
+    done = culmen("report", str(runs / "polca-1"), "-o", "here/report.html", "--json", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert done.returncode == 0 and told["run"] == "polca-1" and told["left_out"] == [] and told["pdf"] is None
+    assert told["bytes"] == (tmp_path / "here" / "report.html").stat().st_size
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["report.html"]
+    plain = culmen("report", str(runs / "turboevolve-1"), "--full", "2", cwd=tmp_path)
+    assert (tmp_path / "turboevolve-1-report.html").is_file() and "Not in it:" in plain.stdout
+    assert culmen("report", str(runs / "polca-1"), "-o", ".", cwd=tmp_path).returncode == 2
+    (tmp_path / "file").write_text("")
+    assert culmen("report", str(runs / "polca-1"), "-o", "file/report.html", cwd=tmp_path).returncode == 2
+
+
+def test_without_a_browser_there_is_no_pdf_and_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="no Chromium"):
+        paper.browser()
+
+
+class Disk:
+    """A browser page on a report from disk, without a network."""
+
+    def __init__(self, page: Any, folder: Path) -> None:
+        self.page, self.folder = page, folder
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        page.set_default_timeout(60_000)
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda m: m.type in ("error", "warning") and self.complaints.append(m.text))
+
+    def report(self, run: Path, **limits: int) -> str:
+        """Write a report and open it; its address."""
+        path = self.folder / f"{run.name}.html"
+        report.write(gather(Digest(run), **limits), path)
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("[data-ready]")
+        return path.as_uri()
+
+    def show(self, run: str, path: str) -> Any:
+        """Go to a page of the run."""
+        self.page.evaluate("path => { location.hash = path }", f"/r/{run}/{path}")
+        key = f"{run}/{path.partition('?')[0]}"
+        self.page.wait_for_selector(f'main[data-key="{key}"]:not([aria-busy])')
+        return self.page
+
+
+@pytest.fixture
+def disk(chromium: Any, tmp_path: Path) -> Iterator[Disk]:
+    """What leaves the file or is complained about fails the test."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, offline=True)
+    found = Disk(context.new_page(), tmp_path)
+    yield found
+    context.close()
+    assert found.complaints == []
+    assert found.asked and all(address.startswith(("file://", "data:")) for address in found.asked)
+    assert {address.partition("#")[0] for address in found.asked if address.startswith("file:")} <= {
+        path.as_uri() for path in tmp_path.glob("*.html")
+    }
+
+
+@pytest.mark.browser
+def test_every_page_from_disk(runs: Path, disk: Disk):
+    """Right numbers on each page, also after a reload and by the links of the pages themselves."""
+    run = runs / "polca-1"
+    address = disk.report(run)
+    now, best = views.status(run), views.best(run)
+    assert now.best is not None and best is not None
+    page = disk.show("polca-1", "overview")
+    tiles = page.locator(".tile .value").all_inner_texts()
+    assert shown(tiles[0]) == pytest.approx(now.best.score, rel=1e-5)
+    assert [shown(tile) for tile in tiles[1:3]] == [now.evaluations, now.candidates]
+    assert page.locator(".actions button").count() == 0  # nobody can be told anything
+    assert "culmen ui" in page.locator("footer.made").inner_text()
+    for name in PAGES:
+        text = disk.show("polca-1", name).locator("main").inner_text()
+        assert len(text) > 60 and not any(odd in text for odd in ("undefined", "NaN", "[object")), name
+    assert facts(disk.show("polca-1", "timeline"))["workers"] == str(now.workers)
+    path = rows(disk.show("polca-1", "lineage"), "Path to the best")
+    assert [row[1] for row in path] == [step.row.id[:8] for step in views.lineage(run, best.id)]
+    page.get_by_role("link", name="what changed").last.click()
+    page.wait_for_selector(".code.diff")
+    disk.show("polca-1", "calls")
+    page.reload()
+    page.wait_for_selector('main[data-key="polca-1/calls"]:not([aria-busy])')
+    page.goto(f"{address}#/compare")
+    page.wait_for_function("() => document.querySelector('main').innerText.includes('This report holds')")
+
+
+@pytest.mark.browser
+def test_the_table_from_disk_sorts_filters_and_turns_pages(runs: Path, disk: Disk):
+    run = runs / "turboevolve-1"
+    disk.report(run, full=2)
+    page = disk.show("turboevolve-1", "candidates")
+
+    def first(row: str) -> None:
+        page.wait_for_function("id => document.querySelector('tbody .id')?.innerText === id", arg=row)
+
+    assert [row[0].split()[0] for row in rows(page, "Candidates")] == [
+        r.id[:8] for r in views.candidates(run, limit=50)
+    ]
+    page.get_by_role("button", name="Next").click()
+    first(views.candidates(run, offset=50, limit=1)[0].id[:8])
+    page.get_by_role("button", name="mean", exact=True).click()
+    first(views.candidates(run, "score", limit=1)[0].id[:8])
+    failed = [row.id for row in views.candidates(run, "old", limit=None) if row.failed and not row.count]
+    page.get_by_label("Status").select_option("failed")
+    page.wait_for_function("n => document.querySelectorAll('tbody tr').length === n", arg=len(failed))
+    missing = views.candidates(run, "worst", limit=1)[0].id
+    page.evaluate("path => { location.hash = path }", f"/r/turboevolve-1/candidate?id={missing}")
+    page.wait_for_function("() => document.querySelector('main').innerText.includes('does not hold the texts')")
+    assert "candidates have their texts" in page.locator("footer.made").inner_text()
+
+
+@pytest.mark.browser
+def test_hostile_texts_stay_texts_from_disk(runs: Path, disk: Disk):
+    disk.report(runs / "hostile")
+    seen = ""
+    for name in (*PAGES, "print"):
+        page = disk.show("hostile", name)
+        page.evaluate("() => document.querySelectorAll('details').forEach(d => { d.open = true })")
+        assert page.evaluate("() => window.pwned") is None, name
+        odd = "main img, main script, main style, main iframe, main [onerror], main [onload]"
+        assert page.locator(odd).count() == 0, name
+        seen += page.evaluate("() => document.getElementById('app').textContent")
+    assert seen.count(EVERYTHING) > 20
+    refused = disk.page.evaluate(
+        "() => { try { document.body.innerHTML = '<b>x</b>'; return false } catch { return true } }"
+    )
+    assert refused
+    disk.complaints[:] = [text for text in disk.complaints if "TrustedHTML" not in text]  # what was just refused
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["empty", "agents"])
+def test_runs_without_candidates_from_disk(runs: Path, disk: Disk, name: str):
+    disk.report(runs / name)
+    for each in PAGES:
+        if each != "candidate":
+            assert len(disk.show(name, each).locator("main").inner_text()) > 30
+    disk.page.evaluate("path => { location.hash = path }", f"/r/{name}/candidate")
+    disk.page.wait_for_function("() => document.querySelector('main').innerText.includes('does not hold')")
+
+
+@pytest.mark.browser
+def test_the_pdf_holds_every_page(runs: Path, tmp_path: Path):
+    if not any(map(shutil.which, paper.BROWSERS)):
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    size = paper.print_pdf(gather(Digest(runs / "polca-1")), tmp_path / "report.pdf")
+    data = (tmp_path / "report.pdf").read_bytes()
+    assert size == len(data) and data.startswith(b"%PDF")
+    assert max(int(n) for n in re.findall(rb"/Count (\d+)", data)) >= 10  # every page begins on a sheet of its own
+    assert b"file://" not in data
