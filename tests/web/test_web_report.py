@@ -38,14 +38,19 @@ class Elements(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
+        self.within = False
         self.found: list[tuple[str, dict[str, str | None], list[str]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs), []))
+        self.within = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.within = False
 
     def handle_data(self, data: str) -> None:
-        if self.found:
+        if self.found and self.within:
             self.found[-1][2].append(data)
 
     def of(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
@@ -101,8 +106,8 @@ def test_what_is_bounded_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch):
         row.id for row in views.candidates(run, limit=20)
     ]
     assert some.left_out == [
-        f"The table holds the best 20 of {every} candidates.",
-        f"{some.full} of {every} candidates have their texts, evaluations and prompts here.",
+        f"Candidates, the table: all but the best 20 of {every}.",
+        f"Texts, evaluations and prompts of {every - some.full} of {every} candidates.",
     ]
     best = views.best(run)
     assert best is not None
@@ -112,16 +117,16 @@ def test_what_is_bounded_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gathering, "_ALL", 20_000)
     assert gather(Digest(run)).full < some.full
     monkeypatch.setattr(gathering, "_PAGE", 10)
-    assert any(each.startswith("Overview: texts beyond") for each in gather(Digest(run)).left_out)
+    assert any(each.startswith("Overview: the ends") for each in gather(Digest(run)).left_out)
 
 
 def test_long_texts_are_cut_and_marked(runs: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gathering, "_CANDIDATE", 9_000)
+    monkeypatch.setattr(gathering, "_CANDIDATE", 1_000)
     monkeypatch.setattr(gathering, "_TEXTS", (100,))
     found = gather(Digest(runs / "hostile"))
     child = found.documents["candidates"][views.candidates(runs / "hostile", "new", limit=1)[0].id]
     assert child["prompt"] == f"{EVERYTHING[:100]}\n... {len(EVERYTHING) - 100} characters are not in this report"
-    assert any("are cut" in each for each in found.left_out)
+    assert any("The ends of the longest texts" in each for each in found.left_out)
 
 
 @pytest.mark.parametrize("line", ['import x from "./y.js";', "export default 1;", 'export { a } from "./b.js";'])
@@ -262,7 +267,7 @@ def test_the_table_from_disk_sorts_filters_and_turns_pages(runs: Path, disk: Dis
     missing = views.candidates(run, "worst", limit=1)[0].id
     page.evaluate("path => { location.hash = path }", f"/r/turboevolve-1/candidate?id={missing}")
     page.wait_for_function("() => document.querySelector('main').innerText.includes('does not hold the texts')")
-    assert "candidates have their texts" in page.locator("footer.made").inner_text()
+    assert "Texts, evaluations and prompts of" in page.locator("footer.made").inner_text()
 
 
 @pytest.mark.browser

@@ -1,4 +1,4 @@
-"""Verbs that look at a run: status, best, show, diff, lineage, log."""
+"""Verbs that look at a run: status, best, show, diff, lineage, log, report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RunFirst = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or i
 
 def add_to(app: typer.Typer) -> None:
     """Declare the verbs of this group."""
-    for function in (status, best, show, diff, lineage, log):
+    for function in (status, best, show, diff, lineage, log, report):
         verb(app, PANEL)(function)
 
 
@@ -108,3 +108,25 @@ def log(
 
     path = runs.find(run)
     return events.answer(screen, events.Log(path, starts), None if every else last, follow)
+
+
+def report(
+    screen: Screen,
+    run: Run = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Default: RUN-report.html here.")
+    ] = None,
+    pdf: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also print it to a PDF, with this machine's Chromium.")
+    ] = None,
+    full: Annotated[
+        int, typer.Option("--full", metavar="N", min=0, help="How many of the best candidates with their texts.")
+    ] = 60,
+) -> Answer:
+    """Write the dashboard's pages as one HTML file that needs no server and no network.
+
+    It holds the run's texts, prompts and replies: look before you pass it on.
+    """
+    from culmen.cli import reports
+
+    return reports.answer(run, out, pdf, full)
