@@ -59,6 +59,10 @@ Integrity = Annotated[
     str | None,
     typer.Option(metavar="POLICY", help="What to do about signs of gaming: warn, reject or stop.", show_default="warn"),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME[:PLACE]", help="Also tell tensorboard, mlflow, wandb or otel. Repeatable."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 
 
@@ -89,6 +93,7 @@ def run(
     seed_program: SeedProgram = None,
     proxy: Proxy = None,
     agent: Agent = None,
+    track: Track = None,
     quiet: Quiet = False,
 ) -> Answer:
     """Search for a better text, within a budget.
@@ -108,16 +113,19 @@ def run(
         most = pools.allowance(loaded, chosen["budget"].evaluations, pool_share)
         loaded = pools.seeded(loaded, pools.load(pool), most)
 
-    def create(watch: Watch) -> Study:
-        return Study.create(loaded, run_dir=run_dir, observers=(watch,), **chosen)
+    tracks = session.trackers(track)
 
-    return session.search(screen, create, quiet, loaded.notes)
+    def create(watch: Watch) -> Study:
+        return Study.create(loaded, run_dir=run_dir, observers=(watch, *tracks), **chosen)
+
+    return session.search(screen, create, quiet, loaded.notes, tracks)
 
 
 def resume(
     screen: Screen,
     run: Run = None,
     require: Require = None,
+    track: Track = None,
     quiet: Quiet = False,
 ) -> Answer:
     """Go on with a run that was interrupted, from where its journal ends."""
@@ -125,8 +133,12 @@ def resume(
     from culmen.study import Study
 
     parts: dict[str, Any] = {} if require is None else {"require": require}
-    path = runs.find(run)
-    return session.search(screen, lambda watch: Study.resume(path, observers=(watch,), **parts), quiet)
+    path, tracks = runs.find(run), session.trackers(track)
+
+    def create(watch: Watch) -> Study:
+        return Study.resume(path, observers=(watch, *tracks), **parts)
+
+    return session.search(screen, create, quiet, tracks=tracks)
 
 
 def fork(
@@ -144,6 +156,7 @@ def fork(
     embedder: Embedder = None,
     integrity: Integrity = None,
     agent: Agent = None,
+    track: Track = None,
     quiet: Quiet = False,
 ) -> Answer:
     """Start a new run from an old one: same task and settings but for those given, nothing finished paid twice.
@@ -158,7 +171,9 @@ def fork(
     given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent)
     changes = options.changes(views.meta(parent), given)
 
-    def create(watch: Watch) -> Study:
-        return Study.fork(parent, run_dir=run_dir, observers=(watch,), **changes)
+    tracks = session.trackers(track)
 
-    return session.search(screen, create, quiet)
+    def create(watch: Watch) -> Study:
+        return Study.fork(parent, run_dir=run_dir, observers=(watch, *tracks), **changes)
+
+    return session.search(screen, create, quiet, tracks=tracks)

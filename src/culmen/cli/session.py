@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -20,14 +21,30 @@ from culmen.store import views
 from culmen.store.views import Best, Status
 
 if TYPE_CHECKING:
+    from culmen.observe.trackers import Tracking
     from culmen.observe.watch import Display, Watch
     from culmen.study import Study
 
 INTERRUPTED, FINDINGS = 130, 1
 
 
-def search(screen: Screen, make: Callable[[Watch], Study], quiet: bool, notes: Sequence[str] = ()) -> Answer:
-    """Run the study that `make` makes to its end or an interrupt, showing how it goes."""
+def trackers(wanted: Sequence[str] | None) -> Sequence[Tracking]:
+    """The observers behind `--track`; raises `UserError` for one that there is not."""
+    if not wanted:
+        return ()
+    from culmen.observe import trackers as known
+
+    return known.trackers(wanted)
+
+
+def search(
+    screen: Screen,
+    make: Callable[[Watch], Study],
+    quiet: bool,
+    notes: Sequence[str] = (),
+    tracks: Sequence[Tracking] = (),
+) -> Answer:
+    """Run the study that `make` makes to its end or an interrupt, showing and tracking how it goes."""
     from culmen.observe.watch import Watch
 
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # its warnings are about its own book-keeping
@@ -36,7 +53,9 @@ def search(screen: Screen, make: Callable[[Watch], Study], quiet: bool, notes: S
     if not screen.as_json and not quiet:
         announce(screen, study, notes)
     try:
-        with watch.of(study.path):
+        with watch.of(study.path), contextlib.ExitStack() as stack:
+            for each in tracks:
+                stack.enter_context(each.of(study.path, watch.told))
             study.run()
     except UserError as error:
         error.fix = error.fix or f"culmen resume {runs.shown(study.path)}"

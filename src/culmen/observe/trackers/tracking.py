@@ -1,0 +1,118 @@
+"""The observer that feeds a tracker from a bounded queue on a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from culmen.core.event import Event
+from culmen.observe.trackers.points import About, Points, Tracker
+from culmen.store import views
+
+WAITING = 10_000  # events that a slow tracker may lag behind; later ones are left out
+PATIENCE = 10.0  # seconds that the end of a run waits for its trackers
+_PAGE = 2000
+
+Say = Callable[[str], None]
+
+
+class Tracking:
+    """Observer that tells `tracker` of a run: `with tracking.of(folder, say): ...`."""
+
+    def __init__(self, name: str, tracker: Tracker, waiting: int = WAITING, patience: float = PATIENCE) -> None:
+        self.name, self._tracker, self._patience = name, tracker, patience
+        self._queue: queue.Queue[Event] = queue.Queue(waiting)
+        self._run, self._say = Path(), _nobody
+        self._closing, self._broken = threading.Event(), threading.Event()
+        self._missed = 0
+        self._thread = threading.Thread(target=self._work, name=f"culmen-track-{name}", daemon=True)
+
+    def of(self, run: Path, say: Say) -> Tracking:
+        """The run to tell of, and where a sentence about trouble goes."""
+        self._run, self._say = run, say
+        return self
+
+    def __enter__(self) -> Tracking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._thread.join(self._patience)
+        if self._thread.is_alive():
+            self._say(f"Tracker {self.name} is still busy and was left behind; the run is not affected.")
+        elif self._missed:
+            self._say(f"Tracker {self.name} was too slow: {self._missed:,} events were left out of it.")
+
+    def see(self, events: Iterable[Event]) -> None:
+        """Something new is durable. Returns at once, whatever the tracker does."""
+        if self._broken.is_set():
+            return
+        for event in events:
+            try:
+                self._queue.put_nowait(event)
+            except queue.Full:
+                self._missed += 1
+
+    def _work(self) -> None:
+        try:
+            self._track()
+        except Exception as error:  # noqa: BLE001 - the boundary of a foreign library: the run must not end with it
+            self._broken.set()
+            self._say(f"Tracker {self.name} failed and is left out from now on: {type(error).__name__}: {error}")
+
+    def _track(self) -> None:
+        """Everything up to the end of the run; whatever was journaled before this process only counts."""
+        first = self._next()
+        meta = views.meta(self._run)
+        points = Points(meta.task.objective)
+        for event in self._before(first.seq if first is not None else 0):
+            points.see(event)
+        strategy = str(meta.strategy.get("path", "")).rpartition(":")[2]
+        settings = {"seed": str(meta.seed), "model": str(meta.extra.get("model") or meta.models.get("default", ""))}
+        settings |= {f"strategy.{name}": str(value) for name, value in (meta.strategy.get("config") or {}).items()}
+        self._tracker.start(About(meta.id, meta.task.name, strategy, settings))
+        event = first
+        while event is not None:
+            point, span = points.see(event)
+            if span is not None:
+                self._tracker.span(span)
+            if point is not None:
+                self._tracker.point(point)
+            event = self._next()
+        self._tracker.close(points.state)
+
+    def _next(self) -> Event | None:
+        """The next event; None once the run is over and nothing waits."""
+        while True:
+            over = self._closing.is_set()
+            try:
+                return self._queue.get(timeout=0.1)
+            except queue.Empty:
+                if over:
+                    return None
+
+    def _before(self, first: int) -> Iterator[Event]:
+        after = 0
+        while page := views.log(self._run, after, _PAGE):
+            for event in page:
+                if event.seq >= first:
+                    return
+                yield event
+            after = page[-1].seq
+
+
+@contextlib.contextmanager
+def tracked(trackings: Sequence[Tracking], run: Path, say: Say) -> Iterator[None]:
+    """All of them at work on a run."""
+    with contextlib.ExitStack() as stack:
+        for each in trackings:
+            stack.enter_context(each.of(run, say))
+        yield
+
+
+def _nobody(text: str) -> None:
+    """Nobody listens yet."""

@@ -1,0 +1,267 @@
+"""Trackers: real libraries get what the journal holds, and no tracker can hurt a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from culmen.core.errors import UserError
+from culmen.core.event import Event
+from culmen.observe.trackers import Tracking, tracked, trackers
+from culmen.observe.trackers.points import About, Point, Span
+from culmen.store import views
+from tests.cli.conftest import Place
+from tests.report.worlds import Asking, Told, run
+
+REPLIES: list[list[float | None]] = [[1.0, 3.0, None], [2.0]]
+
+
+def missing(package: str) -> bool:
+    return importlib.util.find_spec(package) is None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run with six evaluations of 1, 1, 3, failure, 2 and a last look, and two calls of a dollar each."""
+    return run(tmp_path, Asking(2), Told([list(each) for each in REPLIES]), name="told-1")
+
+
+def replay(tracking: Tracking, folder: Path, after: int = 0) -> list[str]:
+    """Feed it the events beyond `after` as a driver would; what it said."""
+    said: list[str] = []
+    with tracked([tracking], folder, said.append):
+        for event in views.log(folder, after, 1000):
+            tracking.see([event])
+    return said
+
+
+class Noted:
+    """Keeps everything it is told."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.spans: list[Span] = []
+        self.about: About | None = None
+        self.ended: list[str] = []
+
+    def start(self, about: About) -> None:
+        self.about = about
+
+    def point(self, point: Point) -> None:
+        self.points.append(point)
+
+    def span(self, span: Span) -> None:
+        self.spans.append(span)
+
+    def close(self, state: str) -> None:
+        self.ended.append(state)
+
+
+def test_points_are_what_the_journal_holds(folder: Path):
+    noted = Noted()
+    assert replay(Tracking("noted", noted), folder) == []
+    assert noted.about is not None and (noted.about.run, noted.about.task) == ("told-1", "told")
+    now = views.status(folder)
+    assert len(noted.points) == now.evaluations and len(noted.ended) == 1
+    assert [point.evaluations for point in noted.points] == list(range(1, now.evaluations + 1))
+    bests = [point.best for point in noted.points]
+    assert bests[0] == 1.0 and bests[-1] == 3.0 and noted.points[-1].usage.dollars == now.usage.dollars == 2.0
+    assert [span.effect for span in noted.spans].count("propose") == 2
+    assert all(span.role == "proposer" for span in noted.spans if span.effect == "propose")
+
+
+def test_a_run_that_goes_on_counts_what_was_before(folder: Path):
+    whole, rest = Noted(), Noted()
+    replay(Tracking("whole", whole), folder)
+    middle = views.log(folder, 0, 1000)[8].seq
+    replay(Tracking("rest", rest), folder, after=middle)
+    assert 0 < len(rest.points) < len(whole.points)
+    assert rest.points == whole.points[-len(rest.points) :]
+
+
+class Broken(Noted):
+    def point(self, point: Point) -> None:
+        raise ValueError("no room")
+
+
+def test_a_broken_tracker_is_named_once_and_the_rest_goes_on(folder: Path):
+    other = Noted()
+    broken, fine = Tracking("broken", Broken()), Tracking("fine", other)
+    said: list[str] = []
+    with tracked([broken, fine], folder, said.append):
+        for event in views.log(folder, 0, 1000):
+            broken.see([event])
+            fine.see([event])
+    assert len(said) == 1 and "broken failed" in said[0] and "no room" in said[0]
+    assert len(other.points) == views.status(folder).evaluations
+
+
+class Stuck(Noted):
+    """Holds its thread until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held, self.free = threading.Event(), threading.Event()
+
+    def start(self, about: About) -> None:
+        self.held.set()
+        self.free.wait(60)
+
+
+def test_a_slow_tracker_loses_events_and_holds_nobody_up(folder: Path):
+    stuck = Stuck()
+    tracking = Tracking("stuck", stuck, waiting=2, patience=60.0)
+    events: list[Event] = views.log(folder, 0, 1000)
+    said: list[str] = []
+    with tracked([tracking], folder, said.append):
+        tracking.see(events[:1])
+        assert stuck.held.wait(60)
+        tracking.see(events[1:])  # returns, though nobody reads
+        stuck.free.set()
+    assert said == [f"Tracker stuck was too slow: {len(events) - 3:,} events were left out of it."]
+
+
+def test_a_tracker_that_never_ends_is_left_behind(folder: Path):
+    stuck = Stuck()
+    said: list[str] = []
+    with tracked([tracking := Tracking("stuck", stuck, patience=0.05)], folder, said.append):
+        tracking.see(views.log(folder, 0, 1))
+        assert stuck.held.wait(60)
+    assert len(said) == 1 and "left behind" in said[0]
+    stuck.free.set()
+
+
+def test_unknown_trackers_are_refused():
+    with pytest.raises(UserError, match="there is no tracker 'no'"):
+        trackers(["no:where"])
+    assert trackers([]) == ()
+
+
+@pytest.mark.skipif(missing("tensorboardX"), reason="tensorboardX is not installed")
+def test_tensorboard_files_hold_every_point(folder: Path, tmp_path: Path):
+    from tensorboardX.proto.event_pb2 import Event as Written
+    from tensorboardX.record_writer import masked_crc32c
+
+    (tracking,) = trackers([f"tensorboard:{tmp_path / 'board'}"])
+    assert replay(tracking, folder) == []
+    (file,) = (tmp_path / "board/told-1").glob("events.out.*")
+    raw, found = file.read_bytes(), dict[str, list[tuple[int, float]]]()
+    while raw:
+        size = int.from_bytes(raw[:8], "little")
+        assert int.from_bytes(raw[8:12], "little") == masked_crc32c(raw[:8])
+        event = Written()
+        event.ParseFromString(raw[12 : 12 + size])
+        raw = raw[16 + size :]
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    now = views.status(folder)
+    assert [step for step, _ in found["best"]] == list(range(1, now.evaluations + 1))
+    assert found["best"][-1][1] == 3.0 and found["dollars"][-1][1] == 2.0
+    assert len(found["score"]) == now.statuses["ok"]
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes spans as an OpenTelemetry collector does."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.taken.append((self.path, self.headers.get("Content-Encoding"), body))  # pyright: ignore
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def collector() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    server.taken = []  # pyright: ignore
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.skipif(
+    missing("opentelemetry.exporter") if not missing("opentelemetry") else True, reason="no OTLP exporter"
+)
+def test_spans_reach_a_collector(folder: Path, collector: Any):
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    (tracking,) = trackers([f"otel:http://127.0.0.1:{collector.server_port}"])
+    assert replay(tracking, folder) == []
+    spans: list[Any] = []
+    for path, encoding, body in collector.taken:
+        assert path == "/v1/traces" and encoding is None
+        request = ExportTraceServiceRequest()
+        request.ParseFromString(body)
+        spans += [span for each in request.resource_spans for scope in each.scope_spans for span in scope.spans]
+    calls = [span for span in spans if span.name == "chat told"]
+    assert len(calls) == 2
+    facts = {fact.key: fact.value for fact in calls[0].attributes}
+    assert facts["gen_ai.operation.name"].string_value == "chat"
+    assert facts["gen_ai.request.model"].string_value == "told"
+    assert facts["culmen.dollars"].double_value == 1.0
+    evaluations = [span for span in spans if span.name == "evaluate"]
+    assert len(evaluations) == views.status(folder).evaluations
+    failed = [span for span in evaluations if any(fact.key == "error.type" for fact in span.attributes)]
+    assert len(failed) == sum(n for status, n in views.status(folder).statuses.items() if status != "ok")
+    assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in spans)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing("mlflow"), reason="mlflow is not installed")
+def test_mlflow_holds_every_point_and_goes_on_with_its_run(folder: Path, tmp_path: Path):
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    for _ in range(2):
+        (tracking,) = trackers([f"mlflow:{uri}"])
+        tracking._patience = 100.0
+        assert replay(tracking, folder) == []
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("culmen-told")
+    assert experiment is not None
+    (found,) = client.search_runs([experiment.experiment_id])
+    best = client.get_metric_history(found.info.run_id, "best")
+    assert {each.step for each in best} == set(range(1, views.status(folder).evaluations + 1))
+    assert found.data.metrics["best"] == 3.0 and found.data.params["task"] == "told"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing("wandb"), reason="wandb is not installed")
+def test_wandb_offline_writes_the_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import wandb  # pyright: ignore[reportMissingImports]
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    (tracking,) = trackers(["wandb:tests"])
+    tracking._patience = 100.0
+    assert replay(tracking, folder) == []
+    wandb.teardown()  # as at the end of a process: its service writes everything
+    (written,) = tmp_path.glob("wandb/offline-run-*/run-told-1.wandb")
+    raw = written.read_bytes()
+    assert b"best" in raw and b"dollars" in raw and b"told" in raw
+
+
+@pytest.mark.jail
+@pytest.mark.skipif(missing("tensorboardX"), reason="tensorboardX is not installed")
+def test_the_command_line_tracks_a_run_and_survives_a_tracker_that_fails(tmp_path: Path):
+    place = Place(tmp_path)
+    place.task("peak")
+    (tmp_path / "file").write_text("no folder can be made here")
+    words = ("run", "peak", "--budget", "evaluations=4", "--run-dir", "runs/one", "--quiet")
+    done = place.culmen(*words, "--track", "tensorboard:board", "--track", "tensorboard:file")
+    assert done.code == 0, done.err
+    assert done.err.count("Tracker tensorboard failed") == 1
+    now = views.status(tmp_path / "runs/one")
+    assert now.state == "finished" and list((tmp_path / "board" / now.run).glob("events.out.*"))
+    assert place.culmen(*words, "--track", "nobody").code == 2
