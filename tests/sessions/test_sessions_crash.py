@@ -24,7 +24,7 @@ from culmen.study import Study
 
 from .grounds import need_confinement
 
-pytestmark = [pytest.mark.jail, pytest.mark.slow]
+pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TASK = """
 name = "line"
@@ -73,7 +73,7 @@ def living(run: Path) -> list[int]:
     return [pid for agent in range(8) for pid in census.marked(f"{MARK}={mark(run, agent)}\0")]
 
 
-def until(true: Callable[[], bool], process: subprocess.Popen[bytes] | None = None, seconds: float = 90.0) -> bool:
+def until(true: Callable[[], bool], process: subprocess.Popen[bytes] | None = None, seconds: float = 300.0) -> bool:
     """Wait for a condition; give up when the process ends, or when far too much time has passed."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -133,7 +133,7 @@ def test_sessions_killed_again_and_again(study: Study) -> None:
         after = finished(run)
         assert before.items() <= after.items()
         before = after
-    done = subprocess.run([sys.executable, "-c", RESUME, str(run)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", RESUME, str(run)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and "finished" in done.stdout, done.stderr
     assert not living(run)
     assert before.items() <= finished(run).items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from culmen.core.session import End, Open, Wait, Waited
+from culmen.core.session import End, Nudge, Open, Wait, Waited
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
 from culmen.testing.model_script import Turn
@@ -174,3 +175,50 @@ def test_metered_end_counts_what_came_after_the_last_wait(metered: Make) -> None
 
     ended = here.runner.run(asyncio.wait_for(until_called(), 60))
     assert ended.usage.calls == 1
+
+
+FAKE = """#!{python}
+import json, sys, time
+words = sys.argv[1:]
+said = words[words.index("-p") + 1]
+again = words[words.index("--resume") + 1] if "--resume" in words else ""
+print(json.dumps({{"type": "system", "subtype": "init", "session_id": "s-1"}}), flush=True)
+cost = {{"usage": {{"input_tokens": 10, "output_tokens": 1}}, "total_cost_usd": 0.25, "num_turns": 1}}
+if again:
+    result = {{"subtype": "success", "session_id": again, "result": f"{{again}} heard {{said}}"}}
+    print(json.dumps({{"type": "result", **result, **cost}}), flush=True)
+else:
+    print(json.dumps({{"type": "result", "subtype": "error_during_execution", **cost}}), flush=True)
+    print(json.dumps({{"type": "system", "session_id": "s-1"}}), flush=True)
+    time.sleep(600)
+"""
+
+
+def test_metered_nudge_goes_on_in_the_same_session(
+    metered: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that does not listen is ended and started again with its session's name; what both claim adds up."""
+    fake = tmp_path / "bin" / "claude"
+    fake.parent.mkdir()
+    fake.write_text(FAKE.format(python=sys.executable))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    here = metered()
+    here.open("begin", kind="claude", limits={"idle": 0.5})
+    transcript, nth = here.run_folder / "transcripts" / "a00.jsonl", 0
+    while True:
+        nth += 1
+        begun = transcript.exists()  # slow to start is idle, too
+        waited = here.now(Wait(0, 0, nth))
+        assert not waited.ended, waited
+        if begun and waited.idle:
+            break
+    assert here.now(Nudge(0, 1, "are you there?")).delivered
+    while not waited.ended:
+        nth += 1
+        waited = here.now(Wait(0, 0, nth))
+    assert (waited.ended, waited.word) == ("finished", "s-1 heard are you there?")
+    ended = here.now(End(0, "finished"))
+    assert ended.claimed == {"input_tokens": 20.0, "output_tokens": 2.0, "dollars": 0.5, "calls": 2.0}
+    assert here.now(Nudge(0, 2, "still there?")).delivered is False
+    assert not here.processes()
