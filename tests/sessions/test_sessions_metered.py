@@ -15,6 +15,7 @@ import pytest
 from culmen.core.session import End, Nudge, Open, Wait, Waited
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
+from culmen.sessions.settings import Settings
 from culmen.testing.model_script import Turn
 from culmen.testing.model_server import ModelServer
 
@@ -222,3 +223,12 @@ def test_metered_nudge_goes_on_in_the_same_session(
     assert ended.claimed == {"input_tokens": 20.0, "output_tokens": 2.0, "dollars": 0.5, "calls": 2.0}
     assert here.now(Nudge(0, 2, "still there?")).delivered is False
     assert not here.processes()
+
+
+def test_metered_without_a_sandbox(metered: Make, server: ModelServer) -> None:
+    """The relay is there even so, on a port of the machine's own loopback."""
+    here = metered(settings=Settings(sandbox="none"))
+    here.open(CALL + "print(call())\n")
+    waited, usage = to_the_end(here)
+    assert waited.word == "hello" and usage.calls == 1
+    assert server.keys == {f"Bearer {SECRET}"}
