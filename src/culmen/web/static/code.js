@@ -101,7 +101,7 @@ export function diffBlock(before, after, language, label) {
 /** A unified diff as git writes it. */
 export function patchBlock(text, label) {
   const look = (line) => (/^(diff|index|---|\+\+\+|@@|new file|deleted file)/.test(line) ? "fold" : { "+": "add", "-": "del" }[line[0]] || null);
-  return h("div", { class: "code patch", tabindex: "0", role: "region", "aria-label": label }, h("ol", {}, text.split("\n").map((line) => h("li", { class: look(line) }, line))));
+  return h("div", { class: "code patch", tabindex: "0", role: "region", "aria-label": label }, h("ol", {}, text.trimEnd().split("\n").map((line) => h("li", { class: look(line) }, line))));
 }
 
 /** How many lines were added and removed. */

@@ -21,7 +21,7 @@ export const facts = (pairs) =>
 const TONES = {
   finished: "good", running: "live", interrupted: "warn", paused: "warn", failed: "bad", damaged: "bad", unreadable: "bad",
   scored: "good", ok: "good", mixed: "warn", unseen: "quiet", error: "bad", timeout: "bad", invalid: "warn", rejected: "bad", lost: "quiet",
-  certified: "good", verified: "good", proxied: "warn", "self-reported": "warn",
+  grave: "bad", certified: "good", verified: "good", proxied: "warn", "self-reported": "warn",
 };
 
 /** A word with a colour; the word alone says it all. */
