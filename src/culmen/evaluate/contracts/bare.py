@@ -38,6 +38,13 @@ def read(path: Path, goal: str = "", seeded: bool = False) -> Task:
     return task if task.seeds or seeded else _begun(task, first)
 
 
+def entered(task: Task, part: str, text: str) -> Task:
+    """The task with the function that is called taken from a first program, where no task.toml names one."""
+    if task.evaluator.form not in ("call", "serve") or Path(task.root, "task.toml").is_file():
+        return task
+    return replace(task, evaluator=replace(task.evaluator, module=part, entry=_entry(text, Path(part))))
+
+
 def _scored(path: Path, form: own.Form, goal: str, program: Path | None) -> Task:
     """The task of a `score` function."""
     files, note = digests.evaluator_files(path, [program] if program else [])

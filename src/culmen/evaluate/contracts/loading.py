@@ -27,7 +27,10 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
     task = _find(Path(path).expanduser(), goal, bool(seeds))
     task = replace(task, goal=goal.strip()) if goal.strip() else task
     task = bare.directed(task, direction) if direction else task
-    return with_seeds(task, seeds) if seeds else task
+    if not seeds:
+        return task
+    part, text = next(iter(seeds[0].items()))
+    return with_seeds(bare.entered(task, part, text), seeds)
 
 
 def with_seeds(task: Task, seeds: Seeds) -> Task:
