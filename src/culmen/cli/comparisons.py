@@ -66,18 +66,22 @@ def _shared(screen: Screen, rows: Sequence[Row], thresholds: Sequence[float]) ->
     """Best of n, and profiles."""
     most = max(len(row.best_of) for row in rows)
     marks = sorted({place for place in (*_SOME, most - 1) if place < most})
-    screen.line("On the common scale, IQM, expected best of n runs, and share of runs at or above a level:")
-    heads = ["strategy", "IQM", *(f"best of {place + 1}" for place in marks), *(f"≥{mark:g}" for mark in thresholds)]
+    screen.line("On the common scale: IQM, and expected best of n runs:")
+    heads = ["strategy", "IQM", *(f"best of {place + 1}" for place in marks)]
     cells = [
         [
             row.strategy,
             _estimate(row.normalised),
             *(_short(row.best_of[place]) if place < len(row.best_of) else "-" for place in marks),
-            *(f"{share:.0%}" for share in row.profile),
         ]
         for row in rows
     ]
     screen.table(heads, cells)
+    screen.line("Share of runs at or above a level of it:")
+    heads = ["strategy", *(f"{mark:g}" for mark in thresholds)]
+    screen.table(
+        heads, [[row.strategy, *(f"{share:.0%}" for share in row.profile)] for row in rows], " ".join(heads[1:])
+    )
 
 
 def _pairs(screen: Screen, pairs: Sequence[Pair]) -> None:
