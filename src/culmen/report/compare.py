@@ -18,7 +18,7 @@ from culmen.core.task import Objective
 from culmen.core.trust import weakest
 from culmen.report import compare_stats as stats
 from culmen.report.analyze import told_apart
-from culmen.report.compare_read import Entry, entries
+from culmen.report.compare_read import Entry
 from culmen.report.compare_stats import Estimate
 from culmen.report.compare_target import Reach, Target, reach, target
 from culmen.report.compare_words import pair_sentence, remarks
@@ -132,11 +132,6 @@ def document(runs: Sequence[Entry], names: Mapping[str, str] | None = None) -> d
     if not any(run.state == "finished" for run in runs):
         return None
     return msgspec.to_builtins(compare(runs, names))
-
-
-def of(runs: Sequence[str], names: Mapping[str, str] | None = None) -> Comparison:
-    """Compare runs by their folders; raises `UserError` where one is none, or none has finished."""
-    return compare(entries(runs), names)
 
 
 def _labels(runs: Sequence[Entry], names: Mapping[str, str]) -> dict[str, str]:

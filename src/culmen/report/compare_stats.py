@@ -1,7 +1,7 @@
 """Statistics of comparisons: intervals by bootstrap, probability of improvement, profiles, best of n, running time.
 
 Measures and the stratified bootstrap follow Agarwal et al. 2021, "Deep reinforcement learning at the edge of the
-statistical precipice", Section 4; the expected running time Hansen et al. 2021 (COCO), Section 3. Values are such that
+statistical precipice", Section 4; the expected running time Hansen et al. 2021 (COCO). Values are such that
 higher is better. Strata are tasks: runs are drawn anew within each of them, tasks are taken as they are.
 Nothing depends on the order of runs: samples are sorted before anything is drawn, and the draws have a fixed seed.
 """
