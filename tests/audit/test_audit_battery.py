@@ -335,3 +335,26 @@ def test_old_programs_that_only_run_as_scripts(tmp_path: Path) -> None:
         OLD_PACK + "\nif __name__ == '__main__':\n    run_packing()\n", catalog.attacks()["push"], {"x": 1}
     )
     assert text.index("audit_install(audit_attack)") < text.index("if __name__")
+
+
+def test_an_attack_that_hangs_does_not_use_up_what_the_task_allows(tmp_path: Path) -> None:
+    import asyncio
+
+    from culmen.audit.ground import Ground
+    from culmen.evaluate.local import LocalBackend
+
+    folder = packing(tmp_path / "slow", verify=False)
+    (folder / "task.toml").write_text((folder / "task.toml").read_text().replace("seconds = 20", "seconds = 600"))
+    task = load(folder)
+
+    async def hang() -> str:
+        ground = Ground(task, task.seeds[0], lambda task: LocalBackend(task, 1))
+        try:
+            await ground.start()
+            await ground.hurry(1.0)
+            assert (ground.task.limits.seconds, task.limits.seconds) == (1.0, 600)
+            return (await ground.evaluate({"pack.py": "def run():\n    while True:\n        pass\n"})).reason
+        finally:
+            await ground.close()
+
+    assert asyncio.run(hang()) in ("timeout", "cpu_limit")

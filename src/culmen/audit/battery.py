@@ -25,6 +25,7 @@ from culmen.core.task import Task
 from culmen.evaluate import census
 
 SECONDS = 300.0
+_MARGIN, _TIMES = 5.0, 10.0  # seconds for an attack: so many, and so many times what the honest program took
 _PATIENCE = 3.0  # seconds in which the kernel takes away what an evaluation left
 Tell = Callable[[str], None]
 
@@ -86,6 +87,7 @@ class Battery:
         scores = [o.score for o in seen if o.score is not None]
         self.baseline = Baseline(task.objective, honest, scores)
         outcomes = [_stability(self.baseline, honest, task)] if not self.only else []
+        await self.ground.hurry(_MARGIN + _TIMES * max(o.seconds for o in seen))
         if self.ground.part:
             self.blocks = await measure.shape(self.ground)
         for attack in self._wanted():
@@ -119,7 +121,7 @@ class Battery:
         self.tell(attack.title.lower())
         before = self.ground.look()
         if attack.name == "tolerance":
-            outcome = await Slack(self.ground, self.baseline, self.blocks).outcome()
+            outcome = await Slack(self.ground, self.baseline, self.blocks, self._until).outcome()
         else:
             outcome = await (self._effect(attack) if attack.effect else self._score(attack))
         changed = self.ground.changed(before)

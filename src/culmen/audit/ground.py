@@ -23,6 +23,7 @@ from culmen.core.ports import Backend
 from culmen.core.task import Task
 
 MOST_BYTES = 256 * 2**20
+_SCORER = 20.0  # seconds that a scorer gets at least
 _SKIPPED = ("__pycache__", ".git", "node_modules", "venv", ".venv", "runs", "openevolve_output")
 Make = Callable[[Task], Backend]
 
@@ -55,6 +56,18 @@ class Ground:
         """Start the backend; returns the isolation level in force."""
         self.isolation = await self.backend.start()
         return self.isolation
+
+    async def hurry(self, seconds: float) -> None:
+        """Give evaluations no more time than this: an attack that hangs need not use up what the task allows."""
+        limits = self.task.limits
+        if seconds >= limits.seconds:
+            return
+        scorer = min(limits.scorer_seconds, max(seconds, _SCORER))
+        limits = msgspec.structs.replace(limits, seconds=seconds, scorer_seconds=scorer)
+        self.task = msgspec.structs.replace(self.task, limits=limits)
+        await self.backend.close()
+        self.backend = self._make(self.task)
+        await self.start()
 
     async def evaluate(self, parts: Mapping[str, str], seed: int = 0, certify: bool = True) -> Observation:
         """Evaluate texts, certified where the task has a verifier."""
