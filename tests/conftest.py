@@ -1,5 +1,5 @@
-"""For the whole suite: where CULMEN_REQUIRE_JAIL=1 or CULMEN_REQUIRE_BROWSER=1 says so, a test of that kind that would be
-skipped fails instead."""
+"""For the whole suite: where CULMEN_REQUIRE_JAIL=1 or CULMEN_REQUIRE_BROWSER=1 says so, a test of that kind that would
+be skipped fails instead."""
 
 from __future__ import annotations
 

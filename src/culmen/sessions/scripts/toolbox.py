@@ -31,7 +31,8 @@ def command(command, seconds):
     )  # fmt: skip
     output, ended = listen(process, time.monotonic() + seconds)
     end_all(process)
-    process.stdout.close()
+    if process.stdout is not None:
+        process.stdout.close()
     code = process.wait()
     if not ended:
         return {"text": f"{output}\n[ended after {seconds:g} seconds]", "fault": "timeout", "code": code}
