@@ -122,7 +122,7 @@ def main():
     conditions = [condition(text) for text in given.filter]
     found = [row for row in rows() if all(holds(row) for holds in conditions)]
     if given.top is not None:
-        scored = [(value, row) for row in found if row["status"] == "ok" and (value := worth(row)) is not None]
+        scored = [(level, row) for row in found if row["status"] == "ok" and (level := worth(row)) is not None]
         found = [row for _, row in sorted(scored, key=lambda pair: -pair[0])][: given.top]
     if given.last is not None:
         found = found[-given.last :] if given.last > 0 else []
