@@ -59,7 +59,8 @@ def inline(page: Path) -> list[str]:
 
 def commands(page: Path) -> Iterator[list[str]]:
     """The words after `culmen` of every command line in shell blocks and inline code."""
-    lines = [line for block in blocks(page) if block.lang in ("sh", "console") for line in block.body.splitlines()]
+    shell = [block.body.replace("\\\n", " ") for block in blocks(page) if block.lang in ("sh", "console")]
+    lines = [line for body in shell for line in body.splitlines()]
     for line in (*lines, *(code for code in inline(page) if code.startswith("culmen "))):
         for part in re.split(r"&&|;|\|(?!\d)", line.removeprefix("$ ")):
             words = shlex.split(part.replace("...", "").replace("…", ""), comments=True)

@@ -62,7 +62,8 @@ def test_settings_and_budgets_in_command_lines_can_be_read(page: Path):
         pairs = list(pairwise(words))
         for _, budget in (pair for pair in pairs if pair[0] == "--budget"):
             Budget.parse(budget)
-        strategy = next((value for option, value in pairs if option == "--strategy"), "polca")
+        usual = "cato" if "--agent" in words else "polca"
+        strategy = next((value for option, value in pairs if option == "--strategy"), usual)
         settings = [value.partition("=")[0] for option, value in pairs if option == "--set"]
         if settings and strategy in catalog.CATALOG and "NAME" not in settings:
             known = {field["name"] for field in catalog.describe(strategy)["fields"]}
