@@ -229,3 +229,8 @@ def test_every_sign_has_its_meaning() -> None:
 def test_a_policy_that_does_not_exist() -> None:
     with pytest.raises(Exception, match="no policy 'shrug'"):
         guard.policy("shrug")
+
+
+def test_a_share_of_something_is_no_tolerance() -> None:
+    assert "tolerance" not in found("def run(width, tol):\n    return width + 0.001 * width\n")
+    assert "tolerance" in found("def run(width, tol):\n    return width + 0.5 * tol\n")

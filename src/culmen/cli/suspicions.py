@@ -74,7 +74,7 @@ def collect(path: Path) -> list[Seen]:
     meta = views.meta(path)
     for each in views.moved(path) if meta.task.deterministic else ():
         text = f"{each.count} evaluations alike scored {each.low!r} to {each.high!r}"
-        _add(told, Seen("moves", "", True, each.candidate, text, score=each.high))
+        _add(told, Seen("moves", "", False, each.candidate, text, score=each.high))
     for each in views.prose(path):
         for sign in signs.of_prose(each.text):
             _add(told, Seen(sign.name, "", sign.grave, each.candidate, sign.evidence, each.source, sign.line, each.seq))
@@ -147,14 +147,11 @@ def show_run(screen: Screen, now: Status, found: Sequence[Seen], path: Path) -> 
     screen.line()
     if not grave:
         screen.line("No grave signs. That is no proof: what keeps scores honest is in docs/security.md.", style="green")
-    steps = (
-        [(f"culmen show {runs.shown(path)} {grave[0].candidate}", "the first of them")]
-        if grave and grave[0].candidate
-        else []
-    )
-    screen.next_steps(
-        *steps, (f"culmen fork {runs.shown(path)} --integrity reject", "search again without such candidates")
-    )
+    run = runs.shown(path)
+    if not grave:
+        return screen.next_steps((f"culmen best {run}", "print the best"))
+    first = [(f"culmen show {run} {grave[0].candidate}", "the first of them")] if grave[0].candidate else []
+    screen.next_steps(*first, (f"culmen fork {run} --integrity reject", "search again without such candidates"))
 
 
 _POLICIES = {

@@ -40,7 +40,7 @@ MEANINGS: dict[str, tuple[bool, str]] = {
     "certified_gap": (True, "the exact verifier certifies less than was scored"),
     "not_accepted": (True, "scored, but the exact verifier does not accept it"),
     "beyond_known": (True, "better than the best value known to be true, and not certified"),
-    "moves": (True, "the same evaluation gave different scores on a task declared deterministic"),
+    "moves": (False, "the same evaluation gave different scores on a task declared deterministic"),
     "record": (False, "certified beyond the best value known: a record, or the declared value is old"),
     "rounding": (False, "certified a little less than scored: rounding of a solver"),
     "lucky": (False, "fresh evaluations were worse than what the search saw"),

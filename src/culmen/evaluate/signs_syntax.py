@@ -268,7 +268,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node, ast.Name):
             return node.id in self._tiny and node.id not in self._divides
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            return self._small(node.left) or self._small(node.right)
+            return any(self._small(side) and not _is_share(side) for side in (node.left, node.right))
         return _is_tiny(node)
 
 
@@ -279,6 +279,11 @@ def _divisors(tree: ast.Module) -> frozenset[str]:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             found.update(n.id for n in ast.walk(node.right) if isinstance(n, ast.Name))
     return frozenset(found)
+
+
+def _is_share(node: ast.AST) -> bool:
+    """A tiny number that is rather a share of something: 0.001 * width."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, float) and node.value > 1e-5
 
 
 def _is_tiny(node: ast.AST) -> bool:
