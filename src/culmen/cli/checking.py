@@ -56,7 +56,7 @@ def _show(screen: Screen, task: Task, path: Path, report: Report) -> None:
     screen.line()
     if report.fit:
         screen.line("This task can be searched.", style="green")
-        screen.next_steps((f"culmen run {path}", "search"))
+        screen.next_steps((f"culmen audit {path}", "what could be gamed"), (f"culmen run {path}", "search"))
     else:
         screen.line("This task cannot be searched yet.", style="red")
 
