@@ -72,6 +72,12 @@ def test_only_the_certified_score_counts_for_the_threshold(threshold, reached):
     assert trailers(world)[0]["Stop-Reason"] == ("threshold" if reached else "finished")
 
 
+def test_a_seed_that_reaches_the_threshold_leaves_nothing_to_do():
+    world = Desks(programs=(GONE,))
+    assert run(Cato(agents=3, agent="cmd:x", threshold=0.1), world).search.reason == "threshold"
+    assert not world.of(Open)
+
+
 def test_the_target_of_the_task_is_the_threshold_unless_one_is_set():
     world = Desks(programs=(ask(0.96), GONE))
     assert run(Cato(agents=3, agent="cmd:x"), world).search.reason == "threshold"

@@ -93,6 +93,14 @@ class Desk:
             return self.closing
         return self.ended or self.closing or "finished"
 
+    def left(self, budget: str) -> float:
+        """What remains for this agent of a budget of the run; infinity where it has no limit."""
+        limit = self.limits.get("experiments" if budget == "evaluations" else budget, float("inf"))
+        if budget == "seconds":
+            return max(0.0, limit - (self._lab.elapsed - self._began))
+        used = self.taken if budget == "evaluations" else getattr(self.usage, budget)
+        return max(0.0, limit - used) * (self._registry.price if budget == "evaluations" else 1)
+
     def close(self, reason: str) -> None:
         """Take no more experiments from this agent."""
         self._closed = self._closed or reason

@@ -63,6 +63,7 @@ class Offline:
             weights = [diary.worth("propose"), diary.worth("tune") * (tuning.possible and best is not None)]
             way = lab.rng.choices(("propose", "tune"), weights)[0]
             if way == "tune" and best is not None:
+                diary.widest = max(diary.widest, tuning.size)
                 await self._tune(lab, desk, tuning, best)
             else:
                 await self._propose(lab, desk, diary)
@@ -126,7 +127,7 @@ class Offline:
                 known = desk.history.rollout(candidate.id)
             return Rollout(candidate, known.observations, known.rewards) if known else Rollout(candidate, (), ())
 
-        proposal = await lab.propose(brief, view(lab, run))
+        proposal = await lab.propose(brief, view(lab, run, desk.left))
         for candidate in proposal.candidates:
             if candidate.id not in desk.history.candidates and not desk.closing:
                 await self._experiment(desk, candidate)

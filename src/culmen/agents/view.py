@@ -9,12 +9,19 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
 
+Run = Callable[[Candidate], Awaitable[Rollout]]
+Left = Callable[[str], float]
+
 
 class _View:
-    """Passes everything on to a lab but evaluations, which `run` makes."""
+    """Passes everything on to a lab but evaluations, which `run` makes, and what is left, which is the agent's."""
 
-    def __init__(self, lab: Lab, run: Callable[[Candidate], Awaitable[Rollout]]) -> None:
-        self._lab, self._run = lab, run
+    def __init__(self, lab: Lab, run: Run, left: Left) -> None:
+        self._lab, self._run, self._left = lab, run, left
+
+    def left(self, budget: str) -> float:
+        """What remains of the agent's part of a budget."""
+        return min(self._lab.left(budget), self._left(budget))
 
     async def evaluate(
         self,
@@ -31,6 +38,6 @@ class _View:
         return getattr(self._lab, name)
 
 
-def view(lab: Lab, run: Callable[[Candidate], Awaitable[Rollout]]) -> Lab:
-    """A lab on which `run` evaluates candidates."""
-    return cast(Lab, _View(lab, run))
+def view(lab: Lab, run: Run, left: Left) -> Lab:
+    """A lab on which `run` evaluates candidates, with no more of a budget than `left` says."""
+    return cast(Lab, _View(lab, run, left))

@@ -70,14 +70,10 @@ class Cato:
     async def lane(self, lab: Lab, registry: Registry, turns: Iterator[int]) -> None:
         """One agent after another; several lanes take their turns from one counter."""
         lost = 0
-        for _ in turns:
+        while not registry.stopping and next(turns, None) is not None:
             reason = await self.turn(lab, registry)
             lost = lost + 1 if reason == "unavailable" else 0
-            if lost == _LOST:
-                registry.stop("unavailable")
-            registry.stop(registry.exhausted())
-            if registry.stopping:  # 7
-                return
+            registry.stop("unavailable" if lost == _LOST else registry.exhausted())  # 7
 
     async def turn(self, lab: Lab, registry: Registry) -> str:
         """One agent, from the trunk and back to it; returns why it ended."""

@@ -32,7 +32,9 @@ def read(path: Path, goal: str = "", seeded: bool = False) -> Task:
         own.check_scorer(form, module, path)
         task = _scored(path, form, goal, program)
     options = {"uses": list(first.uses), **({"stub": first.stub} if first.stub else {})}
-    task = replace(task, evaluator=replace(task.evaluator, options={**task.evaluator.options, **options}))
+    files, _ = digests.evaluator_files(path, _apart(path, program))
+    evaluator = replace(task.evaluator, files=files, digest=digests.evaluator_digest(files))
+    task = digests.digested(replace(task, evaluator=replace(evaluator, options={**evaluator.options, **options})))
     if not (task.seeds or seeded or first.programs or goal.strip()):
         raise TaskError("an evaluator without a first program needs a goal", where=str(path), fix=_needed(path, first))
     return task if task.seeds or seeded else _begun(task, first)
@@ -47,12 +49,10 @@ def entered(task: Task, part: str, text: str) -> Task:
 
 def _scored(path: Path, form: own.Form, goal: str, program: Path | None) -> Task:
     """The task of a `score` function."""
-    files, note = digests.evaluator_files(path, [program] if program else [])
-    digest = digests.evaluator_digest(files)
+    _, note = digests.evaluator_files(path, _apart(path, program))
     packages = tuple(sorted({"numpy", *syntax.preloadable(read_text(path))}))
     evaluator = Evaluator(
-        form=form, path=str(path), entry=ENTRY, digest=digest, packages=packages, verifier=_verifier(path, form),
-        files=files,
+        form=form, path=str(path), entry=ENTRY, packages=packages, verifier=_verifier(path, form)
     )  # fmt: skip
     task = Task(
         name=path.parent.name if path.stem == "evaluator" else path.stem,
@@ -101,6 +101,20 @@ def directed(task: Task, direction: str) -> Task:
 def _beside(path: Path) -> Path | None:
     programs = openevolve.initial_programs(path.parent)
     return programs[0] if len(programs) == 1 else None
+
+
+def _apart(path: Path, program: Path | None) -> list[Path]:
+    """What lies beside the evaluator and is no part of it: the first program, and whatever is no Python file and not
+    spoken of in one. The folder may be any folder, with the output of the very run in it."""
+    near = [file for file in path.parent.glob("*.py") if file.is_file()]
+    spoken = "".join(read_text(file) for file in near)
+    found = [program] if program else []
+    for file in digests.walk(path.parent):
+        within = file.relative_to(path.parent)
+        words = {file.name, within.parts[0], file.suffix or file.name}
+        if file.suffix != ".py" and not any(word in spoken for word in words):
+            found.append(file)
+    return found
 
 
 def _config(path: Path) -> Path | None:

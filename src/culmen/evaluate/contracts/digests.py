@@ -29,7 +29,7 @@ def evaluator_files(path: Path, apart: Iterable[Path]) -> tuple[dict[str, str], 
     folder, skipped = path.parent, {p.resolve() for p in apart}
     files: list[Path] = []
     size = 0
-    for file in _walk(folder):
+    for file in walk(folder):
         if file.resolve() in skipped:
             continue
         files.append(file)
@@ -75,7 +75,8 @@ def _immutable(surface: Surface, seed: dict[str, str]) -> dict[str, str | list[s
     return fixed
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def walk(folder: Path) -> Iterator[Path]:
+    """Files of a folder and below that can matter to an evaluation."""
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED_FOLDERS)
         for name in sorted(names):
