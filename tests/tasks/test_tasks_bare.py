@@ -196,8 +196,8 @@ def test_direction(tmp_path: Path) -> None:
 
 
 def test_only_files_that_matter_are_part_of_it(tmp_path: Path) -> None:
-    text = 'import helper\nDATA = open("points.csv")\n' + SIMPLE
-    path = folder(tmp_path, text, helper__py="X = 1\n", points__csv="1,2\n", output__txt="hello", notes="x")
+    text = 'import helper\nDATA = open("./points.csv")\n' + SIMPLE
+    path = folder(tmp_path, text, helper__py="X = 1\n", points__csv="1,2\n", output__txt="hello", out="x")
     task = load(path)
     assert sorted(task.evaluator.files) == ["evaluator.py", "helper.py", "points.csv"]
     (tmp_path / "output.txt").write_text("the output of the very run")

@@ -106,13 +106,12 @@ def _beside(path: Path) -> Path | None:
 def _apart(path: Path, program: Path | None) -> list[Path]:
     """What lies beside the evaluator and is no part of it: the first program, and whatever is no Python file and not
     spoken of in one. The folder may be any folder, with the output of the very run in it."""
-    near = [file for file in path.parent.glob("*.py") if file.is_file()]
-    spoken = "".join(read_text(file) for file in near)
+    near = [read_text(file) for file in path.parent.glob("*.py") if file.is_file()]
+    spoken = {piece.strip("*") for text in near for piece in syntax.spoken(text)}
     found = [program] if program else []
     for file in digests.walk(path.parent):
-        within = file.relative_to(path.parent)
-        words = {file.name, within.parts[0], file.suffix or file.name}
-        if file.suffix != ".py" and not any(word in spoken for word in words):
+        words = {file.name, file.relative_to(path.parent).parts[0], file.suffix or file.name}
+        if file.suffix != ".py" and not words & spoken:
             found.append(file)
     return found
 

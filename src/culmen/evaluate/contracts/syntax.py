@@ -69,6 +69,16 @@ def preloadable(text: str) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name.partition(".")[0] in _NUMERICAL and _installed(name)))
 
 
+def spoken(text: str) -> set[str]:
+    """The pieces between slashes of all short texts in a Python file: whatever may name a file in it."""
+    try:
+        nodes = ast.walk(ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {piece for one in texts if len(one) < 200 for piece in one.replace("\\", "/").split("/")}
+
+
 def _installed(name: str) -> bool:
     locations, whole = None, ""
     for piece in name.split("."):
