@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from culmen.core.errors import UserError
+from culmen.embed.local import LocalEmbedder
 from culmen.embed.unixcoder import UnixcoderEmbedder, windows
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<encoder-only>"]
@@ -65,3 +66,11 @@ def test_what_cannot_be_loaded_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="cannot load the model"):
         UnixcoderEmbedder(str(tmp_path / "empty")).embed(["x"])
+
+
+def test_sentence_transformers_loads_such_a_model(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    made = LocalEmbedder(str(small_model(tmp_path / "model")), device="cpu")
+    found = made.embed(["def f(): pass", "class A: pass", "def f(): pass"])
+    assert found.shape == (3, 32) and np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
+    assert np.allclose(found[0], found[2], atol=1e-5) and not np.allclose(found[0], found[1], atol=1e-3)
