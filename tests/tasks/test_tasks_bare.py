@@ -72,10 +72,7 @@ def shape(value: Any) -> Any:
         ("    return output * 2", ()),
         ("    return max(output) if len(output) == 7 else 0", (7,)),
         ("    if len(output) != N:\n        return 0\n    return sum(x + y for x, y in output)", (5, 2)),
-        (
-            "    points = np.asarray(output)\n    if points.shape != (N, 3):\n        return 0\n    return points.min()",
-            (5, 3),
-        ),
+        ("    p = np.array(output)\n    if p.shape != (N, 3):\n        return 0\n    return p.max()", (5, 3)),
         ("    a, b = output\n    assert len(a) == N and np.shape(b) == (N,)\n    return 1", [(5,), (5,)]),
         ("    a, b = output[0], output[1]\n    return len(a) == 3 and float(b)", [(3,), ()]),
         ('    xs, y = output["xs"], output["y"]\n    return float(y) if len(xs) == N else 0', {"xs": (5,), "y": ()}),

@@ -51,6 +51,7 @@ class Registry:
         self._slowest = self._usual = 0.0  # seconds of an experiment: the slowest, and lately
         self._barren = 0
         self._board = ""
+        self._asked: set[float] = set()  # rewards for which the verifier was asked
 
     @property
     def threshold(self) -> float | None:
@@ -83,6 +84,7 @@ class Registry:
         reward = rollout.reward
         if reward is None or not self._worth_another_look(rollout, reward):
             return rollout
+        self._asked.update({reward} if self.history.exact else ())
         second = await self.lab.evaluate(candidate, certify=True)
         if self.task.deterministic:
             return second
@@ -180,8 +182,8 @@ class Registry:
         """Whether it would lead or reach the threshold, and a second look tells more than the first."""
         objective, threshold = self.task.objective, self.threshold
         reached = threshold is not None and reward >= objective.reward(threshold)
-        if not (reached or self.history.beats(objective.score(reward))):
-            return False
+        if reward in self._asked or not (reached or self.history.beats(objective.score(reward))):
+            return False  # the very score was certified before: the same output by another text
         asked = self.history.exact and all(one.strict is not None for one in rollout.observations)
         more = not asked if self.history.exact else not self.task.deterministic
         return more and not self.lab.lacks(evaluations=self.price)
