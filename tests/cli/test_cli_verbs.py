@@ -17,7 +17,7 @@ from .conftest import Place
 
 VERBS = {
     "demo", "new", "check", "run", "resume", "fork", "status", "best", "show", "diff", "lineage", "log", "export",
-    "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit",
+    "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare", "tell", "stop",
 }  # fmt: skip
 
 READING = [

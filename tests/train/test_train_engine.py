@@ -13,10 +13,11 @@ pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
 from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.strategies.parts.voice import MENU  # noqa: E402
+from culmen.train import OBJECTIVES  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules, Sample  # noqa: E402
 from culmen.train.make import maker  # noqa: E402
-from culmen.train.signal import OBJECTIVES, Credit  # noqa: E402
+from culmen.train.signal import Credit  # noqa: E402
 from culmen.train.tiny import WordTokenizer, tiny_model  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
 

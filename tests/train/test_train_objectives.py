@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import UserError
+from culmen.train import OBJECTIVES
 from culmen.train import objectives as f
-from culmen.train.signal import OBJECTIVES, Credit
+from culmen.train.signal import Credit
 
 groups = st.lists(st.integers(-20, 20).map(lambda n: n / 4), min_size=1, max_size=10)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import count
 from statistics import median
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab
@@ -13,8 +13,10 @@ from culmen.strategies.pacevolve import Pacevolve, Research
 from culmen.strategies.parts.implementing import Outcome
 from culmen.strategies.parts.policy import Policy
 from culmen.strategies.parts.settings import About, check
-from culmen.train.objectives import phase, progress_reward
-from culmen.train.signal import Credit
+from culmen.train import OBJECTIVES
+
+if TYPE_CHECKING:
+    from culmen.train.signal import Credit
 
 _LATE = Outcome(fault="deadline", reason="not done in time")
 _ALARMS = 10  # barriers in a row without an update that are worth a word
@@ -58,10 +60,15 @@ class PacevolvePlusPlus:
 
     def __post_init__(self) -> None:
         check(self)
-        self.credit()
+        if self.objective not in OBJECTIVES:
+            raise UserError(
+                f"there is no objective '{self.objective}'", where="objective", fix=f"one of {', '.join(OBJECTIVES)}"
+            )
 
     def credit(self) -> Credit:
-        """How rewards become advantages; raises `UserError` for an unknown objective."""
+        """How rewards become advantages."""
+        from culmen.train.signal import Credit  # numpy comes with it
+
         objective: Any = self.objective
         return Credit(objective, self.k, floor=self.floor, noise=self.noise)
 
@@ -84,6 +91,8 @@ class PacevolvePlusPlus:
         self, lab: Lab, research: Research, policy: Policy, bounds: tuple[float, float], barrier: int, steps: Steps
     ) -> None:
         """Section 3.1, in its order."""
+        from culmen.train.objectives import phase
+
         islands = range(len(research.islands))
         plans = await lab.gather(*(research.decide(i) for i in islands))  # n decisions, one version
         done = await lab.within(self.deadline, *(research.implement(i, *plans[i]) for i in islands))
@@ -117,6 +126,8 @@ class PacevolvePlusPlus:
 
     def reward(self, lab: Lab, outcome: Outcome, bounds: tuple[float, float]) -> float:
         """Equation 5 of what a decision came to."""
+        from culmen.train.objectives import progress_reward
+
         objective = lab.task.objective
         reward = outcome.rollout.reward if outcome.rollout and not outcome.fault else None
         score = None if reward is None else objective.score(reward)

@@ -1,1 +1,6 @@
-"""Training of advisors during a search (PACEvolve++). Only `engines` need torch; everything else is numpy or plain."""
+"""Training of advisors during a search (PACEvolve++). Only `torch_engine` needs torch; the rest is numpy or plain."""
+
+from typing import Literal, get_args
+
+Objective = Literal["none", "grpo", "dr_grpo", "entropic", "max_at_k", "phase_adaptive"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)

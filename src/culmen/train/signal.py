@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
 from culmen.core.errors import UserError
+from culmen.train import OBJECTIVES, Objective
 from culmen.train import objectives as f
-
-Objective = Literal["none", "grpo", "dr_grpo", "entropic", "max_at_k", "phase_adaptive"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 
 @dataclass(frozen=True)
