@@ -50,7 +50,7 @@ class Program:
         raise CandidateError(_text(payload))
 
 
-def _text(payload: bytes) -> str:
+def _text(payload: wire.Data) -> str:
     """The traceback in an exception frame, whatever a hostile program put there."""
     try:
         report = json.loads(payload)

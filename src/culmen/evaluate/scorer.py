@@ -73,7 +73,7 @@ def _answer(
     judge: Callable[..., Any],
     form: str,
     request: dict[str, Any],
-    output: bytes | None,
+    output: wire.Data | None,
     program: Program | None,
     reader: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _tripped(error: BaseException) -> dict[str, Any]:
     return {"kind": kind, "feedback": last_lines(error)}
 
 
-def _offer(form: str, request: dict[str, Any], output: bytes | None, program: Program | None) -> dict[str, Any]:
+def _offer(form: str, request: dict[str, Any], output: wire.Data | None, program: Program | None) -> dict[str, Any]:
     case = request["case"]
     offered = {
         "case": None if case is None else Case(**case),

@@ -19,7 +19,9 @@ MAX_DEPTH = 64
 DTYPES = frozenset(
     ["|b1", "|i1", "|u1"] + [f"<{kind}" for kind in ("i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")]
 )
+Data = bytes | bytearray
 _HEADER = struct.Struct("<IB")
+_LONG = 1 << 16
 _ALIGNED = 8  # raw numbers begin at a multiple of so many bytes
 _MARK = "$"  # the one key of a dict that stands for something JSON lacks
 
@@ -35,12 +37,12 @@ class TooLarge(WireError):
 # -- frames --------------------------------------------------------------------------------------------------------
 
 
-def frame(kind: str, payload: bytes = b"") -> bytes:
+def frame(kind: str, payload: Data = b"") -> bytes:
     """Length (4 bytes), kind (1 ASCII character), payload."""
     return _HEADER.pack(len(payload), ord(kind)) + payload
 
 
-def parse_header(header: bytes, limit: int) -> tuple[str, int]:
+def parse_header(header: Data, limit: int) -> tuple[str, int]:
     """Kind and payload length of a frame; a length above `limit` raises TooLarge."""
     length, kind = _HEADER.unpack(header)
     if length > limit:
@@ -51,26 +53,31 @@ def parse_header(header: bytes, limit: int) -> tuple[str, int]:
 HEADER_SIZE = _HEADER.size
 
 
-def send(channel: socket.socket, kind: str, payload: bytes = b"") -> None:
+def send(channel: socket.socket, kind: str, payload: Data = b"") -> None:
     """Write one frame (blocking)."""
-    channel.sendall(frame(kind, payload))
+    if len(payload) < _LONG:
+        channel.sendall(frame(kind, payload))
+    else:  # better two calls than a copy
+        channel.sendall(_HEADER.pack(len(payload), ord(kind)))
+        channel.sendall(payload)
 
 
-def receive(channel: socket.socket, limit: int) -> tuple[str, bytes]:
+def receive(channel: socket.socket, limit: int) -> tuple[str, Data]:
     """Read one frame (blocking). Raises EOFError when the other side is gone, TooLarge above `limit` bytes."""
     kind, length = parse_header(exactly(channel, HEADER_SIZE), limit)
     return kind, exactly(channel, length)
 
 
-def exactly(channel: socket.socket, size: int) -> bytes:
+def exactly(channel: socket.socket, size: int) -> bytearray:
     """So many bytes (blocking). Raises EOFError when the other side is gone."""
-    data = bytearray()
-    while len(data) < size:
-        piece = channel.recv(min(size - len(data), 1 << 20))
-        if not piece:
+    data = bytearray(size)
+    rest = memoryview(data)
+    while rest:
+        count = channel.recv_into(rest)
+        if not count:
             raise EOFError
-        data += piece
-    return bytes(data)
+        rest = rest[count:]
+    return data
 
 
 # -- values --------------------------------------------------------------------------------------------------------
@@ -81,16 +88,17 @@ def encode(value: Any) -> bytes:
     return Writer().encode(value)
 
 
-def decode(data: bytes) -> Any:
+def decode(data: Data) -> Any:
     """The value of `encode`d bytes; malformed or hostile bytes raise WireError."""
     return Reader().decode(data)
 
 
 class Writer:
-    """Turns one value into bytes. Subclasses may take more kinds of values in `other`."""
+    """Turns one value into bytes, once. Subclasses may take more kinds of values in `other`."""
 
     def __init__(self) -> None:
-        self.buffers = bytearray()
+        self._chunks: list[Any] = []
+        self._size = 0
 
     def encode(self, value: Any) -> bytes:
         """See `encode`."""
@@ -100,7 +108,7 @@ class Writer:
         except (RecursionError, UnicodeEncodeError) as error:
             raise WireError(f"not plain data: {type(error).__name__}") from None
         document += b" " * (-(4 + len(document)) % _ALIGNED)
-        return b"".join([struct.pack("<I", len(document)), document, self.buffers])
+        return b"".join([struct.pack("<I", len(document)), document, *self._chunks])
 
     def plain(self, value: Any, depth: int) -> Any:
         """The value as JSON has it; numbers of arrays go into the buffers."""
@@ -167,12 +175,12 @@ class Writer:
         return self.plain(plain, depth + 1)
 
     def _array(self, numpy: Any, value: Any, depth: int) -> Any:
-        array = numpy.array(value, copy=True, subok=False, order="C")
+        array = numpy.asarray(value, order="C")
         if array.dtype.kind in "OUS" or array.ndim == 0:
             return self.plain(array.tolist(), depth + 1)
-        return self.raw(array)
+        return self.raw(numpy, array)
 
-    def raw(self, array: Any) -> Any:
+    def raw(self, numpy: Any, array: Any) -> Any:
         """An array of numbers (not a subclass, C order) by reference to its bytes in the buffers."""
         if array.dtype.kind == "f" and array.dtype.itemsize > 8:
             array = array.astype("<f8")
@@ -180,10 +188,10 @@ class Writer:
         name = array.dtype.str
         if name not in DTYPES:
             raise WireError(f"an array of {array.dtype} is not plain data")
-        offset = len(self.buffers)
-        self.buffers += array.tobytes()
-        size = len(self.buffers) - offset
-        self.buffers += bytes(-size % _ALIGNED)
+        offset, size, padding = self._size, array.nbytes, -array.nbytes % _ALIGNED
+        if size:
+            self._chunks += (memoryview(array.reshape(-1).view(numpy.uint8)), bytes(padding))
+        self._size += size + padding
         return {_MARK: "array", "v": [name, list(array.shape), offset, size]}
 
 
@@ -196,15 +204,15 @@ class Reader:
     def __init__(self) -> None:
         self.buffers = memoryview(b"")
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: Data) -> Any:
         """See `decode`."""
         try:
             (size,) = struct.unpack_from("<I", data)
             if size > len(data) - 4:
                 raise WireError("truncated")
             document = json.loads(str(data[4 : 4 + size], "utf-8"), parse_constant=_refuse_constant)
-            # arrays are views of this one copy, so that naming a buffer many times costs the reader nothing
-            self.buffers = memoryview(bytearray(data))[4 + size :]
+            # arrays are views of the one copy, so that naming a buffer many times costs the reader nothing
+            self.buffers = memoryview(data if isinstance(data, bytearray) else bytearray(data))[4 + size :]
             return self.revive(document, 0)
         except WireError:
             raise

@@ -48,10 +48,10 @@ class Writer(wire.Writer):
         return {"$": "tuple", "v": super()._tuple(value, depth)}
 
     def _array(self, numpy: Any, value: Any, depth: int) -> Any:
-        array = numpy.array(value, copy=True, subok=False, order="C")
+        array = numpy.asarray(value, order="C")
         if array.dtype.kind in "OUS":
             return self.plain(array.tolist(), depth + 1)
-        return self.raw(array)
+        return self.raw(numpy, array)
 
     def _kept(self, numpy: Any, value: Any, depth: int) -> Any:
         name = numpy.asarray(value).dtype.newbyteorder("<").str

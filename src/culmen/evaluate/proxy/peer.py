@@ -11,7 +11,7 @@ from typing import Any
 from culmen.evaluate import wire
 
 ANSWERS = ("R", "E", "X")  # a value; an exception; a value that cannot be sent
-Answer = tuple[str, bytes]
+Answer = tuple[str, wire.Data]
 
 
 class Line:
@@ -21,13 +21,15 @@ class Line:
     An exchange that is broken off, for whatever reason, closes the line: nobody could tell what an answer belongs to.
     """
 
-    def __init__(self, sock: socket.socket, limit: int, answer: Callable[[Line, str, bytes], Answer | None]) -> None:
+    def __init__(
+        self, sock: socket.socket, limit: int, answer: Callable[[Line, str, wire.Data], Answer | None]
+    ) -> None:
         self.sock, self.limit, self._answer = sock, limit, answer
         self.lock = threading.RLock()
         self.takes, self.fds = 0, list[int]()
         self.broken = False
 
-    def ask(self, kind: str, payload: bytes, fds: tuple[int, ...] = ()) -> Answer:
+    def ask(self, kind: str, payload: wire.Data, fds: tuple[int, ...] = ()) -> Answer:
         """Ask, and wait for the answer. Raises EOFError when the other side is gone, TooLarge above the limit."""
         with self.lock:
             try:
@@ -52,23 +54,25 @@ class Line:
         except (EOFError, OSError):
             return
 
-    def _reply(self, kind: str, payload: bytes) -> None:
+    def _reply(self, kind: str, payload: wire.Data) -> None:
         answer = self._answer(self, kind, payload)
         if answer is not None:
             self.send(*answer)
 
-    def send(self, kind: str, payload: bytes, fds: tuple[int, ...] = ()) -> None:
+    def send(self, kind: str, payload: wire.Data, fds: tuple[int, ...] = ()) -> None:
         """One frame; descriptors travel with its first bytes."""
-        data = wire.frame(kind, payload)
         if fds:
-            data = data[socket.send_fds(self.sock, [data], fds) :]
-        self.sock.sendall(data)
+            data = wire.frame(kind, payload)
+            self.sock.sendall(data[socket.send_fds(self.sock, [data], fds) :])
+        else:
+            wire.send(self.sock, kind, payload)
 
     def receive(self) -> Answer:
         """One frame of the other side."""
-        first = b""
+        first = bytearray()
         if self.takes:
-            first, fds, _, _ = socket.recv_fds(self.sock, wire.HEADER_SIZE, self.takes)
+            data, fds, _, _ = socket.recv_fds(self.sock, wire.HEADER_SIZE, self.takes)
+            first += data
             self.fds += fds
             if not first:
                 raise EOFError

@@ -6,6 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from culmen.evaluate.wire import Data
+
 if TYPE_CHECKING:
     from culmen.evaluate.proxy.faces import Faces
 
@@ -13,7 +15,7 @@ _PACKAGES = frozenset({*sys.stdlib_module_names, "numpy", "scipy"})
 _LONGEST = 6000
 
 
-def exception(faces: Faces, payload: bytes) -> BaseException:
+def exception(faces: Faces, payload: Data) -> BaseException:
     """An exception of the same name, if it is one of Python's, NumPy's, SciPy's or the candidate's own; its text and
     its trace over there are only texts."""
     try:

@@ -7,17 +7,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+_NUMPY = "numpy.random"  # loaded late by NumPy itself, which takes longer than all we do
+
 
 def random_state(value: Any) -> tuple[str, Any] | None:
     """A random generator as plain data; None for anything else."""
     if type(value) is random.Random:
         return "Random", value.getstate()
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
+    numbers: Any = sys.modules.get(_NUMPY)
+    if numbers is None:
         return None
-    if type(value) is numpy.random.Generator:
+    if type(value) is numbers.Generator:
         return "Generator", value.bit_generator.state
-    return ("RandomState", value.get_state(legacy=False)) if type(value) is numpy.random.RandomState else None
+    return ("RandomState", value.get_state(legacy=False)) if type(value) is numbers.RandomState else None
 
 
 def generator(kind: str, state: Any) -> Any:
@@ -62,6 +64,5 @@ def overhear(tell: Callable[[str, Any], None]) -> None:
         module.seed = seeding
 
     heard("random", random)
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        heard("numpy", numpy.random)
+    if _NUMPY in sys.modules:
+        heard("numpy", sys.modules[_NUMPY])

@@ -23,7 +23,7 @@ from typing import Any
 from culmen.evaluate.plain import last_lines
 from culmen.evaluate.proxy import exact, randomness, script
 from culmen.evaluate.proxy.peer import Answer, Line, failure
-from culmen.evaluate.wire import WireError
+from culmen.evaluate.wire import Data, WireError
 
 _LIMIT = 1 << 30  # what comes in is the evaluator's
 _DATA = (type(None), bool, int, float, str)
@@ -76,7 +76,7 @@ class Server:
 
     # -- answering -------------------------------------------------------------------------------------------------
 
-    def _answer(self, line: Line, kind: str, payload: bytes) -> Answer | None:
+    def _answer(self, line: Line, kind: str, payload: Data) -> Answer | None:
         try:
             if kind in ("T", "F"):
                 return self._second_line(line, kind)
@@ -281,7 +281,7 @@ def _shown(value: Any) -> Any:
     return value if plain else "..."
 
 
-def _raised(payload: bytes) -> Exception:
+def _raised(payload: Data) -> Exception:
     report = json.loads(payload)
     kind: Any = getattr(builtins, report["type"], None)
     usable = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError)

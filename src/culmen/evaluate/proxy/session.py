@@ -166,7 +166,7 @@ class Session:
         seeds, self.seeds = self.seeds, {}
         return seeds
 
-    def _value(self, payload: bytes, key: str, open_kinds: frozenset[str]) -> Any:
+    def _value(self, payload: wire.Data, key: str, open_kinds: frozenset[str]) -> Any:
         reader = _Reader(self, key, open_kinds)
         try:
             value = reader.decode(payload)
@@ -183,7 +183,7 @@ class Session:
         self._exports.append(function)
         return len(self._exports) - 1
 
-    def _answer(self, _line: Line, kind: str, payload: bytes) -> Answer:
+    def _answer(self, _line: Line, kind: str, payload: wire.Data) -> Answer:
         """The candidate calls a function it was given. All else it may ask is refused."""
         try:
             number, args, kwargs = self._value(payload, "callback()", frozenset())
@@ -215,7 +215,7 @@ class Session:
         self.note("refused", text, reason)
         return Refused(text)
 
-    def _unsent(self, payload: bytes, key: str) -> Refused:
+    def _unsent(self, payload: wire.Data, key: str) -> Refused:
         """The other side says that what it has cannot be sent."""
         try:
             reason, text = json.loads(payload[:1000])
