@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from culmen.core.errors import UserError
 from culmen.core.usage import Budget
 from culmen.store import views
 from culmen.study import Study
+from culmen.testing.openai_server import OpenAIServer
 from tests.cli.conftest import TOML, Place
 from tests.report.worlds import Noting, note, run
 
@@ -113,6 +116,42 @@ def test_a_bench_without_the_clock_inserts_no_timed_loops_and_can_be_made_again(
         )
     assert texts[0] == texts[1] and len(texts[0]) > 5
     assert not any("refine_by" in text or "seconds=" in text for text in texts[0])
+
+
+def scripted(body: dict) -> str:
+    """A scripted model: other numbers, in the format that the prompt asks for."""
+    prompt = body["messages"][-1]["content"]
+    asked = re.search(r'"responses" is a list of (\d+) objects', prompt)
+    draw = int(hashlib.sha256(prompt.encode()).hexdigest()[:6], 16)
+    programs = [
+        f"def run():\n    return {(draw + 7919 * n) % 1000 / 100}\n" for n in range(int(asked[1]) if asked else 1)
+    ]
+    if asked is None:
+        return f"Another number.\n\n```guess.py\n{programs[0]}```\n"
+    return json.dumps({"responses": [{"code": text, "probability": 1 / len(programs)} for text in programs]})
+
+
+@pytest.mark.jail
+def test_a_bench_at_equal_dollars(place: Place, monkeypatch: pytest.MonkeyPatch):
+    """A priced model over HTTP: every cell stays within its dollars, and several candidates per call go further."""
+    place.task("peak")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.root / "cache"))
+    with OpenAIServer(scripted) as server:
+        (place.root / "models.toml").write_text(
+            f'[providers.local]\nbase_url = "{server.url}"\n'
+            '[models.m]\nprovider = "local"\nmax_tokens = 400\nprice = { input = 1.0, output = 1.0 }\n'
+        )
+        made = place.here(
+            *("bench", "turboevolve", "--tasks", "peak", "--strategies", "turboevolve,openevolve", "--seeds", "1"),
+            *("--budget", "dollars=0.02,evaluations=400", "--model", "m", "--models", "models.toml", "--workers", "2"),
+            *("--plain", "0", "--out", "out", "--json"),
+        )
+    assert made.code == 0, made.err + made.out
+    turbo, plain_one = made.document["cells"]
+    for cell in (turbo, plain_one):
+        assert cell["state"] == "finished" and 0 < cell["dollars"] <= 0.02 and cell["unpriced"] == 0
+        assert cell["calls"] > 0 and cell["tokens"] > 0 and cell["proposals"] > 0
+    assert turbo["proposals"] / turbo["calls"] > plain_one["proposals"] / plain_one["calls"]
 
 
 def test_a_bench_knows_its_parts(place: Place):
