@@ -42,6 +42,13 @@ def test_top_counts_a_candidate_once_and_leaves_out_what_the_verifier_refused():
     assert history.top(5, [history.rows[0]]) == [history.rows[0]]
 
 
+def test_nothing_uncertified_ranks_above_what_is_certified():
+    history = made(exact=True)
+    history.add(Row(5, 0, "t", "cc", score=2.5, certified=2.5 - 1e-15))
+    history.add(Row(6, 0, "u", "dd", score=2.5))
+    assert [row.n for row in history.top(3)] == [5, 2, 6]
+
+
 @pytest.mark.parametrize(
     ("conditions", "expected"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -69,13 +70,17 @@ class History:
         return self._rollouts.get(candidate)
 
     def top(self, k: int, rows: Sequence[Row] | None = None) -> list[Row]:
-        """The `k` best rows, each candidate once, the earlier first on a tie."""
+        """The `k` best rows, each candidate once, the earlier first on a tie. Nothing uncertified ranks above what the
+        verifier vouches for."""
+        best_of_all = None if self.best is None else self.counts(self.best)
+        cap = math.inf if best_of_all is None or not self.exact else self.objective.reward(best_of_all)
         best: dict[str, tuple[float, Row]] = {}
         for row in self.rows if rows is None else rows:
             reward = self.reward(row)
             if reward is not None and (row.candidate not in best or reward > best[row.candidate][0]):
                 best[row.candidate] = (reward, row)
-        return [row for _, row in sorted(best.values(), key=lambda one: -one[0])[:k]]
+        ranked = sorted(best.values(), key=lambda one: (-min(one[0], cap), one[1].certified is None))
+        return [row for _, row in ranked[:k]]
 
     def find(self, conditions: Sequence[str] = ()) -> list[Row]:
         """Rows that meet all conditions: `score>2.5`, `status=ok`, `agent=3`, `note~spiral`, `metrics.gap<0.1`.
