@@ -185,3 +185,32 @@ def test_the_dashboard_says_where_it_is_and_ends_on_interrupt(done: Place):
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=60)
     assert rest == "" and process.returncode in (0, 130)
+
+
+def test_a_run_is_watched_from_elsewhere_until_it_ends(place: Place) -> None:
+    with running(place) as (process, run):
+        env = {**os.environ, "HOME": str(place.root)}
+        command = [sys.executable, "-m", "culmen.cli.main", "watch", str(run)]
+        watching = subprocess.Popen(
+            command, cwd=place.root, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        sending.stop(run, pause=False)
+        out, err = watching.communicate(timeout=120)
+        assert process.wait(timeout=120) == 0
+    assert watching.returncode == 0 and "finished" in out, err
+    again = place.culmen("watch", str(run), "--json").document
+    assert again["state"] == "finished" and again["best"]["id"]
+
+
+def test_leaving_a_watch_leaves_the_run_alone(place: Place) -> None:
+    with running(place) as (process, run):
+        env = {**os.environ, "HOME": str(place.root)}
+        command = [sys.executable, "-m", "culmen.cli.main", "watch", str(run)]
+        watching = subprocess.Popen(
+            command, cwd=place.root, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert watching.stderr is not None and watching.stderr.readline()  # it shows something
+        watching.send_signal(signal.SIGINT)
+        out, _ = watching.communicate(timeout=60)
+        assert watching.returncode == 0 and "running" in out
+        assert process.poll() is None and views.status(run).state == "running"

@@ -18,6 +18,7 @@ from .conftest import Place
 VERBS = {
     "demo", "new", "check", "run", "resume", "fork", "status", "best", "show", "diff", "lineage", "log", "export",
     "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare", "tell", "stop",
+    "watch",
 }  # fmt: skip
 
 READING = [

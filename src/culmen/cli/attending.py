@@ -1,4 +1,4 @@
-"""Verbs for a run that goes on: ui, stop, tell."""
+"""Verbs for a run that goes on: watch, ui, stop, tell."""
 
 from __future__ import annotations
 
@@ -25,8 +25,18 @@ RunFirst = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or i
 
 def add_to(app: typer.Typer) -> None:
     """Declare the verbs of this group."""
-    for function in (ui, stop, tell):
+    for function in (watch, ui, stop, tell):
         verb(app, PANEL)(function)
+
+
+def watch(screen: Screen, run: Run = None) -> Answer:
+    """Follow a run that another process makes, as its own terminal shows it.
+
+    Ends with the run; Ctrl-C ends the watching and leaves the run alone.
+    """
+    from culmen.cli import runs, watching
+
+    return watching.answer(screen, runs.find(run))
 
 
 def ui(

@@ -48,7 +48,7 @@ def search(
     from culmen.observe.watch import Watch
 
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # its warnings are about its own book-keeping
-    watch = Watch(_display(screen, quiet))
+    watch = Watch(display(screen, quiet))
     study = make(watch)
     if not screen.as_json and not quiet:
         announce(screen, study, notes)
@@ -81,7 +81,7 @@ def announce(screen: Screen, study: Study, notes: Sequence[str]) -> None:
         screen.note(note)
 
 
-def _display(screen: Screen, quiet: bool) -> Display:
+def display(screen: Screen, quiet: bool) -> Display:
     from culmen.observe.displays import Plain, Silent, Terminal
 
     if quiet or screen.as_json:
