@@ -31,7 +31,9 @@ PARTS = Task(
     objective=Objective("min"),
     surface=Surface(frozen=("tools.py",), language="text"),
 )
-BARE = Task("bare", "Costs $5 at most.", evaluator=Evaluator(form="legacy"))
+STUB = 'def run_packing():\n    raise NotImplementedError("write run_packing")\n'
+OPTIONS = {"uses": ["run_packing"], "stub": STUB}
+BARE = Task("bare", "Costs $5 at most.", evaluator=Evaluator(form="legacy", options=OPTIONS))
 
 
 def check(name: str, text: str) -> None:

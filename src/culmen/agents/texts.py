@@ -129,7 +129,7 @@ def _first(task: Task) -> str:
             else ""
         )
         return f"{form}\nThe programs that the search began with are in the history as agent -1.".strip()
-    return "There is no first program: write one."
+    return f"There is no first program: write one. {wording.stub(task)}".strip()
 
 
 def _limits(limits: Mapping[str, float]) -> str:

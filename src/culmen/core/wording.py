@@ -62,6 +62,12 @@ def contract(task: Task) -> str:
     return ""
 
 
+def stub(task: Task) -> str:
+    """What a first program has to define, where the evaluator's text tells; "" otherwise."""
+    text = str(task.evaluator.options.get("stub", ""))
+    return f"It must define this:\n\n{fence(text, task.surface.language)}" if text else ""
+
+
 def number(value: float | None, otherwise: str = "none") -> str:
     """A number in at most ten digits."""
     return otherwise if value is None else f"{value:.10g}"

@@ -55,7 +55,9 @@ class Writer:
             "reply": form.instructions(self._templates, task, brief.parent, max(1, brief.k)).strip(),
         }
         if brief.parent is None:
-            known = filter(None, (wording.contract(task), sections.examples(task.split("train"), shown)))
+            known = filter(
+                None, (wording.contract(task), wording.stub(task), sections.examples(task.split("train"), shown))
+            )
             contract = _titled("How a candidate is used", "\n\n".join(known))
             user = self._templates.fill("seedless", contract=contract, **common)
         else:
