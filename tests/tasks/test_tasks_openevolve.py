@@ -9,10 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
-from culmen.evaluate.contracts import load
+from culmen.core.trust import Scoring
+from culmen.evaluate.contracts import load, with_proxy
 from culmen.evaluate.local import LocalBackend
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -45,7 +47,7 @@ def test_stages_result_class_and_settings() -> None:
     assert [m["weight"] for m in defaults["llm"]["models"]] == [0.8, 0.2]
     assert defaults["settings"] == {"num_islands": 2} and defaults["prompt"] == {"num_top_programs": 3}
     seen = run(task)
-    assert seen.ok and not seen.verified and seen.score == pytest.approx(0.72405, abs=1e-4)
+    assert seen.ok and seen.trust == "proxied" and seen.score == pytest.approx(0.72405, abs=1e-4)
     assert {"runs", "rough", "fine"} <= seen.metrics.keys()
     assert "200 points" in seen.artifacts["fine"] and "5 points" in seen.artifacts["rough"]
 
@@ -75,6 +77,76 @@ def test_evaluator_with_a_process_of_its_own_and_misplaced_keys() -> None:
     assert "llm.num_islands as database.num_islands" in notes
     assert "allow_full_rewrites" in notes and "checkpoint_interval" in notes and "evaluator.use_llm_feedback" in notes
     assert run(task).score == 1.0
+
+
+LEVELS = {
+    "openevolve_stages": ("proxied", ()),
+    "openevolve_async": ("proxied", ()),
+    "openevolve_process": ("proxied", ()),
+    "openevolve_packing": ("proxied", ()),
+    "openevolve_players": ("proxied", ("Player() an object", "team() an object")),
+    "openevolve_text": ("self-reported", ()),
+}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_unmodified_folders_score_the_same_behind_a_proxy_or_say_why_not(name: str) -> None:
+    """What an evaluator says of its seed does not depend on where the seed runs, but for the log."""
+
+    async def both() -> list[tuple[Scoring, Observation]]:
+        seen = []
+        for proxy in ("auto", "never"):
+            task = with_proxy(load(FIXTURES / name), proxy)
+            backend = LocalBackend(task, 1)
+            try:
+                await backend.start()
+                seen.append((backend.scoring, await backend.evaluate(task.candidates()[0], None, 0)))
+            finally:
+                await backend.close()
+        return seen
+
+    (scoring, first), (_, second) = asyncio.run(both())
+    level, accepted = LEVELS[name]
+    assert (scoring.trust, scoring.accept) == (level, accepted), scoring
+    assert first.ok and first.trust == level and second.trust == "self-reported"
+    assert (first.score, first.metrics, first.feedback) == (second.score, second.metrics, second.feedback)
+    assert first.artifacts.keys() == second.artifacts.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ("    return centers, radii, radii.sum()", "ok", ""),
+        ("    1 / 0", "ok", "division by zero"),
+        ("    import os; os._exit(3)", "ok", "exit status 1"),
+        ("    return centers * np.nan, radii, 1.0", "invalid", "not finite"),
+        ("    return centers, radii, Liar(9.0)", "ok", ""),
+        ("    return Liar(1.0), radii, 1.0", "ok", "shapes ()"),
+        ("    return centers, radii.view(Array) * 2, 1.0", "ok", ""),
+    ],
+)
+def test_what_a_usual_evaluator_makes_of_failures_behind_a_proxy(change: str, status: str, said: str) -> None:
+    """Its own interpreter sees the same failures; liars come as the plain data they are."""
+    task = load(FIXTURES / "openevolve_packing")
+    liars = (
+        "\nclass Liar(float):\n    def __gt__(self, other): return True\n    def __format__(self, spec): return '99'\n"
+        "class Array(np.ndarray):\n    def sum(self, *a, **k): return 99.0\n"
+        "    def __lt__(self, other): return np.zeros(self.shape, bool)\n"
+    )
+    text = task.seeds[0]["initial_program.py"].replace("    return centers, radii, radii.sum()", change) + liars
+
+    async def once() -> Observation:
+        backend = LocalBackend(task, 1, scoring=Scoring("proxied"))
+        try:
+            await backend.start()
+            return await backend.evaluate(Candidate.of({"initial_program.py": text}), None, 0)
+        finally:
+            await backend.close()
+
+    seen = asyncio.run(once())
+    told = " ".join([seen.feedback, *seen.artifacts.values()])
+    assert seen.status == status and said in told, seen
+    assert seen.score is None or (seen.score <= 1.0 and "99" not in told)
 
 
 def test_a_key_written_out_never_enters_the_task() -> None:
