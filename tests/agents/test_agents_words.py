@@ -1,0 +1,82 @@
+"""What agents do, in plain words, and how far they have come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from culmen.core.event import Custom, Entry
+from culmen.core.task import Task
+from culmen.core.usage import Budget, Usage
+from culmen.observe.displays import costs
+from culmen.observe.words import words
+from culmen.store import views
+from culmen.store.journal import SqlJournal
+from culmen.strategies.cato import Cato
+from culmen.study import Study
+from culmen.testing.landscape import program
+from culmen.testing.virtual import simulate
+
+from .worlds import Desks
+
+
+def done(what: str, data: dict[str, Any], usage: Usage | None = None, **body: Any) -> str:
+    result = Custom(data, usage or Usage())
+    return words(Entry("done", 1, effect=f"session.{what}", body={"agent": 3, **body}, result=result))
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            done("open", {"isolation": "namespaces", "version": "1.2"}, kind="claude"),
+            "begins (claude, 1.2, namespaces)",
+        ),
+        (done("open", {"fault": "not\ninstalled\x1b[2J"}), "cannot begin: not installed\\x1b[2J"),
+        (done("wait", {}), "is at work"),
+        (done("wait", {"experiments": [1, 2], "reports": ["x"]}), "asks for 2 experiments, has 1 report"),
+        (done("wait", {}, Usage(calls=2, input_tokens=1500, dollars=0.25)), "used 1,500 tokens, $0.25"),
+        (done("wait", {"idle": 610.4}), "has been silent for 610 s"),
+        (done("wait", {"ended": "crashed", "word": "w" * 100}), f"is over: crashed: {'w' * 77}..."),
+        (done("answer", {}), "was answered"),
+        (done("answer", {}, closing="threshold"), "was answered; no more experiments: threshold"),
+        (done("tool", {"code": 2}, tool="command"), "used command: exit code 2"),
+        (done("tool", {"fault": "missing"}, tool="read"), "used read: missing"),
+        (done("nudge", {"delivered": False}), "was nudged, and nobody heard it"),
+        (done("end", {}, reason="idle"), "was ended: idle"),
+        (done("commit", {"changed": ["a"], "dropped": list("bcdef")}), "committed 1 file, dropped b, c, d, and 2 more"),
+        (done("commit", {"conflicts": ["x"]}), "committed 0 files, kept both of x"),
+        (done("other", {}), "session.other done"),
+    ],
+)
+def test_effects(said: str, expected: str) -> None:
+    assert said == f"agent a03 {expected}"
+
+
+def test_notes_of_a_whole_run(tmp_path: Path) -> None:
+    task = Task("t", "climb", seeds=(program(0.1), program(0.05)))
+    strategy = Cato(agents=2, agent="offline")
+    study = Study.create(task, strategy, budget=Budget(evaluations=30), run_dir=tmp_path / "run")
+    journal = SqlJournal.open(study.path, write=True)
+    simulate(strategy, task, Desks(), Budget(evaluations=30), journal=journal)
+    journal.close()
+    lines = [words(event.entry) for event in views.log(study.path, limit=10_000)]
+    assert any(line.startswith("experiment 1, seed: ") for line in lines)
+    assert any(line.startswith("agent a01 of 2 is at work (experiments ") for line in lines)
+    assert any(line.startswith("agent a00 of 2: experiments; ") for line in lines)
+    now = views.status(study.path)
+    assert now.agents is not None
+    told = [line for line in lines if line.startswith("experiment ")]
+    assert (now.agents.begun, now.agents.of, now.agents.ended, now.agents.program) == (2, 2, 2, "offline")
+    assert now.agents.experiments == len(told) and now.agents.best is not None
+    assert f"agent 2/2, {len(told)} experiments" in costs(now)
+
+
+def test_other_strategies_have_no_agents(tmp_path: Path) -> None:
+    study = Study.create(Task("t", seeds=(program(0.1),)), "beam", run_dir=tmp_path / "run")
+    assert views.status(study.path).agents is None
+    assert words(Entry("note", body={"note": "agent", "colour": "red"})) == "agent  colour red"
+    assert words(Entry("note", body={"note": "stand-in", "agent": 1, "why": "no model"})) == "agent a01: no model"
+    assert words(Entry("note", body={"note": "report", "agent": 1, "text": "a\nb"})) == "agent a01 reports: a b"
