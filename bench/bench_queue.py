@@ -45,11 +45,11 @@ for n in range(EXPERIMENTS + 1):
 one, wide = [], []
 for n in range(-10, EXPERIMENTS // 2):
     began = time.perf_counter()
-    row = json.loads(result(*ask([{"path": path.format(max(n, -1) + 1), "note": str(n)}])))
+    row = json.loads(result(*ask([path.format(max(n, -1) + 1)])))
     one.append(time.perf_counter() - began - row["seconds"])
 for n in range(EXPERIMENTS // 2, EXPERIMENTS, WIDE):
     began = time.perf_counter()
-    rows = [json.loads(result(t)) for t in list(ask({"path": path.format(k)} for k in range(n + 1, n + 1 + WIDE)))]
+    rows = [json.loads(result(ticket)) for ticket in ask([path.format(k) for k in range(n + 1, n + 1 + WIDE)])]
     wide.append((time.perf_counter() - began) / WIDE - sum(row["seconds"] for row in rows) / WIDE)
 print(json.dumps([one[10:], wide]))
 """

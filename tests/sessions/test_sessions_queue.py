@@ -137,13 +137,23 @@ def test_queue_wants_text(tree: Path) -> None:
     [
         b"", b"{", b"[]", b"null", b"12", b"{}", b'{"path": 3}', b'{"path": "a", "report": "b"}', b"\xff\xfe",
         b"[" * 60_000,
-        b'{"x": ' + b"[" * 50_000, b'{"parents": "abc", "path": "x"}', b'{"path": "' + b"x" * 1001 + b'"}',
+        b'{"x": ' + b"[" * 50_000, b'{"parents": "abc", "path": "x"}', json.dumps({"paths": ["x"] * 257}).encode(),
+        b'{"path": "a", "paths": ["b"]}', b'{"paths": []}', b'{"paths": [1]}',
     ],
 )  # fmt: skip
 def test_queue_garbage_is_on_record(tree: Path, data: bytes) -> None:
     (tree / "queue/r.json").write_bytes(data)
     (one,) = look(tree).experiments
     assert one.fault in ("garbage", "bad_request") and not one.parts
+
+
+def test_queue_several_together(tree: Path) -> None:
+    ask(tree, "r", paths=["candidates/a03/x.py", "TASK.md", "x" * 1001, "candidates/a03/x.py"], note="all")
+    batch = look(tree)
+    assert [one.ticket for one in batch.experiments] == ["a03-r.0", "a03-r.1", "a03-r.2", "a03-r.3"]
+    assert [one.fault for one in batch.experiments] == ["", "outside_candidates", "bad_name", ""]
+    assert {one.note for one in batch.experiments} == {"all"}
+    assert look(tree, *(f"a03-r.{n}" for n in range(4))).experiments == []
 
 
 def test_queue_reports_and_finish(tree: Path) -> None:
@@ -230,7 +240,9 @@ def test_queue_parse_any_bytes(data: bytes) -> None:
     except Refused as refused:
         assert str(refused) in ("garbage", "bad_request")
     else:
-        assert bool(request.path) + (request.report is not None) + (request.finish is not None) == 1
+        assert (
+            bool(request.path) + bool(request.paths) + (request.report is not None) + (request.finish is not None) == 1
+        )
 
 
 @settings(max_examples=200)

@@ -3,7 +3,8 @@
     admitted effect -> (started journaled) -> world -> done journaled with its neighbours -> delivered -> new effects
 
 Evaluations and model calls wait in separate lines, so a hung candidate never starves a model call. What costs money is
-journaled as started before it starts; an evaluation costs only time, so its started row may follow a moment later.
+journaled as started before it starts. An evaluation costs only time, and a custom effect has the effect of once however
+often it is performed: their started rows may follow a moment later.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class Driver:
                     continue  # abandoned while it waited
                 self._busy[name] += 1
                 self._outbox.append(Entry("started", effect.key, effect.mark, effect.kind))
-                if name == "evaluate":
+                if name == "evaluate" or isinstance(effect.request, CustomRequest):
                     self._start(effect)
                 else:
                     self._durable_first.append(effect)

@@ -3,10 +3,11 @@
 A request is one small JSON file, queue/NAME.json, put there by renaming it:
 
     {"path": "candidates/a03/x.py", "note": "...", "parents": ["3f2a..."]}     evaluate this file, or folder of parts
+    {"paths": ["candidates/a03/x.py", ...], ...}                               evaluate all of these, side by side
     {"report": "..."}                                                          tell culmen something
     {"finish": "..."}                                                          the agent's own word that it is done
 
-The answer to aNN's request NAME is view/results/aNN-NAME.json.
+The answer to aNN's request NAME is view/results/aNN-NAME.json; for the k-th of `paths`, aNN-NAME.k.json.
 """
 
 from __future__ import annotations
@@ -35,17 +36,20 @@ from culmen.sessions.settings import (
     REPORTS,
     REQUEST_BYTES,
     SCAN,
+    TOGETHER,
     WORD_CHARS,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.json")
 _PARENTS, _PARENT_CHARS = 16, 64
+_PATH_CHARS = 1000
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request as the agent wrote it; exactly one of path, report, finish says what it is."""
+    """One request as the agent wrote it; exactly one of path, paths, report, finish says what it is."""
 
     path: str = ""
+    paths: tuple[str, ...] = ()
     note: str = ""
     parents: tuple[str, ...] = ()
     report: str | None = None
@@ -70,11 +74,12 @@ def parse(data: bytes) -> Request:
         request = msgspec.json.decode(data, type=Request)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise Refused("garbage") from None
-    kinds = (bool(request.path), request.report is not None, request.finish is not None)
-    if sum(kinds) != 1 or len(request.path) > 1000:
+    kinds = (bool(request.path), bool(request.paths), request.report is not None, request.finish is not None)
+    if sum(kinds) != 1 or len(request.paths) > TOGETHER:
         raise Refused("bad_request")
     return Request(
         request.path,
+        request.paths,
         printable(request.note, NOTE_CHARS),
         tuple(printable(parent, _PARENT_CHARS) for parent in request.parents[:_PARENTS]),
         None if request.report is None else printable(request.report, WORD_CHARS),
@@ -144,9 +149,16 @@ class Queue:
                 batch.reports.append(request.report)
         elif request.finish is not None:
             batch.finish = request.finish
+        elif request.paths:
+            for n, path in enumerate(request.paths):
+                if not known(f"{ticket}.{n}"):
+                    self._ask(f"{ticket}.{n}", path, request, batch)
         else:
-            experiment = self._experiment(ticket, request)
-            self._wrong(experiment, batch) if experiment.fault else batch.experiments.append(experiment)
+            self._ask(ticket, request.path, request, batch)
+
+    def _ask(self, ticket: str, path: str, request: Request, batch: Batch) -> None:
+        experiment = self._experiment(ticket, path, request)
+        self._wrong(experiment, batch) if experiment.fault else batch.experiments.append(experiment)
 
     def _wrong(self, experiment: Experiment, batch: Batch) -> None:
         """A request with a fault is an experiment for the record; an agent that makes nothing else is turned away."""
@@ -156,16 +168,17 @@ class Queue:
         else:
             batch.experiments.append(experiment)
 
-    def _experiment(self, ticket: str, request: Request) -> Experiment:
-        path = printable(request.path, 1000)
+    def _experiment(self, ticket: str, path: str, request: Request) -> Experiment:
         try:
-            names = safe.split(request.path)
+            if len(path) > _PATH_CHARS:
+                raise Refused("bad_name")
+            names = safe.split(path)
             if names[0] != "candidates" or len(names) < 2:
                 raise Refused("outside_candidates")
             parts, fault = self._parts(names), ""
         except Refused as refused:
             parts, fault = {}, "outside_candidates" if str(refused) == "outside" else str(refused)
-        return Experiment(ticket, path, parts, request.note, request.parents, fault)
+        return Experiment(ticket, printable(path, _PATH_CHARS), parts, request.note, request.parents, fault)
 
     def _parts(self, names: tuple[str, ...]) -> dict[str, str]:
         """The texts of a file, or of all files of a folder by their paths in it."""

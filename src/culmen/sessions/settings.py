@@ -13,10 +13,11 @@ SANDBOXES = ("auto", "agent", "none")
 
 CANDIDATE_BYTES = 1 << 20  # one candidate, all its parts together
 CANDIDATE_FILES = 64
-REQUEST_BYTES = 64 * 1024  # one request of the queue
+REQUEST_BYTES = 256 * 1024  # one request of the queue
+TOGETHER = 256  # paths in one request
 NOTE_CHARS = 4000
 WORD_CHARS = 20_000  # a report, a last word, a tool's text
-BATCH = 64  # experiments handed over at once
+BATCH = 64  # experiments after which no further request is looked at
 PENDING = 1000  # requests waiting; the rest is turned away
 FAULTS = 200  # experiments of one session that are on record though they were refused unread
 REPORTS = 100  # of one process of the session

@@ -58,7 +58,7 @@ class SessionWorld:
         self._repo = Repository(self._layout.repo)
         self._sessions: dict[int, Session] = {}
         self._place: Place | None = None
-        self._starting, self._git = asyncio.Lock(), asyncio.Lock()
+        self._starting, self._git, self._writing = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
 
     async def perform(self, request: CustomRequest) -> Custom:
         """One effect. Raises `Unavailable` where the disk is full: nothing is lost, the run can be resumed."""
@@ -151,7 +151,8 @@ class SessionWorld:
         return {path: contents[name] for path, name in listing.items()}
 
     async def _answer(self, ask: Answer, place: Place) -> Custom:
-        await asyncio.to_thread(place.view.answer, ask)
+        async with self._writing:  # one after another, in the order in which they were asked for
+            await asyncio.to_thread(place.view.answer, ask)
         session = self._sessions.get(ask.agent)
         if session is not None:
             session.answered()

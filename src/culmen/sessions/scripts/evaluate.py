@@ -15,7 +15,6 @@ exit code is 3 if any was turned away.
 """
 
 import argparse
-import itertools
 import json
 import os
 import runpy
@@ -25,7 +24,7 @@ import time
 
 VIEW = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(VIEW)
-AT_ONCE = 200  # experiments asked for at the same time
+AT_ONCE, NOTE = 200, 4000  # experiments of one request, characters of a note
 FIRST, LAST = 0.002, 0.1  # seconds between looks for a result, at first and at most
 
 
@@ -42,17 +41,21 @@ def place(path):
     return os.path.relpath(os.path.join(os.path.realpath(os.path.dirname(full)), os.path.basename(full)), TREE)
 
 
-def ask(requests):
-    """Put requests into the queue; yields their tickets."""
+def put(request):
+    """Put a request into the queue; returns the ticket."""
     queue = os.path.join(TREE, "queue")
     os.makedirs(queue, exist_ok=True)
-    stem = f"{time.time_ns():x}-{secrets.token_hex(3)}"
-    for n, request in enumerate(requests):
-        name = f"{stem}-{n:06d}"
-        with open(os.path.join(queue, f".{name}"), "w") as file:
-            json.dump(request, file)
-        os.rename(os.path.join(queue, f".{name}"), os.path.join(queue, f"{name}.json"))
-        yield f"{agent()}-{name}"
+    name = f"{time.time_ns():x}-{secrets.token_hex(3)}"
+    with open(os.path.join(queue, f".{name}"), "w") as file:
+        json.dump(request, file)
+    os.rename(os.path.join(queue, f".{name}"), os.path.join(queue, f"{name}.json"))
+    return f"{agent()}-{name}"
+
+
+def ask(paths, note="", parents=()):
+    """Ask for experiments, which are taken together; returns their tickets."""
+    ticket = put({"paths": paths, "note": note[:NOTE], "parents": parents})
+    return [f"{ticket}.{n}" for n in range(len(paths))]
 
 
 def result(ticket):
@@ -68,10 +71,10 @@ def result(ticket):
 
 
 def show(tickets):
-    """Print the rows in order; returns the exit code. Looks `AT_ONCE` tickets ahead, which makes them be asked for."""
-    code, ahead, tickets = 0, [], iter(tickets)
-    while ahead := ahead + list(itertools.islice(tickets, AT_ONCE - len(ahead))):
-        row = result(ahead.pop(0))
+    """Print the rows in order; returns the exit code."""
+    code = 0
+    for ticket in tickets:
+        row = result(ticket)
         print(row, flush=True)
         if json.loads(row).get("status") == "refused":
             code = 3
@@ -106,18 +109,20 @@ def main():
         return show(given.wait)
     if given.report is not None or given.finish is not None:
         kind = "report" if given.report is not None else "finish"
-        list(ask([{kind: getattr(given, kind)}]))
+        put({kind: getattr(given, kind)})
         print(json.dumps({kind: "passed on"}))
         return 0
     if not given.files:
         parser.error("which files?")
-    parents = [name for name in given.parents.split(",") if name]
-    tickets = ask([{"path": place(path), "note": given.note, "parents": parents} for path in given.files])
-    if given.no_wait:
-        for ticket in tickets:
-            print(ticket)
-        return 0
-    return show(tickets)
+    paths = [place(path) for path in given.files]
+    parents, code = [name for name in given.parents.split(",") if name], 0
+    for start in range(0, len(paths), AT_ONCE):
+        tickets = ask(paths[start : start + AT_ONCE], given.note, parents)
+        if given.no_wait:
+            print("\n".join(tickets), flush=True)
+        else:
+            code = max(code, show(tickets))
+    return code
 
 
 if __name__ == "__main__":
