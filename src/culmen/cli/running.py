@@ -118,7 +118,7 @@ def run(
     def create(watch: Watch) -> Study:
         return Study.create(loaded, run_dir=run_dir, observers=(watch, *tracks), **chosen)
 
-    return session.search(screen, create, quiet, loaded.notes, tracks)
+    return session.search(screen, create, quiet, (*loaded.notes, *session.beforehand(loaded)), tracks)
 
 
 def resume(

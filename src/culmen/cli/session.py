@@ -21,6 +21,7 @@ from culmen.store import views
 from culmen.store.views import Best, Status
 
 if TYPE_CHECKING:
+    from culmen.core.task import Task
     from culmen.observe.trackers import Tracking
     from culmen.observe.watch import Display, Watch
     from culmen.study import Study
@@ -65,6 +66,13 @@ def search(
     now = views.status(study.path)
     data = {**document(now, study.path), "at_most": preflight.data(study.meta)}
     return Answer(data, lambda screen: end(screen, now, study.path), code(now))
+
+
+def beforehand(task: Task) -> list[str]:
+    """What happens before the first evaluation that counts, where a slow evaluator would keep people waiting."""
+    if task.evaluator.form != "legacy" or task.evaluator.proxy == "never" or not task.seeds:
+        return []
+    return ["the seed is scored with and without a proxy first, to see how far scores can be trusted"]
 
 
 def code(now: Status) -> int:
