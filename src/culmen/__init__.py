@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from culmen.evaluate import Invalid
     from culmen.strategies.beam import Beam
     from culmen.strategies.best_of_n import BestOfN
+    from culmen.strategies.cato import Cato
     from culmen.strategies.map_elites import MapElites
     from culmen.strategies.polca import Polca
     from culmen.strategies.sequential import Sequential
@@ -46,6 +47,7 @@ _HOME = {
     "Usage": "core.usage",
     "Beam": "strategies.beam",
     "BestOfN": "strategies.best_of_n",
+    "Cato": "strategies.cato",
     "MapElites": "strategies.map_elites",
     "Polca": "strategies.polca",
     "Sequential": "strategies.sequential",

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,15 +160,20 @@ def climber(body: dict[str, Any]) -> str:
     return "\n".join(f"```json\n{json.dumps(action)}\n```" for action in steps[min(step, 3)])
 
 
-def test_the_built_in_agent_works_on_a_model_over_http(place: Place) -> None:
+@pytest.fixture
+def model(place: Place) -> Iterator[OpenAIServer]:
+    """A model over HTTP that `models.toml` calls small."""
     with OpenAIServer(climber) as server:
         models = f'[providers.here]\nbase_url = "{server.url}"\n[models.small]\nprovider = "here"\nmodel = "m"\n'
         (place.root / "models.toml").write_text(models + "price = {input = 1.0, output = 2.0}\n")
-        words = ("--strategy", "cato", "--model", "small", "--models", "models.toml", "--set", "agents=2")
-        found = place.search("a", *words, "--budget", "evaluations=60,dollars=1")
-        asked = len(server.requests)
+        yield server
+
+
+def test_the_built_in_agent_works_on_a_model_over_http(place: Place, model: OpenAIServer) -> None:
+    words = ("--strategy", "cato", "--model", "small", "--models", "models.toml", "--set", "agents=2")
+    found = place.search("a", *words, "--budget", "evaluations=60,dollars=1")
     assert found["best"]["certified"] == -0.25 and found["reason"] == "agents"
-    assert found["usage"]["calls"] == asked == 8 and found["usage"]["dollars"] > 0
+    assert found["usage"]["calls"] == len(model.requests) == 8 and found["usage"]["dollars"] > 0
     rows = [row for row in place.rows("a") if row["agent"] >= 0]
     assert [(row["agent"], row["score"], row["note"]) for row in rows] == [
         (0, -0.5, "a step"),
@@ -196,12 +202,13 @@ def done_so_far(run: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize("agent", ["offline", "program"])
-def test_killed_again_and_again_a_run_goes_on(place: Place, agent: str) -> None:
+@pytest.mark.parametrize("agent", ["offline", "program", "builtin"])
+def test_killed_again_and_again_a_run_goes_on(place: Place, model: OpenAIServer, agent: str) -> None:
     (place.root / "agent.py").write_text(PROGRAM)
-    kind = "offline" if agent == "offline" else f"cmd: {sys.executable} {place.root / 'agent.py'}"
+    kind = f"cmd: {sys.executable} {place.root / 'agent.py'}" if agent == "program" else agent
     run, before = place.root / "a", dict[int, str]()
     words = ("evaluator.py", "--goal", "g", *SANDBOX, "--agent", kind, "--set", "agents=4", "--run-dir", "a")
+    words += ("--model", "small", "--models", "models.toml") if agent == "builtin" else ()
     process = place.start("run", *words, "--budget", "evaluations=70", "--quiet")
     for wanted in (3, 12, 25):
         deadline = time.monotonic() + PATIENCE
