@@ -14,7 +14,7 @@ from culmen.sessions.adapters.tested import TESTED
 from culmen.strategies.cato import Cato
 from tests.adapters.real import LAST, LEARNED, SECRET, need, ran
 
-pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KINDS = [kind for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN)) if adapter(kind).metered]
 CLAIMS_ALL = ("claude", "codex", "opencode", "gemini", "acp:codex", "acp:gemini")
 
