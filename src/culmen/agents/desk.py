@@ -89,7 +89,7 @@ class Desk:
     @property
     def reason(self) -> str:
         """Why the agent ended: what its world says, the limit after which it was told to go, or its own word."""
-        if self.ended == "finished" and self.told:
+        if self.ended in ("finished", "idle") and self.told:
             return self.closing
         return self.ended or self.closing or "finished"
 
@@ -214,7 +214,7 @@ class Desk:
 
     async def commit(self, reason: str) -> Committed:
         """Commit what is allowed and merge it into the trunk; the agent's limits are free for others."""
-        self._registry.finish(self.agent, self.gained, reason)
+        self._registry.finish(self.agent, self.gained)
         scored = self.history.top(1, self.rows)
         best = None if self.history.best is None else self.history.counts(self.history.best)
         trailers = {

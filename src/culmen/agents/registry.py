@@ -157,7 +157,7 @@ class Registry:
         if held is not None and name in held:
             held[name] = max(0.0, held[name] - amount)
 
-    def finish(self, agent: int, gained: bool, reason: str) -> None:
+    def finish(self, agent: int, gained: bool) -> None:
         """An agent is done: what it left unused is free again."""
         self._open.pop(agent, None)
         self._barren = 0 if gained else self._barren + 1

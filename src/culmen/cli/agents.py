@@ -40,6 +40,11 @@ def about(strategy: Any, models: bool) -> str:
     return f"{how}; its model calls, if any, are its own and not counted (with --model NAME they go through culmen)"
 
 
+def hosted(config: Any) -> bool:
+    """Whether a strategy of this configuration has programs do the work."""
+    return isinstance(config, dict) and "agents" in config and config.get("agent") not in (OFFLINE, BUILTIN, None)
+
+
 def _installed(kind: str) -> None:
     """Raise `UserError` for a program that nobody knows or that is not installed."""
     from culmen.sessions import adapters

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.cli import agents
 from culmen.core.usage import Budget
 from culmen.engine.ledger import final_share
 from culmen.observe.figures import clean, count, dollars, duration, joined, number
@@ -87,7 +88,6 @@ def lines(meta: RunMeta) -> list[tuple[str, str]]:
 
 def _agents(meta: RunMeta, known: Prices) -> str:
     """Who works, for strategies that have agents do it."""
-    from culmen.cli import agents
     from culmen.strategies import catalog
 
     config = meta.strategy.get("config")
@@ -124,7 +124,8 @@ def _limits(meta: RunMeta, known: Prices) -> str:
         parts.append("any number of calls" if budget.calls is None else count(budget.calls, "call"))
         if budget.tokens is not None:
             parts.append(count(budget.tokens, "token"))
-    parts.append(_money(budget, known))
+    counted = known.names or not agents.hosted(meta.strategy.get("config"))
+    parts.append(_money(budget, known) if counted else "what the agents spend is not counted")
     return ", ".join(parts)
 
 

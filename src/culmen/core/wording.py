@@ -55,7 +55,7 @@ def contract(task: Task) -> str:
             f"{module} is loaded as a module and its function `{evaluator.entry}` is called repeatedly by the scorer."
         )
     if evaluator.form == "command":
-        return f"The candidate's parts are written to files and run as: {' '.join(evaluator.command)}"
+        return f"The candidate's parts are written to files, and this is run: `{' '.join(evaluator.command)}`."
     if evaluator.form == "legacy":
         used = ", ".join(f"`{name}`" for name in evaluator.options.get("uses", ()))
         return "The evaluator gets the path of the candidate's file" + (f" and uses its {used}." if used else ".")
