@@ -41,7 +41,10 @@ def run_legacy(channel: socket.socket, request: dict[str, Any], work: Path) -> N
 
 def run_proxied(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
     """Evaluate one program that runs in another process: a stub lies in its place here."""
-    guest = Guest(work, request)
+    try:
+        guest = Guest(work, request)
+    except OSError as error:  # no socket, no watch: ours, whatever the reason
+        return wire.send(channel, "J", str(error).encode())
     try:
         report = _report(request, work)
     finally:

@@ -196,6 +196,8 @@ class Pair:
         return self._judged(*said)
 
     def _judged(self, kind: str, payload: bytes) -> Verdict:
+        if kind == "J":
+            return outcome.lost("jail_error", payload.decode(errors="replace"))
         refused = self.account.get("refused", [])
         if refused:
             reason, text = refused[0]

@@ -17,7 +17,6 @@ from culmen.evaluate.kernel import check, libc
 from culmen.evaluate.proxy import stub
 from culmen.evaluate.proxy.session import NOTES, SETTINGS, SOCKET
 
-_FOLDER = ".program"
 _IN_OPEN, _IN_CLOSE = 0x20, 0x18
 _NONBLOCK = 0x800
 _EVENT = 16  # bytes of an event on a file of its own
@@ -28,7 +27,7 @@ class Guest:
     """What the evaluator finds in its work folder."""
 
     def __init__(self, work: Path, request: dict[str, Any]) -> None:
-        self._folder = work / _FOLDER
+        self._folder = work / f".program-{os.urandom(8).hex()}"  # nobody else can guess where the socket is
         self._folder.mkdir(mode=0o700)
         settings = {"accept": request["accept"], "learn": request["learn"]}
         (self._folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
