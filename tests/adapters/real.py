@@ -116,4 +116,4 @@ def ran(tmp_path: Path, cato: Cato, faults: tuple[str, ...] = ()) -> Iterator[Ra
         journal = SqlJournal.open(study.path)
         notes = [dict(event.entry.body) for event in journal.read() if event.entry.kind == "note"]
         journal.close()
-        yield Ran(study, server, [note for note in notes if note.get("note") == "agent" and "ended" in note])
+        yield Ran(study, server, [note for note in notes if note.get("note") == "agent ended"])
