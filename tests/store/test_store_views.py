@@ -192,6 +192,43 @@ def test_a_candidate_in_full_its_children_and_its_lineage(tmp_path):
     journal.close()
 
 
+def test_a_long_line_of_ancestors_is_read_whole_and_a_circle_ends(tmp_path):
+    """More ancestors than are fetched at once; and two candidates that name each other as their first parent."""
+    journal = new_run(tmp_path)
+    chain = [program(0, operator="seed")]
+    for number in range(1, 1_203):
+        chain.append(program(number, [chain[-1].id, chain[0].id]))
+    one, other = program(5000), program(5001)
+    circle = [program(5000, [other.id]), program(5001, [one.id])]
+    journal.append([Entry("note", 1, effect="c", body={"note": "c"}, result=Proposal((*chain, *circle)))])
+    journal.append([observed(number, each, float(number)) for number, each in enumerate(chain[::2], 1)])
+    steps = views.lineage(journal.run_dir, chain[-1].id)
+    assert [step.row.id for step in steps] == [each.id for each in chain]
+    assert [step.note for step in steps] == [f"n{number}" for number in range(1_203)]
+    assert [step.row.mean for step in steps[:3]] == [1.0, None, 2.0] and steps[2].gain is None
+    assert [step.row.id for step in views.lineage(journal.run_dir, one.id)] == [other.id, one.id]
+    journal.close()
+
+
+def test_what_is_in_flight_is_what_began_and_did_not_end(tmp_path):
+    journal = new_run(tmp_path)
+    journal.append([state("running"), Entry("started", 1, "m", "propose")])
+    journal.append([Entry("started", 2, "m", "evaluate"), Entry("started", 3, "m", "evaluate", elapsed=1.0)])
+    many = [program(number) for number in range(300)]
+    journal.append([Entry("started", 10 + number, "m", "evaluate") for number in range(300)])
+    journal.append([observed(10 + number, each, 1.0) for number, each in enumerate(many)])
+    journal.append([Entry("torn", 2, "m", "evaluate", {"usage": {}}), Entry("note", 1, body={"note": "x"})])
+    assert [(mark.key, mark.effect, mark.elapsed) for mark in views.in_flight(journal.run_dir)] == [
+        (1, "propose", 0.0),
+        (3, "evaluate", 1.0),
+    ]
+    journal.append([Entry("started", 2, "m", "evaluate", elapsed=2.0)])
+    assert [mark.key for mark in views.in_flight(journal.run_dir)] == [1, 3, 2]
+    journal.append([Entry("stop", body={"reason": "user"})])
+    assert views.in_flight(journal.run_dir) == []
+    journal.close()
+
+
 def test_unknown_and_ambiguous_ids_come_with_suggestions(tmp_path):
     journal = new_run(tmp_path)
     with pytest.raises(UserError, match="no candidates yet"):

@@ -173,6 +173,17 @@ def test_runs_that_come_and_go_are_found(tmp_path: Path):
     assert [run["name"] for run in ask(own, "/api/compare")[1]["runs"]] == ["one"]
 
 
+def test_a_run_made_anew_under_the_name_of_a_deleted_one_is_read_anew(tmp_path: Path):
+    own = served(tmp_path)
+    for scores in ((1.0, 2.0, 3.0), (7.0,)):
+        with new_run(tmp_path) as journal:
+            journal.append([state("running"), *(observed(n, program(n), score) for n, score in enumerate(scores, 1))])
+            journal.append([proposed(9, *(program(n) for n in range(1, len(scores) + 1)))])
+        drawn = ask(own, "/api/runs/run-1/lineage")[1]
+        assert sorted(drawn["means"]) == sorted(scores) and drawn["evaluations"] == [len(scores)] * len(scores)
+        (tmp_path / "run-1").rename(tmp_path / f"old-{len(scores)}")
+
+
 def test_a_single_run_shows_no_other(site: Site):
     own = Dashboard(site.run("polca-1"))
     assert own.shelf.single and own.shelf.names() == ["polca-1"]
@@ -211,12 +222,13 @@ def test_a_digest_that_follows_a_run_is_one_that_reads_it_whole(tmp_path: Path):
         for entry in entries:
             journal.append([entry])
             following.refresh()
+            assert [s.end for s in following.spans if s.end is None] == [None] * len(views.in_flight(run))
         whole = Digest(run).refresh()
     for name in ("spans", "costs", "evaluations", "notes", "faults", "sessions", "last"):
         assert getattr(following, name) == getattr(whole, name), name
     outcomes = [(span.key, span.outcome) for span in whole.spans]
     assert outcomes == [(1, "done"), (2, "done"), (3, "abandoned"), (3, "abandoned"), (4, "")]
-    assert [span.key for span in whole.running()] == [4] and whole.faults == {"rate_limited": 2}
+    assert [mark.key for mark in views.in_flight(run)] == [4] and whole.faults == {"rate_limited": 2}
 
 
 def test_every_page_of_every_run_is_a_document(site: Site):

@@ -28,22 +28,23 @@ class Span(NamedTuple):
 
 
 class Digest:
-    """Spans, costs, notes and places of evaluations of one run, brought up to date by `refresh`.
+    """Spans, costs, notes and places of evaluations of one run, up to the event `last`, which `refresh` moves on.
 
-    `names` maps the path of a strategy's class to what it is called. Usable from several threads at once. Lists are
-    only appended to, but for `spans`, whose open ones get their end.
+    Each of them is read when it is first asked for, and from then on only extended: the first page of a long run need
+    not wait for what it does not show. `names` maps the path of a strategy's class to what it is called. Usable from
+    several threads at once. Lists are only appended to, but for `spans`, whose open ones get their end.
     """
 
     def __init__(self, run: Path, names: Mapping[str, str] | None = None) -> None:
-        self.run, self._names = run, names or {}
-        self.spans: list[Span] = []
-        self.sessions: list[float] = []  # active seconds at which a process took the run up
-        self.costs: list[tuple[int, Usage]] = []  # seq, everything spent up to there
-        self.evaluations: list[int] = []  # seq of every observation
-        self.faults: Counter[str] = Counter()  # what went wrong in calls, also what a retry made good
-        self.notes: list[Remark] = []
-        self.last = 0
+        self.run, self._names, self.last = run, names or {}, 0
+        self._spans: list[Span] = []
+        self._sessions: list[float] = []
+        self._costs: list[tuple[int, Usage]] = []
+        self._evaluations: list[int] = []
+        self._faults: Counter[str] = Counter()
+        self._notes: list[Remark] = []
         self._open: dict[int, int] = {}
+        self._read_to: dict[str, int] = {}  # how far each part has been read
         self.kept: dict[str, Any] = {}  # what a page has read so far, for itself
         self._memos: dict[str, tuple[int, Any]] = {}
         self._meta: RunMeta | None = None
@@ -56,28 +57,52 @@ class Digest:
         return self._meta
 
     def refresh(self) -> Digest:
-        """Read what was journaled since the last time."""
+        """See what was journaled since the last time."""
         with self._lock:
-            newest = views.pulse(self.run)
-            if newest > self.last:
-                for mark in views.marks(self.run, self.last):
-                    if mark.seq <= newest:
-                        self._mark(mark)
-                spent = self.costs[-1][1] if self.costs else Usage()
-                for cost in views.costs(self.run, self.last):
-                    if cost.seq <= newest:
-                        spent = spent + cost.usage
-                        self.costs.append((cost.seq, spent))
-                        self.faults.update(cost.faults)
-                self.evaluations += [seq for seq in views.evaluated(self.run, self.last) if seq <= newest]
-                self.notes += [note for note in views.remarks(self.run, self.last) if note.seq <= newest]
-                self.last = newest
+            self.last = max(self.last, views.pulse(self.run))
         return self
+
+    @property
+    def spans(self) -> list[Span]:
+        """All effects, in the order in which they were started."""
+        self._bring("marks", self._read_marks)
+        return self._spans
+
+    @property
+    def sessions(self) -> list[float]:
+        """Active seconds at which a process took the run up."""
+        self._bring("marks", self._read_marks)
+        return self._sessions
+
+    @property
+    def costs(self) -> list[tuple[int, Usage]]:
+        """Seq, and everything spent up to there."""
+        self._bring("costs", self._read_costs)
+        return self._costs
+
+    @property
+    def faults(self) -> Counter[str]:
+        """What went wrong in calls by kind, also what a retry made good."""
+        self._bring("costs", self._read_costs)
+        return self._faults
+
+    @property
+    def evaluations(self) -> list[int]:
+        """Seq of every observation."""
+        self._bring("evaluations", self._read_evaluations)
+        return self._evaluations
+
+    @property
+    def notes(self) -> list[Remark]:
+        """What the strategy noted."""
+        self._bring("notes", self._read_notes)
+        return self._notes
 
     def spent_at(self, seq: int) -> Usage:
         """What model calls and other effects had cost when event `seq` was journaled."""
-        place = bisect_right(self.costs, seq, key=lambda cost: cost[0])
-        return self.costs[place - 1][1] if place else Usage()
+        costs = self.costs
+        place = bisect_right(costs, seq, key=lambda cost: cost[0])
+        return costs[place - 1][1] if place else Usage()
 
     def evaluations_at(self, seq: int) -> int:
         """How many evaluations had been made when event `seq` was journaled."""
@@ -96,24 +121,47 @@ class Digest:
             kept = self._memos[name] = (state, make())
         return kept[1]
 
-    def running(self) -> list[Span]:
-        """What is in flight, longest first."""
-        return [self.spans[place] for place in self._open.values()]
+    def _bring(self, part: str, read: Callable[[int, int], None]) -> None:
+        """Let a part read what it has not seen up to `last`."""
+        if self._read_to.get(part, 0) == self.last:
+            return
+        with self._lock:
+            after, last = self._read_to.get(part, 0), self.last
+            if after < last:
+                read(after, last)
+                self._read_to[part] = last
+
+    def _read_marks(self, after: int, last: int) -> None:
+        for mark in views.marks(self.run, after, last):
+            self._mark(mark)
+
+    def _read_costs(self, after: int, last: int) -> None:
+        spent = self._costs[-1][1] if self._costs else Usage()
+        for cost in views.costs(self.run, after, last):
+            spent = spent + cost.usage
+            self._costs.append((cost.seq, spent))
+            self._faults.update(cost.faults)
+
+    def _read_evaluations(self, after: int, last: int) -> None:
+        self._evaluations += views.evaluated(self.run, after, last)
+
+    def _read_notes(self, after: int, last: int) -> None:
+        self._notes += views.remarks(self.run, after, last)
 
     def _mark(self, mark: views.Mark) -> None:
         if mark.kind == "started":
             self._end(mark.key, mark.elapsed, "torn")  # of an earlier session
-            self._open[mark.key] = len(self.spans)
-            self.spans.append(Span(mark.key, mark.effect, mark.elapsed, None, ""))
+            self._open[mark.key] = len(self._spans)
+            self._spans.append(Span(mark.key, mark.effect, mark.elapsed, None, ""))
         elif mark.kind in ("done", "torn"):
             self._end(mark.key, mark.elapsed, mark.kind)
         else:
-            if mark.kind == "state" and mark.elapsed not in self.sessions:
-                self.sessions.append(mark.elapsed)
+            if mark.kind == "state" and mark.elapsed not in self._sessions:
+                self._sessions.append(mark.elapsed)
             for key in list(self._open):
                 self._end(key, mark.elapsed, "abandoned")
 
     def _end(self, key: int, elapsed: float, outcome: str) -> None:
         place = self._open.pop(key, None)
         if place is not None:
-            self.spans[place] = self.spans[place]._replace(end=elapsed, outcome=outcome)
+            self._spans[place] = self._spans[place]._replace(end=elapsed, outcome=outcome)

@@ -27,7 +27,7 @@ class Shelf:
         self.single = (place / FILE).is_file()
         self.folder = place.resolve().parent if self.single else place.resolve()
         self._only = place.resolve().name if self.single else None
-        self._digests: dict[str, Digest] = {}
+        self._digests: dict[str, tuple[int, Digest]] = {}
         self._lock = threading.Lock()
 
     def lines(self) -> list[RunLine]:
@@ -51,8 +51,12 @@ class Shelf:
     def digest(self, name: str) -> Digest:
         """What is kept of a run; the pages that need it bring it up to date."""
         path = self.path(name)
+        file = (path / FILE).stat().st_ino  # another run may have taken the place of one that was deleted
         with self._lock:
-            return self._digests.setdefault(name, Digest(path, self._names))
+            known = self._digests.get(name)
+            if known is None or known[0] != file:
+                known = self._digests[name] = (file, Digest(path, self._names))
+            return known[1]
 
 
 def signature(path: Path) -> tuple[object, ...]:

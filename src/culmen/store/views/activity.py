@@ -18,8 +18,9 @@ from culmen.store.database import reading
 from culmen.store.reader import PAGE, Texts, assemble
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
+_END = 2**63 - 1  # beyond the last event
 _COSTLY = ("proposal", "text", "vectors", "custom")  # results that may carry a usage; observations: see `spend`
 
 
@@ -83,21 +84,47 @@ def pulse(run: Path | str) -> int:
         return connection.execute(select(func.max(event.c.seq))).scalar() or 0
 
 
-def marks(run: Path | str, after: int = 0) -> list[Mark]:
-    """Starts and ends of all effects beyond `after`, in the order of the journal."""
+def marks(run: Path | str, after: int = 0, last: int = _END) -> list[Mark]:
+    """Starts and ends of all effects beyond `after`, up to `last`, in the order of the journal."""
+    from culmen.store.schema import event
+
+    with reading(Path(run)) as connection:
+        query = _marks().where(event.c.seq > after, event.c.seq <= last).order_by(event.c.seq)
+        return [Mark(*row) for row in connection.execute(query)]
+
+
+def in_flight(run: Path | str) -> list[Mark]:
+    """The starts of what has not ended, oldest first. Read from the end: what is in flight began not long ago."""
+    from culmen.store.schema import event
+
+    ended, found, before = set[int](), list[Mark](), _END
+    with reading(Path(run)) as connection:
+        while True:
+            query = _marks().where(event.c.seq < before).order_by(event.c.seq.desc()).limit(PAGE)
+            page = [Mark(*row) for row in connection.execute(query)]
+            for mark in page:
+                if mark.kind in ("state", "stop"):
+                    return found[::-1]
+                if mark.kind == "started" and mark.key not in ended:
+                    found.append(mark)
+                ended.add(mark.key)
+            if len(page) < PAGE:
+                return found[::-1]
+            before = page[-1].seq
+
+
+def _marks() -> Select[*tuple[Any, ...]]:
     from sqlalchemy import select
 
     from culmen.store.schema import event
 
     columns = (event.c.seq, event.c.kind, event.c.effect, event.c.key, event.c.elapsed, event.c.time)
-    query = select(*columns).where(event.c.seq > after, event.c.kind.not_in(("note", "tell"))).order_by(event.c.seq)
-    with reading(Path(run)) as connection:
-        return [Mark(*row) for row in connection.execute(query)]
+    return select(*columns).where(event.c.kind.not_in(("note", "tell")))
 
 
-def costs(run: Path | str, after: int = 0) -> list[Cost]:
-    """What calls of models and effects of other kinds cost, beyond `after`; without those that cost nothing, unless
-    something went wrong."""
+def costs(run: Path | str, after: int = 0, last: int = _END) -> list[Cost]:
+    """What calls of models and effects of other kinds cost, beyond `after`, up to `last`; without those that cost
+    nothing, unless something went wrong."""
     from sqlalchemy import select
 
     from culmen.store.schema import event
@@ -105,26 +132,27 @@ def costs(run: Path | str, after: int = 0) -> list[Cost]:
     columns = (event.c.seq, event.c.elapsed, event.c.shape, event.c.result)
     query = select(*columns).where(event.c.seq > after, event.c.kind == "done", event.c.shape.in_(_COSTLY))
     with reading(Path(run)) as connection:
-        rows = connection.execute(query.order_by(event.c.seq)).all()
+        rows = connection.execute(query.where(event.c.seq <= last).order_by(event.c.seq)).all()
         plain = [Cost(row.seq, row.elapsed, *_usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
         large = {row.seq for row in rows} - {cost.seq for cost in plain}
         found = [cost for cost in (*plain, *_large(connection, Path(run), large)) if cost.faults or cost.usage != _FREE]
     return sorted(found, key=lambda cost: cost.seq)
 
 
-def evaluated(run: Path | str, after: int = 0) -> list[int]:
-    """The events that are observations, beyond `after`."""
+def evaluated(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
+    """The events that are observations, beyond `after`, up to `last`."""
     from sqlalchemy import select
 
     from culmen.store.schema import observation
 
-    query = select(observation.c.seq).where(observation.c.seq > after).order_by(observation.c.seq)
+    seq = observation.c.seq
+    query = select(seq).where(seq > after, seq <= last).order_by(seq)
     with reading(Path(run)) as connection:
         return list(connection.execute(query).scalars())
 
 
-def remarks(run: Path | str, after: int = 0) -> list[Remark]:
-    """Notes of the strategy beyond `after`, without the engine's own (seeds, candidates), oldest first."""
+def remarks(run: Path | str, after: int = 0, last: int = _END) -> list[Remark]:
+    """Notes of the strategy beyond `after`, up to `last`, oldest first; without the engine's (seeds, candidates)."""
     from sqlalchemy import select
 
     from culmen.store.schema import event
@@ -132,7 +160,7 @@ def remarks(run: Path | str, after: int = 0) -> list[Remark]:
     columns = (event.c.seq, event.c.elapsed, event.c.topic, event.c.body)
     query = select(*columns).where(event.c.kind == "note", event.c.topic.not_in(("seeds", "candidates", "")))
     with reading(Path(run)) as connection:
-        rows = connection.execute(query.where(event.c.seq > after).order_by(event.c.seq)).all()
+        rows = connection.execute(query.where(event.c.seq > after, event.c.seq <= last).order_by(event.c.seq)).all()
     return [
         Remark(seq, elapsed, unescape(topic), {} if body is None else decode(body, dict[str, Any]))
         for seq, elapsed, topic, body in rows

@@ -120,11 +120,12 @@ def _unstable(connection: Connection) -> int:
 
 
 def _findings(connection: Connection, folder: Path, limit: int) -> tuple[Finding, ...]:
-    from sqlalchemy import func, select
+    from sqlalchemy import select
 
     from culmen.store.schema import event
+    from culmen.store.views.portable import holds
 
-    marked = func.instr(event.c.result, b'"signs"') > 0
+    marked = holds(event.c.result, b'"signs"')
     query = select(event).where(event.c.shape == "observation", marked).order_by(event.c.seq.desc()).limit(limit)
     found: list[Finding] = []
     rows = connection.execute(query).all()

@@ -10,8 +10,8 @@ import msgspec
 from culmen.core.trust import Scoring, reaches, weakest
 from culmen.core.usage import Budget, Usage, total
 from culmen.store.codec import decode, unescape
-from culmen.store.database import read_meta, reading
-from culmen.store.lock import Owner, owner
+from culmen.store.database import owner, read_meta, reading
+from culmen.store.lock import Owner
 from culmen.store.meta import RunMeta
 from culmen.store.ranking import RULE, Standing, findings, leader, leader_before
 from culmen.store.views.agents import Agents, agents

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
-from culmen.store.database import FILE
-from culmen.store.lock import owner
+from culmen.store.address import FILE, POINTER, anchor, has_run, is_address, parse
+from culmen.store.database import owner, run_folders
 from culmen.store.views.run import status
 
 
@@ -28,15 +28,21 @@ class RunLine(msgspec.Struct, frozen=True):
 
 def runs(folder: Path | str = "runs") -> list[RunLine]:
     """All runs directly inside the folder, newest first."""
-    lines = [_line(path.parent) for path in Path(folder).glob(f"*/{FILE}")]
+    lines = [_line(path) for path in run_folders(Path(folder))]
     return sorted(lines, key=lambda line: (-line.created, line.run))
 
 
 def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
-    """A run by path, by its name (or the start of it) in `folder`, or, for None, the newest one there."""
-    if name is not None and (Path(name) / FILE).is_file():
+    """A run by path, by its name (or the start of it) in `folder`, by its address in a database (URL#NAME), or, for
+    None, the newest one in the folder."""
+    if isinstance(name, str) and is_address(name):
+        address = parse(name)
+        if not address.name:
+            raise UserError("which run of this database?", where=name, fix=f"culmen db list '{address.url}'")
+        return anchor(address)
+    if name is not None and has_run(Path(name)):
         return Path(name)
-    known = [path.parent for path in Path(folder).glob(f"*/{FILE}")]
+    known = run_folders(Path(folder))
     if name is None:
         if not known:
             raise UserError("there are no runs yet", where=str(folder), fix="culmen demo, or culmen run TASK")
@@ -55,8 +61,13 @@ def _line(folder: Path) -> RunLine:
         now = status(folder)
     except JournalDamaged:
         state = "damaged" if owner(folder) is None else "starting"  # its tables are being made
-        return RunLine(folder.name, str(folder), state, (folder / FILE).stat().st_mtime)
+        return RunLine(folder.name, str(folder), state, _made(folder))
     except CulmenError:
-        return RunLine(folder.name, str(folder), "unreadable", (folder / FILE).stat().st_mtime)
+        return RunLine(folder.name, str(folder), "unreadable", _made(folder))
     score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
     return RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score, trust)
+
+
+def _made(folder: Path) -> float:
+    file = folder / FILE
+    return (file if file.exists() else folder / POINTER).stat().st_mtime

@@ -73,12 +73,14 @@ def table(run: Path | str, query: Query) -> Page:
     from sqlalchemy import func, select
 
     from culmen.store.schema import candidate, tally
+    from culmen.store.views.portable import taught
 
     if query.sort not in SORTS or query.status not in ("", *STATUSES):
         raise UserError("no such sort or status", where=f"{query.sort} {query.status}", fix=f"use {', '.join(SORTS)}")
     if not {query.trust, query.below} <= {"", *LEVELS}:
         raise UserError("no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}")
-    with _islands(Path(run)) as connection:
+    with reading(Path(run)) as connection:
+        taught(connection)
         direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
         joined = candidate.outerjoin(tally, tally.c.candidate == candidate.c.id)
         wanted = _conditions(query)
@@ -98,58 +100,39 @@ def facets(run: Path | str) -> Facets:
     from sqlalchemy import func, select
 
     from culmen.store.schema import candidate
+    from culmen.store.views.portable import island, taught
 
     def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
         number = func.count().label("n")
         query = select(column.label("v"), number).select_from(candidate).group_by("v").order_by(number.desc(), "v")
         return [(row[0], row[1]) for row in connection.execute(query.limit(_FACETS)) if row[0] not in (None, "")]
 
-    with _islands(Path(run)) as connection:
+    with reading(Path(run)) as connection:
+        taught(connection)
         return Facets(
             operators=tuple((unescape(name), n) for name, n in counted(connection, candidate.c.operator)),
             models=tuple((unescape(name), n) for name, n in counted(connection, candidate.c.model)),
-            islands=tuple(sorted(counted(connection, func.island(candidate.c.origin)))),
+            islands=tuple(sorted(counted(connection, island(candidate.c.origin)))),
         )
-
-
-class _islands:
-    """A reading connection that knows the SQL function `island(origin)`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._reading = reading(folder)
-
-    def __enter__(self) -> Connection:
-        connection = self._reading.__enter__()
-        raw: Any = connection.connection.dbapi_connection
-        raw.create_function("island", 1, _island, deterministic=True)
-        return connection
-
-    def __exit__(self, *error: Any) -> None:
-        self._reading.__exit__(*error)
-
-
-def _island(origin: bytes) -> int | None:
-    if b'"island"' not in origin:  # most have none: not worth decoding
-        return None
-    return decode(origin, Origin).island
 
 
 def _conditions(query: Query) -> list[ColumnElement[bool]]:
     from sqlalchemy import func, or_
 
     from culmen.store.schema import candidate, tally
+    from culmen.store.views.portable import island
 
     found: list[ColumnElement[bool]] = []
     if query.text:
         text = escape(query.text)
         places = (candidate.c.id, candidate.c.parents, candidate.c.operator, candidate.c.model)
-        found.append(or_(*(place.contains(text, autoescape=True) for place in places)))
+        found.append(or_(*(place.icontains(text, autoescape=True) for place in places)))
     if query.operator is not None:
         found.append(candidate.c.operator == escape(query.operator))
     if query.model is not None:
         found.append(candidate.c.model == escape(query.model))
     if query.island is not None:
-        found.append(func.island(candidate.c.origin) == query.island)
+        found.append(island(candidate.c.origin) == query.island)
     count, failed = func.coalesce(tally.c.count, 0), func.coalesce(tally.c.failed, 0)
     found += {
         "": [],
@@ -170,6 +153,7 @@ def _sorted(ids: Select[*tuple[Any, ...]], query: Query, direction: str, sd: flo
     from sqlalchemy import case, func
 
     from culmen.store.schema import candidate, tally
+    from culmen.store.views.portable import island
 
     unscored = case((func.coalesce(tally.c.count, 0) == 0, 1), else_=0)
     clean, value = place(direction, sd)
@@ -183,7 +167,7 @@ def _sorted(ids: Select[*tuple[Any, ...]], query: Query, direction: str, sd: flo
         "operator": (case((candidate.c.operator == "", 1), else_=0), candidate.c.operator),
         "model": (case((candidate.c.model == "", 1), else_=0), candidate.c.model),
         "parents": (case((candidate.c.parents == "", 1), else_=0), candidate.c.parents),
-        "island": (case((func.island(candidate.c.origin).is_(None), 1), else_=0), func.island(candidate.c.origin)),
+        "island": (case((island(candidate.c.origin).is_(None), 1), else_=0), island(candidate.c.origin)),
         "trust": (unscored, trust_rank()),
     }
     last, key = keys[query.sort]

@@ -22,7 +22,7 @@ _LOOK_BACK = 200  # events among which the last ones worth telling are looked fo
 def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Everything the first page shows. Scores are in the task's own direction, times in active seconds."""
     run.refresh()
-    now, about = views.status(run.run), run.meta
+    now, about, running = views.status(run.run), run.meta, views.in_flight(run.run)
     return {
         **standing(now, run),
         "goal": about.task.goal.strip(),
@@ -32,11 +32,8 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "verdict": views.verdict(run.run),
         "progress": series(run),
         "lines": lines(about.task.objective, run),
-        "in_flight": [
-            {"key": span.key, "effect": span.effect, "since": span.start}
-            for span in sorted(run.running(), key=lambda span: span.start)[:50]
-        ],
-        "running": len(run.running()) if now.state == "running" else 0,
+        "in_flight": [{"key": mark.key, "effect": mark.effect, "since": mark.elapsed} for mark in running[:50]],
+        "running": len(running) if now.state == "running" else 0,
         "events": [_event(event) for event in _last(run)],
         "usage": msgspec.to_builtins(now.usage),
         "statuses": now.statuses,
