@@ -234,6 +234,43 @@ assert p.draw() == expected
     assert observation.ok, observation.feedback
 
 
+def test_random_numbers_of_the_evaluator_cannot_be_foretold(ground: Make) -> None:
+    """What it draws by itself is not what the program draws: a secret stays one."""
+    body = """
+import random
+assert p.guess() != (random.random(), np.random.rand())
+return abs(random.random() - p.guess()[0])
+"""
+    program = (
+        "import random\nimport numpy as np\nstate = random.getstate(), np.random.get_state()\n"
+        "def guess():\n    random.setstate(state[0]); np.random.set_state(state[1])\n"
+        "    return random.random(), np.random.rand()\n"
+    )
+    first, again = (asked(ground, body, program) for _ in range(2))
+    assert first.ok and first.score == again.score, first.feedback  # and yet the same each time
+
+
+FORGED = [
+    ("1e999", b"", "bad_output"),
+    ('{"$":"scalar","v":["<f8","nan"]}', b"", "bad_output"),
+    ('{"$":"scalar","v":["<f4",1e300]}', b"", "not_finite"),
+    ('{"$":"complex","v":["nan",0.0]}', b"", "bad_output"),
+    ('{"$":"array","v":["|b1",[2],0,2]}', b"\xff\xff", "bad_output"),
+    ('{"$":"tuple","v":[{"$":"array","v":["<f8",[1],0,8]},{"$":"array","v":["<f8",[1],0,8]}]}', bytes(8), "bad_output"),
+]
+
+
+@pytest.mark.parametrize(("text", "tail", "reason"), FORGED)
+def test_forged_frames_bring_nothing_across(ground: Make, text: str, tail: bytes, reason: str) -> None:
+    """The program writes its frames itself, and the evaluator takes whatever it gets for a good score."""
+    program = (
+        "import struct\nfrom culmen.evaluate import wire\n"
+        f"def f():\n    wire.Writer.encode = lambda *_: struct.pack('<I', {len(text)}) + {text.encode()!r} + {tail!r}\n"
+    )
+    observation = asked(ground, "try: p.f()\nexcept BaseException: pass\nreturn 50.0", program)
+    assert (observation.status, observation.score, observation.reason) == (Status.INVALID, None, reason), observation
+
+
 @pytest.mark.parametrize(
     ("program", "status", "reason"),
     [

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from culmen.core.errors import IsolationError
 from culmen.evaluate import census, levels, probes, wire
 from culmen.evaluate.pipes import Log, clean
+from culmen.evaluate.proxy import exact
+from culmen.evaluate.run import apart
 from culmen.evaluate.runner import arguments
 from culmen.evaluate.seccomp import Filter
 
@@ -78,11 +80,35 @@ def document(text: str, tail: bytes = b"") -> bytes:
         document('{"$":"array","v":["<f8",[1],8,8]}', b"\0" * 8),
         document('{"$":"array","v":["<f8",[1.0],0,8]}', b"\0" * 8),
         document('{"$":"dict","v":[[{},1]]}'),
+        document("1e999"),
+        document('{"$":"complex","v":["nan",0.0]}'),
+        document('{"$":"bytes","v":[0,9]}', b"\0" * 8),
+        document('{"$":"bytes","v":["0",1]}', b"\0" * 8),
+        document('[{"$":"bytes","v":[0,8]},{"$":"bytes","v":[0,8]}]', b"\0" * 8),
+        document('[{"$":"array","v":["<f8",[1],0,8]},{"$":"array","v":["<f8",[1],0,8]}]', b"\0" * 8),
+        document('{"$":"array","v":["|b1",[2],0,2]}', b"\1\2"),
     ],
 )
 def test_hostile_documents_are_refused(data: bytes) -> None:
     with pytest.raises(wire.WireError):
         wire.decode(data)
+
+
+@pytest.mark.parametrize(
+    "text", ['["<f8","nan"]', '["<f8",[1.0,2.0]]', '["<f8",{"$":"bytes","v":[0,3]}]', '["|O",1]', '["<i1",300]']
+)
+def test_only_a_number_makes_a_scalar(text: str) -> None:
+    with pytest.raises(wire.WireError):
+        exact.Reader().decode(document(f'{{"$":"scalar","v":{text}}}', b"nan\0\0\0\0\0"))
+
+
+def test_a_scalar_that_overflows_is_no_finite_number() -> None:
+    reader = exact.Reader()
+    assert numpy.isinf(reader.decode(document('{"$":"scalar","v":["<f4",1e300]}'))) and reader.odd
+
+
+def test_the_candidates_seed_says_nothing_of_the_evaluators() -> None:
+    assert len({apart(seed) for seed in range(50)} - set(range(50))) == 50 and apart(7) == apart(7)
 
 
 class Text(str):

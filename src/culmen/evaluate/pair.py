@@ -23,7 +23,7 @@ from culmen.evaluate import outcome, wire
 from culmen.evaluate.jail import End, Jail
 from culmen.evaluate.outcome import Verdict
 from culmen.evaluate.pipes import Log, read_frame, write_frame
-from culmen.evaluate.run import GRACE_SECONDS, request, time_allowed
+from culmen.evaluate.run import GRACE_SECONDS, apart, request, time_allowed
 
 _EXTRA_PROCESSES = 1  # a supervisor stands beside the process that imports the candidate
 _LAST_WORDS_SECONDS = 1.0
@@ -84,6 +84,7 @@ class Pair:
     ) -> None:  # fmt: skip
         self.task, self.candidate, self.case, self.seed = task, candidate, case, seed
         self._jail, self._accept, self._learn = jail, accept, learn
+        self._programs_seed = seed if learn else apart(seed)  # as beside the evaluator, while the two are compared
         self._output_limit = task.limits.output_kb * 1024
         self._log = Log(self._output_limit)
         self._children: list[Child] = []
@@ -115,7 +116,7 @@ class Pair:
         here, there = socket.socketpair()
         more = {"processes": self.task.limits.processes}
         many = {"processes": self.task.limits.processes + _EXTRA_PROCESSES}
-        host = Child(self._jail, self._log, there, self.task, self.seed, slot=slots[0], blind=True, **many)
+        host = Child(self._jail, self._log, there, self.task, self._programs_seed, slot=slots[0], blind=True, **many)
         self._children.append(host)
         guest = Child(self._jail, self._log, here, self.task, self.seed, slot=slots[1], **more)
         self._children.append(guest)
@@ -168,7 +169,7 @@ class Pair:
     async def _watch(self, host: Child) -> int | None:
         """With which status the candidate's server left by itself; None if it did not."""
         try:
-            await host.begin(request(self.task, "host", self.candidate, None, seed=self.seed))
+            await host.begin(request(self.task, "host", self.candidate, None, seed=self._programs_seed))
             kind, payload = await read_frame(host.channel, 1 << 16)
             said = json.loads(payload)
             if kind == "E":  # the supervisor, before any candidate was loaded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import os
 import socket
@@ -54,6 +55,11 @@ class Run:
         self._theirs.close()
 
     @property
+    def _own_seed(self) -> int:
+        """The child's: an evaluator beside the candidate shares its random numbers, a scorer must not."""
+        return self.seed if self.form in ("legacy", "function", "check") else apart(self.seed)
+
+    @property
     def seconds(self) -> float:
         """Wall seconds from the standing jail to the answer (or the end)."""
         return max(0.0, self.finished - self.started)
@@ -66,7 +72,7 @@ class Run:
     async def perform(self, slot: int, judges: Judges) -> Verdict | bytes:
         """Fork, talk, wait for the end. Bytes are an output that the scorer must still judge."""
         self.number, end = self.jail.submit(
-            self._theirs, self.log.write, slot=slot, seed=self.seed, seconds=self.allowed,
+            self._theirs, self.log.write, slot=slot, seed=self._own_seed, seconds=self.allowed,
             memory_mb=self.limits.memory_mb, processes=self.limits.processes, files_mb=self.limits.files_mb,
         )  # fmt: skip
         self._theirs.close()
@@ -135,6 +141,12 @@ class Run:
 
     def _request(self) -> bytes:
         return wire.encode(request(self.task, self.form, self.candidate, self.case, limit=self.output_limit))
+
+
+def apart(seed: int) -> int:
+    """The seed of the candidate's own random numbers, from which nobody gets back to the evaluator's: a candidate that
+    knows that one knows the cases, or the noise, which are drawn by it. Slow enough that trying all takes days."""
+    return int.from_bytes(hashlib.pbkdf2_hmac("sha256", str(seed).encode(), b"candidate", 500, 4))
 
 
 def time_allowed(task: Task, form: str) -> float:

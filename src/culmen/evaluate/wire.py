@@ -7,7 +7,6 @@ Python number) or array. Objects of a subclass travel as the plain value underne
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import socket
@@ -162,7 +161,7 @@ class Writer:
         return {_MARK: "dict", "v": [[self.plain(k, depth + 1), v] for k, v in pairs]}
 
     def _bytes(self, value: bytes, _depth: int) -> Any:
-        return {_MARK: "bytes", "v": base64.b64encode(bytes.__getitem__(value, slice(None))).decode()}
+        return {_MARK: "bytes", "v": self._put(bytes.__getitem__(value, slice(None)), bytes.__len__(value))}
 
     def _complex(self, value: complex, depth: int) -> Any:
         plain = complex.__add__(value, 0j)
@@ -188,11 +187,15 @@ class Writer:
         name = array.dtype.str
         if name not in DTYPES:
             raise WireError(f"an array of {array.dtype} is not plain data")
-        offset, size, padding = self._size, array.nbytes, -array.nbytes % _ALIGNED
-        if size:
-            self._chunks += (memoryview(array.reshape(-1).view(numpy.uint8)), bytes(padding))
+        numbers = memoryview(array.reshape(-1).view(numpy.uint8)) if array.size else b""
+        return {_MARK: "array", "v": [name, list(array.shape), *self._put(numbers, array.nbytes)]}
+
+    def _put(self, chunk: Any, size: int) -> list[int]:
+        """Raw bytes into the buffers: their offset and size."""
+        offset, padding = self._size, -size % _ALIGNED
+        self._chunks += (chunk, bytes(padding))
         self._size += size + padding
-        return {_MARK: "array", "v": [name, list(array.shape), offset, size]}
+        return [offset, size]
 
 
 _BASES: tuple[type, ...] = (type(None), bool, int, float, str, list, tuple, dict, bytes, complex)
@@ -202,7 +205,7 @@ class Reader:
     """Turns bytes back into one value. Subclasses may know more marks: a method `_mark_NAME(spec, depth)` each."""
 
     def __init__(self) -> None:
-        self.buffers = memoryview(b"")
+        self.buffers, self._taken = memoryview(b""), 0
 
     def decode(self, data: Data) -> Any:
         """See `decode`."""
@@ -211,7 +214,7 @@ class Reader:
             if size > len(data) - 4:
                 raise WireError("truncated")
             document = json.loads(str(data[4 : 4 + size], "utf-8"), parse_constant=_refuse_constant)
-            # arrays are views of the one copy, so that naming a buffer many times costs the reader nothing
+            # arrays are views of the one copy
             self.buffers = memoryview(data if isinstance(data, bytearray) else bytearray(data))[4 + size :]
             return self.revive(document, 0)
         except WireError:
@@ -226,6 +229,8 @@ class Reader:
         if isinstance(value, str):
             value.encode("utf-8")  # lone surrogates would break databases and terminals far from here
             return value
+        if isinstance(value, float) and not math.isfinite(value):
+            raise WireError("a number out of range")  # 1e999, say: what is not finite has a mark of its own
         if isinstance(value, list):
             return [self.revive(item, depth + 1) for item in value]
         if not isinstance(value, dict):
@@ -244,15 +249,18 @@ class Reader:
         return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[spec]
 
     def _mark_bytes(self, spec: Any, _depth: int) -> bytes:
-        return base64.b64decode(spec, validate=True)
+        return bytes(self._slice(*spec))
 
     def _mark_complex(self, spec: Any, depth: int) -> complex:
-        return complex(*(float(self.revive(part, depth + 1)) for part in spec))
+        real, imag = (self.revive(part, depth + 1) for part in spec)
+        if type(real) is not float or type(imag) is not float:
+            raise WireError("not a complex number")
+        return complex(real, imag)
 
     def _mark_dict(self, pairs: Any, depth: int) -> dict:
+        items = [self.revive(item, depth + 1) for _, item in pairs]  # in the order in which they were written
         keys = [self.revive(key, depth + 1) for key, _ in pairs]
-        keys = [tuple(key) if isinstance(key, list) else key for key in keys]
-        return dict(zip(keys, [self.revive(item, depth + 1) for _, item in pairs]))
+        return dict(zip([tuple(key) if isinstance(key, list) else key for key in keys], items))
 
     def _mark_array(self, spec: Any, _depth: int) -> Any:
         import numpy
@@ -263,12 +271,20 @@ class Reader:
         dtype = numpy.dtype(name)
         if math.prod(shape) * dtype.itemsize != size:
             raise WireError("array shape and size disagree")
-        return numpy.frombuffer(self._slice(offset, size), dtype).reshape(shape)
+        numbers = self._slice(offset, size)
+        if name == "|b1" and numpy.frombuffer(numbers, numpy.uint8).max(initial=0) > 1:
+            raise WireError("neither true nor false")
+        return numpy.frombuffer(numbers, dtype).reshape(shape)
 
     def _slice(self, offset: Any, size: Any) -> memoryview:
-        if type(offset) is not int or type(size) is not int or not 0 <= offset <= offset + size <= len(self.buffers):
-            raise WireError("a buffer outside the frame")
-        return self.buffers[offset : offset + size]
+        """A piece of the buffers. They come in order, so that no two values share one: changing an array in place must
+        not change another, and a short frame must not become many copies."""
+        if type(offset) is not int or type(size) is not int or size < 0:
+            raise WireError("not a buffer")
+        if not self._taken <= offset <= offset + size <= len(self.buffers):
+            raise WireError("a buffer outside the frame, or one under two names")
+        self._taken = offset + size
+        return self.buffers[offset : self._taken]
 
 
 def _refuse_constant(name: str) -> Any:

@@ -13,6 +13,7 @@ from culmen.evaluate import wire
 from culmen.evaluate.wire import WireError
 
 _SETS = {"set": set, "frozenset": frozenset}
+_NUMBERS = (bool, int, float, complex)
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 
 
@@ -95,9 +96,13 @@ class Reader(wire.Reader):
         import numpy
 
         name, value = spec
-        if name not in wire.DTYPES:
+        plain = self.revive(value, depth + 1)
+        if name not in wire.DTYPES or type(plain) not in _NUMBERS:  # from a text NumPy would make a number, too
             raise WireError("not a plain number")
-        return numpy.dtype(name).type(self.revive(value, depth + 1))
+        with numpy.errstate(over="ignore"):
+            number = numpy.dtype(name).type(plain)
+        self.odd = self.odd or not numpy.isfinite(number)
+        return number
 
     def _mark_array(self, spec: Any, depth: int) -> Any:
         import numpy

@@ -139,6 +139,8 @@ class Host:
                 os.close(fd)
             if number:
                 _sow(f"{self._seed}/{number}")
+            else:
+                random.seed(self._seed)  # Python draws a new seed when a process forks
             _, fds, _, _ = socket.recv_fds(handover, 1, 1)
             handover.close()
             if fds:

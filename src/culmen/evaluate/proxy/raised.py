@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,16 @@ def exception(faces: Faces, payload: Data) -> BaseException:
     cls = _own(faces, report.get("class")) or _known(str(report.get("module", "")), name)
     values = report.get("args")
     try:
-        plain = isinstance(values, list) and all(isinstance(v, str | int | float | None) for v in values)
+        plain = isinstance(values, list) and all(map(_plain, values))
         error = cls(*values) if plain and values else cls(text) if text else cls()
     except Exception:  # noqa: BLE001 - some exceptions want other arguments
         error = RuntimeError(f"{name}: {text}")
     error.add_note(f"in the program:\n{trace[-_LONGEST:]}")
     return error
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | int | None) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _own(faces: Faces, number: Any) -> type[BaseException] | None:
