@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 def check_runnable(task: Task, strategy: Any, model: Any, budget: Budget, parts: Mapping[str, Any]) -> None:
     """Refuse what could never start or never end."""
-    if not budget.bounded:
-        raise UserError("nothing ends this run", where="budget", fix="give a budget, for example evaluations=200")
+    check_ends(strategy, model, budget, parts)
     alone = model == "offline" and parts.get("proposer") is None and not getattr(strategy, "writes", False)
     if not task.seeds and alone:
         uses = ", ".join(task.evaluator.options.get("uses", ()))
@@ -33,6 +32,32 @@ def check_runnable(task: Task, strategy: Any, model: Any, budget: Budget, parts:
             fix=f"give a first program{f' that defines {uses}' if uses else ''} with --seed-program FILE, or choose a "
             "model with --model NAME, or an agent with --agent NAME",
         )
+
+
+def check_ends(strategy: Any, model: Any, budget: Budget, parts: Mapping[str, Any]) -> None:
+    """Refuse what could never end: no budget, or one of which nothing is ever spent."""
+    if not budget.bounded:
+        raise UserError("nothing ends this run", where="budget", fix="give a budget, for example evaluations=200")
+    if budget.evaluations is None and budget.seconds is None and _free(strategy, model, parts):
+        named = [name for name in ("dollars", "calls", "tokens") if getattr(budget, name) is not None]
+        raise UserError(
+            f"nothing ends this run: the offline model spends no {' or '.join(named)}",
+            where="budget",
+            fix="limit evaluations=200 or seconds=600 as well, or choose a model with --model NAME",
+        )
+
+
+def _free(strategy: Any, model: Any, parts: Mapping[str, Any]) -> bool:
+    """Whether nothing this run does is ever paid for: the offline proposer, no agents, embedders in this process."""
+    proposer, embedder = parts.get("proposer"), parts.get("embedder")
+    if model != "offline" or getattr(strategy, "writes", False) or parts.get("crafts") or parts.get("world"):
+        return False
+    if proposer is not None:
+        from culmen.proposers.offline import OfflineProposer
+
+        if not isinstance(proposer, OfflineProposer):
+            return False
+    return embedder is None or (isinstance(embedder, str) and "/" not in embedder.partition(":")[0])
 
 
 def meta(

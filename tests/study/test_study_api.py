@@ -144,6 +144,25 @@ def test_mistakes_say_what_where_and_what_next(tmp_path):
         culmen.Study.open(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize("budget", [{"dollars": 5}, {"calls": 9, "tokens": 10}])
+def test_a_budget_that_the_offline_model_never_spends_is_refused(tmp_path, budget):
+    from culmen.proposers.offline import UNTIMED, OfflineProposer
+
+    for place, parts in enumerate(({}, {"proposer": OfflineProposer(UNTIMED)}, {"embedder": "hashing"})):
+        with pytest.raises(culmen.UserError, match=f"offline model spends no {next(iter(budget))}") as error:
+            culmen.optimize(
+                SEED, evaluator=closeness, budget=culmen.Budget(**budget), run_dir=tmp_path / str(place), **parts
+            )
+        assert "evaluations=200" in error.value.fix and not (tmp_path / str(place)).exists()
+
+
+def test_a_budget_of_calls_ends_where_calls_are_made(tmp_path):
+    study = culmen.optimize(
+        SEED, evaluator=closeness, model=ScriptedModel(improve), budget=culmen.Budget(calls=3), run_dir=tmp_path / "a"
+    )
+    assert study.status.state == "finished" and study.status.usage.calls <= 3
+
+
 def test_a_run_made_with_a_function_asks_for_it_on_resume(tmp_path):
     study = culmen.optimize(
         SEED,

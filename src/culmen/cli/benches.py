@@ -47,7 +47,18 @@ def settle(
         "workers": workers,
     }
     given = {field: value for field, value in changes.items() if value is not None}
-    return msgspec.structs.replace(SUITES[name], model=model, plain=plain, timed=not untimed, **given)
+    suite = msgspec.structs.replace(SUITES[name], model=model, plain=plain, timed=not untimed, **given)
+    check(suite)
+    return suite
+
+
+def check(suite: Suite) -> None:
+    """Raise `UserError` for a strategy that there is not, and for cells that would never end: before any is begun."""
+    from culmen import inputs
+    from culmen.strategies import catalog
+
+    for strategy in suite.strategies:
+        inputs.check_ends(catalog.make(strategy), suite.model, suite.budget, {})
 
 
 def complete(suite: Suite, outcomes: Sequence[Outcome]) -> bool:
