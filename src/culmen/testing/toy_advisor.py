@@ -1,0 +1,95 @@
+"""A toy on which an advisor's training can be seen: name a few kinds of edit of a menu, the later in it the better.
+
+Nothing is searched: a reply is scored at once by a known rule, and scores come closer to one another as time goes on,
+as those of a search do. Needs the extra `train`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from culmen.strategies.parts.voice import MENU
+from culmen.train.engine import Datum, PolicyEngine, Rules, Sample
+from culmen.train.objectives import phase, progress_reward
+from culmen.train.signal import Credit
+from culmen.train.tiny import WordTokenizer, tiny_model
+
+QUALITY = {name: (n / (len(MENU) - 1)) ** 2 for n, name in enumerate(MENU)}
+"""Of each kind of edit, 0..1."""
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A reply of `words` kinds of edit and nothing else is valid; its quality q is their mean. At barrier t of
+    `barriers` it scores 1 - d + d q + noise, with d from 1 down to `narrow`, by equal ratios; `group` replies make a
+    barrier. Anything else fails: reward -1.
+    """
+
+    words: int = 3
+    group: int = 16
+    barriers: int = 150
+    narrow: float = 0.01
+    noise: float = 0.01
+
+    def quality(self, sample: Sample) -> float | None:
+        """q of a reply; None if it is not valid."""
+        words = sample.text.split()
+        if len(words) != self.words or not all(word in QUALITY for word in words):
+            return None
+        return sum(QUALITY[word] for word in words) / self.words
+
+    def reward(self, sample: Sample, t: int, chance: Random) -> float:
+        """Equation 5 of the score, between 0 and 1."""
+        noise, q = chance.gauss(0.0, self.noise), self.quality(sample)
+        width = self.narrow ** phase(t, self.barriers)
+        return progress_reward(None if q is None else 1.0 - width + width * q + noise, 0.0, 1.0)
+
+
+def policy(seed: int) -> PolicyEngine:
+    """A tiny language model with random weights."""
+    from culmen.train.torch_engine import TorchEngine
+
+    tokenizer = WordTokenizer(list(MENU))
+    return TorchEngine(tiny_model(len(tokenizer), seed), tokenizer)
+
+
+def rehearse(
+    engine: PolicyEngine, toy: Toy, credit: Credit, rules: Rules, seed: int, *, flip: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Train on the toy; yields what every barrier brought. `flip` gives every advantage a random sign.
+
+    Each row has the mean reward, the share of valid replies, the mean quality (0 where invalid), why there was no step
+    ("" if there was one), and the diagnostics of the update if there was one.
+    """
+    chance, prompt = Random(seed), engine.encode("generate")
+    for t in range(toy.barriers):
+        samples = [engine.sample(prompt, chance.getrandbits(31), toy.words) for _ in range(toy.group)]
+        rewards = [toy.reward(sample, t, chance) for sample in samples]
+        signal = credit.signal(rewards, phase(t, toy.barriers))
+        signs = [chance.choice((-1.0, 1.0)) if flip else 1.0 for _ in samples]
+        told: dict[str, Any] = {}
+        if not signal.skip:
+            data = [Datum(s, a * sign) for s, a, sign in zip(samples, signal.advantages, signs, strict=True)]
+            told = engine.forward_backward(data, rules)
+            told |= engine.optim_step(rules)
+            engine.publish()
+        yield {"reward": sum(rewards) / len(rewards), **measured(toy, samples), "skip": signal.skip, **told}
+
+
+def measured(toy: Toy, samples: list[Sample]) -> dict[str, float]:
+    """Share of valid replies, and mean quality over all of them."""
+    found = [toy.quality(sample) for sample in samples]
+    return {
+        "valid": sum(q is not None for q in found) / len(found),
+        "quality": sum(q or 0.0 for q in found) / len(found),
+    }
+
+
+def examined(engine: PolicyEngine, toy: Toy, count: int, seed: int = 10**9) -> dict[str, float]:
+    """The same of fresh replies, and how many of them are different."""
+    prompt = engine.encode("generate")
+    samples = [engine.sample(prompt, seed + n, toy.words) for n in range(count)]
+    return {**measured(toy, samples), "different": float(len({sample.text for sample in samples}))}
