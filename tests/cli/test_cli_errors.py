@@ -118,7 +118,7 @@ def test_damaged_journal_can_be_recovered(place: Place) -> None:
     place.task("peak")
     assert place.here("run", "peak", "--budget", "evaluations=6", "--run-dir", "runs/mine", "--json").code == 0
     file = place.root / "runs" / "mine" / "journal.db"
-    file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 3])  # of more, all that the log needs may be there
     asked = place.here("log", "mine", "--all", "--json")
     assert (asked.code, asked.document["error"]["kind"]) == (4, "journal_damaged")
 
