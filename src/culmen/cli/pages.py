@@ -12,6 +12,7 @@ from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
 from culmen.observe.displays import costs
 from culmen.observe.figures import clean, count, decimals, duration, joined, number
+from culmen.store.views.training import WINDOW
 
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
@@ -61,6 +62,8 @@ def status(screen: Screen, now: Status, path: Path) -> None:
         ("lost", _lost(now)),
         ("running", count(now.in_flight, "effect") if now.in_flight else ""),
         ("agents", _agents(now)),
+        ("advisor", _advisor(now)),
+        ("alarms", _alarms(now)),
         ("candidates", f"{now.candidates:,}"),
         ("outcomes", _counts(now.statuses)),
         ("failures", _counts(now.failures)),
@@ -84,6 +87,34 @@ def _agents(now: Status) -> str:
             "" if found.best is None else f"best that counts {number(found.best)}",
         ]
     ) + (f"; {clean(found.program)}" if found.program else "")
+
+
+def _advisor(now: Status) -> str:
+    """`version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step: group collapsed`."""
+    found = now.training
+    if found is None:
+        return ""
+    told = [
+        f"version {found.version} after {count(found.barriers, 'barrier')}",
+        f"alpha {number(round(found.alpha, 3))}",
+        "" if found.reward is None else f"mean reward {number(round(found.reward, 3))}",
+        "" if found.entropy is None else f"entropy {number(round(found.entropy, 3))}",
+    ]
+    return joined([joined(told), "" if not found.skip else f"no step: {found.skip.replace('_', ' ')}"], "; ")
+
+
+def _alarms(now: Status) -> str:
+    """`gradient spike in 3 of the last 20 barriers, the last one too`, the most frequent first."""
+    found = now.training
+    if found is None or not found.alarms:
+        return ""
+    seen = min(found.barriers, WINDOW)
+    told = (
+        f"{name.replace('_', ' ')} in {times} of the last {count(seen, 'barrier')}"
+        + (", the last one too" if name in found.standing else "")
+        for name, times in found.alarms.items()
+    )
+    return joined(told, "; ")
 
 
 def _model(role: str, name: str) -> str:

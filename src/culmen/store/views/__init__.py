@@ -36,6 +36,7 @@ from culmen.store.views.lineage import Step, lineage
 from culmen.store.views.run import Best, Calls, Spent, Status, best, calls, meta, status
 from culmen.store.views.runs import RunLine, find_run, runs
 from culmen.store.views.table import Facets, Listed, Page, Query, facets, table
+from culmen.store.views.training import Training
 
 __all__ = [
     "Agents",
@@ -61,6 +62,7 @@ __all__ = [
     "Spent",
     "Status",
     "Step",
+    "Training",
     "best",
     "calls",
     "candidate",

@@ -15,6 +15,7 @@ from culmen.store.lock import Owner
 from culmen.store.meta import RunMeta
 from culmen.store.ranking import RULE, Standing, findings, leader, leader_before
 from culmen.store.views.agents import Agents, agents
+from culmen.store.views.training import Training, training
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -103,6 +104,7 @@ class Status(msgspec.Struct, frozen=True):
     findings: int = 0
     best_before_first_finding: Best | None = None
     agents: Agents | None = None  # None for strategies without any
+    training: Training | None = None  # None for strategies that train nothing
 
 
 class Calls(msgspec.Struct, frozen=True):
@@ -163,6 +165,7 @@ def status(run: Path | str) -> Status:
             findings=found[0],
             best_before_first_finding=_before(connection, about, found[1]),
             agents=agents(connection),
+            training=training(connection),
         )
 
 
