@@ -163,8 +163,9 @@ class _signals:
 def _search(meta: RunMeta, parts: Parts, proposer: Proposer | None, estimate: Estimate) -> Search:
     strategy = _strategy(meta, parts)
     return Search(
-        strategy, meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate, integrity=_integrity(meta)
-    )
+        strategy, meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate, integrity=_integrity(meta),
+        stop_at=meta.extra.get("stop_at"),
+    )  # fmt: skip
 
 
 def _integrity(meta: RunMeta) -> str:
@@ -287,6 +288,6 @@ def _crafts(path: Path, meta: RunMeta, parts: Parts, searching: Callable[[], Sea
             prompt = Writer(meta.task).prose(role, slots)
             return prompt.system, prompt.user
 
-        return TrainCraft(path / "policy", maker(render))
+        return TrainCraft(path / "policy", maker(render, path / "policy"))
 
     return {"session": sessions, "train": training}

@@ -166,7 +166,7 @@ def update(craft, version):
 def test_an_update_torn_from_the_journal_is_found_again_or_made_again_the_same(tmp_path):
     craft = opened(tmp_path / "a")
     first = update(craft, 0)
-    after = weights(craft._policy()[0])
+    after = weights(craft._at(1)[0])
     again = opened(tmp_path / "a")  # the process died after the checkpoint, before the journal
     assert update(again, 0) == first
     assert same(weights(again._at(1)[0]), after)
@@ -177,7 +177,7 @@ def test_an_update_torn_from_the_journal_is_found_again_or_made_again_the_same(t
     reopened = opened(tmp_path / "b")
     second = update(reopened, 0)
     assert {k: v for k, v in second.items() if k != "seconds"} == {k: v for k, v in first.items() if k != "seconds"}
-    assert same(weights(reopened._policy()[0]), after)
+    assert same(weights(reopened._at(1)[0]), after)
 
 
 def test_only_the_checkpoints_that_may_be_asked_for_are_kept(tmp_path):

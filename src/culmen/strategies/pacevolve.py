@@ -70,6 +70,7 @@ class Research:
         self.failures = FailureMemory()
         self.islands = [self._island() for _ in range(rules.islands)]
         self.start = float("-inf")
+        self.seeds: list[tuple[Rollout, float]] = []
 
     async def run(self) -> None:
         """Seeds, then all islands side by side."""
@@ -80,10 +81,10 @@ class Research:
         """Every island begins with the seeds."""
         cases = None if self.rules.batch is None else self.lab.minibatch(self.rules.batch)
         seeds = await self.lab.gather(*(self.lab.evaluate(seed, cases) for seed in self.lab.seeds))
-        scored = [(rollout, reward) for rollout in seeds if (reward := rollout.reward) is not None]
-        self.start = max((reward for _, reward in scored), default=float("-inf"))
+        self.seeds = [(rollout, reward) for rollout in seeds if (reward := rollout.reward) is not None]
+        self.start = max((reward for _, reward in self.seeds), default=float("-inf"))
         for island in self.islands:
-            for rollout, _ in scored:
+            for rollout, _ in self.seeds:
                 island.take(rollout, self.goal())
             island.keep_version()
 
@@ -93,13 +94,22 @@ class Research:
             outcome = await self.implement(i, parent, decision)
             await self.learn(i, turn, parent, decision, outcome)
 
-    async def decide(self, i: int) -> tuple[Rollout | None, Decision]:
-        """A parent, and what to try on it."""
+    async def decide(self, i: int, start: Rollout | None = None) -> tuple[Rollout | None, Decision]:
+        """A parent, unless it is given, and what to try on it."""
         island = self.islands[i]
-        parent = island.parent(self.rules.top, self.rules.tournament, self.lab.rng)
+        await self._take_up(island)
+        parent = start or island.parent(self.rules.top, self.rules.tournament, self.lab.rng)
         decision = await self.rules.advising.decide(self.lab, self.voice, parent, island.ideas, self.failures)
         island.ideas = decision.ideas  # ideas of a decision that comes to nothing are kept, too
         return parent, decision
+
+    async def _take_up(self, island: Island) -> None:
+        """What a person handed in, like a model's: the first island to hear of it has it, the others by crossover."""
+        batch = self.rules.batch
+        for candidate in self.lab.handed():
+            rollout = await self.lab.evaluate(candidate, None if batch is None else self.lab.minibatch(batch))
+            if rollout.reward is not None:
+                island.take(rollout, self.goal())
 
     async def implement(self, i: int, parent: Rollout | None, decision: Decision) -> Outcome:
         """The experiment's candidate, evaluated; an unreadable decision is a failure like any other."""

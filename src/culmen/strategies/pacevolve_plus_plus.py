@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab
 from culmen.strategies.pacevolve import Pacevolve, Research
+from culmen.strategies.parts.alarms import Steps
+from culmen.strategies.parts.engines import Engine, Local, Sglang, Tinker, Vllm
 from culmen.strategies.parts.implementing import Outcome
-from culmen.strategies.parts.policy import Policy
+from culmen.strategies.parts.policy import TRAINABLE, TRAINED, Policy
 from culmen.strategies.parts.settings import About, check
+from culmen.strategies.parts.starts import Islands, Puct, Starting, Starts
 from culmen.train import OBJECTIVES
 
 if TYPE_CHECKING:
-    from culmen.train.signal import Credit
+    from culmen.train.signal import Credit, Signal
 
 _LATE = Outcome(fault="deadline", reason="not done in time")
-_ALARMS = 10  # barriers in a row without an update that are worth a word
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class PacevolvePlusPlus:
     new weights sampled from. Early barriers credit a candidate for being better than its group, late ones for what it
     adds to the best of k.
 
-    `objective` makes the baselines: grpo (ThetaEvolve), entropic (TTT-Discover), max_at_k, dr_grpo, none (no training).
-    Needs torch: `pip install 'culmen[train]'`. `policy=tiny` is a language model of a few thousand weights over a menu
-    of edits; a model folder makes any causal language model the advisor, with a LoRA adapter.
+    `objective` makes the baselines: grpo (ThetaEvolve), entropic (TTT-Discover, with `starts=puct`), max_at_k, dr_grpo,
+    none (no training). Needs torch: `pip install 'culmen[train]'`. `policy=tiny` is a language model of a few thousand
+    weights over a menu of edits; a model folder makes any causal language model the advisor, with a LoRA adapter.
     """
 
     paper = "PACEvolve++: Improving Test-time Learning for Evolutionary Search Agents (arXiv 2605.07039)"
@@ -40,11 +41,17 @@ class PacevolvePlusPlus:
         default=Pacevolve()
     )
     policy: Annotated[str, About("tiny, or the folder of a causal language model")] = "tiny"
+    engine: Annotated[Engine, About("what samples and trains the policy", choices=(Local, Tinker, Vllm, Sglang))] = (
+        field(default=Local())
+    )
+    starts: Annotated[Starts, About("where decisions start from", choices=(Islands, Puct))] = field(default=Islands())
+    roles: Annotated[tuple[str, ...], About("replies that are trained: generate, select, classify")] = TRAINED
     objective: Annotated[str, About("none, grpo, dr_grpo, entropic, max_at_k, phase_adaptive")] = "phase_adaptive"
     k: Annotated[int, About("size of the frontier in max_at_k and phase_adaptive", least=2)] = 4
     barriers: Annotated[int, About("planned barriers, over which alpha goes from 0 to 1", least=1)] = 128
     rate: Annotated[float | None, About("learning rate; none: 0.01 (tiny), 1e-5 (LoRA), 1e-6 (all weights)")] = None
     rank: Annotated[int, About("rank of the LoRA adapter; 0: all weights", least=0)] = 32
+    head: Annotated[bool, About("the adapter on the output layer, too; few servers take that")] = False
     most: Annotated[int, About("most tokens of a reply", least=1)] = 2048
     low: Annotated[float, About("clip of the ratio below, epsilon_lo", least=0, most=1)] = 0.2
     high: Annotated[float, About("clip of the ratio above, epsilon_hi", least=0)] = 0.28
@@ -64,6 +71,10 @@ class PacevolvePlusPlus:
             raise UserError(
                 f"there is no objective '{self.objective}'", where="objective", fix=f"one of {', '.join(OBJECTIVES)}"
             )
+        if not self.roles or not set(self.roles) <= set(TRAINABLE):
+            raise UserError(
+                f"cannot train {', '.join(self.roles) or 'nothing'}", where="roles", fix=f"of {', '.join(TRAINABLE)}"
+            )
 
     def credit(self) -> Credit:
         """How rewards become advantages."""
@@ -79,39 +90,34 @@ class PacevolvePlusPlus:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        policy = Policy(self.policy)
+        policy = Policy(self.policy, self.roles)
         research = Research(self.scaffold, lab, policy)
-        await policy.open(lab, seed=lab.rng.getrandbits(31), rank=self.rank, most=self.most)
+        seed, engine = lab.rng.getrandbits(31), self.engine.told()
+        await policy.open(lab, seed=seed, rank=self.rank, most=self.most, engine=engine, head=self.head)
         await research.settle()
-        bounds, steps = self.bounds(lab, research), Steps()
+        course = Course(lab, research, policy, self.bounds(lab, research), self.starts.begin(research.seeds))
         for barrier in count():
-            await self.barrier(lab, research, policy, bounds, barrier, steps)
+            await self.barrier(course, barrier)
 
-    async def barrier(
-        self, lab: Lab, research: Research, policy: Policy, bounds: tuple[float, float], barrier: int, steps: Steps
-    ) -> None:
+    async def barrier(self, course: Course, barrier: int) -> None:
         """Section 3.1, in its order."""
-        from culmen.train.objectives import phase
-
+        lab, research = course.lab, course.research
         islands = range(len(research.islands))
-        plans = await lab.gather(*(research.decide(i) for i in islands))  # n decisions, one version
+        parents = course.starts.take(len(islands))
+        plans = await lab.gather(*(research.decide(i, parents[i]) for i in islands))  # n decisions, one version
         done = await lab.within(self.deadline, *(research.implement(i, *plans[i]) for i in islands))
         outcomes: list[Outcome] = [outcome or _LATE for outcome in done]  # stragglers fail and block nobody
         await lab.gather(*(research.learn(i, barrier, *plans[i], outcomes[i]) for i in islands))  # the search first
-        rewards = [self.reward(lab, outcome, bounds) for outcome in outcomes]  # equation 5
-        alpha = phase(steps.taken, self.barriers)
-        signal = self.credit().signal(rewards, alpha)  # equations 3 and 4
-        told: dict[str, Any] = {}
-        if not signal.skip:  # a skipped group takes no step of the optimiser at all
-            samples = [decision.samples for _, decision in plans]
-            told = await policy.update(lab, samples, signal.advantages, self.rules())  # equation 6
-            steps.taken += 1
-        policy.forget()
+        for expansion in course.starts.give_back([outcome.scored for outcome in outcomes]):
+            lab.note("puct", **expansion)
+        rewards = [self.reward(lab, outcome, course.bounds) for outcome in outcomes]  # equation 5
+        decisions = [decision for _, decision in plans]
+        signal, told = await self.train(course, [decision.samples for decision in decisions], rewards)
         failures = [outcome.fault for outcome in outcomes if outcome.fault]
         lab.note(
             "barrier",
             barrier=barrier,
-            version=policy.version,
+            version=course.policy.version,
             alpha=signal.alpha,
             skip=signal.skip,
             rewards=rewards,
@@ -119,18 +125,33 @@ class PacevolvePlusPlus:
             spreads=dict(signal.spreads),
             failures={name: failures.count(name) for name in dict.fromkeys(failures)},
             clamped=[sum(r == 0.0 for r in rewards), sum(r == 5.0 for r in rewards)],
-            experiments=[decision.experiment for _, decision in plans],
-            alarms=steps.alarms(signal.skip, told, len(failures) / len(outcomes)),
+            experiments=[decision.experiment for decision in decisions],
+            alarms=course.steps.alarms(signal.skip, told, len(failures) / len(outcomes)),
             **{name: value for name, value in told.items() if name != "version"},
         )
+
+    async def train(
+        self, course: Course, samples: list[tuple[int, ...]], rewards: list[float]
+    ) -> tuple[Signal, dict[str, Any]]:
+        """Advantages, then one step of the optimiser, or none; and the samples of this version are done with."""
+        from culmen.train.objectives import phase
+
+        steps, told = course.steps, dict[str, Any]()
+        alpha = phase(steps.taken, self.barriers)
+        signal = self.credit().signal(rewards, alpha)  # equations 3 and 4
+        if not signal.skip:  # a skipped group takes no step of the optimiser at all
+            plan = {"step": steps.taken, "barriers": self.barriers, "alpha": round(alpha, 10)}
+            told = await course.policy.update(course.lab, samples, signal.advantages, self.rules(), plan)  # equation 6
+            steps.taken += 1
+        course.policy.forget()
+        return signal, told
 
     def reward(self, lab: Lab, outcome: Outcome, bounds: tuple[float, float]) -> float:
         """Equation 5 of what a decision came to."""
         from culmen.train.objectives import progress_reward
 
         objective = lab.task.objective
-        reward = outcome.rollout.reward if outcome.rollout and not outcome.fault else None
-        score = None if reward is None else objective.score(reward)
+        score = objective.score(outcome.scored[1]) if outcome.scored else None
         return progress_reward(score, *bounds, maximise=objective.direction == "max")
 
     def bounds(self, lab: Lab, research: Research) -> tuple[float, float]:
@@ -150,22 +171,12 @@ class PacevolvePlusPlus:
 
 
 @dataclass
-class Steps:
-    """Optimiser steps taken, and what to watch over them."""
+class Course:
+    """One training in progress: what its barriers share."""
 
-    taken: int = 0
-    skipped: int = 0
-    entropy: float | None = None
-    norms: list[float] = field(default_factory=list[float])
-
-    def alarms(self, skip: str, told: dict[str, Any], failed: float) -> list[str]:
-        """Words for what looks wrong: entropy_collapse, gradient_spike, failures, skips."""
-        self.skipped = self.skipped + 1 if skip else 0
-        found = ["skips"] if self.skipped >= _ALARMS else []
-        found += ["failures"] if failed > 0.8 else []
-        if "entropy" in told:
-            first = self.entropy = told["entropy"] if self.entropy is None else self.entropy
-            found += ["entropy_collapse"] if told["entropy"] < 0.3 * first else []
-            found += ["gradient_spike"] if len(self.norms) > 4 and told["grad_norm"] > 5 * median(self.norms) else []
-            self.norms.append(told["grad_norm"])
-        return found
+    lab: Lab
+    research: Research
+    policy: Policy
+    bounds: tuple[float, float]
+    starts: Starting
+    steps: Steps = field(default_factory=Steps)

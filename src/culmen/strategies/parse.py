@@ -100,7 +100,12 @@ def _build(cls: type, text: str) -> tuple[bool, Any]:
     given = dict(zip(fields, call.args)) | {str(word.arg): word.value for word in call.keywords}
     if len(call.args) > len(fields) or not all(name in fields for name in given):
         raise ValueError(_word(cls))
-    return True, cls(**{name: parse(*fields[name], ast.unparse(node)) for name, node in given.items()})
+    return True, cls(**{name: parse(*fields[name], _text(node)) for name, node in given.items()})
+
+
+def _text(node: ast.expr) -> str:
+    """An argument as it was written; a quoted one without its quotes."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
 
 
 def _word(option: Any) -> str:

@@ -1,12 +1,13 @@
 """Performs `train.*` effects: the only door between a search and the policy it trains.
 
-    train.open    {policy, seed, rank, most}        -> {version, adapter, exact, parameters}
-    train.sample  {step, slots, version}            -> {sample, text}
-    train.update  {version, batch, rules}           -> {version, and diagnostics}
+    train.open    {policy, seed, rank, most, engine} -> {version, and capabilities that are not the usual ones}
+    train.sample  {step, slots, version}             -> {sample, text}
+    train.update  {version, batch, rules, plan}      -> {version, and diagnostics}
 
 Each is repeatable. What a version samples depends on the request alone; an update that was made before its result could
 be journaled is found by its digest and not made again. The checkpoint of version n lies in RUN/policy/NNNNN, whole or
-not at all.
+not at all: the engine's state, and in `done.json` the update that led to it, its place in the plan (step, barriers,
+alpha), and the mark of the settings it was made under.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from culmen.core.usage import Usage
 from culmen.train.engine import Datum, PolicyEngine, Rules, Sample
 
 KEPT = 3  # checkpoints kept beside the first one
-_DONE = "done.json"
+DONE, SETTINGS = "done.json", "policy.json"
 
 
 class Persona(Protocol):
@@ -53,6 +54,7 @@ class TrainCraft:
         self._folder, self._make = folder, make
         self._thread = ThreadPoolExecutor(1, "policy")
         self._made: tuple[PolicyEngine, Persona] | None = None
+        self._loaded = False  # whether the engine holds a state of this run
 
     async def perform(self, request: CustomRequest) -> Custom:
         """One effect; raises `UserError` for a model that cannot be loaded."""
@@ -67,8 +69,8 @@ class TrainCraft:
 
     def _open(self, request: CustomRequest) -> Custom:
         self._folder.mkdir(parents=True, exist_ok=True)
-        _write(self._folder / "policy.json", request.payload)
-        engine, _ = self._policy()
+        _write(self._folder / SETTINGS, request.payload)
+        engine, _ = self._at(0)
         return Custom({"version": engine.version, **msgspec.to_builtins(engine.capabilities)})
 
     def _sample(self, request: CustomRequest) -> Custom:
@@ -76,7 +78,8 @@ class TrainCraft:
         engine, persona = self._at(int(payload["version"]))
         step, slots = payload["step"], payload["slots"]
         prompt, (most, words) = engine.encode(persona.prompt(step, slots)), persona.grammar(step, slots)
-        sample = engine.sample(prompt, request.seed, most, engine.encode(" ".join(words))[1:] if words else ())
+        limited = words if engine.capabilities.grammar else ()
+        sample = engine.sample(prompt, request.seed, most, engine.encode(" ".join(limited))[1:] if limited else ())
         text = persona.reply(step, sample.text, slots, request.seed)
         usage = Usage(calls=1, input_tokens=len(prompt), output_tokens=len(sample.response))
         return Custom({"sample": msgspec.to_builtins(sample), "text": text}, usage)
@@ -84,39 +87,39 @@ class TrainCraft:
     def _update(self, request: CustomRequest) -> Custom:
         payload = request.payload
         version, digest = int(payload["version"]), fingerprint(json.dumps(payload, sort_keys=True))
-        done = self._checkpoint(version + 1) / _DONE
+        done = self._checkpoint(version + 1) / DONE
         if done.is_file():
             kept = json.loads(done.read_text())
             if kept["digest"] == digest:
                 return Custom(kept["result"])
         engine, _ = self._at(version)
+        self._loaded = False  # if this breaks off half-way, the next attempt begins from the checkpoint
         began, rules = time.monotonic(), msgspec.convert(payload["rules"], Rules)
         data = [Datum(msgspec.convert(one["sample"], Sample), one["advantage"]) for one in payload["batch"]]
         told = engine.forward_backward(data, rules)
         told |= engine.optim_step(rules)
         result = {**told, "version": engine.publish(), "seconds": time.monotonic() - began}
-        self._keep(engine, {"digest": digest, "result": result})
+        self._keep(engine, {"digest": digest, "result": result, "plan": payload.get("plan", {})})
+        self._loaded = True
         return Custom(result)
 
     def _at(self, version: int) -> tuple[PolicyEngine, Persona]:
-        """The policy at a version: the one in memory, else its checkpoint."""
-        engine, persona = self._policy()
-        if engine.version != version:
-            folder = self._checkpoint(version)
-            if not (folder / _DONE).is_file():
-                raise UserError(
-                    f"the policy's version {version} is not kept any more",
-                    where=str(folder),
-                    fix="restore the folder, or start anew with culmen fork RUN",
-                )
-            engine.load(folder)
-        return engine, persona
-
-    def _policy(self) -> tuple[PolicyEngine, Persona]:
-        if self._made is None:
-            self._made = self._make(json.loads((self._folder / "policy.json").read_text()))
-            if not (self._checkpoint(0) / _DONE).is_file():
-                self._keep(self._made[0], {"digest": "", "result": {}})
+        """The policy at a version: as it is in memory, else from its checkpoint. A new run begins with version 0."""
+        self._made = self._made or self._make(json.loads((self._folder / SETTINGS).read_text()))
+        engine, folder = self._made[0], self._checkpoint(version)
+        if self._loaded and engine.version == version:
+            return self._made
+        if (folder / DONE).is_file():
+            restore(engine, folder, self._mark())
+        elif version == engine.version == 0:
+            self._keep(engine, {"digest": "", "result": {}, "plan": {}})
+        else:
+            raise UserError(
+                f"the policy's version {version} is not kept any more",
+                where=str(folder),
+                fix="restore the folder, or start anew with culmen fork RUN",
+            )
+        self._loaded = True
         return self._made
 
     def _keep(self, engine: PolicyEngine, done: dict[str, Any]) -> None:
@@ -125,11 +128,15 @@ class TrainCraft:
         partial = final.with_name(f"{final.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         engine.save(partial)
-        _write(partial / _DONE, done)
+        _write(partial / DONE, {**done, "settings": self._mark()})
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         for version in range(max(1, engine.version - 2 * KEPT), engine.version - KEPT + 1):
-            shutil.rmtree(self._checkpoint(version), ignore_errors=True)
+            if (old := self._checkpoint(version)).is_dir():
+                engine.discard(old)
+
+    def _mark(self) -> str:
+        return fingerprint((self._folder / SETTINGS).read_text())
 
     def _checkpoint(self, version: int) -> Path:
         return self._folder / f"{version:05d}"
@@ -139,3 +146,10 @@ def _write(path: Path, data: dict[str, Any]) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(data))
     partial.rename(path)
+
+
+def restore(engine: PolicyEngine, folder: Path, mark: str) -> None:
+    """Load a checkpoint. Raises `UserError` if it was made under other settings."""
+    if json.loads((folder / DONE).read_text()).get("settings", mark) != mark:
+        raise UserError("this checkpoint is of a policy with other settings", where=str(folder), fix="culmen fork RUN")
+    engine.load(folder)

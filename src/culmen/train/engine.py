@@ -54,12 +54,22 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an engine can do; what it cannot, the craft does without and says so."""
+    """What an engine can do; what it cannot, the craft does without, and the run's note `policy` says so.
+
+    clip     the bounds of the ratio are those asked for
+    norm     the gradient is cut at `Rules.norm`, and its norm before that is known
+    grammar  replies can be limited to some tokens (`Sample.among`)
+    entropy  known from whole distributions; else estimated by minus the mean log-probability of what was drawn
+    adapter  only a LoRA adapter is trained and saved
+    exact    a checkpoint continues bit for bit on the same machine
+    """
 
     clip: bool = True
-    token_mean: bool = True
+    norm: bool = True
+    grammar: bool = True
+    entropy: bool = True
     adapter: bool = False
-    exact: bool = False  # bit-exact from a checkpoint on one machine
+    exact: bool = False
 
 
 class PolicyEngine(Protocol):
@@ -67,8 +77,10 @@ class PolicyEngine(Protocol):
 
     `forward_backward` accumulates the gradient of the masked, asymmetrically clipped loss (equation 6, mean over all
     valid tokens of `data`) and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights those
-    that are sampled from. Raises `UserError` where a model cannot be loaded, `ValueError` for samples of another
-    version.
+    that are sampled from. `logprobs` are recomputed by whatever trains, not by whatever sampled: their gap is logged.
+    `save` makes a checkpoint from which `load` continues; `discard` removes one, with what it stands for elsewhere.
+    `export` writes what other programs load: an adapter in PEFT's layout, or a model folder of transformers. Raises
+    `UserError` where a model cannot be loaded, `ValueError` for samples of another version.
     """
 
     version: int
@@ -89,3 +101,7 @@ class PolicyEngine(Protocol):
     def save(self, folder: Path) -> None: ...
 
     def load(self, folder: Path) -> None: ...
+
+    def discard(self, folder: Path) -> None: ...
+
+    def export(self, folder: Path) -> None: ...

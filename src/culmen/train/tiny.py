@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from culmen.core.errors import UserError
 from culmen.train.extra import require
 
 _SPECIAL = ("<s>", "</s>", "<unk>")
@@ -36,6 +36,10 @@ class WordTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The words, separated by spaces."""
         return " ".join(self._words[n] for n in ids)
+
+    def save_pretrained(self, folder: str) -> None:
+        """The words in the order of their tokens, as `words.json`."""
+        (Path(folder) / "words.json").write_text(json.dumps(self._words))
 
 
 def tiny_model(vocabulary: int, seed: int, width: int = 32, layers: int = 2) -> Any:
@@ -89,44 +93,6 @@ class MenuPersona:
         if step == "select" and chosen is not None:
             return json.dumps({"idea": chosen["idea"], "experiment": f"{chosen['hypothesis']} (draw {seed % 10**6})"})
         return text
-
-
-class ChatPersona:
-    """Speaks with a chat model: the step's template, rendered by `render(role, slots) -> (system, user)`."""
-
-    def __init__(self, tokenizer: Any, render: Any, most: int) -> None:
-        self._tokenizer, self._render, self._most = tokenizer, render, most
-
-    def prompt(self, step: str, slots: dict[str, Any]) -> str:
-        """Both messages in the model's own chat format, up to where its reply begins."""
-        system, user = self._render(f"advisor.{step}", slots)
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-
-    def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
-        """Free text."""
-        return self._most, ()
-
-    def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
-        """As it is, without a reasoning section."""
-        return text.rpartition("</think>")[2]
-
-
-def load_chat_model(path: str, rank: int) -> tuple[Any, Any]:
-    """A model folder (or a name that transformers knows) with a LoRA adapter of this rank, 0: all weights trainable."""
-    transformers = require("transformers", "train")
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-        model = transformers.AutoModelForCausalLM.from_pretrained(path, torch_dtype="auto")
-    except OSError as error:
-        raise UserError(
-            f"the advisor's model '{path}' cannot be loaded", where=str(error).splitlines()[0], fix="check the path"
-        ) from error
-    if not rank:
-        return model, tokenizer
-    peft = require("peft", "train")
-    adapter = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    return peft.get_peft_model(model, adapter), tokenizer
 
 
 def _name(line: str) -> str:

@@ -6,14 +6,16 @@ distribution, one at a time, from a generator seeded by the request alone: what 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from culmen.train.engine import Capabilities, Datum, Rules, Sample
 from culmen.train.extra import require
+from culmen.train.tally import Tally, divergence
 
-_OPTIMISER, _WEIGHTS, _ADAPTER = "optimiser.pt", "weights.pt", "adapter"
+_STATE, _WEIGHTS, ADAPTER = "state.pt", "weights.pt", "adapter"
 
 
 class Tokenizer(Protocol):
@@ -24,6 +26,8 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
+
+    def save_pretrained(self, folder: str) -> object: ...
 
 
 class TorchEngine:
@@ -37,7 +41,7 @@ class TorchEngine:
         cpu = next(model.parameters()).device.type == "cpu"
         self.capabilities = Capabilities(adapter=adapter, exact=cpu)
         self._optimiser: Any = None
-        self._before: list[tuple[Any, Any]] = []
+        self._before: list[tuple[Sample, list[float]]] = []
 
     def encode(self, prompt: str) -> tuple[int, ...]:
         """The prompt's tokens."""
@@ -67,14 +71,13 @@ class TorchEngine:
     def logprobs(self, sample: Sample) -> list[float]:
         """The response's log-probabilities under the current weights, from one forward pass."""
         with self.torch.no_grad():
-            return [float(x) for x in self._levels(sample)[0]]
+            return self._levels(sample)[0].tolist()
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
         """Accumulate the gradient, sample by sample: as much memory as the longest needs, whatever the group's size."""
         torch, tokens = self.torch, sum(len(datum.sample.response) for datum in data)
-        if any(datum.sample.version != self.version for datum in data):
-            raise ValueError(f"samples of another version than {self.version} cannot be trained on")
-        told = _Tally()
+        check_version(data, self.version)
+        tally = Tally()
         self._before = []
         for datum in data:
             new, entropy = self._levels(datum.sample)
@@ -86,23 +89,19 @@ class TorchEngine:
             clipped = ratio.clamp(1 - rules.low, 1 + rules.high)
             loss = -torch.minimum(ratio * advantage, clipped * advantage).sum() / tokens
             loss.backward()
-            self._before.append((datum.sample, old))
-            told.add(loss, entropy.detach(), old - drawn, ratio.detach(), advantage, rules)
-        return told.means(tokens)
+            self._before.append((datum.sample, old.tolist()))
+            tally.add(old.tolist(), datum.sample.logprobs, entropy.detach().tolist(), advantage, rules)
+        return tally.told()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
         """One step of AdamW; the norm is the gradient's before it was cut, kl (k3) what the step changed."""
-        torch, optimiser = self.torch, self._adam(rules)
+        optimiser = self._adam(rules)
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        norm = float(torch.nn.utils.clip_grad_norm_(trained, rules.norm))
+        norm = float(self.torch.nn.utils.clip_grad_norm_(trained, rules.norm))
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        total, count = 0.0, 0
-        with torch.no_grad():
-            for sample, old in self._before:
-                gap = old - self._levels(sample)[0]
-                total += float((torch.exp(-gap) - 1 + gap).sum())
-                count += len(sample.response)
+        total = sum(divergence(old, self.logprobs(sample)) for sample, old in self._before)
+        count = sum(len(old) for _, old in self._before)
         self._before = []
         return {"grad_norm": norm, "kl": total / max(1, count)}
 
@@ -112,26 +111,41 @@ class TorchEngine:
         return self.version
 
     def save(self, folder: Path) -> None:
-        """Weights (or the adapter) and the optimiser's state."""
+        """Weights (or the adapter), the optimiser's state and the states of the random generators."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.capabilities.adapter:
-            self.model.save_pretrained(folder / _ADAPTER)
+            self.model.save_pretrained(folder / ADAPTER)
         else:
             self.torch.save(self.model.state_dict(), folder / _WEIGHTS)
         state = self._optimiser.state_dict() if self._optimiser is not None else {}
-        self.torch.save({"version": self.version, "optimiser": state}, folder / _OPTIMISER)
+        cuda = self.torch.cuda.get_rng_state_all() if self.torch.cuda.is_available() else []
+        random = {"cpu": self.torch.get_rng_state(), "cuda": cuda}
+        self.torch.save({"version": self.version, "optimiser": state, "random": random}, folder / _STATE)
 
     def load(self, folder: Path) -> None:
-        """The inverse of `save`, bit for bit on a CPU."""
-        state = self.torch.load(folder / _OPTIMISER, weights_only=True)
+        """The inverse of `save`, bit for bit on a CPU. A gradient that was not applied is forgotten."""
+        state = self.torch.load(folder / _STATE, weights_only=True)
         if self.capabilities.adapter:
-            weights = require("safetensors.torch", "train").load_file(folder / _ADAPTER / "adapter_model.safetensors")
+            weights = require("safetensors.torch", "train").load_file(folder / ADAPTER / "adapter_model.safetensors")
             require("peft", "train").set_peft_model_state_dict(self.model, weights)
         else:
             self.model.load_state_dict(self.torch.load(folder / _WEIGHTS, weights_only=True))
-        self.version, self._optimiser = state["version"], None
+        self.model.zero_grad(set_to_none=True)
+        self.version, self._optimiser, self._before = state["version"], None, []
         if state["optimiser"]:
             self._adam(Rules()).load_state_dict(state["optimiser"])
+        self.torch.set_rng_state(state["random"]["cpu"])
+        if state["random"]["cuda"] and self.torch.cuda.is_available():
+            self.torch.cuda.set_rng_state_all(state["random"]["cuda"])
+
+    def discard(self, folder: Path) -> None:
+        """Remove a checkpoint."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def export(self, folder: Path) -> None:
+        """The adapter in PEFT's layout, or the whole model as a folder of transformers; the tokenizer beside it."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(str(folder))
 
     @property
     def _device(self) -> Any:
@@ -163,22 +177,7 @@ class TorchEngine:
         return self.torch.log_softmax(logits, -1)
 
 
-class _Tally:
-    """Sums over tokens, for the diagnostics of one update."""
-
-    def __init__(self) -> None:
-        self.sums = dict.fromkeys(("entropy", "gap_mean", "clip_low", "clip_high"), 0.0)
-        self.loss = self.gap = self.ratio = 0.0
-
-    def add(self, loss: Any, entropy: Any, gap: Any, ratio: Any, advantage: float, rules: Rules) -> None:
-        self.loss += float(loss.detach())
-        self.sums["entropy"] += float(entropy.sum())
-        self.sums["gap_mean"] += float(gap.abs().sum())
-        self.sums["clip_low"] += float((ratio < 1 - rules.low).sum()) if advantage < 0 else 0.0
-        self.sums["clip_high"] += float((ratio > 1 + rules.high).sum()) if advantage > 0 else 0.0
-        self.gap = max(self.gap, float(gap.abs().max()))
-        self.ratio = max(self.ratio, float(ratio.max()))
-
-    def means(self, tokens: int) -> dict[str, float]:
-        means = {name: value / max(1, tokens) for name, value in self.sums.items()}
-        return {**means, "loss": self.loss, "gap_max": self.gap, "ratio_max": self.ratio, "tokens": float(tokens)}
+def check_version(data: Sequence[Datum], version: int) -> None:
+    """Raise `ValueError` for samples of another version: their ratios would say nothing about this one."""
+    if any(datum.sample.version != version for datum in data):
+        raise ValueError(f"samples of another version than {version} cannot be trained on")

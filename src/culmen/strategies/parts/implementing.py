@@ -19,6 +19,12 @@ class Outcome:
     fault: str = ""
     reason: str = ""
 
+    @property
+    def scored(self) -> tuple[Rollout, float] | None:
+        """The candidate with its reward, if it has one."""
+        reward = self.rollout.reward if self.rollout and not self.fault else None
+        return None if self.rollout is None or reward is None else (self.rollout, reward)
+
 
 @dataclass(frozen=True)
 class Implementing:

@@ -1,0 +1,94 @@
+"""Which program each decision of a barrier starts from: the island's own choice, or states reused by PUCT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+from culmen.core.evaluation import Rollout
+from culmen.memory.tree import Node, Tree
+from culmen.strategies.parts.settings import About, check
+
+Scored = tuple[Rollout, float]
+
+
+class Starting(Protocol):
+    """One search's starts: taken before the decisions of a barrier, given back with what each came to."""
+
+    def take(self, count: int) -> Sequence[Rollout | None]: ...
+
+    def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]: ...
+
+
+class Starts(Protocol):
+    """The setting; `begin(seeds)` for one search."""
+
+    def begin(self, seeds: Sequence[Scored]) -> Starting: ...
+
+
+@dataclass(frozen=True)
+class Islands:
+    """Every island draws its parent from its own population (PACEvolve)."""
+
+    def begin(self, seeds: Sequence[Scored]) -> Starting:
+        return _Own()
+
+
+@dataclass(frozen=True)
+class Puct:
+    """States of one archive for all islands, chosen by PUCT (TTT-Discover; see the strategy `puct`). A barrier's starts
+    lie on different lines of descent while there are any; an expansion that came to nothing counts, too."""
+
+    c: Annotated[float, About("weight of exploration", least=0)] = 1.0
+    children: Annotated[int, About("programs kept of one expansion", least=1)] = 2
+    most: Annotated[int, About("programs kept in all; seeds always are", least=2)] = 1000
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def begin(self, seeds: Sequence[Scored]) -> Starting:
+        return _Reused(self, seeds)
+
+
+class _Own:
+    def take(self, count: int) -> Sequence[Rollout | None]:
+        return [None] * count
+
+    def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]:
+        return []
+
+
+class _Reused:
+    def __init__(self, rules: Puct, seeds: Sequence[Scored]) -> None:
+        self._c, self._tree, self._taken = rules.c, Tree(rules.most, rules.children), list[Node | None]()
+        self._known = {rollout.candidate.id for rollout, _ in seeds}
+        for rollout, reward in seeds:
+            self._tree.plant(rollout, reward)
+
+    def take(self, count: int) -> Sequence[Rollout | None]:
+        self._taken = [self._tree.take(self._c) for _ in range(count)]
+        return [node.rollout if node else None for node in self._taken]
+
+    def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]:
+        """Expand every state taken; a note for each. What is known already is no new state."""
+        notes: list[dict[str, Any]] = []
+        for node, one in zip(self._taken, found, strict=True):
+            fresh = [one] if one is not None and one[0].candidate.id not in self._known else []
+            self._known.update(rollout.candidate.id for rollout, _ in fresh)
+            if node is None:  # no seed could be scored: what works becomes a root
+                for rollout, reward in fresh:
+                    self._tree.plant(rollout, reward)
+                continue
+            kept = self._tree.expand(node, fresh)
+            notes.append(
+                {
+                    "parent": node.rollout.candidate.id,
+                    "value": node.value,
+                    "expansions": node.expansions,
+                    "total": self._tree.expansions,
+                    "kept": [child.rollout.candidate.id for child in kept],
+                    "states": len(self._tree),
+                }
+            )
+        return notes
