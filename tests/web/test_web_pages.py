@@ -272,8 +272,10 @@ def test_memory_of_ideas_and_mechanism_of_training(site: Site, tab: Tab):
         ("Alpha: weight of the late phase's advantages", [0.0, 0.5]),
         ("Advantages", [1.0, -1.0, 0.5, -0.5]),
         ("Policy version", [0.0, 1.0]),
+        ("Gradient norm before clipping", [0.5, 4.0]),
     ):
         assert [y for _, y in series(page, titles.index(title))[0]["points"]] == values
+    assert rows(page, "Alarms of the training") == [["1", "0", "gradient spike, entropy collapse"]]
 
 
 def test_memory_of_a_front(site: Site, tab: Tab):

@@ -155,6 +155,8 @@ def advisor(folder: Path) -> Path:
         {"note": "barrier", "version": 0, "alpha": 0.0, "advantages": [1.0, -1.0], "rewards": [0.2, 0.1]},
         {"note": "barrier", "version": 1, "alpha": 0.5, "advantages": [0.5, -0.5], "rewards": [0.3, 0.2]},
     ]
+    told[-2] |= {"barrier": 0, "grad_norm": 0.5, "alarms": []}
+    told[-1] |= {"barrier": 1, "grad_norm": 4.0, "alarms": ["gradient_spike", "entropy_collapse"]}
     journal.append([Entry("note", key, body=body) for key, body in enumerate(told, 1)])
     journal.close()
     return folder / "advisor"

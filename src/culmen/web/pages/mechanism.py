@@ -11,6 +11,7 @@ from culmen.web.series import buckets, thin
 _POINTS = 400
 _DOTS = 1500
 _MOST = 60  # plots
+_ALARMS = 20  # the last barriers with one
 _GROUPS = ("island", "agent", "lane", "branch", "role", "policy")
 _STEPS = {"round", "turn", "step", "number", "island", "agent", "lane", "nth", "rank", "seq"}  # places, not measures
 
@@ -34,8 +35,19 @@ KNOWN: dict[tuple[str, str], str] = {
     ("barrier", "advantages"): "Advantages",
     ("barrier", "rewards"): "Rewards of the decisions",
     ("barrier", "version"): "Policy version",
-    ("barrier", "entropy"): "Entropy of the policy",
-    ("barrier", "gradient_norm"): "Gradient norm before clipping",
+    ("barrier", "entropy"): "Entropy of the policy, nats per token",
+    ("barrier", "grad_norm"): "Gradient norm before clipping",
+    ("barrier", "kl"): "KL: how far an update moved the policy",
+    ("barrier", "clip_low"): "Share of tokens held back by the lower clip",
+    ("barrier", "clip_high"): "Share of tokens held back by the upper clip",
+    ("barrier", "ratio_max"): "Largest importance ratio",
+    ("barrier", "gap_mean"): "Sampled against recomputed log-probabilities, mean gap",
+    ("barrier", "gap_max"): "Sampled against recomputed log-probabilities, largest gap",
+    ("barrier", "spreads.rewards"): "Spread of the rewards",
+    ("barrier", "spreads.group"): "Spread of the group-relative branch",
+    ("barrier", "spreads.frontier"): "Spread of the frontier branch",
+    ("barrier", "clamped"): "Rewards at either bound",
+    ("barrier", "tokens_per_second"): "Tokens trained on per second",
     ("pareto", "members"): "Candidates scored on all cases",
     ("pareto", "accepted"): "Children accepted per turn",
     ("puct", "value"): "Value Q of the expanded states",
@@ -49,9 +61,11 @@ LEADING = ("alpha", "advantages", "advantage", "version", "entropy", "kl", "loss
 def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Plots of every numeric field of every note: lines (one value a note) or dots (lists of values), by group.
 
-    A group is an island, agent, lane or the like, where a note names one. `x` counts evaluations up to the note.
+    A group is an island, agent, lane or the like, where a note names one. `x` counts evaluations up to the note. Also
+    the last barriers of a training at which something looked wrong, the newest first.
     """
     run.refresh()
+    alarms: list[dict[str, Any]] = []
     found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     dotted: set[tuple[str, str]] = set()
     counts: dict[str, int] = {}
@@ -59,13 +73,16 @@ def mechanism(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         kind = note.kind
         counts[kind] = counts.get(kind, 0) + 1
         x, group = run.evaluations_at(note.seq), _group(note.body)
+        if kind == "barrier" and (wrong := _words(note.body.get("alarms"))):
+            alarms.append({"evaluations": x, "barrier": note.body.get("barrier"), "alarms": wrong})
         for name, value, several in _numbers(note.body):
             found.setdefault((kind, name), {}).setdefault(group, []).append((x, value))
             if several:
                 dotted.add((kind, name))
     plots = [_plot(key, groups, key in dotted) for key, groups in found.items()]
     plots.sort(key=lambda plot: plot["place"])
-    return {"plots": plots[:_MOST], "notes": counts, "evaluations": len(run.evaluations)}
+    told = {"alarms": alarms[-_ALARMS:][::-1], "alarmed": len(alarms)}
+    return {"plots": plots[:_MOST], "notes": counts, "evaluations": len(run.evaluations), **told}
 
 
 def _plot(key: tuple[str, str], groups: dict[str, list[tuple[float, float]]], dots: bool) -> dict[str, Any]:
@@ -85,6 +102,10 @@ def _plot(key: tuple[str, str], groups: dict[str, list[tuple[float, float]]], do
             for group, points in sorted(groups.items(), key=lambda pair: _natural(pair[0]))
         ],
     }
+
+
+def _words(value: Any) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []
 
 
 def _natural(name: str) -> tuple[str, int]:

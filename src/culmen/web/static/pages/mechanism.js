@@ -2,8 +2,8 @@
 
 import { chart, colour } from "../chart.js";
 import { h } from "../dom.js";
-import { plural } from "../format.js";
-import { empty, section } from "../parts.js";
+import { count, plural, words } from "../format.js";
+import { cell, empty, section, table, th } from "../parts.js";
 
 export const title = "Mechanism";
 export const load = (ctx) => ctx.get("mechanism");
@@ -17,8 +17,16 @@ export function view(doc) {
   const counted = Object.entries(doc.notes).map(([kind, n]) => `${kind}: ${plural(n, "note")}`).join(", ");
   return h("div", { class: "stack" },
     h("p", { class: "note" }, `From the strategy's notes (${counted}). Rewards: higher is better, whatever the task's direction.`),
+    doc.alarmed ? alarms(doc) : null,
     known.length ? h("div", { class: "plots" }, known.map(plot)) : null,
     rest.length ? section(known.length ? "Everything else that was noted" : "Everything that was noted", { wide: true }, h("details", { open: !known.length }, h("summary", {}, plural(rest.length, "plot")), h("div", { class: "plots" }, rest.map(plot)))) : null);
+}
+
+// What looked wrong while an advisor was trained.
+function alarms(doc) {
+  const note = `Something looked wrong at ${plural(doc.alarmed, "barrier")}` + (doc.alarmed > doc.alarms.length ? `; the last ${doc.alarms.length} are shown.` : ".");
+  const rows = doc.alarms.map((each) => h("tr", {}, cell(each.barrier ?? ""), cell(count(each.evaluations)), h("td", {}, each.alarms.map(words).join(", "))));
+  return section("Alarms of the training", { wide: true, note }, table("Alarms of the training", [th("barrier", { class: "num" }), th("evaluations", { class: "num" }), th("what looked wrong")], rows));
 }
 
 function plot(each) {
