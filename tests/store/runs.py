@@ -1,5 +1,7 @@
 """Small runs to test on."""
 
+import uuid
+
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
@@ -9,12 +11,19 @@ from culmen.core.usage import Budget, Usage
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
 
+DATABASE = None  # the URL, while a test asks for both kinds of store
+
 
 def new_run(folder, name="run-1", direction="max", **settings):
     task = Task("a task", "a goal", objective=Objective(direction))
     strategy = {"path": "culmen.strategies.polca:Polca", "config": {"explore": 5}}
     meta = RunMeta(name, task, strategy, models={"proposer": "m"}, budget=Budget(evaluations=100), **settings)
-    return SqlJournal.create(folder / name, meta)
+    return SqlJournal.create(folder / name, meta, db=address(name))
+
+
+def address(name):
+    """A new run's place in the database that tests use just now; None while runs are folders."""
+    return DATABASE and f"{DATABASE}#{name}-{uuid.uuid4().hex[:8]}"
 
 
 def program(number, parents=(), operator="rewrite", text=""):

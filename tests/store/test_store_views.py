@@ -18,6 +18,8 @@ from culmen.store.export import export
 from culmen.store.journal import SqlJournal
 from tests.store.runs import new_run, observed, program, proposed, state
 
+pytestmark = pytest.mark.usefixtures("each_store")
+
 
 def random_run(folder, direction="max", seed=1, noise=0.3):
     """60 candidates, unevenly observed, some failing; returns the journal and scores and failures by id."""

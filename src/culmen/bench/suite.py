@@ -16,7 +16,7 @@ from culmen.core.errors import UserError
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.store import views
-from culmen.store.database import FILE
+from culmen.store.address import has_run
 
 
 class Suite(msgspec.Struct, frozen=True):
@@ -191,7 +191,7 @@ def _study(suite: Suite, cell: Cell, task: Task) -> Any:
     from culmen.study import Study
 
     strategy = catalog.make(cell.strategy)
-    if not (cell.path / FILE).is_file():
+    if not has_run(cell.path):
         return Study.create(
             task,
             strategy,

@@ -56,9 +56,9 @@ def audit(
 
 def _is_task(path: str | None) -> bool:
     """Whether a path is a task rather than a run, or the name of one."""
-    from culmen.store.database import FILE
+    from culmen.store.address import has_run
 
-    return path is not None and Path(path).exists() and not (Path(path) / FILE).is_file()
+    return path is not None and Path(path).exists() and not has_run(Path(path))
 
 
 def of_task(

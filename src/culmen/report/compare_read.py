@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.errors import UserError
+from culmen.core.errors import CulmenError, UserError
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.report.analyze_record import Moment, read
 from culmen.store import views
-from culmen.store.database import FILE
+from culmen.store.address import FILE, POINTER
 from culmen.store.meta import RunMeta
 
 
@@ -84,7 +84,7 @@ def find(place: Path) -> list[Path]:
     """The run at a place, or all below a folder, by name; raises `UserError` where there is none."""
     found: list[Path] = []
     for folder, below, files in os.walk(place):
-        if FILE in files:
+        if FILE in files or POINTER in files:
             found.append(Path(folder))
             below.clear()  # what a run keeps is its own
         below.sort()
@@ -93,6 +93,24 @@ def find(place: Path) -> list[Path]:
     return found
 
 
-def entries(runs: Sequence[Path | str]) -> list[Entry]:
-    """Read some runs; raises `UserError` where one is not there."""
-    return [entry(run) for run in runs]
+class LeftOut(msgspec.Struct, frozen=True):
+    """A run that cannot be read, and why."""
+
+    run: str
+    why: str
+
+
+def readable(runs: Sequence[Path]) -> tuple[list[Entry], list[LeftOut]]:
+    """Some runs, and those among them that cannot be read; raises the first one's error where none can."""
+    found: list[Entry] = []
+    left_out: list[LeftOut] = []
+    first: CulmenError | None = None
+    for run in runs:
+        try:
+            found.append(entry(run))
+        except CulmenError as error:
+            first = first or error
+            left_out.append(LeftOut(str(run), error.what if isinstance(error, UserError) else str(error)))
+    if first is not None and not found:
+        raise first
+    return found, left_out

@@ -6,6 +6,7 @@ import errno
 import math
 import shutil
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,13 +17,13 @@ from urllib.parse import quote
 import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, Unavailable, UserError
+from culmen.store import lock
+from culmen.store.address import FILE, Address, anchor, has_run, pointer
 from culmen.store.codec import decode
 from culmen.store.meta import FORMAT, RunMeta
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
-
-FILE = "journal.db"
 
 
 def engine_for(path: Path, *, write: bool) -> Engine:
@@ -78,8 +79,13 @@ def reading(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
     """A connection that sees one moment of the run. Raises `UserError` where there is no run, or a newer one.
 
     A run written by an older culmen is left as it is: what is read is an upgraded copy, unless `tables` is False (for
-    readers of events, blobs and settings, which every format has alike).
+    readers of events, blobs and settings, which every format has alike). In a database such a run is refused instead.
     """
+    address = pointer(run_dir)
+    if address is not None:
+        with _reading(address, run_dir, tables) as connection:
+            yield connection
+        return
     with readable(run_dir) as path, meanings(run_dir):
         engine = engine_for(path, write=False)
         with engine.connect() as connection, connection.begin():
@@ -92,6 +98,18 @@ def reading(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
         engine = engine_for(upgraded(path, _uri(path, False), FILE), write=False)
         with engine.connect() as connection, connection.begin():
             yield connection
+
+
+@contextmanager
+def _reading(address: Address, run_dir: Path, tables: bool) -> Iterator[Connection]:
+    from culmen.store import postgres
+
+    with postgres.reading(address) as connection:
+        check_format(connection, run_dir)
+        if tables and not _current(connection):
+            fix = f"culmen db migrate '{address.url}'"
+            raise UserError("an older culmen made the tables of this run", where=str(address), fix=fix)
+        yield connection
 
 
 def _current(connection: Connection) -> bool:
@@ -118,7 +136,7 @@ def readable(run_dir: Path) -> Iterator[Path]:
 
 def require_run(run_dir: Path) -> None:
     """Raise `UserError` unless the folder holds a journal."""
-    if not (run_dir / FILE).is_file():
+    if not has_run(run_dir):
         raise UserError("there is no run here", where=str(run_dir), fix="culmen status lists the latest run")
 
 
@@ -154,6 +172,44 @@ def check_format(connection: Connection, run_dir: Path) -> None:
         )
 
 
+def run_folders(folder: Path) -> list[Path]:
+    """The folders of runs directly inside a folder, by name; one that stands for a database has all of its runs."""
+    address = pointer(folder)
+    if address is not None and not address.name:
+        from culmen.store import catalogue, postgres
+
+        with postgres.session(address) as connection:
+            return sorted(anchor(Address(address.url, line.name), folder) for line in catalogue.lines(connection))
+    return sorted(entry for entry in folder.iterdir() if has_run(entry)) if folder.is_dir() else []
+
+
+def owner(run_dir: Path) -> lock.Owner | None:
+    """Who writes a run right now, None if nobody does."""
+    address = pointer(run_dir)
+    if address is None:
+        return lock.owner(run_dir)
+    from culmen.store import postgres
+
+    return postgres.owner(address)
+
+
+def signature(run_dir: Path) -> tuple[object, ...]:
+    """Something that changes when the run does: for a folder, sizes and times of its files; and whether it is owned."""
+    address = pointer(run_dir)
+    if address is not None:
+        from culmen.store import postgres
+
+        return postgres.signature(address)
+    facts: list[object] = []
+    for name in (FILE, f"{FILE}-wal"):
+        try:
+            stat = (run_dir / name).stat()
+            facts += [stat.st_size, stat.st_mtime_ns]
+        except FileNotFoundError:
+            facts.append(None)
+    return (*facts, lock.owner(run_dir) is not None)
+
+
 @contextmanager
 def meanings(run_dir: Path) -> Iterator[None]:
     """Turn errors of the driver and of the disk into `Unavailable`, `JournalDamaged` or `UserError`."""
@@ -161,7 +217,7 @@ def meanings(run_dir: Path) -> Iterator[None]:
 
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:
+    except (DBAPIError, sqlite3.Error, *_drivers()) as error:
         known = _meaning(error, run_dir)
         if known is None:
             raise
@@ -172,7 +228,17 @@ def meanings(run_dir: Path) -> Iterator[None]:
         raise _full(run_dir) from error
 
 
+def _drivers() -> list[type[Exception]]:
+    """What psycopg raises, where it is in use."""
+    return [sys.modules["psycopg"].Error] if "psycopg" in sys.modules else []
+
+
 def _meaning(error: Exception, run_dir: Path) -> CulmenError | None:
+    address = pointer(run_dir)
+    if address is not None:
+        from culmen.store import postgres
+
+        return postgres.meaning(getattr(error, "orig", error), address)
     code: int = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)
     if code in (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS):
         return _damaged(error, run_dir)

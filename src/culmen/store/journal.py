@@ -1,6 +1,6 @@
-"""The journal of a run in a folder: RUN/journal.db, RUN/blobs/, RUN/lock.
+"""The journal of a run: RUN/journal.db, RUN/blobs/ and RUN/lock, or the database that RUN/database.json names.
 
-One process writes (RUN/lock, and an epoch checked inside every transaction); any number read, without waiting and
+One process writes (a lock, and an epoch checked inside every transaction); any number read, without waiting and
 without making it wait. `append` is one transaction in a write-ahead log that is synced before it returns.
 """
 
@@ -16,8 +16,9 @@ import msgspec
 
 from culmen.core.errors import JournalDamaged, UserError
 from culmen.core.event import Entry, Event
+from culmen.store.address import POINTER, has_run, parse, place, pointer
 from culmen.store.blobs import Blobs
-from culmen.store.database import FILE, read_meta, reading, require_run
+from culmen.store.database import read_meta, reading, require_run
 from culmen.store.meta import FORMAT, RunMeta
 from culmen.store.place import require_local
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class SqlJournal:
-    """`core.ports.Journal` on SQLite, made by `create` or `open`.
+    """`core.ports.Journal` on SQLite or PostgreSQL, made by `create` or `open`.
 
     The events that `append` returns and `read` yields are equal. In them the prompt and the reply of a `Proposal` or
     `Text` may be a reference (`blob:<sha256>`, see `text`) if longer than 4096 characters; all else is whole.
@@ -39,17 +40,28 @@ class SqlJournal:
         self.run_dir, self.meta, self._writer = run_dir, meta, writer
 
     @classmethod
-    def create(cls, run_dir: Path | str, meta: RunMeta) -> SqlJournal:
-        """A new run in a folder that holds none; raises `UserError` otherwise."""
-        folder = Path(run_dir)
-        if (folder / FILE).exists():
-            raise UserError("there is a run already", where=str(folder), fix=f"culmen resume {folder}")
-        folder.mkdir(parents=True, exist_ok=True)
-        require_local(folder)
+    def create(cls, run_dir: Path | str, meta: RunMeta, db: str | None = None) -> SqlJournal:
+        """A new run in a folder that holds none; raises `UserError` otherwise.
+
+        `db` is the URL of a database that keeps the journal instead, as the run `URL#name` (default: the folder's
+        name).
+        """
         from culmen.store.writer import Writer
 
+        folder = Path(run_dir)
+        if has_run(folder):
+            raise UserError("there is a run already", where=str(folder), fix=f"culmen resume {folder}")
+        folder.mkdir(parents=True, exist_ok=True)
         meta = msgspec.structs.replace(meta, format=FORMAT, created=meta.created or time.time())
-        return cls(folder, meta, Writer.open(folder, meta)[0])
+        if db is None:
+            require_local(folder)
+            return cls(folder, meta, Writer.open(folder, meta)[0])
+        place(folder, parse(db, folder.name))
+        try:
+            return cls(folder, meta, Writer.open(folder, meta)[0])
+        except BaseException:
+            (folder / POINTER).unlink()  # another try must not find a run that is not there
+            raise
 
     @classmethod
     def open(cls, run_dir: Path | str, write: bool = False) -> SqlJournal:
@@ -59,6 +71,8 @@ class SqlJournal:
         try:
             return cls._open(folder, write)
         except JournalDamaged as error:
+            if pointer(folder) is not None:
+                raise
             from culmen.store.recover import damaged
 
             raise damaged(folder, error) from error
@@ -68,7 +82,8 @@ class SqlJournal:
         if write:
             from culmen.store.writer import Writer
 
-            require_local(folder)
+            if pointer(folder) is None:
+                require_local(folder)
             writer, meta = Writer.open(folder)
             return cls(folder, meta, writer)
         with reading(folder, tables=False) as connection:

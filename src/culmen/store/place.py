@@ -45,5 +45,5 @@ def refuse_network(path: Path, kind: str) -> None:
         raise UserError(
             f"a run cannot be kept on a network file system ({kind}): its journal could be damaged there",
             where=str(path),
-            fix="give a folder on a local disk with --run-dir, and export or copy the run afterwards",
+            fix="give a folder on a local disk with --run-dir, or keep the journal in a database: --db URL",
         )

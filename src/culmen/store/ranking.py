@@ -148,7 +148,14 @@ def place(direction: str, sd: float) -> tuple[Any, Any]:
     rank = case((t.barred > 0, 2), (t.failed > 0, 1), (t.accepted < t.asked, 1), else_=0)
     worst = (t.low if direction == "max" else t.high) * sign
     vouched = case((t.accepted == t.asked, worst))
-    return rank, func.coalesce(vouched, t.mean * sign - sd / func.sqrt(t.count))
+    return rank, func.coalesce(vouched, t.mean * sign - _error(sd, t.count))
+
+
+def _error(sd: float, count: Any) -> Any:
+    """The standard error of a mean of so many; NULL for none, also where dividing by zero is an error."""
+    from sqlalchemy import Float, func
+
+    return sd / func.nullif(func.sqrt(count, type_=Float), 0.0, type_=Float)
 
 
 def findings(connection: Connection) -> tuple[int, int | None]:
@@ -175,7 +182,7 @@ def leader_before(connection: Connection, direction: str, seq: int) -> Standing 
         func.sum(seen.c.status.not_in(("ok", "lost")).cast(Integer)).label("failed"),
     ).where(seen.c.seq < seq).group_by(seen.c.candidate).subquery()  # fmt: skip
     worst = tally.c.low if direction == "max" else tally.c.high
-    value = func.coalesce(worst * sign, made.c.mean * sign - sd / func.sqrt(made.c.count))
+    value = func.coalesce(worst * sign, made.c.mean * sign - _error(sd, made.c.count))
     query = select(made.c.candidate, made.c.mean, made.c.count.label("n"), worst.label("worst"), value.label("value"))
     query = query.join(tally, tally.c.candidate == made.c.candidate).where(made.c.count > 0, tally.c.grave.is_(None))
     row = connection.execute(query.order_by(made.c.failed > 0, value.desc(), tally.c.first).limit(1)).one_or_none()

@@ -16,8 +16,9 @@ import msgspec
 from culmen.core.brief import Proposal, Text
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.event import Event
+from culmen.store.address import FILE, pointer
 from culmen.store.blobs import Blobs
-from culmen.store.database import FILE, engine_for, meanings, read_meta, require_run
+from culmen.store.database import engine_for, meanings, read_meta, require_run
 from culmen.store.meta import RunMeta
 from culmen.store.reader import PAGE, lookup_in, read_page
 
@@ -44,6 +45,9 @@ def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
     from culmen.store.writer import Writer
 
     source = Path(run_dir)
+    if (address := pointer(source)) is not None:
+        fix = "restore the database from the server's own backups"
+        raise UserError("a run in a database is not recovered from a file", where=str(address), fix=fix)
     target = Path(out) if out is not None else source.with_name(source.name + "-recovered")
     if (target / FILE).exists():
         raise UserError("there is a run already", where=str(target), fix="give another folder for the recovered run")

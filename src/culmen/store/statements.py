@@ -32,11 +32,18 @@ class Inserts:
         self.counter = self._compile(_add(fresh(schema.counter), schema.counter), schema.counter)
 
     def _compile(self, statement: Any, table: Table) -> str:
-        compiled = statement.compile(dialect=self._dialect, column_keys=[column.name for column in table.columns])
+        compiled = statement.compile(
+            dialect=_positional(self._dialect), column_keys=[column.name for column in table.columns]
+        )
         order = list(compiled.positiontup or ())
         if order != [column.name for column in table.columns]:
             raise RuntimeError(f"unexpected parameter order for {table.name}: {order}")
         return str(compiled)
+
+
+def _positional(dialect: Dialect) -> Dialect:
+    """The dialect with parameters by place: what rows that are tuples need."""
+    return dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
 
 
 def run_many(cursor: Any, sql: str, rows: Iterable[Sequence[Any]]) -> None:

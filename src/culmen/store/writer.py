@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, insert, select, update
 
-from culmen.core.errors import RunLocked
+from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.event import Entry, Event
 from culmen.store import schema
 from culmen.store.blobs import INLINE, Blobs
 from culmen.store.checks import check
 from culmen.store.codec import encode, escape
-from culmen.store.database import FILE, check_format, engine_for, meanings, read_meta
-from culmen.store.lock import RunLock, owner
+from culmen.store.database import check_format, meanings, owner, read_meta
 from culmen.store.meta import FORMAT, RunMeta
 from culmen.store.ranking import leader
-from culmen.store.reader import gap, lookup_in
+from culmen.store.reader import gap, lookup_in, read_page
 from culmen.store.rows import Batch, store, store_body
+from culmen.store.seat import Seat, take
 from culmen.store.statements import Inserts, run_many
 from culmen.store.totals import Totals
 
@@ -31,13 +32,13 @@ _SPARSE = 200  # the progress series gains a point whenever the evaluations have
 
 
 class Writer:
-    """Holds RUN/lock and a connection; not for two threads at once, but for any thread."""
+    """Holds the run and a connection; not for two threads at once, but for any thread."""
 
-    def __init__(self, run_dir: Path, lock: RunLock, connection: Connection) -> None:
-        self._run_dir, self._lock, self._connection = run_dir, lock, connection
-        self._blobs = Blobs(run_dir / "blobs", lookup_in(connection))
-        self._insert = Inserts(connection.dialect)
-        self._fence = str(select(schema.run.c.epoch).with_for_update().compile(dialect=connection.dialect))
+    def __init__(self, run_dir: Path, seat: Seat) -> None:
+        self._run_dir, self._seat, self._connection, self._lost = run_dir, seat, seat.connection, False
+        self._blobs = Blobs(run_dir / "blobs", lookup_in(self._connection))
+        self._insert = Inserts(self._connection.dialect)
+        self._fence = str(select(schema.run.c.epoch).with_for_update().compile(dialect=self._connection.dialect))
         self._epoch = self._last = self._evaluations = self._marked = self._shown_in_flight = 0
         self._in_flight: set[int] = set()
         self._direction = "max"
@@ -45,16 +46,14 @@ class Writer:
     @classmethod
     def open(cls, run_dir: Path, meta: RunMeta | None = None) -> tuple[Writer, RunMeta]:
         """Take the run over for writing; with `meta`, make its tables first. Raises `RunLocked`, `JournalDamaged`."""
-        lock = RunLock.acquire(run_dir)
-        try:
-            with meanings(run_dir):
-                writer = cls(run_dir, lock, engine_for(run_dir / FILE, write=True).connect())
-                if meta is not None:
-                    writer._make(meta)
+        with meanings(run_dir):
+            seat = take(run_dir, None if meta is None else lambda connection: _make(connection, meta))
+            try:
+                writer = cls(run_dir, seat)
                 return writer, writer._take_over()
-        except BaseException:
-            lock.release()
-            raise
+            except BaseException:
+                seat.close()
+                raise
 
     def append(self, entries: Sequence[Entry], times: Sequence[float] | None = None) -> list[Event]:
         """See `SqlJournal.append`; `times` are Unix seconds, now if not given."""
@@ -72,34 +71,51 @@ class Writer:
         in_flight = _in_flight(self._in_flight, entries)
         totals.counters["session", "in_flight"] = len(in_flight) - self._shown_in_flight
         evaluations = self._evaluations + len(totals.observations)
-        with meanings(self._run_dir):
-            small = self._put_files(batch)
+        with self._writing() as regained:
+            stored = self._arrived(rows) if regained else []
             with self._connection.begin():
-                self._insert_all(rows, small, batch, totals)
+                if not stored:
+                    self._insert_all(rows, self._put_files(batch), batch, totals)
                 marked = self._mark(events[-1], evaluations)
+        events = stored or events
         self._last, self._evaluations, self._marked = events[-1].seq, evaluations, marked
         self._in_flight, self._shown_in_flight = in_flight, len(in_flight)
         return events
 
     def save(self, meta: RunMeta) -> None:
         """Replace the run's settings."""
-        with meanings(self._run_dir), self._connection.begin():
+        with self._writing(), self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
             self._connection.execute(update(schema.run).values(meta=encode(meta)))
         self._direction = meta.task.objective.direction
 
     def close(self) -> None:
         """Give the run back."""
-        engine = self._connection.engine
-        self._connection.close()
-        engine.dispose()
-        self._lock.release()
+        self._seat.close()
 
-    def _make(self, meta: RunMeta) -> None:
+    @contextmanager
+    def _writing(self) -> Iterator[bool]:
+        """For one transaction. A connection that was lost is made again first (True): the run may still be ours."""
+        try:
+            with meanings(self._run_dir):
+                regained = self._lost
+                if regained:
+                    self._connection = self._seat.renew()
+                    self._lost = False
+                yield regained
+        except Unavailable:
+            self._lost = not self._seat.files
+            raise
+
+    def _arrived(self, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
+        """The events of an append whose commit was not heard of, as they are stored; [] if it never arrived."""
         with self._connection.begin():
-            schema.metadata.create_all(self._connection)
-            self._connection.execute(insert(schema.version).values(version_num=schema.REVISION))
-            self._connection.execute(insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=encode(meta)))
+            self._check_epoch(self._connection.connection.cursor())
+            stored = read_page(self._connection, self._run_dir, self._last, len(rows) + 1)
+        found = [(event.entry.kind, event.entry.key, escape(event.entry.mark)) for event in stored]
+        if stored and found != [(row[2], row[5], row[6]) for row in rows]:
+            raise gap(self._last + 1, self._run_dir)
+        return stored
 
     def _take_over(self) -> RunMeta:
         """Raise the epoch, so that no earlier owner can write any more, and load what appends build on."""
@@ -123,6 +139,8 @@ class Writer:
 
     def _put_files(self, batch: Batch) -> list[tuple[bytes, bytes]]:
         """Make large blobs durable as files; returns the others."""
+        if not self._seat.files:
+            return list(batch.blobs.items())
         small: list[tuple[bytes, bytes]] = []
         for sha, data in batch.blobs.items():
             if len(data) > INLINE:
@@ -161,6 +179,13 @@ class Writer:
             row = (event.seq, evaluations, event.entry.elapsed, best.candidate, best.value, best.count)
             run_many(self._connection.connection.cursor(), self._insert.progress, [row])
         return evaluations
+
+
+def _make(connection: Connection, meta: RunMeta) -> None:
+    """The tables of a new run."""
+    schema.metadata.create_all(connection)
+    connection.execute(insert(schema.version).values(version_num=schema.REVISION))
+    connection.execute(insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=encode(meta)))
 
 
 def _row(entry: Entry, seq: int, now: float, batch: Batch) -> tuple[tuple[Any, ...], Event]:

@@ -20,10 +20,11 @@ from starlette.routing import Route
 
 from culmen.core.errors import CulmenError, UserError
 from culmen.store import views
+from culmen.store.database import signature
 from culmen.web import writing
 from culmen.web.guard import Guard
 from culmen.web.pages import PAGES, compare
-from culmen.web.shelf import Shelf, signature
+from culmen.web.shelf import Shelf
 from culmen.web.tail import Tail
 
 STATIC = Path(__file__).parent / "static"

@@ -10,8 +10,8 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.store import views
-from culmen.store.database import FILE
-from culmen.store.lock import owner
+from culmen.store.address import has_run, journal_file
+from culmen.store.database import run_folders
 from culmen.store.views import RunLine
 from culmen.web.digest import Digest
 
@@ -24,7 +24,7 @@ class Shelf:
 
     def __init__(self, place: Path, names: Mapping[str, str] | None = None) -> None:
         self._names = names or {}
-        self.single = (place / FILE).is_file()
+        self.single = has_run(place)
         self.folder = place.resolve().parent if self.single else place.resolve()
         self._only = place.resolve().name if self.single else None
         self._digests: dict[str, tuple[int, Digest]] = {}
@@ -40,7 +40,7 @@ class Shelf:
         """What folders there are."""
         if self._only is not None:
             return [self._only]
-        return sorted(path.parent.name for path in self.folder.glob(f"*/{FILE}"))
+        return [path.name for path in run_folders(self.folder)]
 
     def path(self, name: str) -> Path:
         """The folder of a run; raises `UserError` for anything that is not one of them."""
@@ -51,21 +51,9 @@ class Shelf:
     def digest(self, name: str) -> Digest:
         """What is kept of a run; the pages that need it bring it up to date."""
         path = self.path(name)
-        file = (path / FILE).stat().st_ino  # another run may have taken the place of one that was deleted
+        file = journal_file(path).stat().st_ino  # another run may have taken the place of one that was deleted
         with self._lock:
             known = self._digests.get(name)
             if known is None or known[0] != file:
                 known = self._digests[name] = (file, Digest(path, self._names))
             return known[1]
-
-
-def signature(path: Path) -> tuple[object, ...]:
-    """Something that changes when the run does: sizes and times of its files, and whether a process holds it."""
-    facts: list[object] = []
-    for name in (FILE, f"{FILE}-wal"):
-        try:
-            stat = (path / name).stat()
-            facts += [stat.st_size, stat.st_mtime_ns]
-        except FileNotFoundError:
-            facts.append(None)
-    return (*facts, owner(path) is not None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
-from culmen.store.address import FILE, POINTER, anchor, has_run, is_address, parse
+from culmen.store.address import anchor, has_run, is_address, journal_file, parse
 from culmen.store.database import owner, run_folders
 from culmen.store.views.run import status
 
@@ -69,5 +69,4 @@ def _line(folder: Path) -> RunLine:
 
 
 def _made(folder: Path) -> float:
-    file = folder / FILE
-    return (file if file.exists() else folder / POINTER).stat().st_mtime
+    return journal_file(folder).stat().st_mtime

@@ -1,0 +1,141 @@
+"""Where the journal of a run is: in its own folder, or in a database that `RUN/database.json` names.
+
+A run in a database is addressed as `postgresql+psycopg://user@host/database#name`, or as `db:name` where CULMEN_DB
+holds the URL. Each run has a folder on the machine all the same, for what is not journal (an agent's repository,
+weights); for a run that was started elsewhere it is made when somebody looks.
+
+A password is taken from the URL once and kept in this process; it is never written, printed or journaled. Without one,
+libpq's own ways apply: PGPASSWORD, PGPASSFILE, ~/.pgpass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+import msgspec
+
+from culmen.core.errors import UserError
+
+FILE = "journal.db"
+POINTER = "database.json"
+VARIABLE = "CULMEN_DB"
+
+_SCHEMES = ("postgresql+psycopg", "postgresql", "postgres")
+_NAME = re.compile(r"[^/\\#\x00-\x1f]{1,200}")
+_EXAMPLE = "postgresql+psycopg://user@host/database"
+_secrets: dict[str, str] = {}  # passwords by redacted URL, of this process only
+
+
+class Address(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A database by its URL, which holds no password, and a run in it; without a name, the database as a whole."""
+
+    url: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.url}#{self.name}" if self.name else self.url
+
+    @property
+    def secret_url(self) -> str:
+        """The URL to connect with: for the driver alone, never to be shown."""
+        if self.url not in _secrets and os.environ.get(VARIABLE):
+            parse("db:")  # remembers its password
+        secret = _secrets.get(self.url)
+        if secret is None:
+            return self.url
+        parts = urlsplit(self.url)
+        user, _, host = parts.netloc.rpartition("@")
+        return self.url.replace(f"//{parts.netloc}/", f"//{user}:{quote(secret, safe='')}@{host}/", 1)
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is meant as an address of a database rather than as a path."""
+    return text.startswith("db:") or ("://" in text and text.partition("://")[0].isascii())
+
+
+def parse(text: str, name: str = "") -> Address:
+    """An address as a person writes it; `name` is the run's where the text names none. Raises `UserError`."""
+    if text.startswith("db:"):
+        given = os.environ.get(VARIABLE)
+        if not given:
+            raise UserError(f"'{text}' needs a database", where=VARIABLE, fix=f"export {VARIABLE}={_EXAMPLE}")
+        return parse(given.partition("#")[0], text[3:])
+    base, _, fragment = text.partition("#")
+    parts = urlsplit(base)
+    if parts.scheme not in _SCHEMES:
+        raise UserError(f"no database is reached by '{parts.scheme or 'this'}'", where="--db", fix=f"write {_EXAMPLE}")
+    login, _, host = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    password = unquote(password) or options.pop("password", "")
+    if not parts.path.strip("/"):
+        raise UserError("the URL names no database", where="--db", fix=f"write {_EXAMPLE}")
+    netloc = f"{user}@{host}" if user else host
+    query = f"?{urlencode(options, safe='/')}" if options else ""
+    url = f"{_SCHEMES[0]}://{netloc}/{parts.path.strip('/')}{query}"
+    if password:
+        _secrets[url] = password
+    return Address(url, _checked(unquote(fragment) or name))
+
+
+def pointer(run_dir: Path) -> Address | None:
+    """The database that a folder points to; None for one that keeps its own journal."""
+    try:
+        raw = (run_dir / POINTER).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return msgspec.json.decode(raw, type=Address)
+    except msgspec.DecodeError:
+        raise UserError(
+            "this file names no database",
+            where=str(run_dir / POINTER),
+            fix="look through the address instead: URL#NAME",
+        ) from None
+
+
+def place(run_dir: Path, address: Address) -> None:
+    """Let a folder, made if need be, stand for a run in a database (or, without a name, for all of its runs)."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    part = run_dir / f".{POINTER}.{os.getpid()}"
+    part.write_bytes(msgspec.json.encode(address) + b"\n")
+    part.replace(run_dir / POINTER)
+
+
+def has_run(folder: Path) -> bool:
+    """Whether a folder is a run's: it holds a journal, or says where it is."""
+    if (folder / FILE).is_file():
+        return True
+    found = pointer(folder)
+    return found is not None and bool(found.name)
+
+
+def journal_file(run_dir: Path) -> Path:
+    """The file that makes the folder a run's."""
+    file = run_dir / FILE
+    return file if file.is_file() else run_dir / POINTER
+
+
+def anchor(address: Address, base: Path | None = None) -> Path:
+    """This machine's folder of a run (or of a database): the one in `base`, or one among this user's cached files."""
+    if base is None:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "culmen" / "databases"
+        base = home / hashlib.sha256(address.url.encode()).hexdigest()[:16]
+    folder = base / address.name
+    found = pointer(folder)
+    if found == address:
+        return folder
+    if found is not None or (folder / FILE).exists():
+        raise UserError(f"there is another run in '{folder}'", where=str(address), fix="resume it from another folder")
+    place(folder, address)
+    return folder
+
+
+def _checked(name: str) -> str:
+    if name and (not _NAME.fullmatch(name) or name in (".", "..")):
+        raise UserError(f"'{name}' cannot be the name of a run", where="--db", fix="letters, digits, '-', '_' and '.'")
+    return name
