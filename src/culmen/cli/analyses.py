@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from culmen.report.analyze import Group
     from culmen.report.analyze_table import Rows, Table
 
-_COUNTS = ("runs", "requests", "candidates", "evaluations", "m", "k", "decile", "rank")
+_COUNTS = ("runs", "barrier", "times", "requests", "candidates", "evaluations", "m", "k", "decile", "rank")
 _PAGE = 5  # rows of a series
 _LONG = ("width_by_island", "rank_profile")  # in the files only
+_CHOSEN = {  # columns, of tables that have more than fit
+    "training": ("barrier", "alpha", "reward", "failed", "entropy", "grad_norm", "kl", "gap_max", "skipped", "alarmed"),
+}
 
 
 def show(screen: Screen, groups: Sequence[Group]) -> None:
@@ -37,7 +40,8 @@ def _table(screen: Screen, table: Table, several: bool) -> None:
     for note in table.notes:
         screen.line(note, style="dim")
     rows = _few(table)
-    columns = [name for name in rows[0] if not name.endswith(("_q1", "_q3"))]
+    known = [name for name in rows[0] if not name.endswith(("_q1", "_q3"))]
+    columns = [name for name in _CHOSEN.get(table.name, known) if name in known]
     cells = [[_cell(row, name, several) for name in columns] for row in rows]
     headings = [name.replace("_", " ") for name in columns]
     screen.table(headings, cells, right=" ".join(columns))

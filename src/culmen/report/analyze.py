@@ -15,6 +15,7 @@ from culmen.report.analyze_asks import distance_by_k, rank_groups, rank_profile,
 from culmen.report.analyze_progress import best_so_far, coverage, width, width_by_island
 from culmen.report.analyze_record import Record, read
 from culmen.report.analyze_table import Table
+from culmen.report.analyze_training import training, training_events
 
 
 class Configured(Protocol):
@@ -77,11 +78,17 @@ def analyze(runs: Sequence[Path | str], names: Mapping[str, str] | None = None, 
             direction=records[0].direction,
             strategy=_name(records[0], names or {}),
             runs=tuple(record.run for record in records),
-            tables=tuple(analysis(records) for analysis in analyses(k)),
+            tables=(*(analysis(records) for analysis in analyses(k)), *_of_training(records)),
             trust=weakest(record.trust for record in records if record.trust),
         )
         for label, records in zip(labels, grouped.values())
     ]
+
+
+def _of_training(records: Sequence[Record]) -> tuple[Table, ...]:
+    """Tables of barriers, where there are any."""
+    runs = [record.barriers for record in records]
+    return (training(runs), training_events(runs)) if any(runs) else ()
 
 
 def _key(record: Record) -> str:

@@ -19,6 +19,7 @@ from culmen.core.event import Event
 from culmen.core.task import Objective
 from culmen.core.trust import weakest
 from culmen.report.analyze_leader import Leader
+from culmen.report.analyze_training import Barrier, barrier
 from culmen.store import views
 
 _PAGE = 2000
@@ -95,6 +96,7 @@ class Record(msgspec.Struct, frozen=True):
     moments: tuple[Moment, ...] = ()
     asks: tuple[Ask, ...] = ()
     filled: tuple[Filled, ...] = ()
+    barriers: tuple[Barrier, ...] = ()
     unpriced: int = 0
     trust: str = ""
 
@@ -120,6 +122,7 @@ def read(run: Path | str) -> Record:
         moments=tuple(reader.moments),
         asks=tuple(reader.asks()),
         filled=tuple(reader.filled),
+        barriers=tuple(reader.barriers),
         unpriced=reader.unpriced,
         trust=weakest(reader.trust),
     )
@@ -139,6 +142,7 @@ class _Reader:
         self._objective, self._leader = objective, Leader()
         self.moments: list[Moment] = []
         self.filled: list[Filled] = []
+        self.barriers: list[Barrier] = []
         self.unpriced = 0
         self.trust: set[str] = set()
         self._dollars = 0.0
@@ -162,6 +166,8 @@ class _Reader:
             self._reply(entry.result)
         elif entry.kind == "note" and entry.body.get("note") in _GRIDS and "cells" in entry.body:
             self._note(entry.body)
+        elif entry.kind == "note" and entry.body.get("note") == "barrier":
+            self.barriers.append(barrier(entry.body, len(self.moments)))
 
     def asks(self) -> list[Ask]:
         """The requests as the strategy noted them; without such notes, as the replies in the journal tell them."""
