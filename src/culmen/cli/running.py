@@ -40,6 +40,10 @@ Budget = Annotated[
 Seed = Annotated[int | None, typer.Option(help="Of all random choices.", show_default="0")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.", show_default="one per core")]
 RunDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where the run lies.", show_default="runs/TASK-TIME")]
+Db = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Keep the journal in PostgreSQL: postgresql+psycopg://user@host/database[#NAME]."),
+]
 Require = Annotated[
     str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation: namespaces, restricted, limits.")
 ]
@@ -83,6 +87,7 @@ def run(
     seed: Seed = None,
     workers: Workers = None,
     run_dir: RunDir = None,
+    db: Db = None,
     require: Require = None,
     embedder: Embedder = None,
     integrity: Integrity = None,
@@ -116,7 +121,7 @@ def run(
     tracks = session.trackers(track)
 
     def create(watch: Watch) -> Study:
-        return Study.create(loaded, run_dir=run_dir, observers=(watch, *tracks), **chosen)
+        return Study.create(loaded, run_dir=run_dir, db=db, observers=(watch, *tracks), **chosen)
 
     return session.search(screen, create, quiet, (*loaded.notes, *session.beforehand(loaded)), tracks)
 
@@ -133,7 +138,7 @@ def resume(
     from culmen.study import Study
 
     parts: dict[str, Any] = {} if require is None else {"require": require}
-    path, tracks = runs.find(run), session.trackers(track)
+    path, tracks = runs.adopt(run), session.trackers(track)
 
     def create(watch: Watch) -> Study:
         return Study.resume(path, observers=(watch, *tracks), **parts)
@@ -152,6 +157,7 @@ def fork(
     seed: Seed = None,
     workers: Workers = None,
     run_dir: RunDir = None,
+    db: Db = None,
     require: Require = None,
     embedder: Embedder = None,
     integrity: Integrity = None,
@@ -174,6 +180,6 @@ def fork(
     tracks = session.trackers(track)
 
     def create(watch: Watch) -> Study:
-        return Study.fork(parent, run_dir=run_dir, observers=(watch, *tracks), **changes)
+        return Study.fork(parent, run_dir=run_dir, db=db, observers=(watch, *tracks), **changes)
 
     return session.search(screen, create, quiet, tracks=tracks)
