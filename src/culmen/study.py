@@ -132,9 +132,14 @@ class Study:
         random_seed: int = 0,
         workers: int | None = None,
         run_dir: str | Path | None = None,
+        db: str | None = None,
         **parts: Any,
     ) -> Study:
-        """A new run, nothing started yet. `run_dir` defaults to runs/NAME-TIME under the current folder."""
+        """A new run, nothing started yet. `run_dir` defaults to runs/NAME-TIME under the current folder.
+
+        `db` is the URL of a PostgreSQL database that keeps the journal instead of the folder
+        (`postgresql+psycopg://user@host/database`, `#name` if it is not to be called as the folder is).
+        """
         from culmen.store.journal import SqlJournal
         from culmen.strategies import catalog
 
@@ -143,7 +148,7 @@ class Study:
         inputs.check_runnable(task, made, model, budget, parts)
         path = inputs.new_path(task, run_dir)
         meta = inputs.meta(path, task, catalog.config(made), model, budget, random_seed, workers, parts)
-        journal = SqlJournal.create(path, meta)
+        journal = SqlJournal.create(path, meta, db)
         seeds = Proposal(candidates=task.candidates())
         journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
         journal.close()
@@ -197,9 +202,10 @@ class Study:
         if self._parts is None:
             raise UserError("this study was opened for reading", where=str(self.path), fix="Study.resume(run).run()")
         from culmen import session as sessions
+        from culmen.store.address import has_run
 
         parent = Path(self.meta.extra.get("fork_of") or "")
-        known = Study.open(parent)._finished() if (parent / "journal.db").is_file() else {}
+        known = Study.open(parent)._finished() if has_run(parent) else {}
         judge = self.meta.task.evaluator.digest
         remembered = {m: r for m, r in known.items() if not isinstance(r, Observation) or r.evaluator in ("", judge)}
         return sessions.run_blocking((session or sessions.live)(self.path, self.meta, self._parts, remembered))
