@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from culmen.core.event import Entry
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from tests.cli.conftest import Place
@@ -47,8 +48,57 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path):
         (("compare", "nothing"), "there is no run"),
         (("compare", "cut"), "none of these runs has finished"),
         (("compare", "cut", "--seeds", "2"), "runs are given"),
+        (("compare", "cut", "--untimed"), "runs are given"),
+        (("compare", "--tasks", "peak", "--strategies", "polca", "--budget", "dollars=2"), "nothing ends this run"),
     ):
         done = place.here(*words, "--json")
         assert done.code == 2 and what in done.document["error"]["what"], words
     with SqlJournal.open(tmp_path / "runs/cut") as journal:
         assert journal is not None  # asking changed nothing: it can still be gone on with
+
+
+def finished(folder: Path, name: str, score: float, seed: int) -> None:
+    """A run of a single score that has ended."""
+    path = run(folder, Noting((1.0, score)), name=name)
+    with SqlJournal.open(path, write=True) as journal:
+        journal.append([Entry("state", body={"state": "finished", "reason": "budget"})])
+        journal.set_meta(seed=seed, strategy={"path": f"x:{name[0].upper()}", "config": {}})
+
+
+def test_runs_that_cannot_be_read_are_left_out_and_named(tmp_path: Path):
+    place = Place(tmp_path)
+    for seed in range(3):
+        finished(tmp_path / "mine", f"a{seed}", 2.0 + seed, seed)
+        finished(tmp_path / "mine", f"b{seed}", 1.0 + seed, seed)
+    whole = place.here("compare", "mine", "--json").document
+    assert whole["left_out"] == [] and len(whole["tasks"][0]["rows"]) == 2
+    for name, damage in (("cut", slice(0, 9000)), ("holed", None)):
+        finished(tmp_path / "mine", name, 9.0, 9)
+        file = tmp_path / "mine" / name / "journal.db"
+        raw = file.read_bytes()
+        file.write_bytes(raw[damage] if damage else raw[:4096] + b"\xff" * (len(raw) - 4096))
+    done = place.here("compare", "mine", "--json")
+    assert done.code == 0, done.err
+    assert [Path(each["run"]).name for each in done.document["left_out"]] == ["cut", "holed"]
+    assert all("damaged" in each["why"] for each in done.document["left_out"])
+    assert done.document["tasks"] == whole["tasks"] and len(done.document["remarks"]) == len(whole["remarks"]) + 2
+    page = place.here("compare", "mine")
+    assert page.code == 0 and "cannot be read: mine/cut" in page.out + page.err
+    alone = place.here("compare", "mine/cut", "--json")
+    assert alone.code == 4 and "damaged" in alone.document["error"]["what"]
+
+
+def test_plots_are_drawn_from_the_same_figures(tmp_path: Path):
+    pytest.importorskip("matplotlib", reason="the extra 'plots' is not installed")
+    place = Place(tmp_path)
+    for seed in range(3):
+        finished(tmp_path / "mine", f"a{seed}", 2.0 + seed, seed)
+        finished(tmp_path / "mine", f"b{seed}", 1.0, seed)
+    done = place.here("compare", "mine", "--plot", "plots", "--json")
+    assert done.code == 0, done.err
+    assert done.document["files"] == ["plots/told-best.svg", "plots/told-profile.svg"]
+    texts = [(tmp_path / file).read_text() for file in done.document["files"]]
+    assert all(text.startswith("<?xml") and "<!-- A -->" in text and "<!-- B -->" in text for text in texts)
+    rows = {row["strategy"]: row for row in done.document["tasks"][0]["rows"]}
+    assert rows["A"]["steps"] == [[0.0, 1.0], [1 / 3, 2 / 3], [2 / 3, 1 / 3], [1.0, 0.0]]
+    assert rows["B"]["steps"] == [[0.0, 1.0], [0.0, 0.0]]

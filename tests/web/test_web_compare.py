@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from statistics import quantiles
+
 import pytest
 
 from culmen.report.compare import compare
-from culmen.report.compare_read import entries
+from culmen.report.compare_read import entry
 from culmen.store import views
-from tests.web.conftest import Site, Tab
+from tests.web.conftest import Site, Tab, served
+from tests.web.test_web_pages import rows, series
 
 NAMES = ("polca-1", "polca-2", "turboevolve-1")
 
@@ -21,9 +25,40 @@ def test_the_page_says_whether_the_data_can_tell(site: Site, tab: Tab):
     told.wait_for()
     text = told.inner_text()
     classes = {views.meta(path).strategy["path"]: name.partition("-")[0] for path, name in zip(paths, NAMES)}
-    made = compare(entries(paths), classes)
+    made = compare([entry(path) for path in paths], classes)
     (part,) = made.tasks
     for sentence in (*(pair.sentence for pair in part.pairs), *made.remarks):
         assert sentence in text
     assert part.task in text and all(row.strategy in text for row in part.rows)
     tab.open(site, "/compare?run=polca-1").get_by_text("It takes two finished runs").wait_for()
+
+
+@pytest.mark.browser
+def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
+    page = tab.open(site, "/compare?run=polca-1&run=polca-2&run=turboevolve-1")
+    page.wait_for_function("() => document.querySelectorAll('c-chart svg').length === 2")
+    (band,) = (each for each in series(page) if each["kind"] == "band")
+    ends = [views.progress(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
+    low, _, high = quantiles(ends, n=4, method="inclusive")
+    assert band["points"][-1][1:] == pytest.approx([low, high])
+    drawn = page.locator("c-chart").first.locator("svg path.band").bounding_box()
+    assert drawn["height"] > 1 and drawn["width"] > 50
+    made = compare([entry(site.run(name)) for name in NAMES], {})
+    steps = [[list(step) for step in row.steps] for row in made.tasks[0].rows]
+    profile = series(page, 1)
+    assert [each["points"][:-1] for each in profile] == steps  # the last one goes on to the edge
+    assert [each["points"][-1][1] for each in profile] == [row[-1][1] for row in steps]
+
+
+@pytest.mark.browser
+def test_runs_that_cannot_be_read_are_named_with_why(tmp_path: Path, tab: Tab):
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "journal.db").write_text("no database <b>at all</b>, but long enough to be taken for one" * 40)
+    own = served(tmp_path)
+    page = tab.open(own, "/")
+    (row,) = rows(page, "Runs, the newest first")
+    assert row[:2] == ["junk", "damaged"] and "the journal is damaged" in row[2] and "culmen recover" in row[2]
+    assert page.locator("main td a").count() == 0
+    page = tab.open(own, "/compare")
+    text = page.locator("main").inner_text()
+    assert "Left out, for it cannot be read: junk (the journal is damaged" in text and "no runs to compare" in text

@@ -167,10 +167,13 @@ def test_runs_that_come_and_go_are_found(tmp_path: Path):
     new_run(tmp_path, "one").close()
     (tmp_path / "junk").mkdir()
     (tmp_path / "junk" / "journal.db").write_text("no database at all, but long enough to be taken for one" * 40)
-    listed = {Path(run["path"]).name: run["state"] for run in ask(own, "/api/runs")[1]["runs"]}
-    assert listed == {"one": "interrupted", "junk": "damaged"}
+    listed = {Path(run["path"]).name: run for run in ask(own, "/api/runs")[1]["runs"]}
+    assert {name: run["state"] for name, run in listed.items()} == {"one": "interrupted", "junk": "damaged"}
+    assert "damaged" in listed["junk"]["why"] and "recover" in listed["junk"]["fix"] and listed["one"]["why"] == ""
     assert ask(own, "/api/runs/junk/head")[0] == 400
-    assert [run["name"] for run in ask(own, "/api/compare")[1]["runs"]] == ["one"]
+    compared = ask(own, "/api/compare")[1]
+    assert [run["name"] for run in compared["runs"]] == compared["names"] == ["one"]
+    assert [run["name"] for run in compared["unread"]] == ["junk"]
 
 
 def test_a_run_made_anew_under_the_name_of_a_deleted_one_is_read_anew(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,35 +41,57 @@ def compare(
     model: Annotated[str, typer.Option(help="Of every run to make.")] = "offline",
     models: Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")] = None,
+    untimed: Annotated[
+        bool, typer.Option("--untimed", help="Without the loops on a clock that the offline model writes.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where made runs lie.", show_default="runs/compare")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw best so far and profiles into it (SVG; extra 'plots').")
     ] = None,
 ) -> Answer:
     """Which strategy is better, how surely, and whether the data can tell.
 
     Over runs that exist, or over new ones, made with --tasks and --strategies. Cut off, the same command goes on.
     """
-    from culmen.cli import comparisons, runs
+    from culmen.cli import comparisons
     from culmen.report import compare as comparing
-    from culmen.report.compare_read import entries, find
+    from culmen.report.compare_read import readable
     from culmen.strategies.catalog import CATALOG
 
-    making = (tasks, strategies, seeds, budget, models, workers, out)
+    making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     if run and any(option is not None for option in making):
         raise UserError(
             "runs are given, and others are to be made", where="culmen compare", fix="give one or the other"
         )
+    if plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise UserError("plots need matplotlib", where="--plot", fix="pip install 'culmen[plots]'")
     done = True
     if run:
-        paths = [path for name in run for path in (find(Path(name)) if Path(name).is_dir() else [runs.find(name)])]
+        paths = _given(run)
     else:
-        suite = _suite(tasks, strategies, seeds, budget, model, models, workers)
+        suite = _suite(tasks, strategies, seeds, budget, model, models, workers, untimed)
         paths, done = _make(screen, suite, out or Path("runs/compare"))
-    unique = {path.resolve(): path for path in paths}
-    made = comparing.compare(entries(list(unique.values())), {path: name for name, path in CATALOG.items()})
-    data: dict[str, Any] = {"complete": done, "runs": [str(path) for path in unique.values()]}
-    data |= msgspec.to_builtins(made)
-    return Answer(data, lambda screen: comparisons.show(screen, made, done), 0 if done else INTERRUPTED)
+    found, left_out = readable(paths)
+    names = {path: name for name, path in CATALOG.items()}
+    made = comparing.compare(found, names, left_out)
+    data: dict[str, Any] = {"complete": done, "runs": [str(path) for path in paths], "left_out": left_out}
+    data |= msgspec.to_builtins(made) | {"files": []}
+    if plot is not None:
+        from culmen.report.compare_plots import draw
+
+        data["files"] = [str(file) for file in draw(made, comparing.contenders(found, names), plot)]
+    return Answer(data, lambda screen: comparisons.show(screen, made, done, data["files"]), 0 if done else INTERRUPTED)
+
+
+def _given(names: list[str]) -> list[Path]:
+    """The runs that are named, and those in folders that are, each once."""
+    from culmen.cli import runs
+    from culmen.report.compare_read import find
+
+    paths = [path for name in names for path in (find(Path(name)) if Path(name).is_dir() else [runs.find(name)])]
+    return list({path.resolve(): path for path in paths}.values())
 
 
 def _suite(
@@ -79,9 +102,10 @@ def _suite(
     model: str,
     models: Path | None,
     workers: int | None,
+    untimed: bool,
 ) -> Suite:
     from culmen.bench.suite import Suite
-    from culmen.cli.benches import names
+    from culmen.cli.benches import check, names
     from culmen.core.usage import Budget
 
     chosen, against = names(tasks), names(strategies)
@@ -91,9 +115,10 @@ def _suite(
     limits = Budget.parse(budget or BUDGET)
     file = None if models is None else str(models.resolve())
     number = tuple(range(seeds or SEEDS))
-    return Suite(
-        "compare", chosen, against, number, model=model, models_file=file, workers=workers, plain=0.0, budget=limits
-    )
+    settings: dict[str, Any] = {"model": model, "models_file": file, "workers": workers, "timed": not untimed}
+    suite = Suite("compare", chosen, against, number, plain=0.0, budget=limits, **settings)
+    check(suite)
+    return suite
 
 
 def _make(screen: Screen, suite: Suite, folder: Path) -> tuple[list[Path], bool]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SOME = (0, 1, 2, 4, 9)  # best of 1, 2, 3, 5, 10
 
 
-def show(screen: Screen, made: Comparison, done: bool) -> None:
+def show(screen: Screen, made: Comparison, done: bool, files: Sequence[str] = ()) -> None:
     """Print it: task by task, then over tasks, then in sentences."""
     screen.line(f"Figures with {made.confidence:.0%} bootstrap intervals over runs.", style="dim")
     for part in made.tasks:
@@ -24,6 +24,8 @@ def show(screen: Screen, made: Comparison, done: bool) -> None:
         _pairs(screen, part.pairs)
     if made.overall is not None:
         _overall(screen, made.overall, made.thresholds)
+    for file in files:
+        screen.line(f"Drew {file}")
     for remark in made.remarks:
         screen.note(remark)
     if not done:

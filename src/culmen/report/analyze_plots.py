@@ -25,7 +25,7 @@ def draw(groups: Sequence[Group], folders: Sequence[Path], out: Path) -> list[Pa
         tables = {table.name: table for table in group.tables if table.rows}
         for name, plot in _PLOTS.items():
             if name in tables:
-                drawn.append(_save(plot(tables[name].rows, group.label), folder / f"{name}.png"))
+                drawn.append(save(plot(tables[name].rows, group.label), folder / f"{name}.png"))
     return drawn
 
 
@@ -35,15 +35,15 @@ def _race(task: str, groups: Sequence[Group], out: Path) -> list[Path]:
     axes = [axis for axis in ("evaluations", "dollars", "seconds") if any(_table(group, axis) for group in alike)]
     if not axes:
         return []
-    figure, panels = _panels(len(axes), f"{task}: best so far")
+    figure, panels = paned(len(axes), f"{task}: best so far")
     for panel, axis in zip(panels, axes):
         for group in alike:
             table = _table(group, axis)
             if table is not None:
-                _band(panel, table.rows, axis, "score", group.label.removeprefix(f"{task} "))
+                band(panel, table.rows, axis, "score", group.label.removeprefix(f"{task} "))
         panel.set(xlabel=axis, ylabel="score")
     panels[0].legend(fontsize=7)
-    return [_save(figure, out / f"{task.replace('/', '-')}-best.png")]
+    return [save(figure, out / f"{task.replace('/', '-')}-best.png")]
 
 
 def _table(group: Group, axis: str) -> Table | None:
@@ -51,20 +51,20 @@ def _table(group: Group, axis: str) -> Table | None:
 
 
 def _coverage(rows: Rows, title: str) -> Figure:
-    figure, (left, right) = _panels(2, title)
-    _band(left, rows, "evaluations", "cells")
-    _band(right, rows, "evaluations", "quality")
+    figure, (left, right) = paned(2, title)
+    band(left, rows, "evaluations", "cells")
+    band(right, rows, "evaluations", "quality")
     left.set(xlabel="evaluations", ylabel="cells taken")
     right.set(xlabel="evaluations", ylabel="mean reward of their occupants")
     return figure
 
 
 def _top_m(rows: Rows, title: str) -> Figure:
-    figure, panels = _panels(2, title)
+    figure, panels = paned(2, title)
     for tier in dict.fromkeys(row["tier"] for row in rows):
         chosen = [row for row in rows if row["tier"] == tier]
         for panel, name in zip(panels, ("improve", "best_gain")):
-            _band(panel, chosen, "m", name, f"tier {tier}" if tier != "all" else "all")
+            band(panel, chosen, "m", name, f"tier {tier}" if tier != "all" else "all")
     for panel in panels:
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].set(xlabel="m", ylabel="share with an improvement")
@@ -76,7 +76,7 @@ def _top_m(rows: Rows, title: str) -> Figure:
 def _ranks(rows: Rows, title: str) -> Figure:
     key = next(iter(rows[0]))
     names = [name for name in ("valid", "improve", "gain", "distance") if any(row[name] is not None for row in rows)]
-    figure, panels = _panels(len(names), title)
+    figure, panels = paned(len(names), title)
     for panel, name in zip(panels, names):
         known = [row for row in rows if row[name] is not None]
         below, above = ([abs(row[f"{name}_{q}"] - row[name]) for row in known] for q in ("q1", "q3"))
@@ -87,7 +87,7 @@ def _ranks(rows: Rows, title: str) -> Figure:
 
 
 def _heat(rows: Rows, title: str) -> Figure:
-    figure, panels = _panels(2, title)
+    figure, panels = paned(2, title)
     widths = sorted({row["k"] for row in rows})
     for panel, name, label in zip(panels, ("improve", "best_gain"), ("P(improve)", "E[best gain]")):
         grid = [[float("nan")] * 10 for _ in widths]
@@ -102,8 +102,8 @@ def _heat(rows: Rows, title: str) -> Figure:
 
 
 def _width(rows: Rows, title: str) -> Figure:
-    figure, (panel,) = _panels(1, title)
-    _band(panel, rows, "evaluations", "k")
+    figure, (panel,) = paned(1, title)
+    band(panel, rows, "evaluations", "k")
     panel.set(xlabel="evaluations", ylabel="K, mean over islands")
     return figure
 
@@ -111,7 +111,7 @@ def _width(rows: Rows, title: str) -> Figure:
 def _islands(rows: Rows, title: str) -> Figure:
     """One panel per run, one line per island."""
     runs = list(dict.fromkeys(row["run"] for row in rows))
-    figure, panels = _panels(len(runs), title)
+    figure, panels = paned(len(runs), title)
     for panel, run in zip(panels, runs):
         for island in sorted({row["island"] for row in rows}):
             steps = [row for row in rows if row["run"] == run and row["island"] == island]
@@ -134,7 +134,8 @@ _PLOTS = {
 }
 
 
-def _panels(count: int, title: str) -> tuple[Figure, list[Any]]:
+def paned(count: int, title: str) -> tuple[Figure, list[Any]]:
+    """A figure with so many panels, at most four in a line."""
     columns = min(count, 4)
     lines = -(-count // columns)
     figure = Figure(figsize=(_WIDE * columns, _HIGH * lines), layout="constrained")
@@ -146,7 +147,8 @@ def _panels(count: int, title: str) -> tuple[Figure, list[Any]]:
     return figure, panels[:count]
 
 
-def _band(panel: Any, rows: Rows, x: str, y: str, label: str = "") -> None:
+def band(panel: Any, rows: Rows, x: str, y: str, label: str = "") -> None:
+    """A line of medians in a band from the first to the third quartile."""
     known = [row for row in rows if row[y] is not None]
     places = [row[x] for row in known]
     (line,) = panel.plot(places, [row[y] for row in known], label=label or y)
@@ -154,7 +156,8 @@ def _band(panel: Any, rows: Rows, x: str, y: str, label: str = "") -> None:
     panel.fill_between(places, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
+    """Write it, in the format that its name says; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path

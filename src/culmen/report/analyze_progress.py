@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
-from culmen.report.analyze_record import Filled, Record
+from culmen.report.analyze_record import Filled, Moment, Record
 from culmen.report.analyze_table import Rows, Table, mean, spread
 
 Axis = Literal["evaluations", "dollars", "seconds"]
@@ -16,7 +16,17 @@ STEPS = 40
 SNAPSHOTS = 10
 
 
-def best_so_far(records: Sequence[Record], axis: Axis, steps: int = STEPS) -> Table:
+class Moving(Protocol):
+    """A run as far as it is needed to tell how its best went on."""
+
+    @property
+    def moments(self) -> Sequence[Moment]: ...
+
+    @property
+    def unpriced(self) -> int: ...
+
+
+def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Table:
     """Score of the best candidate, in the task's own direction, after equal shares of what the longest run has spent
     (Section 5.2, Figure 2).
 
@@ -83,7 +93,7 @@ def width_by_island(records: Sequence[Record]) -> Table:
 _NO_WIDTH = "this strategy does not tell how many candidates it asks for at once"
 
 
-def _no_axis(records: Sequence[Record], axis: Axis) -> str:
+def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
     if not any(record.moments and record.moments[-1].best is not None for record in records):
         return "nothing has scored yet"
     if axis == "dollars":
@@ -95,7 +105,7 @@ def _no_axis(records: Sequence[Record], axis: Axis) -> str:
     return ""
 
 
-def _best(record: Record, axis: Axis) -> Series:
+def _best(record: Moving, axis: Axis) -> Series:
     """The best score against what was spent when it was the best."""
     return [(getattr(moment, axis), moment.best) for moment in record.moments if moment.best is not None]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from statistics import median
 
 import msgspec
 
@@ -18,29 +17,22 @@ from culmen.core.task import Objective
 from culmen.core.trust import weakest
 from culmen.report import compare_stats as stats
 from culmen.report.analyze import told_apart
-from culmen.report.compare_read import Entry
+from culmen.report.compare_read import Entry, LeftOut
+from culmen.report.compare_scale import Scale, normalised, scale_of
 from culmen.report.compare_stats import Estimate
 from culmen.report.compare_target import Reach, Target, reach, target
-from culmen.report.compare_words import pair_sentence, remarks
+from culmen.report.compare_words import pair_sentence, remarks, unreadable
 
 THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _NOTHING = float("-inf")  # the reward of a run without a value
 _ROUNDING = 1e-12  # by which a profile forgives a value that should lie on its threshold
 
 
-class Scale(msgspec.Struct, frozen=True):
-    """What 0 and 1 mean: scores in the task's direction, and where each comes from."""
-
-    start: float
-    start_from: str
-    reference: float
-    reference_from: str
-
-
 class Row(msgspec.Struct, frozen=True):
     """A strategy on one task (figures in its own scores, of the `valued` of `runs` that have a value) or over tasks
     (normalised, of all runs). `best_of[n-1]` is the normalised expected best of n runs; `profile` goes with
-    `THRESHOLDS`. `trust` is the level of the weakest score; `reach` is None over tasks."""
+    `THRESHOLDS`, and `steps` is all of it: (level, share of runs above it). `trust` is the level of the weakest score;
+    `reach` is None over tasks."""
 
     strategy: str
     runs: int
@@ -52,6 +44,7 @@ class Row(msgspec.Struct, frozen=True):
     normalised: Estimate
     best_of: tuple[float, ...]
     profile: tuple[float, ...]
+    steps: tuple[tuple[float, float], ...]
     trust: str = ""
     reach: Reach | None = None
 
@@ -109,8 +102,11 @@ class _Task(msgspec.Struct):
     normal: dict[str, list[float]]
 
 
-def compare(runs: Sequence[Entry], names: Mapping[str, str] | None = None) -> Comparison:
-    """Compare the finished ones among these runs; `names` maps the path of a strategy's class to what it is called.
+def compare(
+    runs: Sequence[Entry], names: Mapping[str, str] | None = None, left_out: Sequence[LeftOut] = ()
+) -> Comparison:
+    """Compare the finished ones among these runs; `names` maps the path of a strategy's class to what it is called,
+    `left_out` are those that could not be read.
 
     Raises `UserError` where none has finished. The order of the runs does not matter.
     """
@@ -118,13 +114,18 @@ def compare(runs: Sequence[Entry], names: Mapping[str, str] | None = None) -> Co
     if not done:
         raise UserError("none of these runs has finished", where=f"{len(runs)} runs", fix="culmen resume RUN")
     labels = _labels(done, names or {})
-    titles = _titles(done)
-    groups: dict[str, list[Entry]] = {}
-    for run in done:
-        groups.setdefault(titles[run.digest, run.task], []).append(run)
-    tasks = [_task(title, groups[title], labels) for title in sorted(groups)]
+    groups = _contenders(done, labels)
+    tasks = [_task(title, each) for title, each in groups.items()]
     overall = _overall(tasks) if len(tasks) > 1 else None
-    return Comparison(tuple(task.part for task in tasks), overall, remarks(runs, groups, labels, overall is None))
+    whole = {title: [run for each in by.values() for run in each] for title, by in groups.items()}
+    told = remarks(runs, whole, labels, overall is None)
+    return Comparison(tuple(task.part for task in tasks), overall, (*unreadable(left_out), *told))
+
+
+def contenders(runs: Sequence[Entry], names: Mapping[str, str] | None = None) -> dict[str, dict[str, list[Entry]]]:
+    """The finished runs by task and strategy, both called as `compare` calls them."""
+    done = [run for run in runs if run.state == "finished"]
+    return _contenders(done, _labels(done, names or {}))
 
 
 def document(runs: Sequence[Entry], names: Mapping[str, str] | None = None) -> dict[str, object] | None:
@@ -142,22 +143,24 @@ def _labels(runs: Sequence[Entry], names: Mapping[str, str]) -> dict[str, str]:
     return {run.contender: label for run, label in zip(chosen, told_apart(chosen, plain))}
 
 
-def _titles(runs: Sequence[Entry]) -> dict[tuple[str, str], str]:
-    """Names of tasks; where tasks of one name differ in what they measure, with the first digits of their digests."""
-    kinds = sorted({(run.digest, run.task) for run in runs})
-    names = [name for _, name in kinds]
-    return {(d, name): f"{name} ({d[:8]})" if names.count(name) > 1 else name for d, name in kinds}
+def _contenders(runs: Sequence[Entry], labels: Mapping[str, str]) -> dict[str, dict[str, list[Entry]]]:
+    """Tasks of one name that differ in what they measure are called with the first digits of their digests."""
+    kinds = {(run.task, run.digest) for run in runs}
+    found: dict[str, dict[str, list[Entry]]] = {}
+    for run in sorted(runs, key=lambda run: (run.task, run.digest, labels[run.contender])):
+        alone = sum(task == run.task for task, _ in kinds) == 1
+        title = run.task if alone else f"{run.task} ({run.digest[:8]})"
+        found.setdefault(title, {}).setdefault(labels[run.contender], []).append(run)
+    return found
 
 
-def _task(title: str, runs: Sequence[Entry], labels: Mapping[str, str]) -> _Task:
+def _task(title: str, groups: dict[str, list[Entry]]) -> _Task:
+    runs = [run for each in groups.values() for run in each]
     objective = runs[0].objective
     certified = any(run.strict is not None for run in runs)
-    groups: dict[str, list[Entry]] = {label: [] for label in sorted({labels[run.contender] for run in runs})}
-    for run in runs:
-        groups[labels[run.contender]].append(run)
     values = {label: [run.certified if certified else run.score for run in each] for label, each in groups.items()}
     known = [value for each in values.values() for value in each if value is not None]
-    scale, aim = _scale(objective, runs, known), target(objective, known)
+    scale, aim = scale_of(objective, runs, known), target(objective, known)
     rewards = {label: [_NOTHING if v is None else objective.reward(v) for v in each] for label, each in values.items()}
     normal = {label: [normalised(v, scale) for v in each] for label, each in values.items()}
     rows = tuple(_row(label, groups[label], values[label], normal[label], objective, aim) for label in groups)
@@ -165,29 +168,6 @@ def _task(title: str, runs: Sequence[Entry], labels: Mapping[str, str]) -> _Task
     basis = "certified values" if certified else "scores"
     part = Part(title, objective.direction, basis, scale, aim, rows, _pairs([(rewards, seeds)]))
     return _Task(part, groups, rewards, normal)
-
-
-def _scale(objective: Objective, runs: Sequence[Entry], values: Sequence[float]) -> Scale:
-    firsts = [run.moments[0].best for run in runs if run.moments]
-    begun = [value for value in firsts if value is not None]
-    best = objective.score(max(map(objective.reward, values), default=0.0))
-    if objective.start is not None:
-        start, origin = objective.start, "declared by the task"
-    elif begun:
-        start, origin = float(median(begun)), "median of the runs' first scores"
-    else:
-        start, origin = objective.score(min(map(objective.reward, values), default=0.0)), "lowest value of these runs"
-    candidates = [(objective.known, "best known value"), (objective.target, "target"), (best, "best of these runs")]
-    for value, what in candidates:
-        if value is not None and objective.reward(value) > objective.reward(start):
-            return Scale(start, origin, value, what)
-    return Scale(start, origin, start, "nothing: no run is better than the start")
-
-
-def normalised(value: float | None, scale: Scale) -> float:
-    """0 at the start or below, or without a value; 1 at the reference; more beyond it."""
-    width = scale.reference - scale.start
-    return 0.0 if value is None or width == 0 else max(0.0, (value - scale.start) / width)
 
 
 def _row(
@@ -211,6 +191,7 @@ def _row(
         normalised=stats.iqm([normal]),
         best_of=tuple(stats.best_of(normal)),
         profile=_profile([normal]),
+        steps=tuple(stats.steps([normal])),
         trust=weakest(run.trust for run in runs if run.trust),
         reach=reach(runs, objective, aim),
     )
@@ -255,6 +236,7 @@ def _over(label: str, given: Sequence[tuple[Sequence[Entry], Sequence[float]]], 
         normalised=stats.iqm(strata),
         best_of=tuple(sum(curve[n] for curve in curves) / len(curves) for n in range(few)),
         profile=_profile(strata),
+        steps=tuple(stats.steps(strata)),
         trust=weakest(run.trust for runs, _ in given for run in runs if run.trust),
     )
 

@@ -9,7 +9,7 @@ Nothing depends on the order of runs: samples are sorted before anything is draw
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil, comb, log2
+from math import ceil, comb, inf, log2, nextafter
 from typing import Any
 
 import msgspec
@@ -99,6 +99,13 @@ def profile(strata: Sequence[Sample], thresholds: Sequence[float]) -> list[float
     """Share of runs at or above each threshold, mean over strata (performance profile)."""
     shares = [[sum(value >= mark for value in each) / len(each) for each in strata] for mark in thresholds]
     return [sum(each) / len(each) for each in shares]
+
+
+def steps(strata: Sequence[Sample]) -> list[tuple[float, float]]:
+    """The whole performance profile: (level, share of runs above it), from (0, all) down, one step for each value."""
+    levels = sorted({value for each in strata for value in each})
+    shares = profile(strata, [0.0, *(nextafter(level, inf) for level in levels)])
+    return list(zip([0.0, *levels], shares))
 
 
 def best_of(values: Sample) -> list[float]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from culmen.report.compare_stats import CONFIDENCE, Estimate, pairs_needed
 
 if TYPE_CHECKING:
-    from culmen.report.compare_read import Entry
+    from culmen.report.compare_read import Entry, LeftOut
+
+_MOST = 8  # runs named in a sentence
 
 
 def pair_sentence(
@@ -44,6 +46,13 @@ def remarks(
     return tuple(filter(None, found))
 
 
+def unreadable(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
+    """Which runs could not be read, each with why."""
+    told = [f"Left out, for it cannot be read: {each.run} ({each.why})." for each in left_out[:_MOST]]
+    more = len(left_out) - _MOST
+    return (*told, f"Left out in the same way: {more} more.") if more > 0 else tuple(told)
+
+
 def _unfinished(runs: Sequence[Entry]) -> str:
     left = sorted(f"{run.run} ({run.state})" for run in runs if run.state != "finished")
     return f"Left out, for they have not finished: {_some(left)}." if left else ""
@@ -77,7 +86,7 @@ def _seeds(title: str, runs: Sequence[Entry], labels: Mapping[str, str]) -> str:
     return f"Strategies have different seeds on {title}: pairs are made of those in common, where each occurs once."
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
+def _some(names: Sequence[str], most: int = _MOST) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

@@ -81,10 +81,12 @@ class Dashboard:
         params = dict(request.query_params)
 
         def make() -> dict[str, Any]:
-            chosen = [name for name in self.shelf.names() if name in names] if names else self.shelf.names()
-            readable = {Path(line.path).name for line in self.shelf.lines() if line.task}
-            shown = [name for name in chosen if name in readable][:_COMPARED]
-            return {**compare([self.shelf.digest(name) for name in shown], params), "names": self.shelf.names()}
+            lines = {Path(line.path).name: line for line in self.shelf.lines()}
+            readable = [name for name in self.shelf.names() if name in lines and lines[name].task]
+            chosen = [name for name in readable if name in names or not names]
+            shown = [self.shelf.digest(name) for name in chosen[:_COMPARED]]
+            unread = [{"name": name, "why": line.why} for name, line in sorted(lines.items()) if line.why]
+            return {**compare(shown, params), "names": readable, "unread": unread, "chosen": len(chosen)}
 
         return await self._answer(make)
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
-from culmen.store.address import anchor, has_run, is_address, journal_file, parse
+from culmen.store.address import anchor, has_run, is_address, journal_file, parse, pointer
 from culmen.store.database import owner, run_folders
 from culmen.store.views.run import status
 
 
 class RunLine(msgspec.Struct, frozen=True):
-    """One line of a list of runs; a run that cannot be read has the state `damaged`."""
+    """One line of a list of runs. One that cannot be read has the state `damaged` or `unreadable`; `why` says what is
+    wrong with it, and `fix` what to do."""
 
     run: str
     path: str
@@ -24,6 +25,8 @@ class RunLine(msgspec.Struct, frozen=True):
     evaluations: int = 0
     best: float | None = None
     trust: str = ""
+    why: str = ""
+    fix: str = ""
 
 
 def runs(folder: Path | str = "runs") -> list[RunLine]:
@@ -39,7 +42,7 @@ def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
         address = parse(name)
         if not address.name:
             raise UserError("which run of this database?", where=name, fix=f"culmen db list '{address.url}'")
-        return anchor(address)
+        return anchor(address, Path(folder) if pointer(Path(folder) / address.name) == address else None)
     if name is not None and has_run(Path(name)):
         return Path(name)
     known = run_folders(Path(folder))
@@ -59,11 +62,13 @@ def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
 def _line(folder: Path) -> RunLine:
     try:
         now = status(folder)
-    except JournalDamaged:
-        state = "damaged" if owner(folder) is None else "starting"  # its tables are being made
-        return RunLine(folder.name, str(folder), state, _made(folder))
-    except CulmenError:
-        return RunLine(folder.name, str(folder), "unreadable", _made(folder))
+    except JournalDamaged as error:
+        if owner(folder) is not None:  # its tables are being made
+            return RunLine(folder.name, str(folder), "starting", _made(folder))
+        return RunLine(folder.name, str(folder), "damaged", _made(folder), why=error.what, fix=error.fix)
+    except CulmenError as error:
+        why, fix = (error.what, error.fix) if isinstance(error, UserError) else (str(error), "")
+        return RunLine(folder.name, str(folder), "unreadable", _made(folder), why=why, fix=fix)
     score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
     return RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score, trust)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from culmen.store import views
@@ -19,7 +19,7 @@ _AXES = ("evaluations", "seconds", "dollars")
 
 
 def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]:
-    """Best-so-far of every run on three axes, and medians of groups: same task, strategy, settings and models.
+    """Best so far of every run on three axes; medians and quartiles of groups: same task, strategy, settings, models.
 
     `statistics` is the document of `culmen compare` over the finished ones; None where there are no two of them.
     """
@@ -92,20 +92,24 @@ def _group(label: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "median": median(scores) if scores else None,
         "low": min(scores, default=None),
         "high": max(scores, default=None),
-        "medians": {axis: _medians(rows, axis) for axis in _AXES},
+        "bands": {axis: _bands(rows, axis) for axis in _AXES},
     }
 
 
-def _medians(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, float]]:
-    """Median over the runs at equal shares of what the longest spent; a run that ended before keeps its last value."""
+def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, float, float, float]]:
+    """x, median and quartiles over the runs at equal shares of what the longest spent.
+
+    A run that ended before keeps its last value; none before each of them has one, and none of a single run.
+    """
     curves = [[(point[axis], point["score"]) for point in row["points"]] for row in rows if row["points"]]
     end = max((curve[-1][0] for curve in curves), default=0)
     if not end or len(curves) < 2:
         return []
-    found: list[tuple[float, float]] = []
+    found: list[tuple[float, float, float, float]] = []
     for place in range(1, _POINTS + 1):
         x = end * place / _POINTS
         values = [curve[at - 1][1] for curve in curves if (at := bisect_right(curve, x, key=lambda p: p[0]))]
         if len(values) == len(curves):
-            found.append((x, median(values)))
+            low, middle, high = quantiles(values, n=4, method="inclusive")
+            found.append((x, middle, low, high))
     return found

@@ -1,7 +1,8 @@
 // <c-chart>: lines, steps and dots over two axes, with reference lines and a tooltip. Set its `spec` to draw it.
 //
+// A band's points are [x, low, high]; it has no name, and the line that it belongs to stands for it.
 // spec: {label, height, x: {label, unit, domain?}, y: {label, unit, domain?}, series: [{name, points: [[x, y]], kind:
-// line | step | dots | path | area, colour?, faint?, tips?}], refs: [{label, value, kind}], spots: [...], onpick?}
+// line | step | dots | links | band, colour?, faint?, tips?}], refs: [{label, value, kind}], spots: [...], onpick?}
 
 import { h, morph, s } from "./dom.js";
 import { number } from "./format.js";
@@ -54,7 +55,7 @@ class Chart extends HTMLElement {
     this.draw();
   }
 
-  /** Arrow keys move along the points of the first series. */
+  /** Arrow keys move along the points of the first series that has a name. */
   step(event) {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!move || !this.plot) return;
@@ -64,7 +65,8 @@ class Chart extends HTMLElement {
     const now = this.at ? this.plot.x.invert(this.at[0]) : xs[0];
     const near = xs.reduce((best, x, i) => (Math.abs(x - now) < Math.abs(xs[best] - now) ? i : best), 0);
     const next = xs[Math.max(0, Math.min(xs.length - 1, this.at ? near + move : near))];
-    const spot = this.given.series[0].points.find((p) => p[0] >= next) || [next, 0];
+    const first = this.given.series.find((each) => each.name) || this.given.series[0];
+    const spot = first.points.find((p) => p[0] >= next) || [next, 0];
     this.at = [this.plot.x(next), this.plot.y(spot[1])];
     this.draw();
   }
@@ -90,7 +92,7 @@ export const colour = (place) => `var(--s${(place % 8) + 1})`;
 function layout(spec, width) {
   const height = spec.height || 300;
   const points = spec.series.flatMap((each) => each.points);
-  const ys = points.map((p) => p[1]).concat((spec.refs || []).map((ref) => ref.value));
+  const ys = points.flatMap((p) => p.slice(1)).concat((spec.refs || []).map((ref) => ref.value));
   const box = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top + (spec.y.label ? 16 : 0), bottom: height - MARGIN.bottom };
   const yDomain = spec.y.domain || extent(ys);
   const yMarks = ticks(yDomain, Math.max(2, Math.floor((box.bottom - box.top) / 42)), spec.y.unit);
@@ -173,6 +175,11 @@ function drawn(each, place, plot) {
   if (each.kind === "links") {
     const d = each.points.map(([a, b], i) => `${i % 2 ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
     return s("path", { class: "links", d, stroke: ink });
+  }
+  if (each.kind === "band") {
+    const edge = (side) => each.points.flatMap((p, i) => (i ? [[p[0], each.points[i - 1][side]], [p[0], p[side]]] : [[p[0], p[side]]])); // in steps, as its line goes
+    const d = [...edge(1), ...edge(2).reverse()].map(([a, b], i) => `${i ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
+    return s("path", { class: "band", d, fill: ink });
   }
   const d = each.points
     .map(([a, b], i) => {

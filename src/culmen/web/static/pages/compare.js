@@ -11,8 +11,9 @@ export const load = (ctx) => ctx.data.get("compare", { run: ctx.params.run });
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  if (!doc.names.length) return empty("There are no runs to compare yet.");
-  return h("div", { class: "stack" }, chosen(doc, ctx), doc.runs.length ? [mixed(doc), curves(doc, ctx), groups(doc), runs(doc, ctx), verdicts(doc)] : empty("None of the runs chosen can be read."));
+  if (!doc.names.length) return h("div", { class: "stack" }, unread(doc), empty("There are no runs to compare yet."));
+  const shown = doc.runs.length ? [mixed(doc), curves(doc, ctx), verdicts(doc), groups(doc), runs(doc, ctx)] : empty("None of the runs chosen is there.");
+  return h("div", { class: "stack" }, chosen(doc, ctx), unread(doc), cut(doc), shown);
 }
 
 function chosen(doc, ctx) {
@@ -25,6 +26,8 @@ function chosen(doc, ctx) {
     h("div", { class: "checks", role: "group", "aria-label": "Runs to compare" }, doc.names.map((name) => h("label", { "data-key": name }, h("input", { type: "checkbox", checked: now.has(name), onchange: flip(name) }), ` ${name}`))));
 }
 
+const unread = (doc) => (doc.unread.length ? h("div", {}, doc.unread.map((run) => h("p", { class: "note" }, `Left out, for it cannot be read: ${run.name} (${run.why}).`))) : null);
+const cut = (doc) => (doc.chosen > doc.runs.length ? h("p", { class: "note" }, `Only the first ${doc.runs.length} of the ${doc.chosen} runs chosen are compared here: culmen compare takes any number.`) : null);
 const mixed = (doc) => (doc.tasks.length > 1 ? h("p", { class: "note" }, `These runs are of different tasks (${doc.tasks.join(", ")}): their scores do not compare.`) : null);
 
 function curves(doc, ctx) {
@@ -33,24 +36,25 @@ function curves(doc, ctx) {
   const place = new Map(doc.groups.map((group, at) => [group.label, at]));
   const runsDrawn = doc.runs.filter((run) => run.points.length);
   if (!runsDrawn.length) return section("Best so far", { wide: true }, empty("None of these runs has a score yet."));
-  const several = doc.groups.some((group) => group.medians[axis].length);
+  const several = doc.groups.some((group) => group.bands[axis].length);
   const lines = runsDrawn.map((run) => ({ name: several ? "" : run.name, kind: "step", faint: several && doc.groups[place.get(run.group)].runs.length > 1, colour: colour(several ? place.get(run.group) : runsDrawn.indexOf(run)), points: run.points.map((point) => [point[axis], point.score]) }));
+  const bands = doc.groups.flatMap((group, at) => (group.bands[axis].length ? [{ name: "", kind: "band", colour: colour(at), points: group.bands[axis].map(([x, , low, high]) => [x, low, high]) }] : []));
   const medians = several ? doc.groups.map((group, at) => {
     const single = doc.runs.find((run) => run.name === group.runs[0]);
-    const points = group.medians[axis].length ? group.medians[axis] : single.points.map((point) => [point[axis], point.score]);
+    const points = group.bands[axis].length ? group.bands[axis].map(([x, middle]) => [x, middle]) : single.points.map((point) => [point[axis], point.score]);
     return { name: group.runs.length > 1 ? `${group.label}, median of ${group.runs.length}` : group.label, kind: "step", colour: colour(at), points };
   }) : [];
   const refs = Object.entries({ target: "target", known: "best known" }).filter(([kind]) => doc.tasks.length === 1 && doc.runs[0].lines[kind] !== null).map(([kind, text]) => ({ kind, label: text, value: doc.runs[0].lines[kind] }));
   const end = Math.max(...runsDrawn.map((run) => run.points.at(-1)[axis]));
   const aside = choice("Against", AXES.map(([value, text]) => [value, text]), axis, (x) => ctx.go({ x }, true));
   if (!end) return section("Best so far", { wide: true, aside }, empty(`None of these runs has spent any ${label.toLowerCase()} that is known.`));
-  const note = several ? "Thin lines are runs, strong ones the median of runs that differ in their seed alone; a run that ended before keeps its last value." : null;
+  const note = several ? "Thin lines are runs, strong ones the median of runs that differ in their seed alone, in a band from the first to the third quartile; a run that ended before keeps its last value." : null;
   return section("Best so far", { wide: true, aside, note }, chart({
     label: `Best score so far of ${plural(runsDrawn.length, "run")} against ${label.toLowerCase()}`,
     height: 380,
     x: { label, unit, domain: [0, end] },
     y: { label: "score" },
-    series: [...lines, ...medians],
+    series: [...bands, ...lines, ...medians],
     refs,
   }));
 }
@@ -64,10 +68,18 @@ function verdicts(doc) {
     h("h3", {}, part.task),
     table(`Statistics: ${part.task}`, [th("strategy"), ...["runs", "mean", "median", "interquartile mean", "on the common scale"].map((text) => th(text, { class: "num" }))],
       part.rows.map((row) => h("tr", {}, h("td", {}, row.strategy), cell(count(row.runs)), ...[row.mean, row.median, row.iqm, row.normalised].map((found) => cell(span(found)))))),
+    profile(part),
     part.pairs.map((pair) => h("p", {}, pair.sentence)),
   ]);
   const note = "Figures with 95% bootstrap intervals over runs. On the common scale 0 is the task's start, 1 its best known value or target.";
   return section(title, { wide: true, note }, body, made.remarks.map((remark) => h("p", { class: "note" }, remark)));
+}
+
+/** The share of runs above each level: a strategy whose line is higher everywhere is better at every level. */
+function profile(part) {
+  const end = Math.max(1, ...part.rows.flatMap((row) => row.steps.map(([level]) => level)));
+  const series = part.rows.map((row, at) => ({ name: row.strategy, kind: "step", colour: colour(at), points: [...row.steps, [end, row.steps.at(-1)[1]]] }));
+  return chart({ label: `Performance profile: ${part.task}`, height: 240, x: { label: "level on the common scale", domain: [0, end] }, y: { label: "share of runs above it", unit: "percent", domain: [0, 1] }, series });
 }
 
 function groups(doc) {

@@ -11,7 +11,8 @@ export const load = (ctx) => ctx.get("overview");
 const REASONS = {
   evaluations: "evaluations are spent", calls: "calls are spent", tokens: "tokens are spent", dollars: "dollars are spent", seconds: "the time is up",
   budget: "the budget is spent", strategy_done: "the strategy is done", strategy_waits_for_nothing: "the strategy asks for nothing more",
-  nothing_new: "nothing new came up", user: "stopped by a person",
+  nothing_new: "nothing new came up", user: "stopped by a person", target: "the score to stop at is reached",
+  threshold: "the threshold is reached", plateau: "too many agents without a gain", agents: "all agents have had their turn",
 };
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 

@@ -13,6 +13,7 @@ export function view(doc, ctx) {
   const rows = doc.runs.map((run) => {
     const name = run.path.split("/").pop();
     const readable = run.task !== "";
+    if (run.why) return unreadable(run, name);
     return h("tr", { "data-key": name },
       h("td", {}, readable ? h("a", { href: ctx.to(name, "overview") }, name) : name),
       h("td", {}, pill(run.state)),
@@ -25,3 +26,10 @@ export function view(doc, ctx) {
   const head = [th("run"), th("state"), th("best", { class: "num" }), th("evaluations", { class: "num" }), th("task"), th("strategy"), th("begun")];
   return section(`${doc.runs.length} runs`, { wide: true, note: doc.folder }, table("Runs, the newest first", head, rows));
 }
+
+
+/** What is wrong with a run, in the place of its figures. */
+const unreadable = (run, name) =>
+  h("tr", { "data-key": name }, h("td", {}, name), h("td", {}, pill(run.state)),
+    h("td", { class: "wrap", colspan: "4" }, run.why, run.fix ? h("div", { class: "note" }, run.fix) : null),
+    h("td", {}, moment(run.created)));
