@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
@@ -9,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
@@ -47,6 +50,26 @@ def check_ends(strategy: Any, model: Any, budget: Budget, parts: Mapping[str, An
         )
 
 
+def level(task: Task, wanted: float | str | None) -> float | None:
+    """The score at which a search is to end; `target` is the task's own. Raises UserError where that says nothing."""
+    if wanted is None or isinstance(wanted, float | int):
+        return None if wanted is None else float(wanted)
+    if wanted.strip().lower() == "target":
+        if task.objective.target is None:
+            raise UserError("this task declares no target", where="--stop-at target", fix="write --stop-at SCORE")
+        return task.objective.target
+    if wanted.strip().lower() in ("none", "off"):
+        return None
+    try:
+        score = float(wanted)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        fix = "write a number, target for the task's own, or none"
+        raise UserError(f"'{wanted}' is no score", where="--stop-at", fix=fix)
+    return score
+
+
 def _free(strategy: Any, model: Any, parts: Mapping[str, Any]) -> bool:
     """Whether nothing this run does is ever paid for: the offline proposer, no agents, embedders in this process."""
     proposer, embedder = parts.get("proposer"), parts.get("embedder")
@@ -68,6 +91,12 @@ def meta(
     from culmen.evaluate import guard
     from culmen.store.meta import RunMeta
 
+    from culmen.evaluate.backends import choice
+
+    backend = parts.get("backend")
+    if backend is not None and not hasattr(backend, "evaluate"):
+        backend = choice.of(backend)
+        choice.check(backend)
     named = (
         model
         if isinstance(model, str | dict) or model is None
@@ -92,6 +121,8 @@ def meta(
             "require": parts.get("require"),
             "fork_of": parts.get("fork_of"),
             "integrity": guard.policy(parts.get("integrity")),
+            **({"backend": msgspec.to_builtins(backend)} if isinstance(backend, choice.Choice) else {}),
+            "stop_at": parts.get("stop_at"),
         },
     )
 

@@ -60,7 +60,8 @@ class Parts(msgspec.Struct, frozen=True):
 
     `require` is the lowest isolation level accepted, `fork_of` the run whose finished results are reused, `crafts` make
     performers of custom effects (`culmen.core.ports.Craft`) by family. `integrity` says what is done about grave signs
-    of gaming (warn | reject | stop); it is kept with the run.
+    of gaming (warn | reject | stop), `stop_at` at which score the search ends before its budget does (a number, or
+    "target"); both are kept with the run.
     """
 
     strategy: Any = None
@@ -75,6 +76,7 @@ class Parts(msgspec.Struct, frozen=True):
     require: str | None = None
     fork_of: str | None = None
     integrity: str | None = None
+    stop_at: float | str | None = None
     observers: tuple[Any, ...] = ()
 
 
@@ -145,6 +147,7 @@ class Study:
 
         task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
         made = catalog.make(strategy, {}) if isinstance(strategy, str) else strategy
+        made, parts["stop_at"] = catalog.ending_at(made, inputs.level(task, parts.get("stop_at")))
         inputs.check_runnable(task, made, model, budget, parts)
         path = inputs.new_path(task, run_dir)
         meta = inputs.meta(path, task, catalog.config(made), model, budget, random_seed, workers, parts)
@@ -177,6 +180,7 @@ class Study:
             "random_seed": meta.seed,
             "workers": meta.workers,
             "integrity": meta.extra.get("integrity"),
+            "stop_at": meta.extra.get("stop_at"),
         }
         task = inputs.as_it_is(meta.task)
         return cls.create(task, strategy, run_dir=run_dir, fork_of=str(parent.path), **{**defaults, **changes})

@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Status
+from culmen.core.event import Entry
 from culmen.core.session import Answer, Commit, Experiment, Open, Waited
 from culmen.core.usage import Budget, Usage
 from culmen.strategies.cato import Cato
-from culmen.testing.landscape import program
+from culmen.testing.landscape import Landscape, program
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, PLAIN, Desks, notes
@@ -270,3 +273,32 @@ def test_offline_agents_leave_true_reflections():
 
 def world_score(world, candidate):
     return next(row.score for answer in world.of(Answer) for row in answer.rows if row.candidate == candidate)
+
+
+HANDED = Candidate.of(program(0.8, 4711), (), Origin("person"))
+
+
+def tell(candidate=HANDED):
+    body = {"tell": "candidate", "id": "1"}
+    return Entry("tell", effect="candidates", body=body, result=Proposal(candidates=(candidate,)))
+
+
+def test_what_a_person_hands_in_lies_before_the_agents():
+    world = Desks(programs=(ask(0.3), Waited(), GONE))
+    end = run(Cato(agents=1, agent="cmd:x"), world, EXACT, told=[(4, tell())])
+    answers = [answer for answer in world.of(Answer) if answer.rows[0].ticket == "person-1"]
+    assert len(answers) == 1 and HANDED.id in answers[0].parts and answers[0].rows[0].certified == 0.8
+    assert f"| {HANDED.id} | 0.8 | 0.8 | person |" in answers[0].leaderboard
+    assert end.verdict is not None and end.verdict.id == HANDED.id
+
+
+def test_what_a_person_hands_in_can_reach_the_threshold():
+    world = Desks(programs=(ask(0.3), Waited(), ask(0.4), GONE))
+    end = run(Cato(agents=3, agent="cmd:x", threshold=0.8), world, told=[(4, tell())])
+    assert end.search.reason == "threshold" and len(world.of(Commit)) == 1
+
+
+def test_an_offline_agent_works_on_what_a_person_handed_in():
+    end = run(Cato(agents=1, agent="offline"), Landscape(), told=[(10, tell())])
+    found = [e.entry.result for e in end.journal.read() if isinstance(e.entry.result, Proposal)]
+    assert any(HANDED.id in candidate.parents for proposal in found for candidate in proposal.candidates)

@@ -191,3 +191,17 @@ def test_light_verbs_import_nothing_heavy(done: Place, arguments: list[str]) -> 
     )
     ran = subprocess.run([sys.executable, "-c", code, *arguments], cwd=done.root, capture_output=True, text=True)
     assert (ran.returncode, ran.stderr.strip()) == (0, "[]")
+
+
+def test_a_run_ends_at_the_score_it_was_asked_for(done: Place) -> None:
+    line = ("run", "peak", "--budget", "evaluations=60", "--seed", "1", "--json", "--quiet")
+    first = done.here(*line, "--run-dir", "runs/aimed", "--stop-at", "-10")
+    assert first.code == 0, first.err
+    assert first.document["reason"] == "target" and first.document["best"]["score"] >= -10
+    assert first.document["evaluations"] < 60
+    replayed = done.here("replay", "aimed", "--verify")
+    assert replayed.code == 0, replayed.err
+    further = done.here("fork", "aimed", "--stop-at", "none", "--run-dir", "runs/further", "--json", "--quiet")
+    assert further.document["reason"] != "target"
+    refused = done.here(*line, "--stop-at", "target")
+    assert refused.code == 2 and "declares no target" in refused.out + refused.err

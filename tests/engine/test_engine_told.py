@@ -78,7 +78,7 @@ def test_a_candidate_that_a_person_hands_in_is_evaluated_and_may_win():
     assert OWN.id not in without.search.record.tallies
 
 
-@pytest.mark.parametrize("name", ["polca", "turboevolve", "map_elites", "gepa", "puct"])
+@pytest.mark.parametrize("name", ["polca", "turboevolve", "map_elites", "gepa", "puct", "pacevolve"])
 def test_strategies_take_such_a_candidate_up_like_a_models(name: str):
     """Children of it are proposed: it is far better than anything else."""
     budget = Budget(evaluations=200)
@@ -134,7 +134,7 @@ def test_a_candidate_gets_no_more_cases_than_the_budget_has_room_for():
     assert run.search.ledger.spent.evaluations == 9
 
 
-@pytest.mark.parametrize("name", ["polca", "turboevolve", "map_elites", "gepa", "puct", "best_of_n", "beam"])
+@pytest.mark.parametrize("name", ["polca", "turboevolve", "map_elites", "gepa", "puct", "best_of_n", "beam", "pacevolve"])
 def test_killed_anywhere_and_resumed_a_run_that_was_told_things_is_the_same(name: str):
     told = [(7, hint("smaller steps")), (15, handed()), (44, stopped())]
     strategy = catalog.make(name, {})

@@ -107,6 +107,7 @@ class Desk:
 
     async def open(self, how: str = "") -> Opened:
         """Make its work tree, and start its program if it has one. `how` says how experiments are asked for."""
+        await self._registry.take_up()
         terms = self._registry.terms
         task = texts.task(self._lab.task, terms, self.agent, self.limits, self._registry.threshold, how)
         request = Open(self.agent, self.kind, {"TASK.md": task}, texts.fill("prompt"), self._model, self.limits)
@@ -189,6 +190,7 @@ class Desk:
         waited = await self._ask(Wait(self.agent, self._seen, self._waits), Waited)
         self._seen += len(waited.experiments)
         self.ended = self.ended or waited.ended
+        await self._registry.take_up()
         return waited
 
     def attend(self) -> None:
@@ -254,6 +256,7 @@ class Desk:
         if sum(one.reason.startswith(BARRED) for one in self.rows) >= _BARRED:
             self.close("integrity")
         await self._registry.answer(self.agent, row, self.closing)
+        await self._registry.take_up()
         return row
 
     def _candidate(self, asked: Experiment) -> Candidate:

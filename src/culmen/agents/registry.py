@@ -19,7 +19,7 @@ from culmen.core.trust import weakest
 _FEEDBACK = 4000  # characters of a row's feedback
 _MARGIN = 3.0  # seconds kept for ending a session and committing it
 _BUDGETS = {"experiments": "evaluations", "tokens": "tokens", "dollars": "dollars", "calls": "calls"}
-SEEDS = -1  # the agent of the seeds' rows
+SEEDS = -1  # the agent of the rows of seeds, and of what a person handed in
 
 
 class Terms(NamedTuple):
@@ -45,7 +45,7 @@ class Registry:
         self.lab, self.task, self.terms = lab, lab.task, terms
         self.history = History(lab.task.objective, bool(lab.task.evaluator.verifier))
         self.stopping = ""
-        self.begun = 0
+        self.begun = self._handed = 0
         self.programs: list[Program] = []
         self._open: dict[int, dict[str, float]] = {}  # what agents at work may still use, by agent
         self._slowest = self._usual = 0.0  # seconds of an experiment: the slowest, and lately
@@ -65,12 +65,20 @@ class Registry:
 
     async def seeds(self) -> None:
         """Evaluate and certify what the run starts from, so that agents find it in the history and on disk."""
-        await self.lab.gather(*(self._seed(number, seed) for number, seed in enumerate(self.lab.seeds)))
+        await self.lab.gather(*(self._given(f"seed-{number}", seed) for number, seed in enumerate(self.lab.seeds)))
 
-    async def _seed(self, number: int, seed: Candidate) -> None:
-        ticket = f"seed-{number}"
-        rollout = await self.judge(seed)
-        row = Row(0, SEEDS, ticket, seed.id, status="refused", reason="budget", origin=seed.origin.operator)
+    async def take_up(self) -> None:
+        """The same with candidates that a person has handed in since the last call."""
+        for candidate in self.lab.handed():
+            self._handed += 1
+            await self._given(f"{texts.PERSON}-{self._handed}", candidate, "handed in by a person")
+
+    async def _given(self, ticket: str, candidate: Candidate, note: str = "") -> None:
+        rollout = await self.judge(candidate)
+        row = Row(
+            0, SEEDS, ticket, candidate.id, status="refused", reason="budget", note=note,
+            origin=candidate.origin.operator,
+        )  # fmt: skip
         await self.answer(SEEDS, self.enter(row, rollout))
 
     async def judge(self, candidate: Candidate) -> Rollout | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from culmen.agents.registry import Terms
 
 BOARD = 20  # candidates on the leaderboard
+PERSON = "person"  # whoever handed in a candidate, and how the tickets of such candidates begin
 
 _UNITS = {
     "experiments": "experiments",
@@ -74,7 +75,7 @@ def leaderboard(history: History, k: int = BOARD) -> str:
     for place, row in enumerate(history.top(k), 1):
         certified = "" if row.certified is None else repr(row.certified)
         score = "" if row.score is None else repr(row.score)
-        who = "seed" if row.agent < 0 else tag(row.agent)
+        who = tag(row.agent) if row.agent >= 0 else PERSON if row.ticket.startswith(PERSON) else "seed"
         cells = (str(place), row.candidate, certified, score, who, row.path, _cell(row.note))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(line.rstrip() for line in lines) + "\n"

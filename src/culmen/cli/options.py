@@ -28,6 +28,7 @@ class Given(msgspec.Struct, frozen=True):
     embedder: str | None = None
     integrity: str | None = None
     agent: str | None = None
+    stop_at: str | None = None
 
 
 def settle(task: Task, given: Given) -> dict[str, Any]:
@@ -158,6 +159,8 @@ def _parts(given: Given) -> dict[str, Any]:
         from culmen.evaluate.guard import policy
 
         parts["integrity"] = policy(given.integrity)
+    if given.stop_at is not None:
+        parts["stop_at"] = given.stop_at
     if given.embedder is not None:
         from culmen import embed
 

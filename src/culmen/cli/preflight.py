@@ -74,6 +74,7 @@ def lines(meta: RunMeta) -> list[tuple[str, str]]:
     """Label and value for people, in the order one wants to know them."""
     known = prices(meta)
     goal = meta.task.objective
+    stop = meta.extra.get("stop_at")
     target = "" if goal.target is None else f", target {number(goal.target)}"
     return [
         ("task", f"{clean(meta.task.name)}  ({'maximise' if goal.direction == 'max' else 'minimise'}{target})"),
@@ -82,6 +83,7 @@ def lines(meta: RunMeta) -> list[tuple[str, str]]:
         ("model", ", ".join(known.names) or "offline: syntax-tree edits, no language model"),
         ("embedder", str(meta.extra.get("embedder", ""))),
         ("at most", _limits(meta, known)),
+        ("until", "" if stop is None else f"a candidate is known to score {number(stop)}"),
         ("seed", f"{meta.seed}, {count(meta.workers, 'worker')}"),
     ]
 

@@ -63,6 +63,10 @@ Integrity = Annotated[
     str | None,
     typer.Option(metavar="POLICY", help="What to do about signs of gaming: warn, reject or stop.", show_default="warn"),
 ]
+StopAt = Annotated[
+    str | None,
+    typer.Option(metavar="SCORE", help="End once a candidate is known to score as much; or: target, the task's own."),
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME[:PLACE]", help="Also tell tensorboard, mlflow, wandb or otel. Repeatable."),
@@ -91,6 +95,7 @@ def run(
     require: Require = None,
     embedder: Embedder = None,
     integrity: Integrity = None,
+    stop_at: StopAt = None,
     pool: Pool = None,
     pool_share: PoolShare = 0.25,
     goal: Goal = None,
@@ -110,7 +115,9 @@ def run(
     from culmen.study import Study
 
     loaded = inputs.folder_task(task, seed_program, goal or "", direction or "", proxy or "")
-    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent)
+    given = options.Given(
+        strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent, stop_at
+    )
     chosen = options.settle(loaded, given)
     if pool is not None:
         from culmen import pool as pools
@@ -161,6 +168,7 @@ def fork(
     require: Require = None,
     embedder: Embedder = None,
     integrity: Integrity = None,
+    stop_at: StopAt = None,
     agent: Agent = None,
     track: Track = None,
     quiet: Quiet = False,
@@ -174,7 +182,9 @@ def fork(
     from culmen.study import Study
 
     parent = runs.find(run)
-    given = options.Given(strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent)
+    given = options.Given(
+        strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent, stop_at
+    )
     changes = options.changes(views.meta(parent), given)
 
     tracks = session.trackers(track)

@@ -138,6 +138,7 @@ _REASONS = {
     "user": "a person stopped it",
     "integrity": "a candidate showed a grave sign of gaming (--integrity stop)",
     "threshold": "the threshold is reached",
+    "target": "the score to stop at is reached (--stop-at)",
     "plateau": "too many agents in a row without a gain",
     "agents": "all agents have had their turn",
     "unavailable": "no agent could be started",

@@ -112,9 +112,9 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`rows` answer tickets of this agent, or add to the history (seeds: agent -1); `parts` holds new candidates' texts
-    by candidate id, so that past programs can be read; `leaderboard` replaces leaderboard.md; `closing` says that no
-    more experiments will be taken, and why."""
+    """`rows` answer tickets of this agent, or add to the history (seeds, and what a person handed in: agent -1);
+    `parts` holds new candidates' texts by candidate id, so that past programs can be read; `leaderboard` replaces
+    leaderboard.md; `closing` says that no more experiments will be taken, and why."""
 
     agent: int
     rows: tuple[Row, ...] = ()

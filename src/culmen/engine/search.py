@@ -28,6 +28,7 @@ from culmen.core.ports import Proposer, Strategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.engine.finale import Finale, Verdict, soon
+from culmen.engine.goal import Goal
 from culmen.engine.lab import EngineLab, ModelProposer, Outlets, mark
 from culmen.engine.ledger import Ledger, final_share
 from culmen.engine.loop import Future, Loop
@@ -51,8 +52,9 @@ class Search:
     """Strategy, lab, ledger and final choice of one run.
 
     phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
-    `integrity` = stop, the first candidate that is rejected for its integrity ends it. `watch` is told of each effect
-    that was finished, also of those that are replayed.
+    `integrity` = stop, the first candidate that is rejected for its integrity ends it; with `stop_at`, the first that
+    is known to score as much (`goal`). `watch` is told of each effect that was finished, also of those that are
+    replayed.
     """
 
     def __init__(
@@ -65,11 +67,13 @@ class Search:
         proposer: Proposer | None = None,
         estimate: Estimate = at_least,
         integrity: str = "warn",
+        stop_at: float | None = None,
     ) -> None:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
         self._halts = integrity == "stop"
         self.ledger = Ledger(budget, final_share(budget, task))
         self.record = Record(task)
+        self._goal = None if stop_at is None else Goal(task, stop_at, self.record)
         self.in_flight: dict[int, Effect] = {}
         self.watch: Callable[[Effect], None] | None = None
         self.outbox: list[Entry] = []
@@ -175,6 +179,7 @@ class Search:
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             self.record.see(effect.request.candidate, entry.result)
             halt = self._halts and entry.result.barred
+            self._look(effect.request.candidate)
         if self.watch is not None:
             self.watch(effect)
         self._futures.pop(entry.key).resolve(entry.result)
@@ -182,6 +187,11 @@ class Search:
             self._end("integrity")
         elif halt:  # a finalist: the others are still looked at
             self.reason = "integrity"
+
+    def _look(self, candidate: Candidate) -> None:
+        """Find out whether this one is where the search may end."""
+        if self.phase == "search" and self._goal is not None and self._goal.claimed(candidate):
+            self._loop.spawn(self._goal.look(self.lab, candidate))
 
     def _count_futile(self, request: Request, usage: Usage) -> None:
         self._free_effects = self._free_effects + 1 if usage == Usage() else 0
@@ -224,7 +234,9 @@ class Search:
 
     def _settle_phase(self) -> bool:
         """Move to the next phase when this one can go no further; True if it moved."""
-        if self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS or self._writes > _FUTILE_WRITES:
+        if self.phase == "search" and self._goal is not None and self._goal.reached:
+            self._end("target")
+        elif self._futile:
             self._end("nothing_new")
         elif self._root.done and not self._busy:
             self._end(str(self._root.result() or "strategy_done"))
@@ -235,6 +247,12 @@ class Search:
         else:
             return False
         return True
+
+    @property
+    def _futile(self) -> bool:
+        """Whether so much in a row came to nothing that nothing ever will."""
+        many = self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS
+        return many or self._writes > _FUTILE_WRITES
 
     @property
     def _busy(self) -> bool:

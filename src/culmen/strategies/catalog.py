@@ -103,6 +103,20 @@ def config(strategy: Any) -> dict[str, Any]:
     return {"path": path_of(type(strategy)), "config": state}
 
 
+def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
+    """The strategy, and the score at which the engine is to end it. One that has things to put in order names, as
+    `ends_at`, a setting of its own for that: it gets the score and ends by itself."""
+    own = getattr(strategy, "ends_at", "")
+    if level is None or not own:
+        return strategy, level
+    if getattr(strategy, own) not in (None, level):
+        raise UserError(
+            f"two scores to stop at: {own} is {getattr(strategy, own)}, and {level} was asked for",
+            fix="give one of them",
+        )
+    return dataclasses.replace(strategy, **{own: level}), None
+
+
 def revive(path: str, config: Mapping[str, Any] | None) -> Any:
     """The strategy that `config` described; UserError if its class is gone or has other fields now."""
     if config is None:

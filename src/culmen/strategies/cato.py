@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from culmen.core.ports import Lab
 from culmen.core.session import Ended
@@ -31,6 +31,8 @@ class Cato:
     """
 
     paper = "Coding Agents as Text Optimizers: N coding agents in sequence on a shared repository"
+
+    ends_at: ClassVar[str] = "threshold"
 
     agents: Annotated[int, About("agents in all", least=1)] = 10
     parallel: Annotated[int, About("agents at work at the same time", least=1)] = 1

@@ -64,6 +64,7 @@ def simulate(
     estimate: Estimate = at_least,
     kill_after: int | None = None,
     told: Sequence[tuple[int, Entry]] = (),
+    stop_at: float | None = None,
 ) -> Simulation:
     """Run (or resume, if `journal` holds a beginning) until the search is done or `kill_after` completions.
 
@@ -71,7 +72,7 @@ def simulate(
     that the journal holds already are not sent again.
     """
     journal = journal if journal is not None else MemoryJournal()
-    search = Search(strategy, task, budget, seed, workers, proposer, estimate)
+    search = Search(strategy, task, budget, seed, workers, proposer, estimate, stop_at=stop_at)
     replayed = replay(search, journal.read(), estimate)
     clock = _Clock(world, {"evaluate": workers, "other": calls}, order, replayed.elapsed)
     clock.enqueue(replayed.pending)

@@ -1,0 +1,121 @@
+"""A score at which a search ends: believed only after a second look, and the same on resume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from culmen import inputs
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Case
+from culmen.core.event import EvaluateRequest
+from culmen.core.task import Evaluator, Objective
+from culmen.core.usage import Budget
+from culmen.engine.replay import replay
+from culmen.engine.search import Search, at_least
+from culmen.store.memory import MemoryJournal
+from culmen.strategies import catalog
+from culmen.strategies.cato import Cato
+from culmen.testing.landscape import Landscape, program, task
+from culmen.testing.strategy_kit import outcome
+from culmen.testing.virtual import simulate
+
+BUDGET = Budget(evaluations=400)
+PLAIN = task(deterministic=True)
+NOISY = task()
+EXACT = msgspec.structs.replace(PLAIN, evaluator=Evaluator(verifier="/v.py"))
+
+
+@dataclass(frozen=True)
+class Verified(Landscape):
+    """The verifier takes away what is claimed above `most`."""
+
+    most: float = 1.0
+
+    def perform(self, effect, rng):
+        seconds, seen = super().perform(effect, rng)
+        if isinstance(effect.request, EvaluateRequest) and effect.request.certify and seen.ok:
+            value = min(seen.score, self.most)
+            seen = msgspec.structs.replace(seen, strict=value == seen.score, certified=value)
+        return seconds, seen
+
+
+def run(about, world, stop_at, name="sequential", **options):
+    return simulate(catalog.make(name, {}), about, world, BUDGET, seed=2, stop_at=stop_at, **options)
+
+
+def test_the_search_ends_when_the_score_is_reached_and_costs_nothing_more():
+    end = run(PLAIN, Landscape(), 0.5)
+    assert end.search.reason == "target" and end.verdict.score >= 0.5
+    assert end.search.record.evaluations < 200
+    assert run(PLAIN, Landscape(), None).search.reason == "evaluations"
+    assert run(PLAIN, Landscape(), 1.5).search.reason != "target"  # nothing scores that much
+
+
+def test_a_seed_may_be_enough():
+    end = run(msgspec.structs.replace(PLAIN, seeds=(program(0.6),)), Landscape(), 0.5)
+    assert end.search.reason == "target"
+
+
+def test_scores_that_should_fall():
+    falling = msgspec.structs.replace(PLAIN, objective=Objective(direction="min"))
+    assert run(falling, Landscape(), 0.0).search.reason == "target"  # the seed scores 0
+    assert run(falling, Landscape(), -1.0).search.reason != "target"
+
+
+def test_the_verifier_has_the_last_word():
+    end = run(EXACT, Verified(), 0.5)
+    assert end.search.reason == "target" and end.verdict.certified >= 0.5
+    assert run(EXACT, Verified(most=0.4), 0.5).search.reason != "target"
+
+
+def test_a_lucky_score_is_not_believed():
+    """The best there is lies below the goal; single scores of it often lie above."""
+    low = Landscape(sigma=0.3, bound=0.3, failure=Landscape().failure)
+    end = run(NOISY, low, 0.8, "polca")
+    assert end.search.reason != "target"
+    assert run(NOISY, Landscape(sigma=0.1), 0.5, "polca").search.reason == "target"
+
+
+def test_all_training_cases_count():
+    """With three cases a strategy that looks at one at a time claims early; all are asked before it ends."""
+    cases = msgspec.structs.replace(PLAIN, cases=tuple(Case(str(n)) for n in range(3)))
+    end = run(cases, Landscape(), 0.5, "polca")
+    assert end.search.reason == "target"
+    assert any(tally.count >= 3 and tally.mean >= 0.5 for tally in end.search.record.tallies.values())
+
+
+@pytest.mark.parametrize("about", [PLAIN, NOISY, EXACT])
+def test_killed_anywhere_and_resumed_it_ends_at_the_same_place(about):
+    world = Verified(sigma=0.05 if about is NOISY else 0.0)
+    options = {"seed": 3, "workers": 3, "order": "request", "stop_at": 0.5}
+    strategy = catalog.make("polca", {})
+    whole = simulate(strategy, about, world, BUDGET, **options)
+    assert whole.search.reason == "target"
+    for point in range(1, whole.performed, max(1, whole.performed // 8)):
+        journal = MemoryJournal()
+        simulate(strategy, about, world, BUDGET, kill_after=point, journal=journal, **options)
+        resumed = simulate(strategy, about, world, BUDGET, journal=journal, **options)
+        assert outcome(journal) == outcome(whole.journal) and resumed.verdict == whole.verdict
+    again = Search(strategy, about, BUDGET, 3, 3, stop_at=0.5)
+    replay(again, whole.journal.read(), at_least)
+    assert again.reason == "target" and again.verdict == whole.verdict
+
+
+def test_what_can_be_asked_for():
+    aimed = msgspec.structs.replace(PLAIN, objective=Objective(target=0.9))
+    assert [inputs.level(aimed, text) for text in (None, "none", "target", "0.25", 3)] == [None, None, 0.9, 0.25, 3.0]
+    for about, text in ((PLAIN, "target"), (aimed, "soon"), (aimed, "nan")):
+        with pytest.raises(UserError):
+            inputs.level(about, text)
+
+
+def test_a_strategy_that_puts_things_in_order_ends_by_itself():
+    assert catalog.ending_at(Cato(), 0.5) == (Cato(threshold=0.5), None)
+    assert catalog.ending_at(Cato(threshold=0.5), 0.5) == (Cato(threshold=0.5), None)
+    polca = catalog.make("polca", {})
+    assert catalog.ending_at(polca, 0.5) == (polca, 0.5) and catalog.ending_at(polca, None) == (polca, None)
+    with pytest.raises(UserError):
+        catalog.ending_at(Cato(threshold=0.9), 0.5)
