@@ -164,6 +164,26 @@ def test_a_shim_is_looked_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         file.chmod(0o755)
     monkeypatch.setenv("PATH", f"{shims}:{tmp_path}:/bin:/usr/bin")
     assert programs.find("tool").command == (str(real),)
+    script = tmp_path / "script"
+    script.write_text("#!/usr/bin/env tool\n")
+    script.chmod(0o755)
+    assert programs.find("script").command == (str(real), str(script))
+    manager.rename(manager.with_name("elsewhere"))  # not on PATH, but where it is installed
+    home = tmp_path / ".nodenv" / "bin"
+    home.mkdir()
+    (tmp_path / "elsewhere").rename(home / "nodenv")
+    assert programs.find("tool").command == (str(real),)
+
+
+def test_a_shim_with_nothing_behind_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shims = tmp_path / ".pyenv" / "shims"
+    for file, text in ((shims / "tool", ""), (tmp_path / "pyenv", "echo 'version 9.9 is not installed' >&2\nexit 1\n")):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{text}")
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shims}:{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(UserError, match="is a shim.*version 9.9 is not installed"):
+        named("cmd: tool").plan(_job())
 
 
 def test_what_a_command_line_names_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,24 +110,31 @@ def _interpreter(file: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _behind_shim(file: str) -> str:
-    """Version managers (pyenv, nodenv, asdf, mise) put scripts on PATH that look for the program elsewhere."""
+    """Version managers (pyenv, nodenv, asdf, mise) put scripts on PATH that look for the program elsewhere, where a
+    sandbox shows nothing. Raises UserError if the manager does not say where that is."""
     folder = Path(file).parent
     if folder.name != "shims":
         return file
+    said = ""
     for manager in ("pyenv", "nodenv", "asdf", "mise"):
-        tool = shutil.which(manager)
+        tool = shutil.which(manager) or shutil.which(str(folder.parent / "bin" / manager))
         if tool is None or manager not in str(folder):
             continue
         try:
-            said = subprocess.run(
+            asked = subprocess.run(
                 [tool, "which", os.path.basename(file)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                 timeout=VERSION_SECONDS, check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
             continue
-        if os.path.isfile(said.stdout.strip()):
-            return said.stdout.strip()
-    return file
+        if os.path.isfile(asked.stdout.strip()):
+            return asked.stdout.strip()
+        said = said or " ".join(asked.stderr.split())[:200]
+    raise UserError(
+        f"'{file}' is a shim that looks for the program elsewhere, and nothing says where"
+        + (f": {said}" if said else ""),
+        fix=f"name the program itself, by its path, in the place of {os.path.basename(file)}",
+    )
 
 
 def _packaged(file: str) -> str:
