@@ -1,4 +1,4 @@
-"""Progress on a terminal (two lines that stay in place) and everywhere else (a line now and then)."""
+"""Progress on a terminal (a few lines that stay in place) and everywhere else (a line now and then)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import IO, TYPE_CHECKING, Any
 
+from culmen.observe.changes import Change, change
 from culmen.observe.figures import clock, count, decimals, dollars, doubt, number
 from culmen.store.views import Best, Status
 
@@ -18,6 +19,8 @@ _WINDOW = 10.0  # seconds over which the rate is taken
 _QUIET = 1.0  # seconds between two lines about improvements on a terminal
 _SELDOM = 5.0  # and elsewhere
 _OCCASION = 30.0  # seconds between two plain lines without news
+_TALL = 16  # lines that a terminal must have for a change to be shown
+_INKS = {"+": "green", "-": "red"}
 
 
 class Pace:
@@ -158,7 +161,7 @@ class Silent:
 
 
 class Terminal:
-    """Two lines that stay at the bottom, with improvements scrolling by above them."""
+    """Two lines that stay at the bottom, and what the last improvement changed; improvements scroll by above them."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -170,6 +173,7 @@ class Terminal:
         self._news = News(_QUIET)
         self._clock = (time.monotonic(), 0.0)
         self._places = 0
+        self._change: Change | None = None
 
     def start(self, now: Status) -> None:
         """Take the bottom of the terminal."""
@@ -177,7 +181,7 @@ class Terminal:
         self._live.start()
 
     def draw(self, now: Status) -> None:
-        """Redraw both lines."""
+        """Redraw the lines."""
         self._announce(at_once=False)
         elapsed = self._elapsed()
         self._live.update(_Lines(self, now, elapsed, self._pace.see(elapsed, now.evaluations)), refresh=True)
@@ -207,17 +211,29 @@ class Terminal:
         line.append(f"  {gain(best, before):<10}", style="green not dim")
         line.append(f"  {best.id}  after {count(now.evaluations, 'evaluation')}")
         self._console.print(line)
+        self._change = change(now.path, best.id) if self._console.height >= _TALL else None
 
     def _elapsed(self) -> float:
         began, base = self._clock
         return base + time.monotonic() - began
 
     def lines(self, now: Status, elapsed: float, rate: float | None, width: int) -> list[Text]:
-        """The two lines, none wider than `width`."""
-        lines = [self._first(now, elapsed, width), self._second(now, elapsed, rate)]
+        """The two lines and the last change, none wider than `width`."""
+        lines = [self._first(now, elapsed, width), self._second(now, elapsed, rate), *self._changed()]
         for line in lines:
-            line.truncate(width)
+            line.truncate(width, overflow="ellipsis")
         return lines
+
+    def _changed(self) -> list[Text]:
+        """What the last improvement changed: a heading and a few lines."""
+        from rich.text import Text
+
+        if self._change is None:
+            return []
+        told, margin = self._change, " " * 9
+        rest = f", and {count(told.more, 'more line')}" if told.more else ""
+        heading = Text(f"{margin}last improvement, since {told.since[:8]}{rest}:", style="dim")
+        return [heading, *(Text(margin + line, style=_INKS.get(line[:1], "dim")) for line in told.lines)]
 
     def _first(self, now: Status, elapsed: float, width: int) -> Text:
         from rich.text import Text
@@ -251,7 +267,7 @@ class Terminal:
 
 
 class _Lines:
-    """Renderable: the terminal's two lines at the width it has right now."""
+    """Renderable: the terminal's lines at the width it has right now."""
 
     def __init__(self, terminal: Terminal, now: Status, elapsed: float, rate: float | None) -> None:
         self._draw = terminal.lines
