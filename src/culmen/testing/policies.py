@@ -1,0 +1,37 @@
+"""Small chat models as folders of transformers, made in code: for tests of what loads a policy by path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from culmen.train.extra import require
+from culmen.train.tiny import tiny_model
+
+_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] }} {{ message['content'] }} "
+    "{% endfor %}{% if add_generation_prompt %}assistant{% endif %}"
+)
+
+
+def write_chat_model(folder: Path, words: Sequence[str], seed: int = 0) -> Path:
+    """A randomly initialised language model of a few thousand weights and a tokenizer with a token for each word,
+    loadable by path."""
+    tokenizer(words).save_pretrained(folder)
+    tiny_model(len(words) + 3, seed).save_pretrained(folder)
+    return folder
+
+
+def tokenizer(words: Sequence[str]) -> Any:
+    """A tokenizer of transformers: words at spaces, `<s>`, `</s>`, `<unk>` first, a chat format in plain words."""
+    tokenizers, transformers = require("tokenizers", "train"), require("transformers", "train")
+    names = ["<s>", "</s>", "<unk>", *dict.fromkeys(words)]
+    model = tokenizers.models.WordLevel({name: n for n, name in enumerate(names)}, unk_token="<unk>")
+    inner = tokenizers.Tokenizer(model)
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    made = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    made.chat_template = _TEMPLATE
+    return made

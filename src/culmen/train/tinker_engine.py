@@ -1,0 +1,245 @@
+"""A policy held by a server that speaks the Tinker API, reached through the official SDK (extra `train-tinker`).
+
+The same client reaches SkyRL on machines of one's own (Ray, FSDP or Megatron, vLLM, many nodes) and the managed
+service. Sampling, gradients and the optimiser are the server's; advantages, clip bounds and versions come from here. A
+version is a sampler's path, which never changes its weights; the state to continue from is another path, kept in the
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from culmen.core.errors import Unavailable, UserError
+from culmen.train.chat import ChatTokenizer
+from culmen.train.engine import Capabilities, Datum, Rules, Sample
+from culmen.train.extra import require
+from culmen.train.tally import Tally, divergence
+from culmen.train.torch_engine import check_version
+
+_PATHS = "remote.json"
+_PATIENCE = 3600.0  # seconds for one call, all retries of the SDK included
+_PROBE = 1.25  # a ratio between the upper bound that servers fix (1.2) and the one asked for (1.28)
+
+
+class TinkerEngine:
+    """`trainer` trains the adapter of `version`; `sampler` draws from it, or from the last one published."""
+
+    def __init__(
+        self, url: str, base: str, tokenizer: ChatTokenizer, rank: int, seed: int, head: bool, aggregate: str
+    ) -> None:
+        self._sdk, self._url = require("tinker", "train-tinker"), url.rstrip("/")
+        self.tokenizer, self.version, self._aggregate = tokenizer, 0, aggregate
+        self._settings = {"base_model": base, "rank": rank, "seed": seed, "train_unembed": head}
+        self._before: list[tuple[Sample, list[float]]] = []
+        self._pending = False  # a gradient on the server that no step has used
+        if self._url:
+            _reachable(self._url)
+        with self._reached():
+            own = os.environ.get("TINKER_API_KEY") or ("tml-self-hosted" if self._url else None)
+            self._service = self._sdk.ServiceClient(base_url=self._url or None, api_key=own)
+            self._trainer = self._create()
+            self._publish()
+            clip = self._clips()
+        norm = aggregate == "token_sum"  # SkyRL leaves the gradient as it is
+        self.capabilities = Capabilities(clip=clip, norm=norm, grammar=False, entropy=False, adapter=True)
+
+    @classmethod
+    def open(cls, payload: dict[str, Any], tokenizer: ChatTokenizer) -> TinkerEngine:
+        """The engine that the payload of `train.open` asks for."""
+        spec = payload["engine"]
+        if not payload["rank"]:
+            raise UserError("the Tinker API trains adapters only", where="rank", fix="--set rank=32")
+        head = bool(payload.get("head"))
+        return cls(spec["url"], payload["policy"], tokenizer, payload["rank"], payload["seed"], head, spec["aggregate"])
+
+    def encode(self, prompt: str) -> tuple[int, ...]:
+        """The prompt's tokens."""
+        return tuple(self.tokenizer.encode(prompt))
+
+    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> Sample:
+        """One reply at temperature 1 from the full distribution. The API has no way to limit it to some tokens."""
+        if among:
+            raise ValueError("replies cannot be limited to some tokens here")
+        types, eos = self._sdk.types, self.tokenizer.eos_token_id
+        params = types.SamplingParams(
+            max_tokens=most, seed=seed % (2**31 - 1), temperature=1.0, top_p=1.0, top_k=-1, stop=[eos]
+        )
+        with self._reached():
+            asked = self._sampler.sample(types.ModelInput.from_ints(list(prompt)), 1, params)
+            drawn = asked.result(_PATIENCE).sequences[0]
+        tokens, ended = list(drawn.tokens), drawn.stop_reason == "stop"
+        text = self.tokenizer.decode(tokens[:-1] if tokens and tokens[-1] == eos else tokens)
+        if drawn.logprobs is None or len(drawn.logprobs) != len(tokens):
+            raise UserError("the server gives no log-probabilities with its samples", where=self._where)
+        return Sample(tuple(prompt), tuple(tokens), tuple(drawn.logprobs), self.version, text, ended)
+
+    def logprobs(self, sample: Sample) -> list[float]:
+        """By a forward pass of the trainer."""
+        with self._reached():
+            return self._recomputed([sample])[0]
+
+    def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
+        """The server's `ppo` loss, with advantages scaled so that what it sums is the mean over all tokens."""
+        check_version(data, self.version)
+        tokens = sum(len(datum.sample.response) for datum in data)
+        batch = [self._datum(one.sample, one.advantage * self._scale(one.sample, tokens, len(data))) for one in data]
+        bounds = {"clip_low_threshold": 1 - rules.low, "clip_high_threshold": 1 + rules.high}
+        self._pending = True
+        with self._reached():
+            out = self._trainer.forward_backward(batch, "ppo", bounds).result(_PATIENCE)
+        tally, self._before = Tally(), []
+        for one, told in zip(data, out.loss_fn_outputs, strict=True):
+            new = _response(told, one.sample)
+            tally.add(new, one.sample.logprobs, [-x for x in new], one.advantage, rules)
+            self._before.append((one.sample, new))
+        return tally.told()
+
+    def optim_step(self, rules: Rules) -> dict[str, float]:
+        """One step of the server's AdamW; the norm of the gradient where the server tells it, and kl (k3)."""
+        adam = self._sdk.types.AdamParams(
+            learning_rate=rules.rate,
+            beta1=rules.betas[0],
+            beta2=rules.betas[1],
+            eps=1e-8,
+            weight_decay=rules.decay,
+            grad_clip_norm=rules.norm,
+        )
+        with self._reached():
+            metrics = self._trainer.optim_step(adam).result(_PATIENCE).metrics or {}
+            after = self._recomputed([sample for sample, _ in self._before])
+        total = sum(divergence(old, new) for (_, old), new in zip(self._before, after, strict=True))
+        count = sum(len(old) for _, old in self._before)
+        self._before, self._pending = [], False
+        norms = [value for name, value in metrics.items() if name.endswith("grad_norm")]
+        return {"kl": total / max(1, count)} | ({"grad_norm": norms[0]} if norms else {})
+
+    def publish(self) -> int:
+        """Save the new weights for sampling, under a name that nothing else ever has."""
+        with self._reached():
+            self.version += 1
+            self._publish()
+        return self.version
+
+    def save(self, folder: Path) -> None:
+        """Let the server keep weights and optimiser; the folder holds the paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._reached():
+            state = self._trainer.save_state(self._name()).result(_PATIENCE).path
+        paths = {"version": self.version, "state": state, "sampler": self._path, "base": self._settings["base_model"]}
+        (folder / _PATHS).write_text(json.dumps(paths))
+
+    def load(self, folder: Path) -> None:
+        """Continue from a kept state. A gradient that no step has used is left behind with its training client."""
+        paths = json.loads((folder / _PATHS).read_text())
+        with self._reached():
+            if self._pending:
+                self._trainer, self._pending = self._create(), False
+            self._trainer.load_state_with_optimizer(paths["state"]).result(_PATIENCE)
+            self.version, self._path = paths["version"], paths["sampler"]
+            self._sampler = _settled(self._service.create_sampling_client(model_path=self._path))
+
+    def discard(self, folder: Path) -> None:
+        """Remove a checkpoint, at the server as well if it lets one."""
+        paths = json.loads((folder / _PATHS).read_text())
+        rest = self._service.create_rest_client()
+        for path in (paths["state"], paths["sampler"]):
+            try:
+                rest.delete_checkpoint_from_tinker_path(path).result(60.0)
+            except (self._sdk.TinkerError, TimeoutError):
+                continue  # it stays there; nothing here refers to it
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def export(self, folder: Path) -> None:
+        """The adapter that is sampled from, as the server packs it, and the tokenizer."""
+        from culmen.train.archives import download
+
+        download(self._url, self._path, folder)
+        self.tokenizer.save_pretrained(str(folder))
+
+    @property
+    def _where(self) -> str:
+        return self._url or "the managed Tinker service"
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """What the SDK raises, as something the run can be resumed after."""
+        try:
+            yield
+        except (self._sdk.TinkerError, TimeoutError) as error:
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            raise Unavailable(f"the advisor's server: {said}", where=self._where, fix="culmen resume RUN") from error
+
+    def _create(self) -> Any:
+        return _settled(self._service.create_lora_training_client(**self._settings))
+
+    def _name(self) -> str:
+        return f"v{self.version:05d}-{uuid.uuid4().hex[:12]}"
+
+    def _publish(self) -> None:
+        self._path = self._trainer.save_weights_for_sampler(self._name()).result(_PATIENCE).path
+        self._sampler = _settled(self._service.create_sampling_client(model_path=self._path))
+
+    def _scale(self, sample: Sample, tokens: int, count: int) -> float:
+        """What makes the server's sum a mean over tokens: the clipped loss is homogeneous in the advantage."""
+        if self._aggregate == "token_sum":
+            return 1.0 / tokens
+        return len(sample.response) * count / tokens
+
+    def _datum(self, sample: Sample, advantage: float = 0.0, loss: str = "ppo") -> Any:
+        """Inputs and targets shifted by one; nothing of the prompt counts."""
+        types, before = self._sdk.types, [0.0] * (len(sample.prompt) - 1)
+        sequence = [*sample.prompt, *sample.response]
+        inputs: dict[str, Any] = {"target_tokens": sequence[1:]}
+        if loss == "ppo":
+            inputs |= {"logprobs": before + list(sample.logprobs)}
+            inputs |= {"advantages": before + [advantage] * len(sample.response)}
+        if loss != "ppo" or self._aggregate != "token_sum":
+            inputs |= {"weights": before + [1.0] * len(sample.response)}
+        return types.Datum(model_input=types.ModelInput.from_ints(sequence[:-1]), loss_fn_inputs=inputs)
+
+    def _recomputed(self, samples: Sequence[Sample]) -> list[list[float]]:
+        batch = [self._datum(sample, loss="cross_entropy") for sample in samples]
+        out = self._trainer.forward(batch, "cross_entropy").result(_PATIENCE)
+        return [_response(told, sample) for told, sample in zip(out.loss_fn_outputs, samples, strict=True)]
+
+    def _clips(self) -> bool:
+        """Whether bounds of the ratio are obeyed, by one token whose ratio lies between theirs and ours; a server that
+        does not tell its loss is believed."""
+        token = self.tokenizer.eos_token_id
+        [now] = self._recomputed([Sample((token,), (token,), (0.0,), 0)])[0]
+        datum = self._datum(Sample((token,), (token,), (now - math.log(_PROBE),), 0), 1.0)
+        bounds = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28}
+        loss = self._trainer.forward([datum], "ppo", bounds).result(_PATIENCE).metrics.get("loss:sum")
+        return loss is None or math.isclose(loss, -_PROBE, abs_tol=0.01)
+
+
+def _settled(client: Any) -> Any:
+    """A client, from the SDK's older form of a constructor or from its newer one, which returns a future."""
+    return client.result(_PATIENCE) if hasattr(client, "result") else client
+
+
+def _response(told: Any, sample: Sample) -> list[float]:
+    """The log-probabilities of a response among those of all targets."""
+    begin = len(sample.prompt) - 1
+    return [float(x) for x in told["logprobs"].data[begin : begin + len(sample.response)]]
+
+
+def _reachable(url: str) -> None:
+    """Raise `Unavailable` at once for a server that is not there: the SDK would try for minutes."""
+    import httpx2
+
+    try:
+        httpx2.get(f"{url}/api/v1/healthz", timeout=30.0)
+    except httpx2.HTTPError as error:
+        raise Unavailable(
+            f"no server answers there: {error or type(error).__name__}", where=url, fix="start it, then culmen resume"
+        ) from error
