@@ -35,6 +35,7 @@ ENVIRONMENT = {
     "NUMEXPR_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
 }
+_EXTRAS = {"torch": "train", "transformers": "train", "sklearn": "pools"}  # of culmen, that bring a package
 MARK = "CULMEN_JAIL"  # names the fork-server a process came from, so that strays can be found
 
 
@@ -129,9 +130,11 @@ class Jail:
             raise JailFailed(complaint or "the fork-server ended before it was ready")
         answer: dict[str, Any] = json.loads(hello)
         if answer.get("error", "").startswith(("ImportError", "ModuleNotFoundError")):
+            extra = next((extra for name, extra in _EXTRAS.items() if f"'{name}'" in answer["error"]), "")
+            plain = "install it into the environment culmen runs in, or take it out of the evaluator's packages"
             raise TaskError(
                 f"a package the task wants preloaded cannot be imported: {answer['error']}",
-                fix="install it into the environment culmen runs in, or take it out of the evaluator's packages",
+                fix=f"pip install 'culmen[{extra}]'" if extra else plain,
             )
         if "error" in answer:
             raise JailFailed(" ".join(filter(None, (answer["error"], complaint))))

@@ -1,0 +1,105 @@
+"""What given programs score on a task, in its own jail: how the baselines of tasks that have several are measured."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation
+from culmen.core.task import Task
+from culmen.evaluate.contracts import load
+from culmen.evaluate.local import LocalBackend
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One program: mean score of every split, means of the metrics over all cases, and why it failed ("" if not)."""
+
+    name: str
+    scores: dict[str, float]
+    metrics: dict[str, float]
+    seconds: float
+    failure: str = ""
+
+
+def measure(task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int = 3, workers: int = 1) -> list[Row]:
+    """Every program (parts by name) on every case with `seeds` random seeds, in the order given.
+
+    `workers` evaluations run at once: one, where scores depend on time. Raises TaskError and IsolationError as
+    `LocalBackend.start` does.
+    """
+    return asyncio.run(_measure(task, programs, seeds, workers))
+
+
+async def _measure(task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int, workers: int) -> list[Row]:
+    backend = LocalBackend(task, workers)
+    jobs = [(case, seed) for case in task.cases or (None,) for seed in range(seeds)]
+    try:
+        await backend.start()
+        rows = []
+        for name, parts in programs.items():
+            candidate = Candidate.of(dict(parts))
+            seen = await asyncio.gather(*(backend.evaluate(candidate, case, seed) for case, seed in jobs))
+            rows.append(_row(task, name, seen))
+        return rows
+    finally:
+        await backend.close()
+
+
+def _row(task: Task, name: str, seen: Sequence[Observation]) -> Row:
+    split = {case.id: case.split for case in task.cases}
+    failed = next((o for o in seen if o.score is None), None)
+    scores: dict[str, list[float]] = {}
+    metrics: dict[str, list[float]] = {}
+    for observation in seen:
+        if observation.score is not None:
+            scores.setdefault(split.get(observation.case, "score"), []).append(observation.score)
+        for key, value in observation.metrics.items():
+            metrics.setdefault(key, []).append(value)
+    return Row(
+        name=name,
+        scores={key: fmean(values) for key, values in scores.items()},
+        metrics={key: fmean(values) for key, values in metrics.items()},
+        seconds=fmean(o.seconds for o in seen),
+        failure=f"{failed.reason}: {failed.feedback.strip()[-300:]}" if failed else "",
+    )
+
+
+def table(rows: Iterable[Row]) -> str:
+    """The rows as a table in Markdown."""
+    listed = list(rows)
+    splits = list(dict.fromkeys(key for row in listed for key in row.scores))
+    extras = list(dict.fromkeys(key for row in listed for key in row.metrics))
+    lines = [["program", *splits, *extras, "seconds"]]
+    lines.append(["---"] * len(lines[0]))
+    for row in listed:
+        if row.failure:
+            lines.append([f"`{row.name}`", f"failed: {' '.join(row.failure.split())}"])
+            continue
+        shown = [f"{row.scores[key]:.4f}" for key in splits] + [f"{row.metrics[key]:.4g}" for key in extras]
+        lines.append([f"`{row.name}`", *shown, f"{row.seconds:.2f}"])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def show(
+    file: str, bindings: Mapping[str, str], variants: Mapping[str, Mapping[str, str]] | None = None, seeds: int = 3
+) -> None:
+    """For a task's `baseline.py`: print what the seed scores, and what the programs do that this file holds.
+
+    `bindings` are lines that make a program of the file's text, by name (`"run = greedy"`); `variants` are parts that
+    replace the seed's.
+    """
+    parser = argparse.ArgumentParser(description="Measure the baselines of this task.")
+    parser.add_argument("--seeds", type=int, default=seeds, help="random seeds for every case")
+    options = parser.parse_args()
+    task, text = load(Path(file).resolve().parent), Path(file).read_text(encoding="utf-8")
+    seed, part = task.seeds[0], task.evaluator.module
+    programs: dict[str, dict[str, str]] = {"seed": seed}
+    programs |= {name: {**seed, part: f"{text}\n\n{line}\n"} for name, line in bindings.items()}
+    programs |= {name: {**seed, **parts} for name, parts in (variants or {}).items()}
+    print(table(measure(task, programs, options.seeds)))  # noqa: T201 - the one thing this prints is its result

@@ -1,0 +1,138 @@
+"""Expert loads: the public file format, and a generator of skewed, drifting loads in it.
+
+A file is a JSON object {"load_history": [{"logical_expert_load": [[...], ...]}, ...]}: an entry for every step of the
+serving engine, in it a list for every layer, in that the tokens each logical expert got. Placements are made anew every
+`INTERVAL` steps, from the sum over the interval that just ended. A file may say "steps_per_entry": N if its entries are
+already sums over N steps; `shrink` writes such files, which are a hundred times smaller.
+
+    python loads.py generate FILE --entries 300 --seed 1 --trace shifting
+    python loads.py shrink expert-load.json data/expert-load.json
+"""
+
+import argparse
+import json
+import sys
+
+import numpy as np
+
+INTERVAL = 100  # steps between two placements
+LAYERS, EXPERTS, GROUPS = 58, 256, 8  # of the model the public file was recorded from
+TOKENS = 2048 * 8  # tokens of a step, times the experts that each is routed to
+# skew: standard deviation of the log popularity; drift: how far it wanders; shift: domain changes per interval
+TRACES = {
+    "steady": {"skew": 0.7, "drift": 0.10, "shift": 0.0},
+    "shifting": {"skew": 0.7, "drift": 0.15, "shift": 0.2},
+    "skewed": {"skew": 1.1, "drift": 0.15, "shift": 0.05},
+    "mixed": {"skew": 0.9, "drift": 0.20, "shift": 0.1},
+}
+MEMORY = 0.8  # share of a deviation that is still there an interval later
+
+
+class LoadError(ValueError):
+    """The file does not have the public format; the text says where."""
+
+
+def read(path):
+    """The file's intervals, a list of arrays of shape (layers, experts), whole numbers; raises LoadError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise LoadError(f"{path} is not valid JSON: {error}") from None
+    history = data.get("load_history") if isinstance(data, dict) else None
+    if not isinstance(history, list) or not history:
+        raise LoadError(f"{path} has no list 'load_history' with entries")
+    steps = data.get("steps_per_entry", 1)
+    if type(steps) is not int or steps < 1 or INTERVAL % steps:
+        raise LoadError(f"{path}: steps_per_entry must be a whole number that divides {INTERVAL}, not {steps!r}")
+    entries = [_entry(path, number, entry) for number, entry in enumerate(history)]
+    odd = next((number for number, entry in enumerate(entries) if entry.shape != entries[0].shape), None)
+    if odd is not None:
+        raise LoadError(f"{path}: entry {odd} has shape {entries[odd].shape}, the first one {entries[0].shape}")
+    each = INTERVAL // steps
+    whole = len(entries) // each  # a last interval that is not complete would look like a drop of all loads
+    if whole < 2:
+        raise LoadError(f"{path} holds {len(entries) * steps} steps, two intervals of {INTERVAL} are needed at least")
+    return [sum(entries[place * each : (place + 1) * each]) for place in range(whole)]
+
+
+def _entry(path, number, entry):
+    """One step's loads, shape (layers, experts)."""
+    if not isinstance(entry, dict) or "logical_expert_load" not in entry:
+        raise LoadError(f"{path}: entry {number} has no 'logical_expert_load'")
+    try:
+        loads = np.array(entry["logical_expert_load"])
+    except ValueError:
+        raise LoadError(f"{path}: entry {number}: the layers have different numbers of experts") from None
+    if loads.ndim != 2 or not loads.size or loads.dtype.kind not in "iuf":
+        raise LoadError(f"{path}: entry {number} must be a list of numbers for every layer")
+    if not np.isfinite(loads).all() or (loads < 0).any() or (loads != np.floor(loads)).any():
+        raise LoadError(f"{path}: entry {number}: loads must be whole numbers, 0 or more")
+    return loads.astype(np.int64)
+
+
+def generate(
+    seed, entries, trace="steady", steps=INTERVAL, layers=LAYERS, experts=EXPERTS, groups=GROUPS, tokens=TOKENS
+):
+    """That many entries of made-up loads, each the sum over `steps` steps: a list of arrays (layers, experts).
+
+    The log popularity of an expert is its group's and its own, both normal. It wanders around that (first-order
+    autoregression), and in a domain change a third of a layer's experts get a new one. Counts are Poisson.
+    """
+    kind, rng = TRACES[trace], np.random.default_rng(seed)
+    shares = steps / INTERVAL
+    kept, changed = MEMORY**shares, 1 - (1 - kind["shift"]) ** shares
+    base = _popularity(rng, kind["skew"], layers, experts, groups)
+    drift = rng.normal(0, kind["drift"], base.shape)
+    made = []
+    for _ in range(entries):
+        z = base + drift
+        share = np.exp(z - z.max(axis=1, keepdims=True))
+        made.append(rng.poisson(tokens * steps * share / share.sum(axis=1, keepdims=True)))
+        drift = kept * drift + np.sqrt(1 - kept**2) * rng.normal(0, kind["drift"], base.shape)
+        new = (rng.random((layers, 1)) < changed) & (rng.random(base.shape) < 1 / 3)
+        base = np.where(new, _popularity(rng, kind["skew"], layers, experts, groups), base)
+    return made
+
+
+def _popularity(rng, skew, layers, experts, groups):
+    """Log popularity, shape (layers, experts): a quarter of the variance is shared by the experts of a group."""
+    shared = np.repeat(rng.normal(0, skew / 2, (layers, groups)), experts // groups, axis=1)
+    return shared + rng.normal(0, skew * np.sqrt(3) / 2, (layers, experts))
+
+
+def write(path, entries, steps=1):
+    """Write entries (arrays of shape (layers, experts), each the sum over `steps` steps) in the public format."""
+    history = [{"logical_expert_load": entry.tolist()} for entry in entries]
+    data = {"load_history": history} if steps == 1 else {"steps_per_entry": steps, "load_history": history}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(data, file, separators=(",", ":"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Expert loads in the public format.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    make = commands.add_parser("generate", help="write made-up loads, step by step")
+    make.add_argument("file")
+    make.add_argument("--entries", type=int, default=300)
+    make.add_argument("--seed", type=int, default=0)
+    make.add_argument("--trace", choices=sorted(TRACES), default="shifting")
+    make.add_argument("--layers", type=int, default=LAYERS)
+    small = commands.add_parser("shrink", help="sum a file's steps over the intervals between placements")
+    small.add_argument("source")
+    small.add_argument("file")
+    options = parser.parse_args()
+    try:
+        if options.command == "shrink":
+            write(options.file, read(options.source), INTERVAL)
+        else:
+            made = generate(options.seed, options.entries, options.trace, 1, layers=options.layers)
+            write(options.file, made)
+    except (LoadError, OSError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
