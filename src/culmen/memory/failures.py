@@ -9,14 +9,13 @@ import msgspec
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One thing that failed: `kind` is a short word (advisor_format, no_candidate, error, timeout, invalid, rejected,
-    repeat, pruned, no_gain), `reason` one line for whoever plans next."""
+    """One thing that failed: `kind` is a short word (advisor_format, repeat, no_candidate, error, timeout, invalid,
+    rejected, deadline, pruned), `reason` one line for whoever plans next."""
 
     idea: str
     experiment: str
     kind: str
     reason: str = ""
-    reward: float | None = None
 
 
 class FailureMemory:
@@ -37,12 +36,12 @@ class FailureMemory:
     def add(self, failure: Failure, digest: str = "") -> None:
         """Remember a failure, and block its experiment and its code."""
         self._failures.append(failure)
-        for seen, key in ((self._texts, _words(failure.experiment)), (self._digests, digest)):
-            if key:
-                seen.pop(key, None)
-                seen[key] = None
-                while len(seen) > 10 * self._size:
-                    del seen[next(iter(seen))]
+        self._block(self._texts, _words(failure.experiment))
+        self.forbid(digest)
+
+    def forbid(self, digest: str) -> None:
+        """Block code alone: what was made of an experiment and repaired afterwards."""
+        self._block(self._digests, digest)
 
     def blocks(self, experiment: str) -> bool:
         """Whether just this experiment has failed before."""
@@ -59,6 +58,13 @@ class FailureMemory:
     def kinds(self) -> dict[str, int]:
         """How many of each kind are remembered, most frequent first."""
         return dict(Counter(failure.kind for failure in self._failures).most_common())
+
+    def _block(self, seen: dict[str, None], key: str) -> None:
+        if key:
+            seen.pop(key, None)
+            seen[key] = None
+            while len(seen) > 10 * self._size:
+                del seen[next(iter(seen))]
 
 
 def _words(text: str) -> str:

@@ -36,11 +36,13 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """The ideas of one island at one moment, with its best program then. `next` is the number of the next new idea."""
+    """The ideas of one island at one moment, with its best program then. `next` is the number of the next new idea,
+    `sentences` the most that a description or a result may have."""
 
     ideas: tuple[Idea, ...] = ()
     best: Ranked | None = None
     next: int = 1
+    sentences: int = 2
 
     def find(self, number: int) -> Idea | None:
         """The idea of this number, None if there is none (any more)."""
@@ -48,27 +50,27 @@ class Repository(msgspec.Struct, frozen=True):
 
     def added(self, description: str) -> Repository:
         """With one more idea, numbered `next`."""
-        idea = Idea(self.next, bounded(description))
+        idea = Idea(self.next, bounded(description, self.sentences))
         return msgspec.structs.replace(self, ideas=(*self.ideas, idea), next=self.next + 1)
 
     def described(self, number: int, description: str) -> Repository:
         """With an idea's description replaced, unless the new one is empty."""
         if not description.strip():
             return self
-        return self._changed(number, description=bounded(description))
+        return self._changed(number, description=bounded(description, self.sentences))
 
     def tried(self, number: int, result: str) -> Repository:
         """With the result of one experiment under an idea."""
         idea = self.find(number)
         if idea is None:
             return self
-        lines = (*idea.results, bounded(result)) if result.strip() else idea.results
+        lines = (*idea.results, bounded(result, self.sentences)) if result.strip() else idea.results
         return self._changed(number, results=lines, tries=idea.tries + 1)
 
     def condensed(self, number: int, description: str, result: str) -> Repository:
         """With an idea's history squeezed into one line."""
         shorter = self.described(number, description)
-        return shorter._changed(number, results=(bounded(result),)) if result.strip() else shorter
+        return shorter._changed(number, results=(bounded(result, self.sentences),)) if result.strip() else shorter
 
     def without(self, numbers: Collection[int]) -> Repository:
         """Without these ideas; those left keep their numbers."""

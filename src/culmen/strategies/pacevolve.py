@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Annotated
 
-from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.memory.failures import Failure, FailureMemory
-from culmen.memory.momentum import Momentum, absolute_progress, draw, interventions
-from culmen.memory.ranked import Population
-from culmen.strategies.parts.advice import Advising, Decision
+from culmen.strategies.parts.advice import Advising
 from culmen.strategies.parts.fields import Cases
-from culmen.strategies.parts.implementing import Implementing, Outcome
-from culmen.strategies.parts.research import Early, Island, Recent, Versions
+from culmen.strategies.parts.implementing import Implementing
+from culmen.strategies.parts.research import Early, Recent, Versions
+from culmen.strategies.parts.scaffold import Research
 from culmen.strategies.parts.settings import About, check
-from culmen.strategies.parts.upkeep import Upkeep, score_line
-from culmen.strategies.parts.voice import ModelVoice, Voice
+from culmen.strategies.parts.upkeep import Upkeep
+from culmen.strategies.parts.voice import ModelVoice
 
 
 @dataclass(frozen=True)
@@ -49,9 +44,14 @@ class Pacevolve:
     threshold: Annotated[float, About("momentum below which an island is stalled", least=0)] = 0.001
     freeze: Annotated[int, About("scored candidates after an intervention before the next", least=0)] = 15
     backtrack_length: Annotated[int, About("experiments on an old version", least=1)] = 5
+    backtrack_every: Annotated[
+        int | None,
+        About("experiments of an island after which it goes back in any case; none: momentum alone", least=1),
+    ] = None
     versions: Annotated[Versions, About("which old version is gone back to", choices=(Early, Recent))] = field(
         default=Early()
     )
+    remembered: Annotated[int, About("failures remembered, by all islands together", least=1)] = 200
     batch: Cases = None
 
     def __post_init__(self) -> None:
@@ -60,141 +60,3 @@ class Pacevolve:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         await Research(self, lab, ModelVoice()).run()
-
-
-class Research:
-    """One search in progress: the islands and what they share. Also the scaffold of `pacevolve_plus_plus`."""
-
-    def __init__(self, rules: Pacevolve, lab: Lab, voice: Voice) -> None:
-        self.rules, self.lab, self.voice = rules, lab, voice
-        self.failures = FailureMemory()
-        self.islands = [self._island() for _ in range(rules.islands)]
-        self.start = float("-inf")
-        self.seeds: list[tuple[Rollout, float]] = []
-
-    async def run(self) -> None:
-        """Seeds, then all islands side by side."""
-        await self.settle()
-        await self.lab.gather(*(self._evolve(i) for i in range(self.rules.islands)))
-
-    async def settle(self) -> None:
-        """Every island begins with the seeds."""
-        cases = None if self.rules.batch is None else self.lab.minibatch(self.rules.batch)
-        seeds = await self.lab.gather(*(self.lab.evaluate(seed, cases) for seed in self.lab.seeds))
-        self.seeds = [(rollout, reward) for rollout in seeds if (reward := rollout.reward) is not None]
-        self.start = max((reward for _, reward in self.seeds), default=float("-inf"))
-        for island in self.islands:
-            for rollout, _ in self.seeds:
-                island.take(rollout, self.goal())
-            island.keep_version()
-
-    async def _evolve(self, i: int) -> None:
-        for turn in count(1):
-            parent, decision = await self.decide(i)
-            outcome = await self.implement(i, parent, decision)
-            await self.learn(i, turn, parent, decision, outcome)
-
-    async def decide(self, i: int, start: Rollout | None = None) -> tuple[Rollout | None, Decision]:
-        """A parent, unless it is given, and what to try on it."""
-        island = self.islands[i]
-        await self._take_up(island)
-        parent = start or island.parent(self.rules.top, self.rules.tournament, self.lab.rng)
-        decision = await self.rules.advising.decide(self.lab, self.voice, parent, island.ideas, self.failures)
-        island.ideas = decision.ideas  # ideas of a decision that comes to nothing are kept, too
-        return parent, decision
-
-    async def _take_up(self, island: Island) -> None:
-        """What a person handed in, like a model's: the first island to hear of it has it, the others by crossover."""
-        batch = self.rules.batch
-        for candidate in self.lab.handed():
-            rollout = await self.lab.evaluate(candidate, None if batch is None else self.lab.minibatch(batch))
-            if rollout.reward is not None:
-                island.take(rollout, self.goal())
-
-    async def implement(self, i: int, parent: Rollout | None, decision: Decision) -> Outcome:
-        """The experiment's candidate, evaluated; an unreadable decision is a failure like any other."""
-        if not decision.experiment:
-            return Outcome(fault="advisor_format", reason="no decision that could be read")
-        rules = self.rules
-        return await rules.implementing.carry_out(self.lab, parent, decision.experiment, i, rules.batch)
-
-    async def learn(self, i: int, turn: int, parent: Rollout | None, decision: Decision, outcome: Outcome) -> None:
-        """Population, ideas, failures and momentum; then, where the island has stalled, an intervention."""
-        island, before = self.islands[i], parent.reward if parent else None
-        scored = outcome.rollout is not None and outcome.rollout.reward is not None
-        better = scored and island.take(outcome.rollout, self.goal())  # pyright: ignore[reportArgumentType]
-        if decision.experiment:
-            line = await self.rules.upkeep.result(self.lab, self.voice, decision.experiment, outcome, before)
-            island.ideas = island.ideas.tried(decision.idea, line)
-        island.count_turn()
-        island.ideas, dropped = await self.rules.upkeep.tidy(
-            self.lab, self.voice, island.ideas, decision.idea, self.failures
-        )
-        if not scored:
-            self._failed(decision, outcome)
-        island.keep_version()
-        self._tell(i, turn, parent, decision, outcome, better, dropped)
-        if island.momentum.stalled and island.branch is None:
-            self.intervene(i)
-
-    def intervene(self, i: int) -> None:
-        """Backtrack or cross over, by absolute progress (momentum-based backtracking, collaborative evolution)."""
-        rules, island = self.rules, self.islands[i]
-        progress = [absolute_progress(one.best, self.start, self.goal()) for one in self.islands]
-        weights = interventions(progress, i)
-        chosen = draw(weights, self.lab.rng)
-        if chosen == i:
-            version = island.backtrack(rules.versions, rules.backtrack_length, self.lab.rng)
-            self.lab.note("backtrack", island=i, version=version, of=len(island.versions), weights=weights)
-        else:
-            partner = self.islands[chosen]
-            island.take_over(partner.best_version().ideas, partner.population.best)
-            self.lab.note("crossover", island=i, partner=chosen, progress=progress, weights=weights)
-
-    def goal(self) -> float:
-        """The reward of full progress: the target set, the task's, its best known value, else as much again as was
-        gained so far."""
-        objective = self.lab.task.objective
-        for level in (self.rules.target, objective.target, objective.known):
-            if level is not None:
-                return objective.reward(level)
-        best = max(island.best for island in self.islands)
-        return 2 * best - self.start if best > self.start > float("-inf") else best + 1.0
-
-    def _failed(self, decision: Decision, outcome: Outcome) -> None:
-        idea = decision.ideas.find(decision.idea)
-        name, digest = idea.description if idea else "", outcome.rollout.candidate.digest if outcome.rollout else ""
-        if outcome.fault != "lost":
-            self.failures.add(Failure(name, decision.experiment, outcome.fault, outcome.reason), digest)
-
-    def _tell(
-        self,
-        i: int,
-        turn: int,
-        parent: Rollout | None,
-        decision: Decision,
-        outcome: Outcome,
-        better: bool,
-        dropped: Sequence[int],
-    ) -> None:
-        island, rollout = self.islands[i], outcome.rollout
-        self.lab.note(
-            "experiment",
-            island=i,
-            turn=turn,
-            idea=decision.idea,
-            experiment=decision.experiment,
-            parent=parent.candidate.id if parent else None,
-            candidate=rollout.candidate.id if rollout else None,
-            outcome=score_line(self.lab, outcome, parent.reward if parent else None),
-            better=better,
-            momentum=island.momentum.value,
-            branch=island.branch is not None,
-            ideas=[{"number": x.number, "description": x.description, "tries": x.tries} for x in island.ideas.ideas],
-            dropped=list(dropped),
-            failures=self.failures.kinds(),
-        )
-
-    def _island(self) -> Island:
-        rules = self.rules
-        return Island(Population(rules.size), Momentum(rules.beta, rules.threshold, rules.freeze))

@@ -13,20 +13,18 @@ from culmen.memory.ideas import Repository, bounded
 from culmen.strategies.parts.settings import About, check
 from culmen.strategies.parts.voice import Voice
 
-_LATEST = 6  # failures shown
-
 
 @dataclass(frozen=True)
 class Decision:
-    """`experiment` is "" if the advisor could not keep the format; `ideas` is the repository with its new ideas.
-
-    `samples` are the trainable replies it is made of."""
+    """`experiment` is "" if there is none, and `fault` then says why: advisor_format, or repeat where every choice had
+    failed before. `ideas` is the repository with its new ideas, `samples` the trainable replies it is made of."""
 
     ideas: Repository
     idea: int = 0
     experiment: str = ""
     samples: tuple[int, ...] = ()
     hypotheses: tuple[str, ...] = ()
+    fault: str = ""
 
 
 @dataclass
@@ -42,6 +40,7 @@ class Advising:
     hypotheses: Annotated[int, About("hypotheses per decision", least=1)] = 3
     tries: Annotated[int, About("how often a step is asked before the decision fails", least=1)] = 3
     program_chars: Annotated[int, About("characters of the parent shown", least=200)] = 24_000
+    failures: Annotated[int, About("latest failures shown", least=0)] = 6
 
     def __post_init__(self) -> None:
         check(self)
@@ -53,14 +52,14 @@ class Advising:
         draft, scene = _Draft(ideas), self._scene(lab, parent, failures)
         hypotheses = await self._generate(lab, voice, draft, scene)
         if not hypotheses:
-            return Decision(ideas, samples=tuple(draft.samples))
+            return Decision(ideas, samples=tuple(draft.samples), fault=_UNREADABLE)
         options = [await self._classify(lab, voice, draft, text) for text in hypotheses]
-        idea, experiment = await self._select(lab, voice, draft, scene, options, failures)
-        return Decision(draft.ideas, idea, experiment, tuple(draft.samples), tuple(hypotheses))
+        idea, experiment, fault = await self._select(lab, voice, draft, scene, options, failures)
+        return Decision(draft.ideas, idea, experiment, tuple(draft.samples), tuple(hypotheses), fault)
 
     async def _generate(self, lab: Lab, voice: Voice, draft: _Draft, scene: dict[str, Any]) -> list[str]:
         for attempt in range(self.tries):
-            slots = {**scene, "ideas": told(draft.ideas), "count": self.hypotheses, "reminder": _reminder(attempt)}
+            slots = {**scene, "ideas": told(draft.ideas), "count": self.hypotheses, "reminder": reminder(attempt)}
             said = await voice.say(lab, "generate", **slots)
             _keep(draft, said.sample)
             if found := read_hypotheses(said.text)[: self.hypotheses]:
@@ -68,16 +67,22 @@ class Advising:
         return []
 
     async def _classify(self, lab: Lab, voice: Voice, draft: _Draft, hypothesis: str) -> dict[str, Any]:
-        """Put a hypothesis under an idea that exists, or make it a new one; an unreadable reply makes it a new one."""
-        said = await voice.say(lab, "classify", ideas=told(draft.ideas), hypothesis=hypothesis)
-        _keep(draft, said.sample)
-        answer = read_object(said.text)
-        number = whole(answer.get("idea"))
-        description = str(answer.get("description") or "")
-        if answer.get("exists") is True and number is not None and draft.ideas.find(number):
-            draft.ideas = draft.ideas.described(number, description)
+        """Put a hypothesis under an idea that exists, or make it a new one, as which it also counts if no reply can be
+        read."""
+        for attempt in range(self.tries):
+            slots = {"ideas": told(draft.ideas), "hypothesis": hypothesis, "sentences": draft.ideas.sentences}
+            said = await voice.say(lab, "classify", **slots, reminder=reminder(attempt))
+            _keep(draft, said.sample)
+            answer = read_object(said.text)
+            number, description = whole(answer.get("idea")), str(answer.get("description") or "")
+            if answer.get("exists") is True and number is not None and draft.ideas.find(number):
+                draft.ideas = draft.ideas.described(number, description)
+                return {"idea": number, "hypothesis": hypothesis}
+            if answer.get("exists") is False:
+                break
         else:
-            number, draft.ideas = draft.ideas.next, draft.ideas.added(description or hypothesis)
+            description = ""
+        number, draft.ideas = draft.ideas.next, draft.ideas.added(description or hypothesis)
         return {"idea": number, "hypothesis": hypothesis}
 
     async def _select(
@@ -88,21 +93,21 @@ class Advising:
         scene: dict[str, Any],
         options: list[dict[str, Any]],
         failures: FailureMemory,
-    ) -> tuple[int, str]:
+    ) -> tuple[int, str, str]:
         refused = ""
         for attempt in range(self.tries):
             slots = {**scene, "ideas": told(draft.ideas), "options": options, "refused": refused}
-            said = await voice.say(lab, "select", **slots, reminder=_reminder(attempt if not refused else 0))
+            said = await voice.say(lab, "select", **slots, reminder=reminder(attempt if not refused else 0))
             _keep(draft, said.sample)
             answer = read_object(said.text)
             number, experiment = whole(answer.get("idea")), str(answer.get("experiment") or "").strip()
             if number is None or not experiment or draft.ideas.find(number) is None:
                 continue
             if not failures.blocks(experiment):
-                return number, experiment
+                return number, experiment, ""
             refused = experiment
             failures.add(Failure(_name(draft.ideas, number), experiment, "repeat", "chosen again after it had failed"))
-        return 0, ""
+        return 0, "", "repeat" if refused else _UNREADABLE
 
     def _scene(self, lab: Lab, parent: Rollout | None, failures: FailureMemory) -> dict[str, Any]:
         """What every step is told of the task and of where the search stands."""
@@ -116,9 +121,12 @@ class Advising:
             "program": program[: self.program_chars],
             "failures": [
                 {"idea": f.idea, "experiment": f.experiment, "why": f"{f.kind}: {f.reason}".rstrip(": ")}
-                for f in failures.recent(_LATEST)
+                for f in failures.recent(self.failures)
             ],
         }
+
+
+_UNREADABLE = "advisor_format"
 
 
 def told(ideas: Repository) -> list[dict[str, Any]]:
@@ -172,5 +180,5 @@ def _keep(draft: _Draft, sample: int | None) -> None:
     draft.samples += [] if sample is None else [sample]
 
 
-def _reminder(attempt: int) -> str:
+def reminder(attempt: int) -> str:
     return "The last reply could not be read. Answer with the JSON object alone." if attempt else ""

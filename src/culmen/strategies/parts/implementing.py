@@ -8,6 +8,7 @@ from typing import Annotated
 from culmen.core.brief import Brief
 from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.ports import Lab
+from culmen.memory.failures import FailureMemory
 from culmen.strategies.parts.settings import About, check
 
 
@@ -38,23 +39,36 @@ class Implementing:
         check(self)
 
     async def carry_out(
-        self, lab: Lab, parent: Rollout | None, experiment: str, island: int, batch: int | None
+        self,
+        lab: Lab,
+        parent: Rollout | None,
+        experiment: str,
+        island: int,
+        batch: int | None,
+        failures: FailureMemory,
     ) -> Outcome:
-        """The experiment's candidate with its observations."""
-        outcome = await self._write(lab, parent, experiment, island, batch)
+        """The experiment's candidate with its observations. Code that has failed before is not evaluated again."""
+        outcome = await self._write(lab, parent, experiment, island, batch, failures)
         for _ in range(self.repairs):
             failed = outcome.rollout
             if not outcome.fault or failed is None or outcome.fault == Status.LOST:
                 break
             again = f"{experiment}\n\nThe candidate was written for this and failed. Repair it; keep to the experiment."
-            repaired = await self._write(lab, failed, again, island, batch)
+            failures.forbid(failed.candidate.digest)
+            repaired = await self._write(lab, failed, again, island, batch, failures)
             if repaired.rollout is None:
                 break
             outcome = repaired
         return outcome
 
     async def _write(
-        self, lab: Lab, parent: Rollout | None, experiment: str, island: int, batch: int | None
+        self,
+        lab: Lab,
+        parent: Rollout | None,
+        experiment: str,
+        island: int,
+        batch: int | None,
+        failures: FailureMemory,
     ) -> Outcome:
         brief = Brief(
             parent.candidate if parent else None,
@@ -69,10 +83,11 @@ class Implementing:
         for _ in range(self.attempts):
             proposal = await lab.propose(brief)
             fresh = [c for c in proposal.candidates if parent is None or c.id != parent.candidate.id]
-            if fresh:
+            untried = [c for c in fresh if not failures.knows(c.digest)]
+            if untried:
                 cases = None if batch is None else lab.minibatch(batch)
-                return judged(await lab.evaluate(fresh[0], cases))
-            fault = proposal.fault or "unchanged"
+                return judged(await lab.evaluate(untried[0], cases))
+            fault = "failed before" if fresh else proposal.fault or "unchanged"
         return Outcome(fault="no_candidate", reason=fault)
 
 

@@ -140,7 +140,7 @@ def merged(branch: Repository, kept: Repository) -> Repository:
         if other is None or idea.tries >= other.tries:
             known[idea.number] = idea
     ideas = tuple(known[number] for number in sorted(known))
-    repository = Repository(ideas, branch.best, max(branch.next, kept.next))
+    repository = msgspec.structs.replace(branch, ideas=ideas, next=max(branch.next, kept.next))
     return repository.bettered(kept.best) if kept.best else repository
 
 
