@@ -83,8 +83,10 @@ class PolicyEngine(Protocol):
     `UserError` where a model cannot be loaded, `ValueError` for samples of another version.
     """
 
-    version: int
     capabilities: Capabilities
+
+    @property
+    def version(self) -> int: ...
 
     def encode(self, prompt: str) -> tuple[int, ...]: ...
 

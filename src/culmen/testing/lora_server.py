@@ -1,0 +1,126 @@
+"""A server on the loopback with the endpoints of vLLM and of SGLang that matter for training: adapters are loaded from
+folders while it runs, and it really samples, by the adapter asked for or not at all."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from culmen.testing.openai_server import LoopbackHTTP
+from culmen.train.chat import ChatTokenizer
+from culmen.train.extra import require
+from culmen.train.torch_engine import TorchEngine
+
+
+class LoraServer:
+    """`with LoraServer(load, tokenizer) as server:` serves at `server.url`; `load()` gives the base model.
+
+    wrong   a name that vLLM's answers carry instead of the adapter's, or None
+    ids     whether replies have token ids (older servers do not know how)
+
+    `drawn` lists the adapter of every reply, `loaded` and `unloaded` the names in their order.
+    """
+
+    def __init__(self, load: Callable[[], Any], tokenizer: ChatTokenizer) -> None:
+        self._load, self._tokenizer = load, tokenizer
+        self._lock, self._adapters = threading.Lock(), dict[str, TorchEngine]()
+        self.wrong: str | None = None
+        self.ids = True
+        self.drawn: list[str] = []
+        self.loaded: list[str] = []
+        self.unloaded: list[str] = []
+        self._http = LoopbackHTTP(("127.0.0.1", 0), type("Handler", (_Handler,), {"served": self}))
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address without a path."""
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def __enter__(self) -> LoraServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any] | str]:
+        """Status and answer of one request."""
+        with self._lock:
+            match path:
+                case "/v1/load_lora_adapter" | "/load_lora_adapter":
+                    return self._add(body["lora_name"], body["lora_path"])
+                case "/v1/unload_lora_adapter" | "/unload_lora_adapter":
+                    return self._drop(body["lora_name"])
+                case "/v1/completions":
+                    return self._completion(body)
+                case "/generate":
+                    return self._generation(body)
+                case _:
+                    return 404, {"detail": "Not Found"}
+
+    def _add(self, name: str, path: str) -> tuple[int, dict[str, Any] | str]:
+        if name in self._adapters:
+            return 400, {"message": f"The lora adapter '{name}' has already been loaded; it is already loaded."}
+        model = require("peft", "train").PeftModel.from_pretrained(self._load(), path)
+        self._adapters[name] = TorchEngine(model, self._tokenizer)
+        self.loaded.append(name)
+        return 200, f"Success: LoRA adapter '{name}' added successfully."
+
+    def _drop(self, name: str) -> tuple[int, dict[str, Any] | str]:
+        if self._adapters.pop(name, None) is None:
+            return 404, {"message": f"The lora adapter '{name}' cannot be found: not found."}
+        self.unloaded.append(name)
+        return 200, f"Success: LoRA adapter '{name}' removed successfully."
+
+    def _completion(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        name = body["model"]
+        if name not in self._adapters:
+            return 404, {"message": f"The model `{name}` does not exist."}
+        self.drawn.append(name)
+        among = tuple(body.get("allowed_token_ids", ()))
+        sample = self._adapters[name].sample(body["prompt"], body["seed"], body["max_tokens"], among)
+        choice: dict[str, Any] = {
+            "index": 0,
+            "text": sample.text,
+            "finish_reason": "stop" if sample.ended else "length",
+            "logprobs": {"token_logprobs": sample.logprobs} if body.get("logprobs") else None,
+            "token_ids": sample.response if body.get("return_token_ids") and self.ids else None,
+        }
+        return 200, {"object": "text_completion", "model": self.wrong or name, "choices": [choice]}
+
+    def _generation(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        name, params = body["lora_path"], body["sampling_params"]
+        if name not in self._adapters:
+            return 400, {"error": {"message": f"adapter {name} is not loaded"}}
+        self.drawn.append(name)
+        sample = self._adapters[name].sample(body["input_ids"], params["sampling_seed"], params["max_new_tokens"])
+        pairs = [[level, token, None] for level, token in zip(sample.logprobs, sample.response, strict=True)]
+        reason = {"type": "stop", "matched": sample.response[-1]} if sample.ended else {"type": "length"}
+        told = {"finish_reason": reason, "output_token_logprobs": pairs if body.get("return_logprob") else None}
+        return 200, {"text": sample.text, "output_ids": sample.response, "meta_info": told}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection; `served` is set by the server."""
+
+    served: LoraServer
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        status, answer = self.served.answer(self.path, body)
+        raw = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is printed."""

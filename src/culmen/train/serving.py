@@ -1,0 +1,143 @@
+"""Sampling servers of others: vLLM and SGLang, asked by token ids for one adapter by its name.
+
+What is trained on must be what was drawn, so a reply is taken as tokens with a log-probability each, at temperature 1
+from the whole distribution. Everything that a model's own folder may set otherwise (top_p, top_k, penalties) is said.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from culmen.core.errors import Unavailable, UserError
+
+_PATIENCE = 1800.0  # seconds for one reply
+_NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+class Drawn(NamedTuple):
+    """A reply: its tokens, the closing one included, a log-probability each, and whether it ended by itself."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    ended: bool
+
+
+class Sampler(Protocol):
+    """A server. `grammar`: replies can be limited to some tokens. A name, once loaded, never changes its weights."""
+
+    grammar: bool
+
+    def load(self, name: str, path: str) -> None: ...
+
+    def unload(self, name: str) -> None: ...
+
+    def draw(self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]) -> Drawn: ...
+
+
+def connect(kind: str, url: str) -> Sampler:
+    """The client of a `vllm` or `sglang` server."""
+    return {"vllm": Vllm, "sglang": Sglang}[kind](url)
+
+
+class _Http:
+    """Requests to one server; SAMPLER_API_KEY is sent along if it is set."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    def post(self, path: str, body: dict[str, Any], known: str = "\0") -> dict[str, Any]:
+        """The answer ({} if it is text); a refusal that says `known` is none. Raises `Unavailable`."""
+        import httpx2
+
+        key = os.environ.get("SAMPLER_API_KEY")
+        try:
+            got = httpx2.post(
+                self._url + path,
+                json=body,
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                timeout=httpx2.Timeout(_PATIENCE, connect=30.0),
+            )
+        except httpx2.HTTPError as error:
+            raise Unavailable(
+                f"the sampling server does not answer: {error or type(error).__name__}",
+                where=self._url + path,
+                fix="start it, then culmen resume RUN",
+            ) from error
+        if got.status_code == 200 or known in got.text:
+            return got.json() if "json" in got.headers.get("content-type", "") else {}
+        if got.status_code == 404 and path.endswith("lora_adapter"):
+            raise UserError(
+                "the sampling server takes no adapters while it runs",
+                where=self._url + path,
+                fix="vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora; SGLang: --enable-lora",
+            )
+        raise Unavailable(f"the sampling server refuses: {got.text[:300]}", where=self._url + path)
+
+
+class Vllm:
+    """OpenAI's completions with vLLM's additions: prompts and replies as token ids, adapters by name."""
+
+    grammar = True
+
+    def __init__(self, url: str) -> None:
+        self._http = _Http(url)
+
+    def load(self, name: str, path: str) -> None:
+        """Make an adapter's folder known under a name."""
+        self._http.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already been loaded")
+
+    def unload(self, name: str) -> None:
+        """Let go of one."""
+        self._http.post("/v1/unload_lora_adapter", {"lora_name": name}, "cannot be found")
+
+    def draw(self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]) -> Drawn:
+        """One reply. Limited to some tokens, it needs the server's `--logprobs-mode processed_logprobs`."""
+        body = {"model": name, "prompt": list(prompt), "max_tokens": most, "seed": seed, "logprobs": 1, **_NEUTRAL}
+        body |= {"return_token_ids": True} | ({"allowed_token_ids": list(among)} if among else {})
+        answer = self._http.post("/v1/completions", body)
+        if answer.get("model") != name:
+            raise _useless(f"it was asked for {name} and answered for {answer.get('model')}")
+        choice = answer["choices"][0]
+        tokens, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+        return _drawn(tokens, logprobs, choice.get("finish_reason") == "stop")
+
+
+class Sglang:
+    """SGLang's own endpoint, which tells token ids and log-probabilities."""
+
+    grammar = False
+
+    def __init__(self, url: str) -> None:
+        self._http = _Http(url)
+
+    def load(self, name: str, path: str) -> None:
+        """Make an adapter's folder known under a name."""
+        self._http.post("/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already loaded")
+
+    def unload(self, name: str) -> None:
+        """Let go of one."""
+        self._http.post("/unload_lora_adapter", {"lora_name": name}, "not found")
+
+    def draw(self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]) -> Drawn:
+        """One reply; the seed counts only on a server with `--enable-deterministic-inference`."""
+        if among:
+            raise ValueError("replies cannot be limited to some tokens here")
+        params = {"max_new_tokens": most, "sampling_seed": seed, **_NEUTRAL}
+        body = {"input_ids": list(prompt), "sampling_params": params, "return_logprob": True, "lora_path": name}
+        answer = self._http.post("/generate", body)
+        told = answer.get("meta_info", {})
+        pairs = told.get("output_token_logprobs") or []
+        ended = (told.get("finish_reason") or {}).get("type") == "stop"
+        return _drawn([pair[1] for pair in pairs], [pair[0] for pair in pairs], ended)
+
+
+def _drawn(tokens: list[int] | None, logprobs: list[float] | None, ended: bool) -> Drawn:
+    if not tokens or not logprobs or len(tokens) != len(logprobs):
+        raise _useless("its reply has no token ids with a log-probability each")
+    return Drawn(tuple(tokens), tuple(logprobs), ended)
+
+
+def _useless(why: str) -> UserError:
+    return UserError(f"the sampling server cannot be trained with: {why}", where="engine", fix="a newer version of it")
