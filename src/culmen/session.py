@@ -42,7 +42,7 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         stack.callback(journal.close)
         if remembered and not any(event.entry.kind == "done" for event in journal.read()):
             journal.append(_grafted(path, meta, parts, remembered))
-        inner = parts.backend or _backend(meta, parts)
+        inner = parts.backend if hasattr(parts.backend, "evaluate") else _backend(meta, parts)
         backend = GuardedBackend(inner, meta.task, _integrity(meta))
         stack.push_async_callback(backend.close)
         isolation, scoring = await backend.start(), getattr(inner, "scoring", Scoring())
@@ -180,11 +180,13 @@ def _strategy(meta: RunMeta, parts: Parts) -> Strategy:
 
 
 def _backend(meta: RunMeta, parts: Parts) -> Backend:
-    if meta.task.evaluator.form != "function":
-        from culmen.evaluate.local import LocalBackend
+    from culmen.evaluate import backends
+    from culmen.evaluate.backends import choice
 
+    chosen = choice.of(meta.extra.get("backend") if parts.backend is None else parts.backend)
+    if meta.task.evaluator.form != "function" or chosen.name != "local":
         require = parts.require or meta.extra.get("require")
-        return LocalBackend(meta.task, meta.workers, require, scoring=meta.scoring)
+        return backends.make(chosen, meta.task, meta.workers, require, meta.scoring)
     if parts.evaluator is None:
         raise UserError(
             "this run's evaluator is a Python function of the program that made it",

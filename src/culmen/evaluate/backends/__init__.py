@@ -1,0 +1,46 @@
+"""Where evaluations run: this machine, a Ray cluster, Slurm jobs. Nothing is loaded before it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from culmen.core.errors import UserError
+
+if TYPE_CHECKING:
+    from culmen.core.ports import Backend
+    from culmen.core.task import Task
+    from culmen.core.trust import Scoring
+    from culmen.evaluate.backends.choice import Choice
+    from culmen.evaluate.backends.remote import Carrier
+
+
+def make(
+    choice: Choice, task: Task, workers: int, require: str | None = None, scoring: Scoring | None = None
+) -> Backend:
+    """The backend a run asked for. Raises `UserError` where its extra is not installed or it cannot run this task."""
+    from culmen.evaluate.backends import choice as choices
+
+    choices.check(choice)
+    if choice.name == "local":
+        from culmen.evaluate.local import LocalBackend
+
+        return LocalBackend(task, workers, require, scoring=scoring)
+    if task.evaluator.form == "function":
+        raise UserError(
+            "a Python function of your own process cannot run elsewhere",
+            where=f"--backend {choice.name}",
+            fix="write the evaluator as a task folder: culmen new DIR",
+        )
+    from culmen.evaluate.backends.remote import RemoteBackend
+
+    return RemoteBackend(task, workers, _carrier(choice), require, scoring=scoring)
+
+
+def _carrier(choice: Choice) -> Carrier:
+    if choice.name == "ray":
+        from culmen.evaluate.backends.ray import RayCarrier
+
+        return RayCarrier(choice)
+    from culmen.evaluate.backends.slurm import SlurmCarrier  # pyright: ignore
+
+    return SlurmCarrier(choice)

@@ -1,0 +1,157 @@
+"""Which backend, and what an evaluation needs there: read from the command line, kept with the run."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from culmen.core.errors import UserError
+
+NAMES = ("local", "ray", "slurm")
+_PACKAGES = {"ray": "ray", "slurm": "submitit"}
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
+_NUMBERS = ("wait", "retries", "jobs", "slots", "minutes")
+
+
+class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one evaluation takes of its node: cores, GPUs, bytes of memory, and resources by names of your own.
+
+    They decide where an evaluation is placed; what it may use is decided by the task's limits and its jail.
+    """
+
+    cpu: float = 1.0
+    gpu: float = 0.0
+    memory: int = 0
+    custom: dict[str, float] = {}
+
+
+class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A backend by name.
+
+    address   of Ray: auto (the cluster of this machine's environment), local (a new one, here), ray://... or host:port
+    wait      seconds without any node that could take an evaluation after which the run gives up; 0: the backend's own
+    retries   how often an evaluation is tried again that a worker or node took down with it
+    The others are Slurm's: `jobs` of `slots` evaluations each, for `minutes`, with its own words (partition, ...) in
+    `texts`.
+    """
+
+    name: str = "local"
+    address: str = "auto"
+    needs: Needs = Needs()
+    wait: float = 0.0
+    retries: int = 2
+    jobs: int = 1
+    slots: int = 0
+    minutes: int = 24 * 60
+    texts: dict[str, str] = {}
+
+
+def parse(
+    name: str | None, address: str | None, settings: str | None, defaults: Mapping[str, Any], old: Choice | None = None
+) -> Choice | None:
+    """What the command line says, then what the run had, then the task's [resources]; None if nobody says anything.
+
+    Raises `UserError` for what cannot be meant.
+    """
+    if name is None and address is None and settings is None and old is None and not defaults:
+        return None
+    given = _pairs(settings)
+    first = old or _with(Choice(), _plain(defaults), "task.toml [resources]")
+    choice = first if name is None or name == first.name else msgspec.structs.replace(first, name=name)
+    if name is None and address is not None and choice.name == "local":
+        choice = msgspec.structs.replace(choice, name="ray")
+    if address is not None:
+        choice = msgspec.structs.replace(choice, address=address)
+    choice = _with(choice, given, "--backend-set")
+    _understood(choice)
+    return None if choice == Choice() and old is None else choice
+
+
+def of(value: Any) -> Choice:
+    """A choice from what `Study` was given or a journal kept: a name, a mapping, a choice, or None."""
+    if isinstance(value, Choice):
+        return value
+    found = Choice(name=value) if isinstance(value, str) else msgspec.convert(value or {}, Choice)
+    _understood(found)
+    return found
+
+
+def check(choice: Choice) -> None:
+    """Raise `UserError` where the backend's extra is not installed."""
+    _understood(choice)
+    package = _PACKAGES.get(choice.name)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise UserError(
+            f"the backend {choice.name} needs the package {package}, which is not installed",
+            where=f"--backend {choice.name}",
+            fix=f"pip install 'culmen[{choice.name}]'",
+        )
+
+
+def _understood(choice: Choice) -> None:
+    if choice.name not in NAMES:
+        raise UserError(f"there is no backend '{choice.name}'", where="--backend", fix=f"use one of {', '.join(NAMES)}")
+    if choice.name != "ray" and choice.address != "auto":
+        raise UserError("only Ray has an address", where="--ray-address", fix="add --backend ray, or leave it out")
+
+
+def _pairs(settings: str | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for piece in filter(None, (settings or "").split(",")):
+        name, equals, value = piece.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            fix = "write --backend-set cpu=1,gpu=0,memory=2GB,custom.NAME=1"
+            raise UserError(f"cannot read '{piece}'", where="--backend-set", fix=fix)
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _plain(table: Mapping[str, Any]) -> dict[str, str]:
+    """A [resources] table as the command line would write it."""
+    flat = {name: str(value) for name, value in table.items() if not isinstance(value, Mapping)}
+    return flat | {f"custom.{name}": str(value) for name, value in table.get("custom", {}).items()}
+
+
+def _with(choice: Choice, given: Mapping[str, str], where: str) -> Choice:
+    needs, fields, texts = msgspec.structs.asdict(choice.needs), dict[str, Any](), dict(choice.texts)
+    needs["custom"] = dict(needs["custom"])
+    for name, value in given.items():
+        if name in ("cpu", "gpu"):
+            needs[name] = _number(name, value, where)
+        elif name == "memory":
+            needs[name] = _bytes(value, where)
+        elif name.startswith("custom."):
+            needs["custom"][name.removeprefix("custom.")] = _number(name, value, where)
+        elif name in _NUMBERS:
+            number = _number(name, value, where)
+            fields[name] = number if name == "wait" else int(number)
+        elif name in _TEXTS:
+            texts[name] = value
+        else:
+            known = ", ".join(("cpu", "gpu", "memory", "custom.NAME", *_NUMBERS, *_TEXTS))
+            raise UserError(f"there is no backend setting '{name}'", where=where, fix=f"use {known}")
+    return msgspec.structs.replace(choice, needs=Needs(**needs), texts=texts, **fields)
+
+
+def _number(name: str, value: str, where: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise UserError(f"{name} = '{value}' is no number from 0 on", where=where, fix=f"write {name}=1")
+    return number
+
+
+def _bytes(value: str, where: str) -> int:
+    match = re.fullmatch(r"([\d.]+)\s*([a-zA-Z]*)", value)
+    unit = match[2].lower() if match else "?"
+    if match is None or unit not in _UNITS:
+        raise UserError(f"memory = '{value}' is no size", where=where, fix="write memory=2GB")
+    return int(_number("memory", match[1], where) * _UNITS[unit])

@@ -1,0 +1,216 @@
+"""The evaluators of a Ray cluster: one actor on every node that has what an evaluation needs, as long as it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from culmen.core.errors import Unavailable, UserError
+from culmen.evaluate.backends import parcel as parcels
+from culmen.evaluate.backends.choice import Needs
+from culmen.evaluate.backends.parcel import Answer
+from culmen.evaluate.backends.ray_node import NodeActor
+
+T = TypeVar("T")
+
+_LOOK_SECONDS = 1.0
+_BEGIN_SECONDS = 240.0
+_ASK_SECONDS = 30.0
+_CALLS = 1000  # evaluations that one actor may have waiting; Ray places no more than the node has room for
+
+
+class Crew:
+    """`nodes` are the resources of the nodes that are alive, by id; `able` those that can take an evaluation."""
+
+    def __init__(
+        self, needs: Needs, prefix: str, namespace: str, parcel: Any, name: str, terms: Callable[[], bytes]
+    ) -> None:
+        self._needs, self._prefix, self._namespace = wanted(needs), prefix, namespace
+        self._parcel, self._name, self._terms = parcel, name, terms
+        self.nodes: dict[str, dict[str, float]] = {}
+        self.able: set[str] = set()
+        self._actors: dict[str, Any] = {}
+        self._begun: dict[str, asyncio.Task[bytes]] = {}
+        self._since = time.monotonic()
+        self._trouble: UserError | None = None
+        self._tending: asyncio.Task[None] | None = None
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long there has been no node that could take an evaluation."""
+        return 0.0 if self.able else time.monotonic() - self._since
+
+    def check(self) -> None:
+        """Raise what a node told that a person must put right."""
+        if self._trouble is not None:
+            raise self._trouble
+
+    async def look(self) -> None:
+        """Ask the cluster which nodes there are. Raises `Unavailable` where it does not answer."""
+        import ray  # pyright: ignore[reportMissingImports]
+
+        try:
+            listed: list[dict[str, Any]] = await aside(ray.nodes, _ASK_SECONDS)
+        except (TimeoutError, ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+            raise Unavailable(
+                f"the Ray cluster does not answer any more: {type(error).__name__}",
+                where="Ray",
+                fix="culmen resume, once it is back",
+            ) from None
+        if self.able:
+            self._since = time.monotonic()
+        self.nodes = {node["NodeID"]: dict(node["Resources"]) for node in listed if node["Alive"]}
+        self.able = {n for n, has in self.nodes.items() if all(has.get(k, 0.0) >= v for k, v in self._needs.items())}
+        for gone in self._actors.keys() - self.able:
+            self._drop(gone)
+
+    async def first(self) -> bytes:
+        """Begin on one node; its answer."""
+        import ray  # pyright: ignore[reportMissingImports]
+
+        node = min(self.able)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._begin(node)), _BEGIN_SECONDS)
+        except (TimeoutError, ray.exceptions.RayError) as error:
+            raise Unavailable(
+                f"no evaluator could be started on node {node[:8]}: {str(error).strip().splitlines()[-1:]}",
+                where="Ray",
+                fix="install the same culmen, with the same Python, on every node; then culmen resume",
+            ) from None
+
+    def tend(self) -> None:
+        """From now on see to it that every node has its evaluator."""
+        self._tending = asyncio.create_task(self._tend())
+
+    async def _tend(self) -> None:
+        while self._trouble is None:
+            try:
+                await self.look()
+            except UserError as error:
+                self._trouble = error
+                return
+            for node in self.able - self._actors.keys():
+                self._begin(node)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _begin(self, node: str) -> asyncio.Task[bytes]:
+        import ray  # pyright: ignore[reportMissingImports]
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore[reportMissingImports]
+
+        actor = self._actors[node] = (
+            ray.remote(NodeActor)
+            .options(
+                name=f"{self._prefix}-{node}", namespace=self._namespace, num_cpus=0, max_restarts=0,
+                max_concurrency=_CALLS, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            )
+            .remote()
+        )  # fmt: skip
+        task = self._begun[node] = asyncio.create_task(self._greet(node, actor))
+        return task
+
+    async def _greet(self, node: str, actor: Any) -> bytes:
+        """Bring the task, then see the actor die; a mistake that it tells stops everything."""
+        import ray  # pyright: ignore[reportMissingImports]
+
+        held = asyncio.wrap_future(actor.hold.remote().future())
+        held.add_done_callback(lambda done: self._ended(node, actor, done))
+        try:
+            answer: bytes = await asyncio.wrap_future(
+                actor.begin.remote(self._parcel, self._name, self._terms()).future()
+            )
+        except ray.exceptions.RayActorError:
+            if self._tending is None:
+                raise
+            return b""  # it went away; if its node did not, it is tried again
+        told = parcels.load(answer, Answer)
+        if told.error is not None:
+            self._trouble = parcels.raised(told.error)
+        return answer
+
+    def _ended(self, node: str, actor: Any, held: asyncio.Future[Any]) -> None:
+        if not held.cancelled():
+            held.exception()
+        if self._actors.get(node) is actor:
+            self._drop(node)
+
+    def _drop(self, node: str) -> None:
+        self._actors.pop(node, None)
+        task = self._begun.pop(node, None)
+        if task is not None:
+            task.cancel()
+
+    def cancel(self, number: str) -> None:
+        """End an evaluation, wherever it runs."""
+        import ray  # pyright: ignore[reportMissingImports]
+
+        for actor in self._actors.values():
+            with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
+                actor.cancel.remote(number)
+
+    async def close(self) -> None:
+        """End the evaluators, those that answer by their own hand."""
+        import ray  # pyright: ignore[reportMissingImports]
+
+        if self._tending is not None:
+            self._tending.cancel()
+        actors = list(self._actors.values())
+        closing = [asyncio.wrap_future(actor.close.remote().future()) for actor in actors]
+        if closing:
+            await asyncio.wait(closing, timeout=_ASK_SECONDS)
+        for each in closing:
+            if each.done() and not each.cancelled():
+                each.exception()
+        for actor in actors:
+            with contextlib.suppress(ray.exceptions.RayError, ValueError):
+                ray.kill(actor, no_restart=True)
+        for node in list(self._actors):
+            self._drop(node)
+
+
+async def aside(work: Callable[[], T], seconds: float) -> T:
+    """Do it on a thread that nobody waits for longer than so; raises what it raises, and `TimeoutError`."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if not future.done():
+            future.set_exception(error) if error is not None else future.set_result(result)  # pyright: ignore
+
+    def target() -> None:
+        try:
+            done: tuple[T | None, BaseException | None] = work(), None
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+            done = None, error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, *done)
+
+    threading.Thread(target=target, daemon=True, name="culmen-ray").start()
+    return await asyncio.wait_for(future, seconds)
+
+
+def wanted(needs: Needs) -> dict[str, float]:
+    """What an evaluation needs, in Ray's names."""
+    named = {"CPU": needs.cpu, "GPU": needs.gpu, "memory": float(needs.memory), **needs.custom}
+    return {name: value for name, value in named.items() if value}
+
+
+def shortage(needs: Needs, nodes: dict[str, dict[str, float]], address: str, kind: type[UserError]) -> UserError:
+    """The error about what no node has, by name."""
+    most = {name: max((has.get(name, 0.0) for has in nodes.values()), default=0.0) for name in wanted(needs)}
+    lacking = [f"{name} = {value:g}" for name, value in wanted(needs).items() if most[name] < value]
+    if not nodes:
+        what = "the cluster has no nodes"
+    elif lacking:
+        best = ", ".join(f"{name} = {most[name]:g}" for name in most if most[name] < wanted(needs)[name])
+        what = f"no node has {', '.join(lacking)}; the most that one has is {best}"
+    else:
+        what = "no node has all at once: " + ", ".join(f"{name} = {value:g}" for name, value in wanted(needs).items())
+    return kind(
+        what,
+        where=f"--ray-address {address}, {len(nodes)} nodes",
+        fix="add such a node, or ask for less with --backend-set; then culmen resume",
+    )
