@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
+from culmen.core.errors import Unavailable
 from culmen.core.event import Entry, Event
 from culmen.engine.driver import Driver
 from culmen.store import inbox, views
@@ -32,13 +34,19 @@ class Mailbox:
     async def watch(self, driver: Driver) -> None:
         """Look into the inbox again and again, until cancelled."""
         while True:
-            for message in await asyncio.to_thread(inbox.waiting, self._run):
+            for message in await asyncio.to_thread(self._waiting):
                 if message.id not in self._seen:
                     self._seen.add(message.id)
                     driver.take([entry(message)])
                     if message.kind == "pause":
                         driver.interrupt()
             await asyncio.sleep(INTERVAL)
+
+    def _waiting(self) -> list[Message]:
+        """Nothing while a database cannot be asked: the driver notices, too, and it decides what that means."""
+        with contextlib.suppress(Unavailable):
+            return inbox.waiting(self._run)
+        return []
 
     def see(self, events: Iterable[Event]) -> None:
         """These are durable."""
@@ -50,7 +58,8 @@ class Mailbox:
         message = str(event.entry.body.get("id", ""))
         if message:
             self._seen.add(message)
-            inbox.remove(self._run, message)
+            with contextlib.suppress(Unavailable):
+                inbox.remove(self._run, message)
 
 
 def entry(message: Message) -> Entry:

@@ -17,8 +17,11 @@ PANEL = "Attend to a run"
 PORT = 8640
 
 Place = Annotated[
-    Path | None,
-    typer.Argument(metavar="RUN_OR_FOLDER", help="A run, its name under ./runs, or a folder of runs. Default: ./runs."),
+    str | None,
+    typer.Argument(
+        metavar="RUN_OR_FOLDER",
+        help="A run, its name under ./runs, a folder of runs, or a database by its URL. Default: ./runs.",
+    ),
 ]
 RunFirst = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its name under ./runs.")]
 

@@ -13,10 +13,10 @@ import typer
 from culmen.cli import runs
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
-from culmen.store.database import FILE
+from culmen.store.address import FILE, anchor, is_address, parse
 
 
-def answer(screen: Screen, place: Path | None, port: int, browser: bool) -> Answer:
+def answer(screen: Screen, place: str | None, port: int, browser: bool) -> Answer:
     """Serve until Ctrl-C."""
     from culmen.strategies.catalog import CATALOG
     from culmen.web.server import Dashboard, bind, serve
@@ -43,17 +43,20 @@ def answer(screen: Screen, place: Path | None, port: int, browser: bool) -> Answ
     return Answer(None)
 
 
-def _find(place: Path | None) -> Path:
-    """A run, a folder of runs, or a run's name."""
-    if place is None:
+def _find(given: str | None) -> Path:
+    """A run, a folder of runs, a run's name, or all runs of a database."""
+    if given is None:
         if not runs.FOLDER.is_dir():
             raise UserError("there are no runs yet", where=str(runs.FOLDER), fix="culmen demo, or culmen run TASK")
         return runs.FOLDER
+    if is_address(given) and not parse(given).name:
+        return anchor(parse(given))
+    place = Path(given)
     if place.is_dir():
         return place
     if place.name == FILE and place.is_file():
         return place.parent
-    return runs.find(str(place))
+    return runs.find(given)
 
 
 def texts(files: Sequence[Path]) -> dict[str, str]:

@@ -16,7 +16,20 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, analysing, attending, auditing, comparing, pool, reading, running, starting, taking
+from culmen.cli import (
+    about,
+    analysing,
+    archiving,
+    attending,
+    auditing,
+    comparing,
+    db,
+    pool,
+    reading,
+    running,
+    starting,
+    taking,
+)
 from culmen.cli.screen import Screen
 from culmen.core.errors import CulmenError, UserError
 
@@ -46,7 +59,20 @@ def _culmen(
 ) -> None: ...
 
 
-for group in (starting, auditing, running, reading, attending, analysing, comparing, taking, pool, about):
+for group in (
+    starting,
+    auditing,
+    running,
+    reading,
+    attending,
+    analysing,
+    comparing,
+    taking,
+    archiving,
+    db,
+    pool,
+    about,
+):
     group.add_to(app)
 
 

@@ -6,13 +6,22 @@ from pathlib import Path
 
 from culmen.core.errors import UserError
 from culmen.store import views
+from culmen.store.address import anchor, is_address, parse, pointer
 
 FOLDER = Path("runs")  # where runs lie unless --run-dir says otherwise
 
 
 def find(run: str | None) -> Path:
-    """The run by path or name under ./runs; for None the latest one. Raises `UserError` that names near ones."""
+    """The run by path, name under ./runs or address, for None the latest one; `UserError` names near ones."""
     return views.find_run(run, FOLDER)
+
+
+def adopt(run: str | None) -> Path:
+    """`find`, for who will write: a run of a database gets its folder here, where what it leaves is not swept away."""
+    if run is None or not is_address(run):
+        return find(run)
+    address = parse(run)
+    return anchor(address, FOLDER) if address.name else find(run)
 
 
 def pick(run: Path, candidate: str) -> str:
@@ -33,6 +42,9 @@ def pick(run: Path, candidate: str) -> str:
 def shown(run: Path | str) -> str:
     """A run as one would type it here: its name if it lies under ./runs, else its path."""
     path = Path(run)
+    address = pointer(path)
+    if address is not None and path.resolve().parent != FOLDER.resolve():
+        return f"'{address}'"
     return path.name if path.resolve().parent == FOLDER.resolve() else place(path)
 
 

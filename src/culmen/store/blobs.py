@@ -48,7 +48,7 @@ class Blobs:
         wanted = set(shas)
         found = self._lookup(wanted)
         for sha in wanted - found.keys():
-            found[sha] = self._from_file(sha)
+            found[sha] = self.file(sha)
         return found
 
     def put_file(self, sha: bytes, data: bytes) -> None:
@@ -70,7 +70,8 @@ class Blobs:
         for folder in (path.parent, self._folder, self._folder.parent):
             _sync_folder(folder)
 
-    def _from_file(self, sha: bytes) -> bytes:
+    def file(self, sha: bytes) -> bytes:
+        """A large blob; raises `JournalDamaged` if its file is missing or altered."""
         path = self._path(sha)
         try:
             data = path.read_bytes()

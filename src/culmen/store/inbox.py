@@ -2,7 +2,7 @@
 
 A journal has one writer, so nobody else may append to it. A message is one file, complete from the moment it has its
 name; its owner journals it (`stop` or `tell`, with the message's id) and then removes the file. One that is found again
-after a crash between the two is known by its id.
+after a crash between the two is known by its id. For a run in a database, messages are rows there.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import os
 import secrets
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.store.address import pointer
+from culmen.store.codec import decode, encode
 
 FOLDER = "inbox"
 HINT_CHARS, PART_CHARS = 4_000, 400_000
@@ -38,6 +40,9 @@ def leave(run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = 
     """Put a message into a run's inbox, durably. Raises `UserError` for one that is empty or too long."""
     _check(kind, text, parts or {})
     message = Message(f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {})
+    if (address := pointer(run)) is not None:
+        _postgres().send(address, message.id, encode(message))
+        return message
     folder = run / FOLDER
     try:
         folder.mkdir(exist_ok=True)
@@ -58,6 +63,8 @@ def leave(run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = 
 
 def waiting(run: Path) -> list[Message]:
     """Messages that nobody took yet, oldest first; files that are none are left alone."""
+    if (address := pointer(run)) is not None:
+        return [decode(raw, Message) for raw in _postgres().sent(address)]
     try:
         names = sorted(entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json"))
     except FileNotFoundError:
@@ -71,8 +78,17 @@ def waiting(run: Path) -> list[Message]:
 
 def remove(run: Path, message: str) -> None:
     """Forget a message that was journaled."""
+    if (address := pointer(run)) is not None:
+        _postgres().forget(address, message)
+        return
     with contextlib.suppress(FileNotFoundError):
         (run / FOLDER / f"{message}.json").unlink()
+
+
+def _postgres() -> Any:
+    from culmen.store import postgres
+
+    return postgres
 
 
 def _check(kind: Kind, text: str, parts: dict[str, str]) -> None:

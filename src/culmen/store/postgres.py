@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import create_engine, exc, make_url, pool, text
+from sqlalchemy import create_engine, delete, exc, insert, make_url, pool, select, text
 
 from culmen.core.errors import CulmenError, JournalDamaged, RunLocked, Unavailable, UserError
 from culmen.store import catalogue
-from culmen.store.address import Address
+from culmen.store.address import VARIABLE, Address
 from culmen.store.lock import Owner
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-_PATIENCE = 3.0  # seconds; the server needs a moment to notice that an owner's process has gone
+_PATIENCE = 2.0  # seconds; the server needs a moment to notice that an owner's process has gone
 _LIVENESS = {  # a peer that is silent this long is gone: seconds, seconds, times, milliseconds
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -92,6 +92,28 @@ def signature(address: Address) -> tuple[object, ...]:
         holder = catalogue.owner(connection, address)
         row = connection.execute(text("SELECT max(seq), (SELECT max(epoch) FROM run) FROM event")).one()
         return (*row, holder is not None)
+
+
+def send(address: Address, message: str, body: bytes) -> None:
+    """Leave a message for the owner of a run."""
+    with session(address, write=True) as connection:
+        number = catalogue.number_of(connection, address)
+        connection.execute(insert(catalogue.message).values(run=number, id=message, body=body))
+
+
+def sent(address: Address) -> list[bytes]:
+    """Messages that nobody took yet, oldest first."""
+    with session(address) as connection:
+        mine = catalogue.message.c.run == catalogue.number_of(connection, address)
+        query = select(catalogue.message.c.body).where(mine).order_by(catalogue.message.c.id)
+        return list(connection.execute(query).scalars())
+
+
+def forget(address: Address, message: str) -> None:
+    """Remove a message that was journaled."""
+    with session(address, write=True) as connection:
+        mine = catalogue.message.c.run == catalogue.number_of(connection, address)
+        connection.execute(delete(catalogue.message).where(mine, catalogue.message.c.id == message))
 
 
 class Seat:
@@ -181,6 +203,9 @@ def meaning(error: object, address: Address) -> CulmenError | None:
     """What an error of psycopg means to a person; None if it is a bug."""
     state, said = cast("str | None", getattr(error, "sqlstate", None)), str(error).strip().partition("\n")[0]
     where = str(address)
+    if state is None and "password" in said:
+        fix = f"give it with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
+        return UserError(f"the database wants a password ({said})", where=where, fix=fix)
     if type(error).__name__ in ("OperationalError", "ConnectionTimeout", "InterfaceError") and state is None:
         return Unavailable(
             f"the database does not answer ({said}); everything recorded so far is safe",

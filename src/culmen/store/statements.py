@@ -32,18 +32,17 @@ class Inserts:
         self.counter = self._compile(_add(fresh(schema.counter), schema.counter), schema.counter)
 
     def _compile(self, statement: Any, table: Table) -> str:
-        compiled = statement.compile(
-            dialect=_positional(self._dialect), column_keys=[column.name for column in table.columns]
-        )
-        order = list(compiled.positiontup or ())
-        if order != [column.name for column in table.columns]:
-            raise RuntimeError(f"unexpected parameter order for {table.name}: {order}")
-        return str(compiled)
+        return compiled(statement, table, self._dialect)
 
 
-def _positional(dialect: Dialect) -> Dialect:
-    """The dialect with parameters by place: what rows that are tuples need."""
-    return dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
+def compiled(statement: Any, table: Table, dialect: Dialect) -> str:
+    """The text of an insert whose parameters are by place, in the order of the table's columns."""
+    by_place = dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
+    names = [column.name for column in table.columns]
+    made = statement.compile(dialect=by_place, column_keys=names)
+    if list(made.positiontup or ()) != names:
+        raise RuntimeError(f"unexpected parameter order for {table.name}: {made.positiontup}")
+    return str(made)
 
 
 def run_many(cursor: Any, sql: str, rows: Iterable[Sequence[Any]]) -> None:

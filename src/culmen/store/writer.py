@@ -47,7 +47,7 @@ class Writer:
     def open(cls, run_dir: Path, meta: RunMeta | None = None) -> tuple[Writer, RunMeta]:
         """Take the run over for writing; with `meta`, make its tables first. Raises `RunLocked`, `JournalDamaged`."""
         with meanings(run_dir):
-            seat = take(run_dir, None if meta is None else lambda connection: _make(connection, meta))
+            seat = take(run_dir, None if meta is None else lambda connection: make(connection, meta))
             try:
                 writer = cls(run_dir, seat)
                 return writer, writer._take_over()
@@ -74,9 +74,11 @@ class Writer:
         with self._writing() as regained:
             stored = self._arrived(rows) if regained else []
             with self._connection.begin():
-                if not stored:
+                if stored:
+                    marked = self._last_mark()
+                else:
                     self._insert_all(rows, self._put_files(batch), batch, totals)
-                marked = self._mark(events[-1], evaluations)
+                    marked = self._mark(events[-1], evaluations)
         events = stored or events
         self._last, self._evaluations, self._marked = events[-1].seq, evaluations, marked
         self._in_flight, self._shown_in_flight = in_flight, len(in_flight)
@@ -129,7 +131,7 @@ class Writer:
             meta = read_meta(self._connection)
             self._last = self._connection.execute(select(func.max(schema.event.c.seq))).scalar() or 0
             counters = {(row[0], row[1]): row[2] for row in self._connection.execute(select(schema.counter))}
-            self._marked = self._connection.execute(select(func.max(schema.progress.c.evaluations))).scalar() or 0
+            self._marked = self._last_mark()
         if sum(value for (scope, _), value in counters.items() if scope == "kind") != self._last:
             raise gap(self._last, self._run_dir)
         self._evaluations = sum(value for (scope, _), value in counters.items() if scope == "status")
@@ -169,6 +171,10 @@ class Writer:
                 fix="stop this process; the other one goes on",
             )
 
+    def _last_mark(self) -> int:
+        """Evaluations at the newest point of the progress series."""
+        return self._connection.execute(select(func.max(schema.progress.c.evaluations))).scalar() or 0
+
     def _mark(self, event: Event, evaluations: int) -> int:
         """Add a point to the progress series if it is time; returns the evaluations of the last point."""
         ended = event.entry.kind == "state"
@@ -181,7 +187,7 @@ class Writer:
         return evaluations
 
 
-def _make(connection: Connection, meta: RunMeta) -> None:
+def make(connection: Connection, meta: RunMeta) -> None:
     """The tables of a new run."""
     schema.metadata.create_all(connection)
     connection.execute(insert(schema.version).values(version_num=schema.REVISION))

@@ -34,7 +34,7 @@ from culmen.store.views.evidence import Moved, Prose, moved, prose
 from culmen.store.views.integrity import Finding, Integrity, case_means, integrity, phase_means, verdict
 from culmen.store.views.lineage import Step, lineage
 from culmen.store.views.run import Best, Calls, Spent, Status, best, calls, meta, status
-from culmen.store.views.runs import RunLine, find_run, runs
+from culmen.store.views.runs import RunLine, find_run, run_lines, runs
 from culmen.store.views.table import Facets, Listed, Page, Query, facets, table
 from culmen.store.views.training import Training
 
@@ -90,6 +90,7 @@ __all__ = [
     "pulse",
     "remarks",
     "results",
+    "run_lines",
     "runs",
     "status",
     "table",

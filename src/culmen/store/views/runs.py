@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -31,8 +32,12 @@ class RunLine(msgspec.Struct, frozen=True):
 
 def runs(folder: Path | str = "runs") -> list[RunLine]:
     """All runs directly inside the folder, newest first."""
-    lines = [_line(path) for path in run_folders(Path(folder))]
-    return sorted(lines, key=lambda line: (-line.created, line.run))
+    return run_lines(run_folders(Path(folder)))
+
+
+def run_lines(folders: Iterable[Path]) -> list[RunLine]:
+    """These runs, newest first."""
+    return sorted(map(_line, folders), key=lambda line: (-line.created, line.run))
 
 
 def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:

@@ -1,0 +1,236 @@
+"""Finished runs as one compressed file each (.culmen.tar.xz), and back.
+
+An archive holds `manifest.json`, the journal as one SQLite file without free pages, and the other files of the run's
+folder. The manifest names the SHA-256 of every file and the counts and hashes of the tables (store/transfer.py); they
+are compared after an archive is written, before anything is removed, and again when it is restored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from culmen.core.errors import JournalDamaged, UserError
+from culmen.store import transfer, views
+from culmen.store.address import FILE, POINTER, pointer
+from culmen.store.database import meanings
+from culmen.store.place import require_local
+from culmen.store.seat import take
+from culmen.store.upkeep import drop
+
+SUFFIX = ".culmen.tar.xz"
+_MANIFEST, _FORMAT = "manifest.json", 1
+_LEFT = (f"{FILE}-wal", f"{FILE}-shm", "lock", FILE, POINTER, "inbox")
+_PRESET = 1  # xz; higher ones take several times as long for a tenth of the size
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What an archive holds: `files` by path inside the run's folder."""
+
+    run: str
+    task: str
+    strategy: str
+    events: int
+    culmen: str
+    files: dict[str, str]
+    tables: dict[str, transfer.Sum]
+    format: int = _FORMAT
+
+
+class Archived(msgspec.Struct, frozen=True):
+    """One archive: where it is, and how many bytes the run's files and the archive have."""
+
+    run: str
+    file: str
+    events: int
+    before: int
+    after: int
+    removed: bool = False
+
+
+def archive(run: Path, out: Path | None = None, *, remove: bool = False, unfinished: bool = False) -> Archived:
+    """Put a run into `out` (default: RUN.culmen.tar.xz beside it), check what was written and, if asked, delete it.
+
+    Raises `RunLocked` for a run that somebody writes, `UserError` for one that has not finished (unless `unfinished`).
+    """
+    target = out or run.with_name(run.name + SUFFIX)
+    if target.exists():
+        raise UserError("there is a file already", where=str(target), fix="move it away, or name another with --out")
+    status = views.status(run)
+    if status.state != "finished" and not unfinished and status.owner is None:
+        raise UserError(f"this run has not finished ({status.state})", where=str(run), fix="--unfinished takes it so")
+    with closing(take(run, None)), tempfile.TemporaryDirectory(prefix=".culmen-", dir=target.parent) as folder:
+        staged = Path(folder) / "run"
+        _stage(run, staged)
+        places = _files(run)
+        files = {name: _sha(path) for name, path in {**places, FILE: staged / FILE}.items()}
+        manifest = Manifest(
+            status.run,
+            status.task,
+            status.strategy,
+            status.events,
+            views.meta(run).culmen,
+            files,
+            transfer.sums(staged),
+        )
+        part = Path(folder) / "archive"
+        _write(part, manifest, {**places, FILE: staged / FILE})
+        before = sum(path.stat().st_size for path in (*places.values(), staged / FILE))
+        _verify(part)
+        part.replace(target)
+    if remove:
+        _remove(run)
+    return Archived(run.name, str(target), status.events, before, target.stat().st_size, remove)
+
+
+def restore(file: Path, out: Path) -> Archived:
+    """Unpack an archive into a folder that is not there yet; every file and table is compared with the manifest."""
+    if out.exists():
+        raise UserError("there is something already", where=str(out), fix="name another folder with --out")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    require_local(out.parent)
+    with tempfile.TemporaryDirectory(prefix=".culmen-", dir=out.parent) as folder:
+        staged = Path(folder) / "run"
+        manifest = _verify(file, staged)
+        if transfer.sums(staged) != manifest.tables:
+            raise JournalDamaged("the tables are not those that were archived", where=str(file))
+        staged.rename(out)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    return Archived(out.name, str(out), manifest.events, file.stat().st_size, size)
+
+
+def look(file: Path) -> Manifest:
+    """What an archive says it holds."""
+    with _opened(file) as tar:
+        return _manifest(tar, file)
+
+
+def _stage(run: Path, staged: Path) -> None:
+    """The journal as one file without free pages."""
+    if pointer(run) is not None:
+        transfer.copy(run, staged)
+        _settle(staged / FILE)
+        return
+    staged.mkdir()
+    with meanings(run), closing(sqlite3.connect(run / FILE)) as raw:
+        raw.execute("VACUUM INTO ?", (str(staged / FILE),))
+
+
+def _settle(file: Path) -> None:
+    """Bring the log into the file: an archive has no other."""
+    with closing(sqlite3.connect(file)) as raw:
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        raw.execute("PRAGMA journal_mode=DELETE")
+
+
+def _files(run: Path) -> dict[str, Path]:
+    """Everything else in the folder: blobs, what agents left, weights. Links and sockets stay behind."""
+    found: dict[str, Path] = {}
+    for folder, below, names in os.walk(run):
+        below.sort()
+        for name in sorted(names):
+            path = Path(folder) / name
+            inside = path.relative_to(run)
+            if inside.parts[0] not in _LEFT and path.is_file() and not path.is_symlink():
+                found[str(inside)] = path
+    return found
+
+
+def _write(part: Path, manifest: Manifest, files: dict[str, Path]) -> None:
+    with tarfile.open(part, "w:xz", preset=_PRESET) as tar:
+        described = json.dumps(msgspec.to_builtins(manifest), indent=1).encode()
+        about = tarfile.TarInfo(_MANIFEST)
+        about.size = len(described)
+        with tempfile.TemporaryFile() as file:
+            file.write(described)
+            file.seek(0)
+            tar.addfile(about, file)
+        for name, path in files.items():
+            tar.add(path, f"run/{name}", recursive=False)
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _verify(file: Path, into: Path | None = None) -> Manifest:
+    """Read an archive to its end, comparing every file with the manifest, and unpack it if asked."""
+    with _opened(file) as tar:
+        manifest = _manifest(tar, file)
+        seen: set[str] = set()
+        for member in tar:
+            if member.name == _MANIFEST:
+                continue
+            name = member.name.removeprefix("run/")
+            source = tar.extractfile(member) if member.isfile() and name in manifest.files else None
+            if source is None:
+                raise JournalDamaged(f"'{member.name}' is not in its manifest", where=str(file))
+            if _digest(source, into and _inside(into, name, file)) != manifest.files[name]:
+                raise JournalDamaged(f"'{name}' was altered", where=str(file), fix="restore the archive from a copy")
+            seen.add(name)
+    if seen != set(manifest.files):
+        missing = ", ".join(sorted(set(manifest.files) - seen)[:5])
+        raise JournalDamaged(f"files are missing: {missing}", where=str(file), fix="restore the archive from a copy")
+    return manifest
+
+
+def _opened(file: Path) -> tarfile.TarFile:
+    try:
+        return tarfile.open(file, "r:xz")
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise UserError(f"this is no archive of a run ({error})", where=str(file), fix="culmen archive RUN") from None
+
+
+def _manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
+    try:
+        first = tar.next()
+        source = tar.extractfile(first) if first is not None and first.name == _MANIFEST else None
+        manifest = msgspec.json.decode(source.read(), type=Manifest) if source is not None else None
+    except (OSError, tarfile.TarError, EOFError, msgspec.MsgspecError):
+        manifest = None
+    if manifest is None or manifest.format > _FORMAT or FILE not in manifest.files:
+        raise UserError("this is no archive that this culmen can read", where=str(file), fix="culmen archive RUN")
+    return manifest
+
+
+def _inside(folder: Path, name: str, file: Path) -> Path:
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise JournalDamaged(f"'{name}' would leave the run's folder", where=str(file))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _digest(source: IO[bytes], copy: Path | None) -> str:
+    sha, into = hashlib.sha256(), None if copy is None else copy.open("xb")
+    try:
+        while block := source.read(1 << 20):
+            sha.update(block)
+            if into is not None:
+                into.write(block)
+    except (EOFError, tarfile.TarError, OSError) as error:
+        raise JournalDamaged(f"the archive is cut or garbled ({error})", fix="restore it from a copy") from error
+    finally:
+        if into is not None:
+            into.close()
+    return sha.hexdigest()
+
+
+def _sha(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove(run: Path) -> None:
+    address = pointer(run)
+    if address is not None:
+        drop(address)
+    shutil.rmtree(run)
