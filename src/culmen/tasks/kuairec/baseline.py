@@ -1,7 +1,7 @@
 """What programs of other kinds score here, and the seed without one of its channels: python baseline.py
 
-`popularity` scores a video by its views, `markov` by how often it came next after the last one, `recent` by how often it
-came within four views after one of the last eight, nearer ones counting more.
+`popularity` scores a video by its views, `markov` by how often it came next after the last one, `recent` by how often
+it came within four views after one of the last eight, nearer ones counting more.
 """
 
 import numpy as np

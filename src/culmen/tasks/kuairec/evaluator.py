@@ -1,7 +1,7 @@
 """Trains a candidate's model and ranks what users viewed next. Targets, metrics and the clock are in this process only.
 
-The program runs in another one: `fit` gets every user's history before the target, `rank` histories again, some users at
-a time, and returns a score for every video of the catalogue. What the program says about itself is not looked at.
+The program runs in another one: `fit` gets every user's history before the target; `rank` gets histories again, some
+users at a time, and returns a score for every video of the catalogue. What a program says of itself is not looked at.
 """
 
 import time

@@ -103,8 +103,8 @@ def load(path):
 def generate(seed, users=300, videos=200, topics=10, mean=40):
     """A made-up log, (user, video, seconds), unsorted as the published one is by user.
 
-    Users view in sessions. What a session begins with depends on the user's taste and on the hour of the day; after that
-    comes one of three videos that usually come next, or a popular one of the same topic, or of another.
+    Users view in sessions. What a session begins with depends on the user's taste and on the hour of the day; after
+    that comes one of three videos that usually come next, or a popular one of the same topic, or of another.
     """
     rng = np.random.default_rng(seed)
     topic = rng.integers(topics, size=videos)
