@@ -232,3 +232,91 @@ def test_numerical_packages_are_loaded_once_before_the_first_candidate(folder: P
     with (folder / "initial_program.py").open("a") as file:
         file.write("\n\ndef later():\n    from scipy.optimize import minimize\n")
     assert load(folder).evaluator.packages == ("numpy", "scipy", "scipy.optimize")
+
+
+LOAD = """
+import importlib.util
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+"""
+PROMPT = """
+def evaluate(path):
+    with open(path) as file:
+        prompt = file.read()
+    return {"combined_score": 1.0 if "{question}" in prompt else 0.0, "length": float(len(prompt))}
+"""
+PATCHES_MODULE = """
+from unittest import mock
+
+def evaluate(path):
+    program = load(path)
+    with mock.patch.object(program, "price", lambda item: 2.0):
+        return {"combined_score": program.total(["a", "b", "c"])}
+"""
+PATCHES_CLASS = """
+from unittest import mock
+
+def evaluate(path):
+    program = load(path)
+    with mock.patch.object(program.Shop, "price", lambda self, item: 2.0):
+        return {"combined_score": program.total(["a", "b", "c"])}
+"""
+FORKS = """
+import multiprocessing
+
+def work(job):
+    path, seed = job
+    return load(path).play(seed)
+
+def evaluate(path):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        return {"combined_score": sum(pool.map(work, [(path, seed) for seed in range(4)]))}
+"""
+TAKES_SOURCE = """
+import inspect
+
+def evaluate(path):
+    program = load(path)
+    return {"combined_score": program.play(3) - 0.01 * len(inspect.getsource(program.play))}
+"""
+SHOP = """
+class Shop:
+    def price(self, item): return 1.0
+shop = Shop()
+def price(item): return 1.0
+def total(items): return sum(min(price(item), 9.0) * shop.price(item) for item in items)
+def play(seed): return float(seed * seed)
+"""
+FALLBACKS = [
+    ("forks workers", LOAD + FORKS, ".py", "proxied", ""),
+    ("patches the module", LOAD + PATCHES_MODULE, ".py", "proxied", ""),
+    ("patches a class", LOAD + PATCHES_CLASS, ".py", "self-reported", "behind a proxy and 6 in the same process"),
+    ("takes a function's source", LOAD + TAKES_SOURCE, ".py", "self-reported", "same process"),
+    ("a prompt, which is only text", PROMPT, ".txt", "self-reported", "no Python module"),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "suffix", "level", "why"), [row[1:] for row in FALLBACKS], ids=[r[0] for r in FALLBACKS]
+)
+def test_what_cannot_work_behind_a_proxy_says_which_level_is_in_force(
+    tmp_path: Path, source: str, suffix: str, level: str, why: str
+) -> None:
+    (tmp_path / "evaluator.py").write_text(source)
+    (tmp_path / f"initial_program{suffix}").write_text(SHOP if suffix == ".py" else "Answer this: {question}")
+
+    async def once() -> tuple[Scoring, Observation]:
+        backend = LocalBackend(task, 1)
+        try:
+            await backend.start()
+            return backend.scoring, await backend.evaluate(task.candidates()[0], None, 0)
+        finally:
+            await backend.close()
+
+    task = load(tmp_path)
+    scoring, seen = asyncio.run(once())
+    assert seen.ok and (seen.trust, scoring.trust) == (level, level) and why in scoring.why, scoring
