@@ -187,9 +187,24 @@ def test_a_run_made_anew_under_the_name_of_a_deleted_one_is_read_anew(tmp_path: 
         (tmp_path / "run-1").rename(tmp_path / f"old-{len(scores)}")
 
 
+def test_runs_of_a_comparison_are_found_below_their_folder(tmp_path: Path):
+    """Where a folder has no run of its own; what lies inside a run is never taken for one."""
+    for strategy in ("polca", "beam"):
+        new_run(tmp_path / "out" / "task" / strategy, "seed-0").close()
+    (tmp_path / "out" / "task" / "polca" / "seed-0" / "control").mkdir()
+    new_run(tmp_path / "out" / "task" / "polca" / "seed-0" / "control", "inner").close()
+    own = served(tmp_path / "out")
+    names = {"task~polca~seed-0", "task~beam~seed-0"}
+    assert {run["name"] for run in ask(own, "/api/runs")[1]["runs"]} == names
+    assert ask(own, "/api/runs/task~beam~seed-0/head")[1]["path"].endswith("task/beam/seed-0")
+    assert {run["name"] for run in ask(own, "/api/compare")[1]["runs"]} == names
+    new_run(tmp_path / "out", "mine").close()
+    assert [run["name"] for run in ask(own, "/api/runs")[1]["runs"]] == ["mine"]
+
+
 def test_a_single_run_shows_no_other(site: Site):
     own = Dashboard(site.run("polca-1"))
-    assert own.shelf.single and own.shelf.names() == ["polca-1"]
+    assert own.shelf.single and list(own.shelf.paths()) == ["polca-1"]
 
 
 def test_a_taken_port_is_said():

@@ -12,6 +12,7 @@ from culmen.report.analyze_plots import band, paned, save
 from culmen.report.analyze_progress import Axis, best_so_far
 from culmen.report.compare import Comparison, Row
 from culmen.report.compare_read import Entry
+from culmen.report.compare_target import Target
 
 _AXES: tuple[Axis, ...] = ("evaluations", "dollars", "seconds")
 _SMALL = 7  # points of a legend's letters
@@ -25,7 +26,7 @@ def draw(made: Comparison, groups: Mapping[str, Mapping[str, Sequence[Entry]]], 
     drawn: list[Path] = []
     for part in made.tasks:
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in part.task)
-        drawn += _best(part.task, groups[part.task], part.target.score, out / f"{name}-best.svg")
+        drawn += _best(part.task, groups[part.task], part.target, out / f"{name}-best.svg")
         drawn.append(_profile(f"{part.task}: performance profile", part.rows, out / f"{name}-profile.svg"))
     if made.overall is not None:
         title = f"over {len(made.overall.tasks)} tasks: performance profile"
@@ -33,7 +34,7 @@ def draw(made: Comparison, groups: Mapping[str, Mapping[str, Sequence[Entry]]], 
     return drawn
 
 
-def _best(task: str, groups: Mapping[str, Sequence[Entry]], aim: float | None, path: Path) -> list[Path]:
+def _best(task: str, groups: Mapping[str, Sequence[Entry]], aim: Target, path: Path) -> list[Path]:
     """One panel for each budget that is known of all strategies; none where nothing scored."""
     tables = {axis: {label: best_so_far(runs, axis) for label, runs in groups.items()} for axis in _AXES}
     known = [axis for axis in _AXES if all(table.rows for table in tables[axis].values())]
@@ -43,8 +44,8 @@ def _best(task: str, groups: Mapping[str, Sequence[Entry]], aim: float | None, p
     for panel, axis in zip(panels, known):
         for label, table in tables[axis].items():
             band(panel, table.rows, axis, "score", label)
-        if aim is not None:
-            panel.axhline(aim, color="0.5", linewidth=0.8, linestyle="--")
+        if aim.score is not None:
+            panel.axhline(aim.score, color="0.5", linewidth=0.8, linestyle="--", label=aim.origin)
         panel.set(xlabel=axis, ylabel="score")
     panels[0].legend(fontsize=_SMALL)
     return [save(figure, path)]

@@ -31,12 +31,13 @@ class Digest:
     """Spans, costs, notes and places of evaluations of one run, up to the event `last`, which `refresh` moves on.
 
     Each of them is read when it is first asked for, and from then on only extended: the first page of a long run need
-    not wait for what it does not show. `names` maps the path of a strategy's class to what it is called. Usable from
-    several threads at once. Lists are only appended to, but for `spans`, whose open ones get their end.
+    not wait for what it does not show. `names` maps the path of a strategy's class to what it is called; `name` is what
+    the run is called, its folder's name by default. Usable from several threads at once. Lists are only appended to,
+    but for `spans`, whose open ones get their end.
     """
 
-    def __init__(self, run: Path, names: Mapping[str, str] | None = None) -> None:
-        self.run, self._names, self.last = run, names or {}, 0
+    def __init__(self, run: Path, names: Mapping[str, str] | None = None, name: str = "") -> None:
+        self.run, self.name, self._names, self.last = run, name or run.name, names or {}, 0
         self._spans: list[Span] = []
         self._sessions: list[float] = []
         self._costs: list[tuple[int, Usage]] = []

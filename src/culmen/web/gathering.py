@@ -50,7 +50,7 @@ def gather(run: Digest, full: int = FULL, rows: int = ROWS) -> Gathered:
         left_out.append(f"Texts, evaluations and prompts of {missing:,} of {table['all']:,} candidates.")
     best = views.best(run.run)
     documents = {
-        "run": run.run.name,
+        "run": run.name,
         "runs": _line(run),
         "pages": {**pages, "candidates": table},
         "candidates": whole,
@@ -104,7 +104,7 @@ def _seed(run: Digest) -> str:
 
 def _line(run: Digest) -> dict[str, Any]:
     """The list of runs with this one alone, which tells the front end that there is nothing else to show."""
-    return {"runs": [{"path": run.run.name}], "single": True, "folder": ""}
+    return {"runs": [{"name": run.name}], "single": True, "folder": ""}
 
 
 def _bounded(document: dict[str, Any], most: int) -> tuple[dict[str, Any], int]:

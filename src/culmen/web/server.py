@@ -64,9 +64,11 @@ class Dashboard:
         return FileResponse(path, media_type=_TYPES[path.suffix])
 
     async def _runs(self, request: Request) -> Response:
-        return await self._answer(
-            lambda: {"runs": self.shelf.lines(), "single": self.shelf.single, "folder": str(self.shelf.folder)}
-        )
+        def make() -> dict[str, Any]:
+            lines = [msgspec.to_builtins(line) | {"name": name} for name, line in self.shelf.lines()]
+            return {"runs": lines, "single": self.shelf.single, "folder": str(self.shelf.folder)}
+
+        return await self._answer(make)
 
     async def _page(self, request: Request) -> Response:
         name, page = request.path_params["run"], request.path_params["page"]
@@ -81,8 +83,8 @@ class Dashboard:
         params = dict(request.query_params)
 
         def make() -> dict[str, Any]:
-            lines = {Path(line.path).name: line for line in self.shelf.lines()}
-            readable = [name for name in self.shelf.names() if name in lines and lines[name].task]
+            lines = dict(self.shelf.lines())
+            readable = sorted(name for name, line in lines.items() if line.task)
             chosen = [name for name in readable if name in names or not names]
             shown = [self.shelf.digest(name) for name in chosen[:_COMPARED]]
             unread = [{"name": name, "why": line.why} for name, line in sorted(lines.items()) if line.why]
@@ -103,8 +105,8 @@ class Dashboard:
         if name:
             path = self.shelf.path(name)
             return Tail(lambda: signature(path), lambda: {"seq": views.pulse(path)})
-        places = lambda: [self.shelf.folder / each for each in self.shelf.names()]  # noqa: E731
-        return Tail(lambda: [(path.name, signature(path)) for path in places()], lambda: {"runs": len(places())})
+        paths = self.shelf.paths
+        return Tail(lambda: [(n, signature(path)) for n, path in paths().items()], lambda: {"runs": len(paths())})
 
     async def _token(self, request: Request) -> Response:
         return _json({"writing": True})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,38 +16,49 @@ from culmen.store.database import run_folders
 from culmen.store.views import RunLine
 from culmen.web.digest import Digest
 
+_BELOW = 4  # folders below one another in which runs are looked for; `culmen compare` makes OUT/TASK/STRATEGY/seed-N
+_SEEN = 5_000  # folders looked at for that
+_JOIN = "~"  # in the name of a run that lies deeper: a name must do as one piece of an address
+
 
 class Shelf:
     """Runs by the names of their folders. `place` is a run, or a folder of runs, which may come and go.
 
-    `names` maps the path of a strategy's class to what it is called.
+    A folder without any run of its own shows those below it, as `TASK~STRATEGY~seed-0`. `names` maps the path of a
+    strategy's class to what it is called.
     """
 
     def __init__(self, place: Path, names: Mapping[str, str] | None = None) -> None:
         self._names = names or {}
         self.single = has_run(place)
         self.folder = place.resolve().parent if self.single else place.resolve()
-        self._only = place.resolve().name if self.single else None
+        self._only = place.resolve() if self.single else None
         self._digests: dict[str, tuple[int, Digest]] = {}
         self._lock = threading.Lock()
 
-    def lines(self) -> list[RunLine]:
-        """All of them, newest first."""
+    def lines(self) -> list[tuple[str, RunLine]]:
+        """All of them, newest first, each with its name."""
         called = {path.rpartition(":")[2]: name for path, name in self._names.items()}
-        found = [line for line in views.runs(self.folder) if self._only in (None, Path(line.path).name)]
-        return [msgspec.structs.replace(line, strategy=called.get(line.strategy, line.strategy)) for line in found]
+        known = {str(path): name for name, path in self.paths().items()}
+        return [
+            (known[line.path], msgspec.structs.replace(line, strategy=called.get(line.strategy, line.strategy)))
+            for line in views.run_lines(map(Path, known))
+        ]
 
-    def names(self) -> list[str]:
-        """What folders there are."""
+    def paths(self) -> dict[str, Path]:
+        """What folders there are, by name."""
         if self._only is not None:
-            return [self._only]
-        return [path.name for path in run_folders(self.folder)]
+            return {self._only.name: self._only}
+        found = run_folders(self.folder) or sorted(_below(self.folder, _BELOW if self.folder.is_dir() else 0))
+        inside = {path: path.relative_to(self.folder) if self.folder in path.parents else path for path in found}
+        return {_JOIN.join(short.parts) if path != short else path.name: path for path, short in inside.items()}
 
     def path(self, name: str) -> Path:
         """The folder of a run; raises `UserError` for anything that is not one of them."""
-        if name not in self.names():
+        path = self.paths().get(name)
+        if path is None:
             raise UserError(f"there is no run '{name}'", where=str(self.folder), fix="choose one from the list")
-        return self.folder / name
+        return path
 
     def digest(self, name: str) -> Digest:
         """What is kept of a run; the pages that need it bring it up to date."""
@@ -55,5 +67,22 @@ class Shelf:
         with self._lock:
             known = self._digests.get(name)
             if known is None or known[0] != file:
-                known = self._digests[name] = (file, Digest(path, self._names))
+                known = self._digests[name] = (file, Digest(path, self._names, name))
             return known[1]
+
+
+def _below(folder: Path, deep: int) -> Iterator[Path]:
+    """Runs inside a folder and the folders in it, level by level; links are not followed, and what a run keeps is its
+    own. Ends after so many folders that it cannot be a place for runs."""
+    level, seen = [folder], 0
+    for _ in range(deep):
+        inside: list[Path] = []
+        for each in level:
+            with os.scandir(each) as entries:
+                found = [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != "."]
+            seen += len(found)
+            yield from (path for path in found if has_run(path))
+            inside += [path for path in found if not has_run(path)]
+            if seen > _SEEN:
+                return
+        level = inside

@@ -43,7 +43,7 @@ def _row(run: Digest) -> dict[str, Any]:
     now, about = views.status(run.run), run.meta
     config = about.strategy.get("config") or {}
     return {
-        "name": run.run.name,
+        "name": run.name,
         "task": now.task,
         "strategy": run.strategy,
         "config": config,

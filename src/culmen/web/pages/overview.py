@@ -50,7 +50,7 @@ def standing(now: Status, run: Digest) -> dict[str, Any]:
     """What every page knows of its run."""
     return {
         "run": now.run,
-        "name": run.run.name,
+        "name": run.name,
         "task": now.task,
         "strategy": run.strategy,
         "state": now.state,

@@ -205,7 +205,7 @@ async function begin() {
   if (location.hash.startsWith("#token=")) history.replaceState(null, "", "#/");
   await data.begin();
   const listed = await data.get("runs").catch(() => ({ runs: [], single: false }));
-  state.only = listed.single && listed.runs.length ? listed.runs[0].path.split("/").pop() : "";
+  state.only = listed.single && listed.runs.length ? listed.runs[0].name : "";
   window.addEventListener("hashchange", followed);
   window.addEventListener("popstate", followed);
   await navigate();

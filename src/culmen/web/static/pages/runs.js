@@ -11,7 +11,7 @@ export function view(doc, ctx) {
   if (!doc.runs.length) return empty(`There are no runs in ${doc.folder} yet: culmen demo makes one in about a minute.`);
   const places = decimals(doc.runs.map((run) => run.best).filter((best) => best !== null));
   const rows = doc.runs.map((run) => {
-    const name = run.path.split("/").pop();
+    const { name } = run;
     const readable = run.task !== "";
     if (run.why) return unreadable(run, name);
     return h("tr", { "data-key": name },
