@@ -61,7 +61,8 @@ class Parts(msgspec.Struct, frozen=True):
     `require` is the lowest isolation level accepted, `fork_of` the run whose finished results are reused, `crafts` make
     performers of custom effects (`culmen.core.ports.Craft`) by family. `integrity` says what is done about grave signs
     of gaming (warn | reject | stop), `stop_at` at which score the search ends before its budget does (a number, or
-    "target"); both are kept with the run.
+    "target"). `backend` is an object, or a name or a `culmen.evaluate.backends.choice.Choice`. These are kept with the
+    run, but for objects.
     """
 
     strategy: Any = None
@@ -180,6 +181,7 @@ class Study:
             "random_seed": meta.seed,
             "workers": meta.workers,
             "integrity": meta.extra.get("integrity"),
+            "backend": meta.extra.get("backend"),
             "stop_at": meta.extra.get("stop_at"),
         }
         task = inputs.as_it_is(meta.task)

@@ -9,6 +9,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, verb
+from culmen.cli.where import Backend, BackendSet, RayAddress
 
 if TYPE_CHECKING:
     from culmen.observe.watch import Watch
@@ -93,6 +94,9 @@ def run(
     run_dir: RunDir = None,
     db: Db = None,
     require: Require = None,
+    backend: Backend = None,
+    ray_address: RayAddress = None,
+    backend_set: BackendSet = None,
     embedder: Embedder = None,
     integrity: Integrity = None,
     stop_at: StopAt = None,
@@ -111,14 +115,14 @@ def run(
     Ctrl-C stops cleanly, a second one at once; culmen resume goes on from there.
     """
     from culmen import inputs
-    from culmen.cli import options, session
+    from culmen.cli import options, session, where
     from culmen.study import Study
 
     loaded = inputs.folder_task(task, seed_program, goal or "", direction or "", proxy or "")
     given = options.Given(
         strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent, stop_at
     )
-    chosen = options.settle(loaded, given)
+    chosen = options.settle(loaded, given) | where.chosen(loaded, backend, ray_address, backend_set)
     if pool is not None:
         from culmen import pool as pools
 
@@ -137,6 +141,9 @@ def resume(
     screen: Screen,
     run: Run = None,
     require: Require = None,
+    backend: Backend = None,
+    ray_address: RayAddress = None,
+    backend_set: BackendSet = None,
     track: Track = None,
     quiet: Quiet = False,
 ) -> Answer:
@@ -166,6 +173,9 @@ def fork(
     run_dir: RunDir = None,
     db: Db = None,
     require: Require = None,
+    backend: Backend = None,
+    ray_address: RayAddress = None,
+    backend_set: BackendSet = None,
     embedder: Embedder = None,
     integrity: Integrity = None,
     stop_at: StopAt = None,
@@ -177,7 +187,7 @@ def fork(
 
     Whatever the new run asks for that the old one has already done is answered from the old journal.
     """
-    from culmen.cli import options, runs, session
+    from culmen.cli import options, runs, session, where
     from culmen.store import views
     from culmen.study import Study
 
@@ -185,7 +195,8 @@ def fork(
     given = options.Given(
         strategy, settings, model, models, budget, seed, workers, require, embedder, integrity, agent, stop_at
     )
-    changes = options.changes(views.meta(parent), given)
+    meta = views.meta(parent)
+    changes = options.changes(meta, given) | where.changed(meta, backend, ray_address, backend_set)
 
     tracks = session.trackers(track)
 

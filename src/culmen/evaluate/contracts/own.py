@@ -255,7 +255,8 @@ def _defaults(source: Source) -> dict[str, object]:
             Budget.parse(table.budget)
         except UserError as error:
             raise source.fault(error.what, "defaults", "budget", error.fix or 'write "evaluations=200"') from None
-    return msgspec.to_builtins(table)
+    resources = msgspec.to_builtins(source.table.resources)
+    return msgspec.to_builtins(table) | ({"resources": resources} if resources else {})
 
 
 def _notes(evaluator: Evaluator, cases: tuple[Case, ...]) -> list[str]:

@@ -62,6 +62,15 @@ class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: dict[str, Any] = {}
 
 
+class ResourcesTable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one evaluation takes of a node, where evaluations run on a cluster."""
+
+    cpu: float = 1.0
+    gpu: float = 0.0
+    memory: str = ""  # 2GB
+    custom: dict[str, float] = {}
+
+
 class TaskTable(msgspec.Struct, frozen=True):
     """The whole file."""
 
@@ -77,6 +86,7 @@ class TaskTable(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     surface: Surface = Surface()
     defaults: DefaultsTable = DefaultsTable()
+    resources: ResourcesTable = ResourcesTable()
 
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -86,6 +96,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "limits": Limits,
     "surface": Surface,
     "defaults": DefaultsTable,
+    "resources": ResourcesTable,
 }
 
 
