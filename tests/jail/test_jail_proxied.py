@@ -250,6 +250,20 @@ return abs(random.random() - p.guess()[0])
     assert first.ok and first.score == again.score, first.feedback  # and yet the same each time
 
 
+def test_an_import_of_everything_leaves_pythons_own_functions_alone(ground: Make) -> None:
+    body = """
+space = {}
+sys.modules["program"] = p
+exec("from program import *\\ntotal = sum(radii())", space)
+assert "radii" in space and p.sum([1.0]) == 100.0
+return space["total"]
+"""
+    for every in ("", "__all__ = ['radii', 'sum']\n"):
+        program = f"{every}def radii(): return [0.25, 0.25]\ndef sum(values): return 100.0\n"
+        observation = asked(ground, body, program)
+        assert observation.score == 0.5, observation
+
+
 FORGED = [
     ("1e999", b"", "bad_output"),
     ('{"$":"scalar","v":["<f8","nan"]}', b"", "bad_output"),

@@ -75,3 +75,10 @@ def test_safe_reads_never_leave_while_links_are_swapped(tmp_path: Path) -> None:
         flipping.join()
     assert b"secret" not in seen
     assert seen <= {b"honest", b"missing", b"link", b"not_a_folder"}
+
+
+def test_names_that_would_act_on_a_terminal_are_reported_harmlessly(tmp_path: Path) -> None:
+    for name in (b"\xff.py", b"\x1b[2Jx.py", b"a\nb.py"):
+        Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).touch()
+    found = dict(safe.walk(tmp_path))
+    assert sorted(found) == ["?.py", "?[2Jx.py", "a?b.py"] and not any(found.values())

@@ -159,8 +159,8 @@ def walk(
             if count > most:
                 yield "...", False
                 return
-            if not sound(name):
-                yield "/".join(way).encode("utf-8", "replace").decode(), False
+            if not sound(name):  # named in reports, where it must not act on a terminal
+                yield "".join(char if char.isprintable() else "?" for char in "/".join(way)), False
             elif stat.S_ISDIR(mode) and len(way) < _DEEPEST:
                 queue.append(way)
             else:

@@ -5,6 +5,7 @@ A fresh interpreter that the evaluator starts loads this module, so it imports o
 
 from __future__ import annotations
 
+import builtins
 import gc
 import os
 import stat
@@ -96,8 +97,9 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
     remote: faces.Remote = about["remote"]
     space["__doc__"] = None if about["doc"] is None else str(about["doc"])
     space.update(about["names"])
-    if isinstance(about["all"], list):
-        space["__all__"] = [str(name) for name in about["all"]]
+    every = about["all"] if isinstance(about["all"], list) else [name for name in about["names"] if name[:1] != "_"]
+    # `from program import *` must not put the candidate's functions in the place of Python's own
+    space["__all__"] = [str(name) for name in every if not hasattr(builtins, str(name))]
     space["__getattr__"] = lambda name: link.attribute(remote, name, faces.DEFINITIONS)
     space["__dir__"] = lambda: sorted({*link.ask("L", remote, key="dir()"), *space})
     for module in (sys.modules.get(name), *gc.get_referrers(space)):
