@@ -12,7 +12,7 @@ const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "d
 
 export function view(doc, ctx) {
   if (!doc.names.length) return h("div", { class: "stack" }, unread(doc), empty("There are no runs to compare yet."));
-  const shown = doc.runs.length ? [mixed(doc), curves(doc, ctx), verdicts(doc), groups(doc), runs(doc, ctx)] : empty("None of the runs chosen is there.");
+  const shown = doc.runs.length ? [curves(doc, ctx), verdicts(doc), groups(doc), runs(doc, ctx)] : empty("None of the runs chosen is there.");
   return h("div", { class: "stack" }, chosen(doc, ctx), unread(doc), cut(doc), shown);
 }
 
@@ -28,30 +28,36 @@ function chosen(doc, ctx) {
 
 const unread = (doc) => (doc.unread.length ? h("div", {}, doc.unread.map((run) => h("p", { class: "note" }, `Left out, for it cannot be read: ${run.name} (${run.why}).`))) : null);
 const cut = (doc) => (doc.chosen > doc.runs.length ? h("p", { class: "note" }, `Only the first ${doc.runs.length} of the ${doc.chosen} runs chosen are compared here: culmen compare takes any number.`) : null);
-const mixed = (doc) => (doc.tasks.length > 1 ? h("p", { class: "note" }, `These runs are of different tasks (${doc.tasks.join(", ")}): their scores do not compare.`) : null);
-
+/** One picture for each task: scores of different tasks do not compare. */
 function curves(doc, ctx) {
   const axis = ctx.params.x || "evaluations";
+  const aside = choice("Against", AXES.map(([value, text]) => [value, text]), axis, (x) => ctx.go({ x }, true));
+  const alone = doc.tasks.length === 1;
+  return doc.tasks.map((task, place) => race(doc, task, axis, alone ? "Best so far" : `Best so far: ${task}`, place ? null : aside));
+}
+
+function race(doc, task, axis, title, aside) {
   const [, label, unit] = AXES.find(([name]) => name === axis) || AXES[0];
-  const place = new Map(doc.groups.map((group, at) => [group.label, at]));
-  const runsDrawn = doc.runs.filter((run) => run.points.length);
-  if (!runsDrawn.length) return section("Best so far", { wide: true }, empty("None of these runs has a score yet."));
-  const several = doc.groups.some((group) => group.bands[axis].length);
-  const lines = runsDrawn.map((run) => ({ name: several ? "" : run.name, kind: "step", faint: several && doc.groups[place.get(run.group)].runs.length > 1, colour: colour(several ? place.get(run.group) : runsDrawn.indexOf(run)), points: run.points.map((point) => [point[axis], point.score]) }));
-  const bands = doc.groups.flatMap((group, at) => (group.bands[axis].length ? [{ name: "", kind: "band", colour: colour(at), points: group.bands[axis].map(([x, , low, high]) => [x, low, high]) }] : []));
-  const medians = several ? doc.groups.map((group, at) => {
-    const single = doc.runs.find((run) => run.name === group.runs[0]);
+  const mine = doc.runs.filter((run) => run.task === task);
+  const groups = doc.groups.filter((group) => mine.some((run) => run.group === group.label));
+  const place = new Map(groups.map((group, at) => [group.label, at]));
+  const runsDrawn = mine.filter((run) => run.points.length);
+  if (!runsDrawn.length) return section(title, { wide: true, aside }, empty("None of these runs has a score yet."));
+  const several = groups.some((group) => group.bands[axis].length);
+  const lines = runsDrawn.map((run) => ({ name: several ? "" : run.name, kind: "step", faint: several && groups[place.get(run.group)].runs.length > 1, colour: colour(several ? place.get(run.group) : runsDrawn.indexOf(run)), points: run.points.map((point) => [point[axis], point.score]) }));
+  const bands = groups.flatMap((group, at) => (group.bands[axis].length ? [{ name: "", kind: "band", colour: colour(at), points: group.bands[axis].map(([x, , low, high]) => [x, low, high]) }] : []));
+  const medians = several ? groups.map((group, at) => {
+    const single = mine.find((run) => run.name === group.runs[0]);
     const points = group.bands[axis].length ? group.bands[axis].map(([x, middle]) => [x, middle]) : single.points.map((point) => [point[axis], point.score]);
     return { name: group.runs.length > 1 ? `${group.label}, median of ${group.runs.length}` : group.label, kind: "step", colour: colour(at), points };
   }) : [];
-  const refs = Object.entries({ target: "target", known: "best known" }).filter(([kind]) => doc.tasks.length === 1 && doc.runs[0].lines[kind] !== null).map(([kind, text]) => ({ kind, label: text, value: doc.runs[0].lines[kind] }));
+  const refs = Object.entries({ target: "target", known: "best known" }).filter(([kind]) => mine[0].lines[kind] !== null).map(([kind, text]) => ({ kind, label: text, value: mine[0].lines[kind] }));
   const end = Math.max(...runsDrawn.map((run) => run.points.at(-1)[axis]));
-  const aside = choice("Against", AXES.map(([value, text]) => [value, text]), axis, (x) => ctx.go({ x }, true));
-  if (!end) return section("Best so far", { wide: true, aside }, empty(`None of these runs has spent any ${label.toLowerCase()} that is known.`));
+  if (!end) return section(title, { wide: true, aside }, empty(`None of these runs has spent any ${label.toLowerCase()} that is known.`));
   const note = several ? "Thin lines are runs, strong ones the median of runs that differ in their seed alone, in a band from the first to the third quartile; a run that ended before keeps its last value." : null;
-  return section("Best so far", { wide: true, aside, note }, chart({
-    label: `Best score so far of ${plural(runsDrawn.length, "run")} against ${label.toLowerCase()}`,
-    height: 380,
+  return section(title, { wide: true, aside, note }, chart({
+    label: `${title}: best score so far of ${plural(runsDrawn.length, "run")} against ${label.toLowerCase()}`,
+    height: 340,
     x: { label, unit, domain: [0, end] },
     y: { label: "score" },
     series: [...bands, ...lines, ...medians],
@@ -63,14 +69,14 @@ function verdicts(doc) {
   const made = doc.statistics;
   const title = "Can the data tell?";
   if (!made) return section(title, { wide: true }, empty("It takes two finished runs to compare strategies."));
-  const span = (found) => (found.value === null ? "–" : found.low === null ? number(found.value) : `${number(found.value)} [${number(found.low)}, ${number(found.high)}]`);
-  const body = [...made.tasks, ...(made.overall ? [{ ...made.overall, task: `over ${plural(made.overall.tasks.length, "task")}` }] : [])].map((part) => [
+  const short = (value) => number(Number(value.toPrecision(4)));
+  const span = (found) => (found.value === null ? "–" : found.low === null ? short(found.value) : `${short(found.value)} [${short(found.low)}, ${short(found.high)}]`);
+  const body = [...made.tasks, ...(made.overall ? [{ ...made.overall, task: `over ${plural(made.overall.tasks.length, "task")}` }] : [])].map((part) => h("div", { class: "verdict" },
     h("h3", {}, part.task),
     table(`Statistics: ${part.task}`, [th("strategy"), ...["runs", "mean", "median", "interquartile mean", "on the common scale"].map((text) => th(text, { class: "num" }))],
       part.rows.map((row) => h("tr", {}, h("td", {}, row.strategy), cell(count(row.runs)), ...[row.mean, row.median, row.iqm, row.normalised].map((found) => cell(span(found)))))),
     profile(part),
-    part.pairs.map((pair) => h("p", {}, pair.sentence)),
-  ]);
+    part.pairs.map((pair) => h("p", { class: pair.apart ? "told" : "" }, pair.sentence))));
   const note = "Figures with 95% bootstrap intervals over runs. On the common scale 0 is the task's start, 1 its best known value or target.";
   return section(title, { wide: true, note }, body, made.remarks.map((remark) => h("p", { class: "note" }, remark)));
 }
