@@ -11,7 +11,9 @@ import msgspec
 
 from culmen.report.analyze_table import Rows, Table, spread
 
-_AS_NOTED = ("entropy", "grad_norm", "kl", "clip_low", "clip_high", "ratio_max", "gap_mean", "gap_max")
+_AS_NOTED = (
+    "entropy", "grad_norm", "kl", "clip_low", "clip_high", "ratio_max", "gap_mean", "gap_max", "tokens", "tokens_per_second",
+)  # fmt: skip
 
 
 class Barrier(msgspec.Struct, frozen=True):
@@ -45,8 +47,6 @@ def barrier(body: Mapping[str, Any], evaluations: int) -> Barrier:
         measures["different"] = len(set(tried)) / len(tried)
     measures |= {f"spread_{name}": float(value) for name, value in dict(body.get("spreads") or {}).items()}
     measures |= {name: float(body[name]) for name in _AS_NOTED if body.get(name) is not None}
-    if body.get("tokens") and body.get("seconds"):
-        measures["tokens_per_second"] = float(body["tokens"]) / float(body["seconds"])
     return Barrier(
         int(body.get("barrier", 0)),
         evaluations,

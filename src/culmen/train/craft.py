@@ -98,7 +98,7 @@ class TrainCraft:
         data = [Datum(msgspec.convert(one["sample"], Sample), one["advantage"]) for one in payload["batch"]]
         told = engine.forward_backward(data, rules)
         told |= engine.optim_step(rules)
-        result = {**told, "version": engine.publish(), "seconds": time.monotonic() - began}
+        result = {**told, "version": engine.publish(), **_pace(told, time.monotonic() - began)}
         self._keep(engine, {"digest": digest, "result": result, "plan": payload.get("plan", {})})
         self._loaded = True
         return Custom(result)
@@ -140,6 +140,10 @@ class TrainCraft:
 
     def _checkpoint(self, version: int) -> Path:
         return self._folder / f"{version:05d}"
+
+
+def _pace(told: dict[str, float], seconds: float) -> dict[str, float]:
+    return {"seconds": seconds, "tokens_per_second": told.get("tokens", 0.0) / max(seconds, 1e-9)}
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:
