@@ -1,0 +1,209 @@
+"""What every evaluation backend must do, on real processes.
+
+    asyncio.run(check_backend(MyBackend, folder))      # MyBackend(task, workers) makes one
+    asyncio.run(check_cancel(MyBackend, folder))       # for backends whose processes run on this machine
+
+`folder` is empty and lasts as long as the check. The backend is started once, given candidates that are right, wrong,
+slow, greedy and curious, and closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.ports import Backend
+from culmen.core.task import Task
+from culmen.evaluate.contracts import load
+from culmen.evaluate.seal import EvaluatorChanged
+
+KEY, SECRET = "CULMEN_KIT_API_KEY", "sk-kit-5f2a"
+TOML = """
+name = "kit"
+goal = "Return twice the input."
+cases = "cases.jsonl"
+[seed]
+files = ["program.py"]
+[evaluator]
+file = "evaluator.py"
+verify = "verify.py"
+packages = []
+[limits]
+seconds = 4
+memory_mb = 256
+"""
+PROGRAM = "def run(x):\n    return 2 * x\n"
+EVALUATOR = """
+import os
+from pathlib import Path
+
+
+def score(output, case):
+    print("judging")
+    told = Path(__file__).with_name("offset.txt").read_text()
+    leaks = sum("sk-kit" in value for value in os.environ.values())
+    return {"score": -abs(float(output) - case.info) + float(told), "leaks": float(leaks)}
+"""
+VERIFY = """
+from culmen.evaluate.certify import certificate
+
+
+def certify(output, case):
+    return certificate(-abs(output - case.info), "exact")
+"""
+CASES = '{"id": "one", "input": 1, "info": 2.0}\n{"id": "two", "input": 2.5, "info": 5.0}\n'
+ENVIRONMENT = "import os\n\ndef run(x):\n    return float(any('sk-kit' in v for v in os.environ.values())) + 2 * x\n"
+WRONG = {
+    "def run(x):\n    raise ValueError(x)\n": {Status.ERROR},
+    "def run(x):\n    return float('nan')\n": {Status.INVALID},
+    "def run(x):\n    return 'a word'\n": {Status.INVALID},
+    "def run(x):\n    while True: pass\n": {Status.TIMEOUT},
+    "def run(x):\n    return bytearray(4 << 30)\n": {Status.REJECTED, Status.ERROR},
+    "import os\n\ndef run(x):\n    os._exit(3)\n": {Status.ERROR},
+    "def run(x:\n": {Status.ERROR},
+}
+
+
+def kit_task(folder: Path) -> Task:
+    """The task that the check uses, written into `folder`."""
+    files = {
+        "task.toml": TOML,
+        "program.py": PROGRAM,
+        "evaluator.py": EVALUATOR,
+        "verify.py": VERIFY,
+        "cases.jsonl": CASES,
+        "offset.txt": "0.0",
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return load(folder)
+
+
+def candidate(program: str) -> Candidate:
+    """A candidate of that task."""
+    return Candidate.of({"program.py": program})
+
+
+async def check_backend(make: Callable[[Task, int], Backend], folder: Path) -> None:
+    """Raises AssertionError with the promise that was not kept."""
+    task = kit_task(folder)
+    os.environ[KEY] = SECRET
+    backend = make(task, 3)
+    try:
+        level = await backend.start()
+        assert level in ("namespaces", "restricted", "limits", "none"), f"start() must return a level, not {level!r}"
+        await _scores(backend, task)
+        await _failures(backend, task)
+        await _keys(backend, task)
+        await _certificates(backend, task)
+        await _seal(backend, task, folder)
+    finally:
+        os.environ.pop(KEY, None)
+        await backend.close()
+    await backend.close()  # a second time is no mistake
+
+
+async def _scores(backend: Backend, task: Task) -> None:
+    programs = [candidate(f"def run(x):\n    return 2 * x + {n}\n") for n in range(12)]
+    asked = [(each, case, seed) for seed, each in enumerate(programs) for case in task.cases]
+    seen = await asyncio.gather(*(backend.evaluate(*each) for each in asked))
+    for (each, case, seed), found in zip(asked, seen, strict=True):
+        assert found.status is Status.OK and found.score == -float(seed), f"a right program was not scored: {found}"
+        assert (found.candidate, found.case, found.seed) == (each.id, case.id, seed), "an observation of something else"
+        assert found.evaluator == task.evaluator.digest, "the observation does not say which evaluator spoke"
+        assert found.seconds >= 0.0
+
+
+async def _failures(backend: Backend, task: Task) -> None:
+    seen = await asyncio.gather(*(backend.evaluate(candidate(text), task.cases[0], 1) for text in WRONG))
+    for (text, statuses), found in zip(WRONG.items(), seen, strict=True):
+        assert found.status in statuses and found.score is None, f"{text!r} came to {found}"
+
+
+async def _keys(backend: Backend, task: Task) -> None:
+    found = await backend.evaluate(candidate(ENVIRONMENT), task.cases[0], 1)
+    assert found.score == 0.0, f"a key of the driver is in the candidate's environment: {found}"
+    assert found.metrics.get("leaks") == 0.0, "a key of the driver is in the evaluator's environment"
+
+
+async def _certificates(backend: Backend, task: Task) -> None:
+    found: Observation = await backend.evaluate(candidate(PROGRAM), task.cases[1], 1, certify=True)
+    assert found.strict is True and found.certified == 0.0, f"the verifier was not asked: {found}"
+    renew = getattr(backend, "renew", None)
+    if renew is not None:
+        await renew()
+        assert (await backend.evaluate(candidate(PROGRAM), task.cases[0], 2)).ok, "nothing is judged after renew()"
+
+
+async def _seal(backend: Backend, task: Task, folder: Path) -> None:
+    (folder / "evaluator.py").write_text(EVALUATOR.replace("-abs", "abs"))
+    case: Case = task.cases[0]
+    try:
+        found = await backend.evaluate(candidate(PROGRAM), case, 3)
+    except EvaluatorChanged:
+        return
+    raise AssertionError(f"the evaluator was changed, and the backend went on: {found}")
+
+
+SLEEPER = """
+import ctypes
+import time
+
+
+def run(x):
+    ctypes.CDLL(None).prctl(15, b"{name}")  # what this process is called in /proc
+    time.sleep(600)
+    return x
+"""
+
+
+def called(name: str) -> list[int]:
+    """Processes of this machine that call themselves so."""
+    found: list[int] = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            comm = Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:
+            continue
+        if comm == name:
+            found.append(int(pid))
+    return found
+
+
+async def until(condition: Callable[[], bool], what: str, patience: float = 90.0) -> None:
+    """Wait for something that must come true."""
+    for _ in range(int(patience / 0.05)):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"never came true: {what}")
+
+
+async def check_cancel(make: Callable[[Task, int], Backend], folder: Path) -> None:
+    """An evaluation that is cancelled ends, and so do those that run when the backend is closed."""
+    task = kit_task(folder)
+    task = msgspec.structs.replace(task, limits=msgspec.structs.replace(task.limits, seconds=600.0))
+    names = [f"kit{secrets.token_hex(5)}" for _ in range(2)]
+    backend = make(task, 2)
+    await backend.start()
+    try:
+        running = [
+            asyncio.create_task(backend.evaluate(candidate(SLEEPER.replace("{name}", name)), task.cases[0], 1))
+            for name in names
+        ]
+        await until(lambda: all(map(called, names)), "both candidates run")
+        running[0].cancel()
+        await until(lambda: not called(names[0]), "the cancelled evaluation has ended")
+        assert called(names[1]), "another evaluation than the cancelled one was ended"
+        running[1].cancel()
+    finally:
+        await backend.close()
+    await until(lambda: not called(names[1]), "nothing runs after close()")
+    await asyncio.gather(*running, return_exceptions=True)
