@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from culmen.core.candidate import Candidate
 from culmen.proposers.edits import OPERATORS, PYTHON, TOOLS, apply
 from culmen.proposers.edits.numbers import literals
 from culmen.proposers.edits.source import Edit, Source
+from culmen.proposers.edits.tuning import tune
 
 PROGRAM = '''"""Doc."""
 import math
@@ -155,3 +157,17 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def test_numbers_of_one_list_move_alike_and_others_at_their_own_scale() -> None:
+    """The small coordinate is as free as the large ones; the rate outside is not."""
+    text = "rate = 0.001\npoints = [[0.5, 0.0001], [0.4, 0.6]]\ncounts = [1, 200, 3, 4]\n"
+    options = {"seed": 1, "size": 200, "step": 0.1, "generations": []}
+    moved: dict[str, list[float]] = {"rate": [], "small": []}
+    for each in tune(Source("p.py", text, False), options):
+        space: dict[str, Any] = {}
+        exec(each, space)
+        moved["rate"].append(abs(space["rate"] - 0.001))
+        moved["small"].append(abs(space["points"][0][1] - 0.0001))
+        assert all(isinstance(count, int) for count in space["counts"])
+    assert 0.02 < max(moved["small"]) < 0.5 and max(moved["rate"]) < 0.001

@@ -40,11 +40,12 @@ class _Diary:
     first: Row | None = None
     tried: dict[str, int] = field(default_factory=dict[str, int])
     better: dict[str, int] = field(default_factory=dict[str, int])
-    gains: dict[str, int] = field(default_factory=lambda: {"propose": 0, "tune": 0})
+    gains: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
     seconds: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
 
     def worth(self, way: str) -> float:
-        """Batches with a gain for the time they took, from an even start."""
+        """Batches with a gain (one of less than a hundredth counts as part of one) for the time they took, from an
+        even start."""
         return (self.gains[way] + 1.0) / (self.seconds[way] + 1.0)
 
 
@@ -67,7 +68,7 @@ class Offline:
                 await self._tune(lab, desk, tuning, best)
             else:
                 await self._propose(lab, desk, diary)
-            self._learn(desk, diary, way, before, desk.history.best is not best)
+            self._learn(desk, diary, way, before, best)
         word = desk.closing or ("nothing new to try" if diary.barren >= _BARREN else "no gain for a while")
         await self._reflect(desk, diary, word)
         return word
@@ -140,13 +141,14 @@ class Offline:
             await desk.tool("write", path=place, text=text)
         await desk.attempt(candidate, path, candidate.origin.operator)
 
-    def _learn(self, desk: Desk, diary: _Diary, way: str, before: int, gain: bool) -> None:
+    def _learn(self, desk: Desk, diary: _Diary, way: str, before: int, best: Row | None) -> None:
         """Narrower after a gain, wider after none; and what the way of the batch is worth."""
+        gain = desk.history.best is not best
         new = [row for row in desk.rows[before:] if row.status != "refused"]
         diary.batches += 1
         diary.barren = 0 if new else diary.barren + 1
         diary.since = 0 if gain else diary.since + len(new)
-        diary.gains[way] += gain
+        diary.gains[way] += min(1.0, 100.0 * _rise(desk, best))
         diary.seconds[way] += sum(row.seconds for row in new) + 0.1 * len(new)
         if new and way == "propose":
             diary.breadth = max(1, diary.breadth - 1) if gain else min(_WIDEST, diary.breadth + 1)
@@ -176,6 +178,16 @@ class Offline:
             lines.append(f"- Better than the candidate they were made from, by what was done: {told}.")
         lines.append(f"- Breadth at the end: {diary.breadth}. Why it ended: {word.replace('_', ' ')}.")
         await desk.tool("append", path="reflections.md", text="\n".join(lines) + "\n")
+
+
+def _rise(desk: Desk, before: Row | None) -> float:
+    """By how much the best has risen, relative to what it was."""
+    history = desk.history
+    now = None if history.best is None else history.reward(history.best)
+    then = None if before is None else history.reward(before)
+    if now is None or then is None:
+        return 0.0 if now is None else 1.0
+    return (now - then) / (abs(then) or 1.0)
 
 
 def _improves(desk: Desk, row: Row) -> bool:

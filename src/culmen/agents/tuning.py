@@ -13,7 +13,7 @@ from culmen.core.event import Edits
 from culmen.core.ports import Lab
 
 _PATIENCE = 4  # generations without a gain after which a line begins anew
-_STEP, _LEAST = 0.05, 0.001  # initial deviation, relative to each number
+_STEP, _LEAST = 0.1, 0.001  # initial deviation, in the size of each number or its list
 
 
 @dataclass

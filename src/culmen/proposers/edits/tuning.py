@@ -6,6 +6,7 @@ is enough to go on.
 
 from __future__ import annotations
 
+import ast
 import math
 from random import Random
 from typing import Any
@@ -15,6 +16,7 @@ from culmen.core.event import Edits
 from culmen.proposers.edits.numbers import Literal, literals, shifted, write
 from culmen.proposers.edits.source import Edit, Source, valid
 
+_ROW = 4  # floats in a list that have a scale in common
 _MOST = 40  # numbers tuned at once; the covariance of more would not be learnt in the evaluations there are
 
 
@@ -33,13 +35,14 @@ def tune(source: Source, options: dict[str, Any]) -> list[str]:
     if len(chosen) == 1:  # CMA-ES needs two dimensions
         edit = Edit(Random(f"{options['seed']}/{len(options['generations'])}"), float(options["step"]))
         return [_with(source, chosen, [shifted(chosen[0].value, chosen, edit)]) for _ in range(size)]
+    scales = _scales(source, chosen)
     strategy = _strategy(len(chosen), float(options["step"]), size, draw)
     for rewards in options["generations"]:
         points = strategy.ask()
         finite = [-reward for reward in rewards if reward is not None]
         worst = max(finite, default=0.0) + 1.0
         strategy.tell(points, [worst if reward is None else -reward for reward in rewards])
-    return [_with(source, chosen, _values(chosen, point)) for point in strategy.ask()]
+    return [_with(source, chosen, _values(chosen, scales, point)) for point in strategy.ask()]
 
 
 def _strategy(width: int, step: float, size: int, draw: Any) -> Any:
@@ -55,9 +58,25 @@ def _chosen(found: list[Literal], seed: int) -> list[Literal]:
     return sorted(Random(seed).sample(found, _MOST), key=lambda literal: literal.span)
 
 
-def _values(chosen: list[Literal], point: Any) -> list[int | float]:
-    """Coordinates are relative: one is the number's own size (1 for a zero); ints are rounded."""
-    moved = [one.value + float(z) * (abs(one.value) or 1.0) for one, z in zip(chosen, point)]
+def _scales(source: Source, chosen: list[Literal]) -> list[float]:
+    """The size of one step of each number: its own (1 for a zero), or that of its list if that is larger:
+    in a list of coordinates a small one is no less free to move than a large one."""
+    tree = source.tree is not None
+    lists = [source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)] if tree else []
+    scales = [abs(one.value) or 1.0 for one in chosen]
+    for low, high in lists:
+        inside = [n for n, one in enumerate(chosen) if low <= one.span[0] and one.span[1] <= high]
+        if len(inside) < _ROW or not all(isinstance(chosen[n].value, float) for n in inside):
+            continue
+        usual = math.sqrt(sum(chosen[n].value ** 2 for n in inside) / len(inside))
+        for n in inside:
+            scales[n] = max(scales[n] if chosen[n].value else 0.0, usual) or 1.0
+    return scales
+
+
+def _values(chosen: list[Literal], scales: list[float], point: Any) -> list[int | float]:
+    """Coordinates count in steps; ints are rounded."""
+    moved = [one.value + float(z) * scale for one, scale, z in zip(chosen, scales, point)]
     return [round(new) if isinstance(one.value, int) else float(f"{new:.8g}") for one, new in zip(chosen, moved)]
 
 
