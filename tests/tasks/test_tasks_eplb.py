@@ -226,6 +226,19 @@ def place(load, *shape):
     return placed, np.zeros((1, 1)), np.full(load.shape, 99)
 """
 )
+RECOGNISING = (
+    SEED
+    + """
+import time
+honest, seen = place, set()
+def place(load, *shape):
+    key = np.sort(np.sort(load, axis=1), axis=0).tobytes()
+    if key not in seen:
+        time.sleep(0.04)
+        seen.add(key)
+    return honest(load, *shape)
+"""
+)
 MIXING = (
     SEED
     + """
@@ -243,6 +256,11 @@ def place(load, *shape):
 def test_remembering_an_answer_is_worth_less_than_giving_one() -> None:
     honest, cached = judge(SEED), judge(CACHING)
     assert honest.status is Status.OK and cached.metrics["balancedness"] < honest.metrics["balancedness"] - 0.1
+
+
+def test_no_load_comes_twice() -> None:
+    """A program that is slow with every load that it does not recognise is slow, whatever the numbering."""
+    assert judge(RECOGNISING).metrics["speed"] <= 0.5
 
 
 def test_reported_replica_counts_are_not_looked_at() -> None:

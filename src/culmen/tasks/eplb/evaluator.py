@@ -1,11 +1,12 @@
 """Scores placements of experts: how even the devices' load is on the next interval, and how fast the placement came.
 
-The program runs in another process; this one holds the loads, the clock and the counts. Three things keep it honest:
-- every call brings a load nobody saw before, its experts renumbered (within and across groups), so nothing that was
-  computed earlier is worth anything;
-- each load is asked for several times, renumbered; the fastest of these calls counts for speed and the worst of their
-  placements for balancedness, so quick bad answers cannot be mixed with slow good ones;
-- how often an expert was replicated is counted here, and speed ends at `FAST`.
+The program runs in another process; this one holds the loads, the clock and the counts. Four things keep it honest:
+- every call brings a load that was not seen before, its layers shuffled and its experts renumbered (within and across
+  groups), so an answer that was computed earlier is worth nothing;
+- loads come in threes: the fastest of three calls counts for speed, the most uneven of the three placements for
+  balancedness. A busy machine then harms little, and quick bad answers cannot be mixed with slow good ones;
+- how often an expert was replicated is counted here;
+- speed ends at `FAST`, so no time is too short to be true.
 """
 
 import time
@@ -17,7 +18,7 @@ import numpy as np
 
 SLOTS, GROUPS, NODES, DEVICES = 288, 8, 4, 32
 FAST = 0.02 / 58  # seconds per layer from which on speed is 1: 20 ms for the 58 layers of the published set-up
-PAIRS, REPEATS = 4, 3
+PAIRS, AT_ONCE = 12, 3
 HISTORY = Path(__file__).with_name("data") / "expert-load.json"
 RECORDED = loads.read(HISTORY) if HISTORY.exists() else None  # a file of the wrong format is reported before any run
 if RECORDED is not None and (RECORDED[0].shape[1] % GROUPS or RECORDED[0].shape[1] > SLOTS):
@@ -26,20 +27,20 @@ if RECORDED is not None and (RECORDED[0].shape[1] % GROUPS or RECORDED[0].shape[
 
 def score(call, case, seed):
     rng = np.random.default_rng([seed, crc32(case.id.encode())])
-    pairs = drawn(rng, case.info)
-    layers = pairs[0][0].shape[0]
-    ask(call, renumbered(rng, pairs[0][0]))  # not timed: the first call may still import something
+    first, *pairs = drawn(rng, case.info, PAIRS + 1)
+    layers, experts = first[0].shape
+    ask(call, shuffled(rng, *first)[0])  # not timed: the first call may still import something
     balance, seconds, worst = [], [], []
-    for load, following in pairs:
+    for low in range(0, len(pairs), AT_ONCE):
         evenness, times = [], []
-        for _ in range(REPEATS):
-            order = renumbering(rng, layers, load.shape[1])
-            taken, placed = ask(call, np.take_along_axis(load, order, axis=1))
-            fault = invalid(placed, layers, load.shape[1])
+        for load, following in pairs[low : low + AT_ONCE]:
+            load, following, rows = shuffled(rng, load, following)
+            taken, placed = ask(call, load)
+            fault = invalid(placed, layers, experts)
             if fault:
                 return {"score": None, "feedback": fault}
-            even, layer = balancedness(np.asarray(placed), np.take_along_axis(following, order, axis=1))
-            evenness.append((even, layer))
+            even, layer = balancedness(np.asarray(placed), following)
+            evenness.append((even, int(rows[layer])))
             times.append(taken)
         balance.append(min(evenness)[0])
         worst.append(min(evenness)[1])
@@ -53,21 +54,21 @@ def judged(balance, seconds, worst, fast):
     result = float(np.mean([(even + quick) / 2 for even, quick in zip(balance, speed)]))
     layer = worst[int(np.argmin(balance))]
     feedback = (
-        f"balancedness {np.mean(balance):.4f} (worst interval {min(balance):.4f}, most uneven in layer {layer}), "
+        f"balancedness {np.mean(balance):.4f} (worst {min(balance):.4f}, where layer {layer} is most uneven), "
         f"speed {np.mean(speed):.4f}: {1000 * np.mean(seconds):.1f} ms a call, 1 is reached at {1000 * fast:.1f} ms"
     )
     metrics = {"balancedness": np.mean(balance), "speed": np.mean(speed), "milliseconds": 1000 * np.mean(seconds)}
     return {"score": result, "metrics": {key: float(value) for key, value in metrics.items()}, "feedback": feedback}
 
 
-def drawn(rng, info):
-    """`PAIRS` pairs of an interval's load and the next one's: of the file if there is one, else made up."""
+def drawn(rng, info, count):
+    """Pairs of an interval's load and the next one's: of the file if there is one, else made up, no two alike."""
     if RECORDED is None:
-        made = loads.generate(rng, PAIRS + 1, info["trace"])
-        return list(zip(made, made[1:]))
+        return [tuple(loads.generate(rng, 2, info["trace"])) for _ in range(count)]
     low, high = (round(share * (len(RECORDED) - 1)) for share in info["part"])
     low = min(low, len(RECORDED) - 2)
-    firsts = rng.choice(np.arange(low, max(high, low + 1)), PAIRS)
+    there = np.arange(low, max(high, low + 1))
+    firsts = rng.choice(there, count, replace=len(there) < count)
     return [(RECORDED[first], RECORDED[first + 1]) for first in firsts]
 
 
@@ -79,8 +80,11 @@ def renumbering(rng, layers, experts):
     return (groups[:, :, None] * size + within).reshape(layers, experts)
 
 
-def renumbered(rng, load):
-    return np.take_along_axis(load, renumbering(rng, *load.shape), axis=1)
+def shuffled(rng, load, following):
+    """Both loads, layers in the same new order and experts renumbered, and the old number of each layer."""
+    rows = rng.permutation(len(load))
+    order = renumbering(rng, *load.shape)
+    return *(np.take_along_axis(each[rows], order, axis=1) for each in (load, following)), rows
 
 
 def ask(call, load):
