@@ -18,6 +18,7 @@ import typer
 
 from culmen.cli import (
     about,
+    advisor,
     analysing,
     archiving,
     attending,
@@ -71,6 +72,7 @@ for group in (
     archiving,
     db,
     pool,
+    advisor,
     about,
 ):
     group.add_to(app)

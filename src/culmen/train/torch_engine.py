@@ -7,7 +7,8 @@ distribution, one at a time, from a generator seeded by the request alone: what 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,7 +35,7 @@ class TorchEngine:
     """`model` is a causal language model of transformers, or a PEFT model around one: then only the adapter is trained
     and saved (in PEFT's layout)."""
 
-    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
+    def __init__(self, model: Any, tokenizer: Tokenizer, seed: int = 0) -> None:
         self.torch = require("torch", "train")
         self.model, self.tokenizer, self.version = model.eval(), tokenizer, 0  # eval: no dropout, sampling = training
         adapter = hasattr(model, "peft_config")
@@ -42,6 +43,7 @@ class TorchEngine:
         self.capabilities = Capabilities(adapter=adapter, exact=cpu)
         self._optimiser: Any = None
         self._before: list[tuple[Sample, list[float]]] = []
+        self._random = self.torch.Generator().manual_seed(seed).get_state()  # of what a model draws in training
 
     def encode(self, prompt: str) -> tuple[int, ...]:
         """The prompt's tokens."""
@@ -80,7 +82,8 @@ class TorchEngine:
         tally = Tally()
         self._before = []
         for datum in data:
-            new, entropy = self._levels(datum.sample)
+            with self._drawing():
+                new, entropy = self._levels(datum.sample)
             drawn = torch.tensor(datum.sample.logprobs, device=new.device, dtype=new.dtype)
             old = new.detach()
             weight = torch.exp(old - drawn).clamp(max=rules.correct)
@@ -111,16 +114,15 @@ class TorchEngine:
         return self.version
 
     def save(self, folder: Path) -> None:
-        """Weights (or the adapter), the optimiser's state and the states of the random generators."""
+        """Weights (or the adapter), the optimiser's state and that of the random generator."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.capabilities.adapter:
             self.model.save_pretrained(folder / ADAPTER)
         else:
             self.torch.save(self.model.state_dict(), folder / _WEIGHTS)
         state = self._optimiser.state_dict() if self._optimiser is not None else {}
-        cuda = self.torch.cuda.get_rng_state_all() if self.torch.cuda.is_available() else []
-        random = {"cpu": self.torch.get_rng_state(), "cuda": cuda}
-        self.torch.save({"version": self.version, "optimiser": state, "random": random}, folder / _STATE)
+        kept = {"version": self.version, "optimiser": state, "random": self._random}
+        self.torch.save(kept, folder / _STATE)
 
     def load(self, folder: Path) -> None:
         """The inverse of `save`, bit for bit on a CPU. A gradient that was not applied is forgotten."""
@@ -134,9 +136,7 @@ class TorchEngine:
         self.version, self._optimiser, self._before = state["version"], None, []
         if state["optimiser"]:
             self._adam(Rules()).load_state_dict(state["optimiser"])
-        self.torch.set_rng_state(state["random"]["cpu"])
-        if state["random"]["cuda"] and self.torch.cuda.is_available():
-            self.torch.cuda.set_rng_state_all(state["random"]["cuda"])
+        self._random = state["random"]
 
     def discard(self, folder: Path) -> None:
         """Remove a checkpoint."""
@@ -150,6 +150,17 @@ class TorchEngine:
     @property
     def _device(self) -> Any:
         return next(self.model.parameters()).device
+
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        """What the model itself draws (dropout, noise of experts) comes from the policy's own generator."""
+        random = self.torch.random
+        with random.fork_rng():
+            random.set_rng_state(self._random)
+            if self._device.type == "cuda":
+                self.torch.cuda.manual_seed(self.version)
+            yield
+            self._random = random.get_rng_state()
 
     def _adam(self, rules: Rules) -> Any:
         """The optimiser, made when first needed; its settings follow the rules."""

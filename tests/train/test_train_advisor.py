@@ -1,0 +1,133 @@
+"""culmen advisor: the trained advisor of a run, written for other programs and talked to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
+transformers = pytest.importorskip("transformers", reason="the extra 'train' is not installed")
+peft = pytest.importorskip("peft", reason="the extra 'train' is not installed")
+
+from culmen.core.errors import UserError  # noqa: E402
+from culmen.core.event import CustomRequest  # noqa: E402
+from culmen.strategies.parts.voice import MENU  # noqa: E402
+from culmen.testing.policies import write_chat_model  # noqa: E402
+from culmen.train import kept  # noqa: E402
+from culmen.train.chat import load_tokenizer  # noqa: E402
+from culmen.train.craft import TrainCraft  # noqa: E402
+from culmen.train.make import maker  # noqa: E402
+from culmen.train.torch_engine import TorchEngine  # noqa: E402
+
+WORDS = ("system", "user", "assistant", "generate", "select", "failed", "hello", *MENU)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    torch.set_num_threads(1)
+    return write_chat_model(tmp_path_factory.mktemp("model"), WORDS, seed=5)
+
+
+def trained(run: Path, **payload) -> Path:
+    """A run's folder with a policy that was updated twice, by the craft that every run uses."""
+    craft = TrainCraft(run / "policy", maker(lambda role, slots: ("generate", "failed")))
+
+    async def perform():
+        await craft.perform(CustomRequest("train.open", payload, 0))
+        for version in range(2):
+            slots = {"count": 2, "options": []}
+            asked = [{"step": "generate", "slots": slots, "version": version}] * 3
+            drawn = [await craft.perform(CustomRequest("train.sample", one, n)) for n, one in enumerate(asked)]
+            batch = [{"sample": d.data["sample"], "advantage": a} for d, a in zip(drawn, (1.0, -1.0, 0.5), strict=True)]
+            update = {"version": version, "batch": batch, "rules": {"rate": 0.02}, "plan": {"step": version}}
+            await craft.perform(CustomRequest("train.update", update, version))
+        await craft.close()
+
+    asyncio.run(perform())
+    return run
+
+
+def opening(policy, **more):
+    return {"policy": str(policy), "menu": MENU, "seed": 3, "rank": 4, "most": 5, **more}
+
+
+def replies(engine):
+    prompt = engine.encode("user generate assistant")
+    return [engine.sample(prompt, seed, 4).response for seed in range(6)]
+
+
+def test_an_exported_adapter_loads_with_peft(base, tmp_path):
+    run = trained(tmp_path / "run", **opening(base))
+    told = kept.export(run, None, tmp_path / "out")
+    assert (told["version"], told["form"], told["base"]) == (2, "adapter", str(base))
+    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= set(told["files"])
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    loaded = TorchEngine(peft.PeftModel.from_pretrained(model, tmp_path / "out"), load_tokenizer(str(tmp_path / "out")))
+    assert replies(loaded) == replies(kept.opened(run)) != replies(kept.opened(run, 0))
+    with pytest.raises(UserError, match="something already"):
+        kept.export(run, 1, tmp_path / "out")
+
+
+def test_a_whole_model_is_exported_as_a_folder_of_transformers(tmp_path):
+    run = trained(tmp_path / "run", **opening("tiny"))
+    told = kept.export(run, 1, tmp_path / "out")
+    assert told["form"] == "model" and told["version"] == 1
+    words = json.loads((tmp_path / "out" / "words.json").read_text())
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    engine = TorchEngine(loaded, kept.opened(run, 1).tokenizer)
+    assert replies(engine) == replies(kept.opened(run, 1)) and words[3] == "generate"
+
+
+def test_every_version_that_is_kept_can_be_talked_to(base, tmp_path):
+    run = trained(tmp_path / "run", **opening(base))
+    assert kept.versions(run) == [0, 1, 2]
+    talks = {version: kept.Talk(run, version, "failed") for version in (0, 2)}
+    said = {version: [talk.say("hello"), talk.say("generate")] for version, talk in talks.items()}
+    assert said[0] != said[2] and [m["role"] for m in talks[2].messages] == [
+        "system", "user", "assistant", "user", "assistant",
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="not kept"):
+        kept.Talk(run, 7)
+    with pytest.raises(UserError, match="trains no advisor"):
+        kept.versions(tmp_path) or kept.settings(tmp_path)
+
+
+def test_a_checkpoint_of_other_settings_is_refused(base, tmp_path):
+    run = trained(tmp_path / "run", **opening(base))
+    plan = json.loads((run / "policy/00002/done.json").read_text())["plan"]
+    assert plan == {"step": 1}
+    (run / "policy/policy.json").write_text(json.dumps(opening(base, head=True)))
+    with pytest.raises(UserError, match="other settings"):
+        kept.opened(run)
+
+
+def test_the_verbs(tmp_path):
+    """A real run of the demo's strategy, and both verbs as processes."""
+    task = tmp_path / "task"
+    task.mkdir()
+    (task / "task.toml").write_text(
+        'name = "peak"\ngoal = "Return a number near 7."\ndeterministic = true\n[objective]\ntarget = 0.0\n'
+        '[seed]\nparts = { "program.py" = "def run():\\n    return 3.0\\n" }\n'
+    )
+    (task / "evaluator.py").write_text("def score(output):\n    return -((output - 7.0) ** 2)\n")
+    code = (
+        "import sys\nfrom culmen.cli.main import main\n"
+        "def do(*words):\n    code = main(list(words))\n    assert code == 0, words\n"
+        "do('run', 'task', '--strategy', 'pacevolve_plus_plus', '--set', 'scaffold=pacevolve(islands=2)',\n"
+        "   '--set', 'starts=puct', '--budget', 'evaluations=7', '--run-dir', 'runs/one', '--quiet')\n"
+        "do('advisor', 'export', 'one', '--out', 'out', '--version', '0')\n"
+        "do('advisor', 'chat', 'one', '--say', 'generate', '--json')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout[done.stdout.index('{\n  "run"') :])
+    assert document["messages"][0] == {"role": "user", "content": "generate"}
+    assert set(document["messages"][1]["content"].split()) <= {*MENU, "</s>"}
+    assert (tmp_path / "out" / "model.safetensors").is_file()

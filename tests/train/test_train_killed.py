@@ -1,0 +1,73 @@
+"""SIGKILL in the middle of a barrier, and in the middle of an update: the weights afterwards are the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra 'train' is not installed")
+pytest.importorskip("transformers", reason="the extra 'train' is not installed")
+
+from culmen.store.journal import SqlJournal
+
+TOML = """
+name = "peak"
+goal = "Return a number near 7."
+deterministic = true
+[objective]
+target = 0.0
+[seed]
+parts = { "program.py" = "def run():\\n    return 3.0 + 0.5 * 2\\n" }
+"""
+EVALUATOR = "def score(output):\n    return -((output - 7.0) ** 2)\n"
+
+
+def session(folder: Path, when: str = "") -> int:
+    """One process of the run; its exit code, negative for a signal."""
+    command = [sys.executable, "-m", "tests.train.trained_run", str(folder), when]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=240, check=False, env=os.environ)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+def weights(folder: Path) -> dict[str, str]:
+    """Digest of every file of every checkpoint, but for the time that an update took."""
+    files = [path for path in sorted((folder / "run" / "policy").rglob("*.pt")) if ".partial" not in str(path)]
+    return {f"{p.parent.name}/{p.name}": hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+TIMES = ("seconds", "tokens_per_second")
+
+
+def barriers(folder: Path):
+    with SqlJournal.open(folder / "run") as journal:
+        bodies = [event.entry.body for event in journal.read() if event.entry.body.get("note") == "barrier"]
+    return [{name: value for name, value in body.items() if name not in TIMES} for body in bodies]
+
+
+@pytest.mark.timeout(600)
+def test_a_run_killed_in_a_barrier_and_in_an_update_ends_in_the_same_weights(tmp_path):
+    for name in ("whole", "killed"):
+        task = tmp_path / name / "task"
+        task.mkdir(parents=True)
+        for file, text in {"task.toml": TOML, "evaluator.py": EVALUATOR}.items():
+            (task / file).write_text(text)
+    with ThreadPoolExecutor(1) as beside:
+        whole = beside.submit(session, tmp_path / "whole")
+        assert session(tmp_path / "killed", "done evaluate 6") == -signal.SIGKILL  # the second barrier is half done
+        assert session(tmp_path / "killed", "started train.update 1") == -signal.SIGKILL  # asked for, not answered
+        assert session(tmp_path / "killed") == 0
+        assert whole.result() == 0
+    told = barriers(tmp_path / "whole")
+    assert len(told) >= 4 and sum(not body["skip"] for body in told) >= 2  # there was something to learn
+    assert barriers(tmp_path / "killed") == told
+    kept = weights(tmp_path / "whole")
+    assert weights(tmp_path / "killed") == kept and len({d for n, d in kept.items() if "weights" in n}) > 2

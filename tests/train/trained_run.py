@@ -1,0 +1,61 @@
+"""A run with an advisor in training, in a process that kills itself: python -m tests.train.trained_run FOLDER KILL.
+
+It goes on with the run in FOLDER/run (or makes it) on the task in FOLDER/task. KILL is "", or an entry's kind and
+effect with a number, as in `done evaluate 5`: it kills itself with SIGKILL as soon as that many of them are durable in
+this session.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from culmen.core.event import Event
+from culmen.core.usage import Budget
+from culmen.store.database import FILE
+from culmen.strategies.pacevolve import Pacevolve
+from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
+from culmen.study import Study
+
+
+class Killer:
+    """Ends the process, without a word."""
+
+    def __init__(self, when: str) -> None:
+        self._kind, self._effect, number = when.split() if when else ("", "", "0")
+        self._left = int(number)
+
+    def see(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._left -= (event.entry.kind, event.entry.effect) == (self._kind, self._effect)
+            if self._kind and self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(folder: Path, when: str) -> None:
+    """Create or resume, and run."""
+    import torch
+
+    torch.set_num_threads(1)
+    path, observers = folder / "run", (Killer(when),)
+    if (path / FILE).is_file():
+        study = Study.resume(path, observers=observers)
+    else:
+        strategy = PacevolvePlusPlus(Pacevolve(islands=3), barriers=4, objective="dr_grpo")
+        study = Study.create(
+            folder / "task",
+            strategy,
+            budget=Budget(evaluations=16, final=0.01),
+            workers=1,
+            random_seed=4,
+            run_dir=path,
+            observers=observers,
+        )
+    study.run()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
