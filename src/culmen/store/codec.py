@@ -15,6 +15,7 @@ import msgspec
 T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder()
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}  # by type: looking at a type costs more than a small document
 _ESCAPED = b"~"
 _UNSAFE = re.compile("[\x00\x1b\ud800-\udfff]")
 _CODE = re.compile("\x1b([0-9a-f]{4})")
@@ -49,7 +50,10 @@ def decode(raw: bytes, kind: type[T] | Any = Any) -> T:
     """The inverse of `encode`; raises `msgspec.DecodeError` on damaged bytes."""
     if raw[:1] == _ESCAPED:
         return msgspec.convert(_release(msgspec.json.decode(raw[1:])), kind)
-    return msgspec.json.decode(raw, type=kind)
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    return decoder.decode(raw)
 
 
 def text_bytes(text: str) -> bytes:

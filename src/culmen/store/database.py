@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -28,9 +29,18 @@ if TYPE_CHECKING:
 
 def engine_for(path: Path, *, write: bool) -> Engine:
     """A SQLAlchemy engine on the SQLite file; read-only ones never write, lock or create a file."""
+    return _engine(_uri(path, write), True) if write else _reader(_uri(path, write))
+
+
+@lru_cache(64)
+def _reader(uri: str) -> Engine:
+    """Kept: it holds no connection, but the statements that it has compiled."""
+    return _engine(uri, False)
+
+
+def _engine(uri: str, write: bool) -> Engine:
     from sqlalchemy import create_engine, event, pool
 
-    uri = _uri(path, write)
     engine = create_engine(
         "sqlite://",
         creator=lambda: sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=10.0),

@@ -18,10 +18,16 @@ from culmen.store.codec import decode, unescape
 from culmen.store.rows import blobs_of, parse, restore
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Row
+    from sqlalchemy import Connection
 
 PAGE = 500
 _CACHED = 2048
+_COLUMNS = ("seq", "time", "kind", "effect", "topic", "key", "mark", "elapsed", "shape", "body", "result", "data")
+_SHAPE, _RESULT, _DATA = 8, 10, 11  # places in a row of `event`
+_PAGES = {
+    dialect: f"SELECT {', '.join(_COLUMNS)} FROM event WHERE seq > {place} ORDER BY seq LIMIT {place}"
+    for dialect, place in (("sqlite", "?"), ("postgresql", "%s"))
+}
 
 
 def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes, bytes]]:
@@ -85,32 +91,33 @@ def pages(
 
 def read_page(connection: Connection, run_dir: Path, after: int, limit: int, texts: Texts | None = None) -> list[Event]:
     """At most `limit` events with seq > `after`; raises `JournalDamaged` at a gap or at bytes that make no sense."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import event
-
-    rows = connection.execute(select(event).where(event.c.seq > after).order_by(event.c.seq).limit(limit)).all()
+    cursor = connection.connection.cursor()  # the driver's own: Core's rows cost more than the reading
+    cursor.execute(_PAGES[connection.dialect.name], (after, limit))
+    rows = cursor.fetchall()
     for place, row in enumerate(rows, after + 1):
-        if row.seq != place:
+        if row[0] != place:
             raise gap(place, run_dir)
     return assemble(connection, run_dir, rows, texts or Texts())
 
 
-def assemble(connection: Connection, run_dir: Path, rows: Sequence[Row[*tuple[Any, ...]]], texts: Texts) -> list[Event]:
-    """Rows of `event` as events."""
+def assemble(connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts) -> list[Event]:
+    """Rows of `event`, its columns in their order, as events."""
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
     try:
-        parsed = [_parse(row, blobs) for row in rows]
-        fetched = blobs.get({sha for each in parsed for sha in blobs_of(each) if not texts.known(sha)})
+        parsed = [None if row[_SHAPE] is None else _parse(row, blobs) for row in rows]
+        wanted = {sha for each in parsed if each is not None for sha in blobs_of(each) if not texts.known(sha)}
+        fetched = blobs.get(wanted) if wanted else {}
 
         def raw(sha: bytes) -> bytes:
             return fetched[sha] if sha in fetched else blobs.get([sha])[sha]
 
-        results = [
-            None if each is None else restore(each, row.data, raw, lambda sha: texts.get(sha, raw))
+        def parts(sha: bytes) -> dict[str, str]:
+            return texts.get(sha, raw)
+
+        return [
+            _event(row, None if each is None else restore(each, row[_DATA], raw, parts))
             for row, each in zip(rows, parsed)
         ]
-        return [_event(row, result) for row, result in zip(rows, results)]
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, KeyError) as error:
         raise JournalDamaged(f"an event makes no sense ({error})", where=str(run_dir)) from error
 
@@ -132,17 +139,15 @@ def _whole(event: Event, blobs: Blobs) -> Event:
     return msgspec.structs.replace(event, entry=msgspec.structs.replace(event.entry, result=result))
 
 
-def _parse(row: Row[*tuple[Any, ...]], blobs: Blobs) -> Any:
-    if row.shape is None:
-        return None
-    raw: bytes = row.result
+def _parse(row: Sequence[Any], blobs: Blobs) -> Any:
+    raw: bytes = row[_RESULT]
     if raw[:5] == b"blob:":
         sha = bytes.fromhex(raw[5:].decode())
         raw = blobs.get([sha])[sha]
-    return parse(row.shape, raw)
+    return parse(row[_SHAPE], raw)
 
 
-def _event(row: Row[*tuple[Any, ...]], result: Any) -> Event:
-    body = {} if row.body is None else decode(row.body, dict[str, Any])
-    entry = Entry(row.kind, row.key, unescape(row.mark), unescape(row.effect), body, result, row.elapsed)
-    return Event(row.seq, row.time, entry)
+def _event(row: Sequence[Any], result: Any) -> Event:
+    seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
+    told = {} if body is None else decode(body, dict[str, Any])
+    return Event(seq, when, Entry(kind, key, unescape(mark), unescape(effect), told, result, elapsed))
