@@ -52,6 +52,18 @@ def test_tools_files(bench: Bench) -> None:
     assert bench.use("read", path="past_experiments.jsonl") == Told("")
 
 
+def test_tools_work_on_a_built_in_task_and_do_not_see_it(ground: Make) -> None:
+    """Built-in tasks lie in the package, and are covered twice: as such, and as the evaluator of this run."""
+    from culmen.evaluate import contracts
+
+    task = contracts.load(contracts.example_path("circle_packing"))
+    evaluator = Path(task.evaluator.path)
+    bench = Bench(ground(task=task))
+    assert bench.use("read", path="TASK.md") == Told("Be good.\n")
+    seen = bench.use("command", command=f"ls -A {evaluator.parent.parent}; cat {evaluator}")
+    assert seen.text.startswith("cat: ") and "No such file" in seen.text  # nothing is listed
+
+
 def test_tools_say_what_is_wrong(bench: Bench) -> None:
     bench.use("write", path="x", text="aa")
     faults = [

@@ -139,12 +139,14 @@ def _bubblewrap(cage: Cage) -> list[str]:
 def _masks(hidden: Iterable[str], shown: Iterable[str]) -> list[str]:
     """Cover what must not be seen where it lies in a folder that is shown (a project that is its own environment)."""
     line: list[str] = []
+    covered = [bubblewrap.HIDDEN + "/"]
     bases = [os.path.realpath(path).rstrip("/") + "/" for path in (*shown, "/usr")]
     for path in sorted({os.path.realpath(path) for path in hidden}):
-        if not any(path.startswith(base) for base in bases):
-            continue
+        if not any(path.startswith(base) for base in bases) or path.startswith(tuple(covered)):
+            continue  # below a cover there is nothing, and nothing can be made
         if os.path.isdir(path) and not any(base.startswith(path.rstrip("/") + "/") for base in bases):
             line += ["--tmpfs", path, "--remount-ro", path]
+            covered.append(path.rstrip("/") + "/")
         elif os.path.isfile(path):
             line += ["--ro-bind", os.devnull, path]
     return line
