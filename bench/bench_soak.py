@@ -33,6 +33,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +288,7 @@ def report(
         "state": status.state,
         "journal_mb": round(sum(f.stat().st_size for f in study.path.glob("journal.db*")) / 2**20),
         "mb_by_events": [[round(s[-1]["events"]), round(s[-1]["mb"])] for s in ends if s],
-        "kb_per_1000_events": round(1024 * 1000 * _slope(half), 1),
+        "kb_per_evaluation": round(1024 * _slope(samples) * ends[-1][-1]["events"] / max(1, status.evaluations), 2),
         "files": [min(s["files"] for s in half), max(s["files"] for s in half)],
         "files_at_session_ends": [s[-1]["files"] for s in ends if s],
         "threads": [min(s["threads"] for s in half), max(s["threads"] for s in half)],
@@ -296,7 +297,8 @@ def report(
 
 
 def _slope(samples: list[dict[str, float]]) -> float:
-    """Megabytes per event, by least squares, over samples of one session."""
+    """Megabytes per event, by least squares, over all samples taken while events came in."""
+    samples = [now for before, now in pairwise(samples) if now["events"] > before["events"]]
     if len({s["events"] for s in samples}) < 2:
         return 0.0
     return statistics.linear_regression([s["events"] for s in samples], [s["mb"] for s in samples]).slope

@@ -41,6 +41,6 @@ def _carrier(choice: Choice) -> Carrier:
         from culmen.evaluate.backends.ray import RayCarrier
 
         return RayCarrier(choice)
-    from culmen.evaluate.backends.slurm import SlurmCarrier  # pyright: ignore
+    from culmen.evaluate.backends.slurm import SlurmCarrier
 
     return SlurmCarrier(choice)

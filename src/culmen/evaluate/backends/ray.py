@@ -24,7 +24,7 @@ from culmen.evaluate.backends.remote import Lost
 
 WAIT_SECONDS = 300.0
 _CONNECT_SECONDS = 120.0
-_SHUTDOWN_SECONDS = 30.0
+_REACH_SECONDS, _SHUTDOWN_SECONDS = 20.0, 30.0
 _LOOK_SECONDS = 1.0
 _PATIENCE = 150.0  # how long an errand waits for the actor of its node, which loads packages when it starts
 _FAILURES = {
@@ -86,8 +86,9 @@ class RayCarrier:
                 return True
 
         try:
+            await _reached(address)
             self._connected = await aside(connect, _CONNECT_SECONDS)
-        except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:  # Ray raises all of these, and time-outs are OSErrors
             told = [line for line in str(error).splitlines() if line.strip()]
             raise Unavailable(
                 f"no Ray cluster answers: {told[0].strip() if told else type(error).__name__}",
@@ -119,16 +120,18 @@ class RayCarrier:
 
     async def carry(self, number: str, job: bytes, seconds: float) -> bytes:
         """See `remote.Carrier`."""
-        assert self._crew is not None
+        crew = self._crew
+        assert crew is not None
         ref = self._errand.remote(self._prefix, self._namespace, number, job, seconds, _PATIENCE)
         future = asyncio.wrap_future(ref.future())
         self._flying += 1
         try:
             answer: bytes = await self._patiently(future, seconds + 2 * _PATIENCE)
         except BaseException:
-            future.cancel()
-            _cancelled(ref)
-            self._crew.cancel(number)
+            if not future.done() or future.cancelled():
+                future.cancel()
+                _cancelled(ref)
+            crew.cancel(number)
             raise
         finally:
             self._flying -= 1
@@ -184,9 +187,19 @@ class RayCarrier:
             await self._local.close()
 
 
+async def _reached(address: str) -> None:
+    """Raise OSError where nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), _REACH_SECONDS)
+        writer.close()
+
+
 def _cancelled(ref: Any) -> None:
     import ray  # pyright: ignore[reportMissingImports]
 
+    if not ray.is_initialized():
+        return
     with contextlib.suppress(ray.exceptions.RayError, ValueError, ConnectionError):
         ray.cancel(ref, force=True)
 

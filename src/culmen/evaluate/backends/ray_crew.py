@@ -147,6 +147,8 @@ class Crew:
         """End an evaluation, wherever it runs."""
         import ray  # pyright: ignore[reportMissingImports]
 
+        if not ray.is_initialized():
+            return
         for actor in self._actors.values():
             with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
                 actor.cancel.remote(number)

@@ -1,0 +1,75 @@
+"""A folder that the driver and its workers share: jobs are files, and whoever renames one has it.
+
+    parcel-SHA  terms  pulse  stop   jobs/NUMBER  held/WORKER/NUMBER  done/NUMBER  cancel/NUMBER  workers/WORKER[.pulse]
+
+Files appear whole: they are written elsewhere and renamed. Clocks of different machines are never compared; a side that
+lives changes its pulse, and the other looks whether it changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+FOLDERS = ("jobs", "held", "done", "cancel", "workers", "drafts", "logs")
+
+
+class Spool:
+    """One run's folder, private to its user."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._pulses: dict[str, tuple[str, float]] = {}
+
+    def make(self) -> None:
+        """Create it."""
+        self.root.mkdir(parents=True, mode=0o700)
+        for name in FOLDERS:
+            (self.root / name).mkdir(mode=0o700)
+
+    def put(self, place: str, content: bytes) -> None:
+        """Write a file whole."""
+        draft = self.root / "drafts" / f"{os.uname().nodename}-{os.getpid()}-{place.replace('/', '-')}"
+        draft.write_bytes(content)
+        draft.rename(self.root / place)
+
+    def get(self, place: str) -> bytes | None:
+        """A file's content, None if it is not there."""
+        try:
+            return (self.root / place).read_bytes()
+        except OSError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """What lies in a folder, in order."""
+        try:
+            return sorted(os.listdir(self.root / folder))
+        except OSError:
+            return []
+
+    def claim(self, number: str, worker: str) -> bytes | None:
+        """Take a job, unless another one was faster."""
+        held = f"held/{worker}/{number}"
+        with contextlib.suppress(OSError):
+            (self.root / "jobs" / number).rename(self.root / held)
+        return self.get(held)  # a rename that was repeated by the network may have failed and yet be done
+
+    def drop(self, place: str) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(OSError):
+            (self.root / place).unlink()
+
+    def beat(self, place: str) -> None:
+        """Change a pulse."""
+        self.put(place, f"{time.monotonic()}".encode())
+
+    def silent(self, place: str) -> float:
+        """Seconds since a pulse was last seen to change."""
+        now, seen = time.monotonic(), (self.get(place) or b"").decode()
+        old, since = self._pulses.get(place, ("", now))
+        if seen != old or place not in self._pulses:
+            self._pulses[place] = (seen, now)
+            return 0.0
+        return now - since

@@ -1,0 +1,52 @@
+"""A Ray cluster of several nodes on this machine's loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+HAS_RAY = importlib.util.find_spec("ray") is not None
+HAS_SUBMITIT = importlib.util.find_spec("submitit") is not None
+if HAS_RAY:  # read when Ray is imported: loopback only, a token, no telemetry
+    os.environ.update(
+        RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",
+        RAY_AUTH_MODE="token",
+        RAY_AUTH_TOKEN="0123456789abcdef" * 4,
+        RAY_USAGE_STATS_ENABLED="0",
+    )
+
+
+class Nodes:
+    """A head without cores, and nodes that the tests add and kill."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
+        self._small = small
+        self.cluster: Any = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 0, **small})
+
+    @property
+    def address(self) -> str:
+        return self.cluster.address
+
+    def add(self, cpus: int = 2, **resources: float) -> Any:
+        """A node with so many cores and these resources."""
+        return self.cluster.add_node(num_cpus=cpus, resources=resources, **self._small)
+
+    def kill(self, node: Any) -> None:
+        """At once, as a machine that is gone."""
+        self.cluster.remove_node(node, allow_graceful=False)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    if not HAS_RAY:
+        pytest.skip("Ray is not installed: pip install 'culmen[ray]'")
+    made = Nodes()
+    yield made
+    made.cluster.shutdown()

@@ -1,0 +1,136 @@
+"""The Slurm backend with submitit's own executor for this machine: real jobs as processes, no Slurm."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Status
+from culmen.core.task import Task
+from culmen.evaluate.backends import make, slurm_launcher
+from culmen.evaluate.backends.choice import Choice
+from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
+from tests.scale.conftest import HAS_SUBMITIT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not HAS_SUBMITIT, reason="submitit is not installed: pip install 'culmen[slurm]'"),
+]
+
+
+def choice(place: Path, **more: Any) -> Choice:
+    texts = {"cluster": "local", "folder": str(place / "spool")}
+    return Choice("slurm", minutes=10, texts=texts, **more)
+
+
+def test_the_slurm_backend_keeps_its_promises(tmp_path: Path):
+    folder = tmp_path / "task"
+    folder.mkdir()
+    asyncio.run(check_backend(lambda task, workers: make(choice(tmp_path, jobs=2), task, workers), folder))
+    assert not any((tmp_path / "spool").iterdir())
+
+
+def test_the_slurm_backend_ends_what_is_cancelled(tmp_path: Path):
+    folder = tmp_path / "task"
+    folder.mkdir()
+    asyncio.run(check_cancel(lambda task, workers: make(choice(tmp_path), task, workers), folder))
+
+
+def test_a_worker_that_dies_is_replaced_and_its_work_done_again(tmp_path: Path):
+    folder = tmp_path / "task"
+    folder.mkdir()
+    task = kit_task(folder)
+    name = "kitslurm001"
+    program = SLEEPER.replace("{name}", name).replace("600", "2").replace("return x", "return 2 * x")
+
+    async def work() -> None:
+        backend: Any = make(choice(tmp_path), task, 2)
+        await backend.start()
+        try:
+            running = asyncio.create_task(backend.evaluate(candidate(program), task.cases[0], 1))
+            await until(lambda: bool(called(name)), "the candidate runs")
+            for pid in workers_of(tmp_path / "spool"):
+                os.kill(pid, 9)
+            seen = await running
+            assert (seen.status, seen.score) == (Status.OK, 0.0)
+        finally:
+            await backend.close()
+
+    asyncio.run(work())
+
+
+def workers_of(spool: Path) -> list[int]:
+    """The processes that submitit started for this spool."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"submitit" in words and str(spool).encode() in words:
+            found.append(int(pid))
+    return found
+
+
+DRIVER = """
+import asyncio, sys
+from pathlib import Path
+from culmen.evaluate.backends import make
+from culmen.testing.backend_kit import SLEEPER, candidate, kit_task
+from tests.scale.test_scale_slurm import choice
+import msgspec
+
+async def main():
+    place = Path(sys.argv[1])
+    task = kit_task(place / "task")
+    task = msgspec.structs.replace(task, limits=msgspec.structs.replace(task.limits, seconds=600.0))
+    backend = make(choice(place), task, 2)
+    await backend.start()
+    await backend.evaluate(candidate(SLEEPER.replace("{name}", sys.argv[2])), task.cases[0], 1)
+
+asyncio.run(main())
+"""
+
+
+def test_a_driver_that_is_killed_leaves_nothing_running(tmp_path: Path):
+    (tmp_path / "task").mkdir()
+    name = "kitslurm002"
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), name])
+
+    async def watch() -> None:
+        await until(lambda: bool(called(name)) or driver.poll() is not None, "the candidate runs")
+        assert driver.poll() is None
+        driver.kill()
+        driver.wait()
+        await until(lambda: not called(name) and not workers_of(tmp_path / "spool"), "everything has ended")
+
+    asyncio.run(watch())
+
+
+def test_without_slurm_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    backend = make(Choice("slurm"), Task("t"), 1)
+    with pytest.raises(UserError, match="no sbatch"):
+        asyncio.run(backend.start())
+
+
+def test_what_slurm_is_asked_for():
+    setup = {"slots": 4, "minutes": 60, "cluster": "slurm", "texts": {"partition": "long"}}
+    needs = {"cpu": 2.0, "gpu": 0.5, "memory": 10**9, "custom": {"fpga": 1.0}}
+    assert slurm_launcher.parameters({**setup, "needs": needs}) == {
+        "name": "culmen",
+        "timeout_min": 60,
+        "cpus_per_task": 8,
+        "gpus_per_node": 2,
+        "mem_gb": 4.0,
+        "slurm_partition": "long",
+        "slurm_gres": "fpga:4",
+    }
