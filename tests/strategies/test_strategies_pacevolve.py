@@ -7,7 +7,7 @@ from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
@@ -21,15 +21,19 @@ from culmen.memory.ideas import Idea, Ranked, Repository, bounded
 from culmen.memory.momentum import Momentum, absolute_progress, interventions, version_weights
 from culmen.memory.ranked import Population
 from culmen.proposers.offline import OPERATORS
+from culmen.strategies import catalog
 from culmen.strategies.pacevolve import Pacevolve
 from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
 from culmen.strategies.parts.advice import read_hypotheses, read_object
+from culmen.strategies.parts.engines import Tinker, Vllm
 from culmen.strategies.parts.research import Island
+from culmen.strategies.parts.starts import Puct
 from culmen.strategies.parts.voice import MENU
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
 
 BUDGET = Budget(evaluations=40)
+BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 
 
 def program(n: float) -> Candidate:
@@ -84,6 +88,7 @@ def test_interventions_have_the_published_probabilities(progress, expected):
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(0, 7))
+@BUSY
 def test_there_is_always_something_to_do(progress, i):
     weights = interventions(progress, i % len(progress))
     assert all(w >= 0 for w in weights) and sum(weights) > 0
@@ -111,6 +116,7 @@ def test_ideas_keep_their_numbers_and_never_share_them():
 
 
 @given(st.text(max_size=5000))
+@BUSY
 def test_what_a_model_writes_is_bounded(text):
     short = bounded(text)
     assert len(short) <= 600 and "\n" not in short
@@ -300,3 +306,58 @@ def test_stragglers_are_failures_and_block_nobody():
 def test_rewards_need_two_levels():
     with pytest.raises(UserError, match="two different levels"):
         simulate(PacevolvePlusPlus(), msgspec.structs.replace(task(), objective=Objective()), Landscape(), BUDGET)
+
+
+def test_states_are_reused_by_puct_on_different_lines():
+    run = simulate(plus(starts=Puct(children=1)), task(), Landscape(), Budget(evaluations=80), workers=4)
+    expansions, barriers = notes(run, "puct"), notes(run, "barrier")
+    assert len(barriers) > 5 and len(expansions) >= 4 * len(barriers)
+    assert [n["total"] for n in expansions] == list(range(1, len(expansions) + 1))  # failures count, too
+    parents = {n["candidate"]: n["parent"] for n in notes(run, "experiment")}
+    assert {n["parent"] for n in expansions} <= set(parents.values())
+    assert len({n["parent"] for n in expansions}) > 4  # more states than the seed are started from
+    last = [n["parent"] for n in expansions[-4:]]
+    assert len(set(last)) > 1
+    own = simulate(plus(), task(), Landscape(), Budget(evaluations=80), workers=4)
+    assert not notes(own, "puct")
+
+
+def test_replies_to_be_trained_are_chosen():
+    class Roles(Landscape):
+        def train(self, request):
+            if request.kind == "train.sample":
+                seen.add(request.payload["step"])
+            if request.kind == "train.update":
+                sizes.add(len(request.payload["batch"]))
+            return super().train(request)
+
+    seen, sizes = set(), set()
+    simulate(plus(policy="model", roles=("select",)), task(), Roles(), Budget(evaluations=40))
+    fewer = set(sizes)
+    sizes.clear()
+    simulate(plus(policy="model", roles=("generate", "classify", "select")), task(), Roles(), Budget(evaluations=40))
+    assert seen >= {"generate", "classify", "select"} and max(fewer) < min(sizes)
+    with pytest.raises(UserError, match="cannot train"):
+        plus(roles=("result",))
+
+
+def test_engines_are_settings():
+    made = catalog.make(
+        "pacevolve_plus_plus", {"engine": 'tinker("http://gpu:8000", sequence_mean)', "roles": "select"}
+    )
+    assert made.engine == Tinker("http://gpu:8000", "sequence_mean") and made.roles == ("select",)
+    assert catalog.make("pacevolve_plus_plus", {"starts": "puct(c=2)"}).starts == Puct(c=2.0)
+    with pytest.raises(UserError, match="sums its loss"):
+        Tinker(aggregate="batch_mean")
+    opened = []
+
+    class Opening(Landscape):
+        def train(self, request):
+            if request.kind == "train.open":
+                opened.append(request.payload)
+            return super().train(request)
+
+    simulate(plus(), task(), Opening(), Budget(evaluations=10))
+    simulate(plus(engine=Vllm("http://gpu:8000"), head=True), task(), Opening(), Budget(evaluations=10))
+    assert "engine" not in opened[0] and opened[1]["engine"] == {"kind": "vllm", "url": "http://gpu:8000"}
+    assert opened[1]["head"] is True
