@@ -5,8 +5,11 @@ is drawn by chance: the same noise in the weights, and nothing to learn from. Wh
 decisions in the last quarter of a run's barriers. Every run is a process of its own. Needs the extra `train`.
 
     python bench/bench_advisor_luck.py [--seeds 10] [--jobs 1] [--rows luck.jsonl]
+    python bench/bench_advisor_luck.py --toy [--seeds 20]
 
-Runs already in the file of rows are not made again.
+Runs already in the file of rows are not made again. `--toy` does the same with as many decisions on a toy whose truth
+is known (`culmen.testing.toy_advisor`, one kind of edit a decision): there every decision can be carried out, and only
+the choice counts.
 """
 
 from __future__ import annotations
@@ -93,6 +96,29 @@ def one(arm: str, seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
+def toy(arm: str, seed: int) -> dict[str, Any]:
+    """One training on the toy, as long as the demo's; `best` is the quality of fresh replies."""
+    import torch
+
+    from culmen.testing.toy_advisor import Toy, examined, policy, rehearse
+    from culmen.train.engine import Rules
+    from culmen.train.signal import Credit
+
+    torch.set_num_threads(1)
+    game, engine = Toy(words=1, group=ISLANDS, barriers=BARRIERS, narrow=1.0, noise=0.05), policy(seed)
+    credit = Credit("none" if arm == "untrained" else "phase_adaptive")
+    rows = list(rehearse(engine, game, credit, Rules(rate=0.01), seed, flip=arm == "random sign"))
+    size = BARRIERS // 4
+    parts = [rows[q * size : (q + 1) * size] for q in range(4)]
+    return {
+        "arm": arm,
+        "seed": seed,
+        "quarters": [fmean(row["reward"] for row in part) for part in parts],
+        "failed": 1 - fmean(row["valid"] for row in parts[3]),
+        "best": examined(engine, game, 128)["quality"],
+    }
+
+
 def interval(values: Sequence[float]) -> str:
     """`0.31 ± 0.12`: mean and half of its 95 % interval."""
     if len(values) < 2:
@@ -107,6 +133,9 @@ def main() -> None:
     if options.one:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(one(options.one, options.seed, Path(folder))))
+        return
+    if options.toy:
+        report([toy(arm, seed) for seed in range(options.seeds) for arm in ARMS])
         return
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows.exists() else []
     known = {(row["arm"], row["seed"]) for row in rows}
@@ -157,6 +186,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--rows", type=Path, default=Path("luck.jsonl"), help="one line per run; continued if it exists"
     )
+    parser.add_argument("--toy", action="store_true", help="a toy in place of the demo's search")
     parser.add_argument("--one", choices=ARMS, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from culmen.train import objectives as f
@@ -44,7 +44,7 @@ def test_closed_forms_equal_brute_force_for_every_k(n: int):
 
 
 @given(profiles, st.integers(2, 4), st.floats(-10, 10), st.floats(1e-9, 1e3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_theorem_1(r: list[int], k: int, c: float, delta: float):
     """Equations 7 to 10, the standardised forms of both branches, and the bound on their norms."""
     base, n = np.array(r, float), len(r)
@@ -78,7 +78,7 @@ def test_theorem_1_in_both_regimes():
 
 
 @given(profiles, st.integers(2, 4), st.floats(0.01, 100))
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_frontier_credit_keeps_the_order_and_gives_the_lowest_nothing(r: list[int], k: int, delta: float):
     w = f.standardised(f.sloo([7.0 + delta * x for x in r], k))[np.argsort(r)]
     assert (np.diff(w) >= -1e-9).all() and w[: k - 1] == pytest.approx(w[0], abs=0) and w[-1] == w.max()

@@ -5,7 +5,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import UserError
@@ -35,14 +35,14 @@ def brute_sloo(g, k):
 
 
 @given(groups, st.integers(1, 12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_closed_forms_equal_the_sums_over_subsets(g, k):
     assert f.max_at_k(g, k) == pytest.approx(brute_max_at_k(g, k), abs=1e-12, rel=1e-12)
     assert f.sloo(g, k) == pytest.approx(brute_sloo(g, k), abs=1e-12, rel=1e-12)
 
 
 @given(groups, st.integers(2, 12))
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_frontier_credit_is_bounded_exact_at_the_bottom_and_sums_to_the_mean_gap(g, k):
     w, k = f.sloo(g, k), min(k, len(g))
     assert (w >= 0).all()
@@ -54,7 +54,7 @@ def test_frontier_credit_is_bounded_exact_at_the_bottom_and_sums_to_the_mean_gap
 
 
 @given(groups, st.integers(2, 6), st.floats(-1e3, 1e3), st.floats(0.01, 100))
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_frontier_credit_follows_the_scale_and_ignores_the_shift(g, k, shift, scale):
     moved = [shift + scale * x for x in g]
     assert f.sloo(moved, k) == pytest.approx(scale * f.sloo(g, k), abs=1e-8 * scale + 1e-9)
@@ -89,7 +89,7 @@ def test_large_groups_stay_finite_and_exact():
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=16), st.floats(1e-6, 1e3))
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_theorem_1_bound_and_compression(r, delta):
     g = [2.0 + delta * x for x in r]
     for branch in (f.centred(g), f.sloo(g, 4)):
@@ -99,7 +99,7 @@ def test_theorem_1_bound_and_compression(r, delta):
 
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=12, unique=True), st.floats(-100, 100), st.floats(0.001, 1000))
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_entropic_reaches_its_divergence_and_is_free_of_shift_and_scale(r, shift, scale):
     a = f.entropic(r)
     assert np.isfinite(a).all() and np.abs(a).max() <= 1e3

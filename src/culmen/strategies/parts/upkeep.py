@@ -56,7 +56,7 @@ class Upkeep:
         answer = await self._answer(lab, voice, "prune", "drop", {"ideas": told(ideas), "count": excess})
         dropped = _dropped(answer, ideas, excess)
         for one in dropped:
-            if gone := ideas.find(one):
+            if (gone := ideas.find(one)) and gone.tries:  # nothing failed under one that was never tried
                 failures.add(Failure(gone.description, "", "pruned", f"after {gone.tries} experiments"))
         return ideas.without(dropped), dropped
 
@@ -71,9 +71,10 @@ class Upkeep:
 
 
 def _dropped(answer: dict[str, Any], ideas: Repository, excess: int) -> list[int]:
-    """The ideas named, as many as must go; the rest are those tried most often, the oldest first among equals."""
+    """The ideas named, as many as must go. The rest are those never tried, then those tried most often; the oldest first
+    among equals."""
     named = [n for n in map(whole, items(answer.get("drop"))) if n is not None and ideas.find(n)]
-    others = sorted((i for i in ideas.ideas if i.number not in named), key=lambda i: (-i.tries, i.number))
+    others = sorted((i for i in ideas.ideas if i.number not in named), key=lambda i: (i.tries > 0, -i.tries, i.number))
     return (list(dict.fromkeys(named)) + [i.number for i in others])[:excess]
 
 
