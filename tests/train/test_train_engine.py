@@ -15,11 +15,13 @@ from culmen.strategies.parts.voice import MENU  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
 from culmen.train.make import maker  # noqa: E402
+from culmen.train.signal import Credit  # noqa: E402
 from culmen.train.tiny import WordTokenizer, tiny_model  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
 
 OPENING = {"policy": "tiny", "menu": MENU, "seed": 3, "rank": 0, "most": 8}
 FAST = Rules(rate=0.01)
+ADAPTER = Rules(rate=0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -197,3 +199,29 @@ def test_replies_are_what_a_larger_model_would_write(tmp_path):
         perform(craft, "train.sample", 6, step="select", slots={**slots, "options": options}, version=0).data["text"]
     )
     assert any(chosen["idea"] == o["idea"] and chosen["experiment"].startswith(o["hypothesis"]) for o in options)
+
+
+@pytest.mark.slow
+def test_an_adapter_learns_where_it_reaches_the_output_layer():
+    """On random weights an adapter needs the output layer; with it, it learns; the weights below stay as they are."""
+    pytest.importorskip("peft", reason="the extra 'train' is not installed")
+    engine, credit = maker(lambda role, slots: ("", ""))({**OPENING, "rank": 4, "head": True})[0], Credit("dr_grpo")
+    assert engine.capabilities.adapter
+    frozen = {name: value.clone() for name, value in engine.model.named_parameters() if not value.requires_grad}
+    prompt, among = engine.encode("generate"), engine.encode(" ".join(MENU))[1:]
+
+    worth = {name: n / (len(MENU) - 1) for n, name in enumerate(MENU)}
+
+    def quality(first):
+        return sum(worth[engine.sample(prompt, first + n, 1, among).text] for n in range(48)) / 48
+
+    before = quality(10**6)
+    for barrier in range(20):
+        samples = [engine.sample(prompt, 1000 * barrier + n, 1, among) for n in range(8)]
+        signal = credit.signal([5.0 * worth[sample.text] for sample in samples], 0.0)
+        if not signal.skip:
+            engine.forward_backward([Datum(s, a) for s, a in zip(samples, signal.advantages, strict=True)], ADAPTER)
+            engine.optim_step(ADAPTER)
+            engine.publish()
+    assert quality(10**6) > before + 0.2
+    assert all(torch.equal(value, frozen[name]) for name, value in engine.model.named_parameters() if name in frozen)
