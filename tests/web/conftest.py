@@ -64,7 +64,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     worlds.hostile(folder)
     worlds.agents(folder)
     worlds.empty(folder)
-    worlds.advisor(folder)
+    worlds.advisors(folder)
     return served(folder)
 
 

@@ -18,6 +18,7 @@ EVERY = [
     *(f"/r/hostile/{page}" for page in PAGES),
     *(f"/r/polca-1/{page}" for page in PAGES),
     *(f"/r/turboevolve-1/{page}" for page in ("memory", "mechanism")),
+    *(f"/r/{name}/{page}" for name in ("advisor", "pace") for page in ("memory", "mechanism")),
     *("/r/gepa-1/memory", "/r/agents/sessions", "/r/polca-1/candidate?id=best&against=parent"),
     *(f"/r/empty/{page}" for page in PAGES if page != "candidate"),
 ]

@@ -261,21 +261,40 @@ def test_memory_of_a_net(site: Site, tab: Tab):
     assert "% of the spread" in page.locator("c-chart .axis-label").first.text_content()
 
 
-def test_memory_of_ideas_and_mechanism_of_training(site: Site, tab: Tab):
-    """Pools island by island from the newest note of each; alpha, advantages and versions barrier by barrier."""
-    page = tab.open(site, "/r/advisor/memory")
-    table = rows(page, "Idea pool")
-    assert table == [["0", "1", "wider steps", "3"], ["1", "1", "fewer circles", "1"], ["1", "2", "corners", "0"]]
+def test_memory_of_ideas(site: Site, tab: Tab):
+    """Pools island by island, from the newest note of each."""
+    for name, islands in (("pace", 3), ("advisor", 4)):
+        page = tab.open(site, f"/r/{name}/memory")
+        newest = {
+            note.entry.body["island"]: note.entry.body["ideas"] for note in views.notes(site.run(name), "experiment")
+        }
+        expected = [
+            [str(island), str(idea["number"]), idea["description"], str(idea["tries"])]
+            for island, ideas in sorted(newest.items())
+            for idea in ideas
+        ]
+        assert len(newest) == islands and len(expected) > islands
+        assert rows(page, "Idea pool") == expected
+
+
+def test_mechanism_of_training(site: Site, tab: Tab):
+    """Alpha, advantages, rewards and versions barrier by barrier, as the strategy noted them."""
     page = tab.open(site, "/r/advisor/mechanism")
+    barriers = [note.entry.body for note in views.notes(site.run("advisor"), "barrier")]
     titles = page.locator(".plots h2").all_inner_texts()
     for title, values in (
-        ("Alpha: weight of the late phase's advantages", [0.0, 0.5]),
-        ("Advantages", [1.0, -1.0, 0.5, -0.5]),
-        ("Policy version", [0.0, 1.0]),
-        ("Gradient norm before clipping", [0.5, 4.0]),
+        ("Alpha: weight of the late phase's advantages", [told["alpha"] for told in barriers]),
+        ("Advantages", [each for told in barriers for each in told["advantages"]]),
+        ("Rewards of the decisions", [each for told in barriers for each in told["rewards"]]),
+        ("Policy version", [told["version"] for told in barriers]),
     ):
-        assert [y for _, y in series(page, titles.index(title))[0]["points"]] == values
-    assert rows(page, "Alarms of the training") == [["1", "0", "gradient spike, entropy collapse"]]
+        assert len(set(values)) > 1
+        assert [y for _, y in series(page, titles.index(title))[0]["points"]] == pytest.approx(values), title
+    page = tab.open(site, "/r/pace/mechanism")
+    momenta = [note.entry.body for note in views.notes(site.run("pace"), "experiment")]
+    drawn = series(page, page.locator(".plots h2").all_inner_texts().index("Momentum"))
+    told = {f"island {i}": [m["momentum"] for m in momenta if m["island"] == i] for i in range(3)}
+    assert {each["name"]: [y for _, y in each["points"]] for each in drawn} == told
 
 
 def test_memory_of_a_front(site: Site, tab: Tab):

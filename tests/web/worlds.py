@@ -15,7 +15,11 @@ from culmen.core.usage import Budget, Usage
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
 from culmen.strategies import catalog
+from culmen.strategies.pacevolve import Pacevolve
+from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
+from culmen.testing import landscape
 from culmen.testing.gallery import Gallery, record, task
+from culmen.testing.virtual import simulate
 
 HOSTILE = (
     '<img src=x onerror="window.pwned=1">',
@@ -141,22 +145,11 @@ def empty(folder: Path) -> Path:
     return folder / "empty"
 
 
-def advisor(folder: Path) -> Path:
-    """A run whose notes are those of a trained advisor: idea pools of two islands, two barriers."""
-    meta = RunMeta("advisor", task(), {"path": "x:Pace", "config": {}}, created=1.0)
-    journal = SqlJournal.create(folder / "advisor", meta)
-    pools = [
-        (0, [{"number": 1, "description": "wide steps", "tries": 2}]),
-        (1, [{"number": n, "description": d, "tries": t} for n, d, t in ((1, "fewer circles", 1), (2, "corners", 0))]),
-        (0, [{"number": 1, "description": "wider steps", "tries": 3}]),
-    ]
-    told = [{"note": "experiment", "island": island, "ideas": ideas, "momentum": 0.1} for island, ideas in pools]
-    told += [
-        {"note": "barrier", "version": 0, "alpha": 0.0, "advantages": [1.0, -1.0], "rewards": [0.2, 0.1]},
-        {"note": "barrier", "version": 1, "alpha": 0.5, "advantages": [0.5, -0.5], "rewards": [0.3, 0.2]},
-    ]
-    told[-2] |= {"barrier": 0, "grad_norm": 0.5, "alarms": []}
-    told[-1] |= {"barrier": 1, "grad_norm": 4.0, "alarms": ["gradient_spike", "entropy_collapse"]}
-    journal.append([Entry("note", key, body=body) for key, body in enumerate(told, 1)])
-    journal.close()
-    return folder / "advisor"
+def advisors(folder: Path) -> None:
+    """Searches by ideas: `pace`, and `advisor`, whose policy is trained (in a world that trains nothing)."""
+    plus = PacevolvePlusPlus(scaffold=Pacevolve(islands=4), worst=0.0, best=1.0)
+    about, budget = landscape.task(), Budget(evaluations=60)
+    for name, strategy in (("pace", Pacevolve(islands=3)), ("advisor", plus)):
+        meta = RunMeta(name, about, catalog.config(strategy), budget=budget, created=1.0)
+        with SqlJournal.create(folder / name, meta) as journal:
+            simulate(strategy, about, landscape.Landscape(), budget, seed=1, workers=4, journal=journal)

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from culmen.core.brief import Text
 from culmen.core.event import Custom, Event
+from culmen.observe.figures import clock
 from culmen.store import views
 from culmen.web.digest import Digest
 
@@ -22,22 +26,44 @@ _WAIT = 10.0  # seconds that git may take
 def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Every agent's session (effects `session.*` of core/session.py): its steps, reports, experiments, end and merge.
 
-    `transcript` is the text that the agent's own program left in the run's folder, if it lies there.
+    `transcript` is the text that the agent's own program left in the run's folder, if it lies there; a built-in agent's
+    is among its steps: what its model said, and what its tools answered. `tried` are its experiments as scored.
     """
     run.refresh()
     agents: dict[int, dict[str, Any]] = {}
-    for event in views.results(run.run, "session."):
+    at_work: int | None = None  # they work one after another: what a model says in between is said by that one
+    for event in _events(run):
         entry = event.entry
         data = entry.result.data if isinstance(entry.result, Custom) else {}
-        agent = entry.body.get("agent", 0)
-        if isinstance(agent, int):
-            _add(run, agents.setdefault(agent, _empty(agent)), event, data)
+        agent = entry.body.get("agent", 0) if entry.effect != "write" else at_work
+        if not isinstance(agent, int) or agent < 0:  # below 0 is what was evaluated before the first one
+            continue
+        at_work = {"session.open": agent, "session.end": None}.get(entry.effect, at_work)
+        _add(run, agents.setdefault(agent, _empty(agent)), event, data)
+    for note in run.notes:
+        if note.kind == "experiment" and note.body.get("agent") in agents:
+            agents[note.body["agent"]]["tried"].append(_tried(note.body))
     notes = [
         {"elapsed": note.elapsed, "fields": {k: v for k, v in note.body.items() if k != "note"}} | {"kind": note.kind}
         for note in run.notes
         if note.kind.startswith(("session", "agent"))
     ]
-    return {"agents": [agents[number] for number in sorted(agents)], "notes": notes[-200:]}
+    direction = run.meta.task.objective.direction
+    return {"agents": [agents[number] for number in sorted(agents)], "notes": notes[-200:], "direction": direction}
+
+
+def _events(run: Digest) -> list[Event]:
+    """What agents did, and what their models said."""
+    found = views.results(run.run, "session.")
+    said = views.results(run.run, "write") if found else []
+    return sorted(
+        [*found, *(event for event in said if event.entry.body.get("role") == "agent")], key=lambda each: each.seq
+    )
+
+
+def _tried(body: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("n", "candidate", "path", "score", "certified", "status", "reason")
+    return {name: body.get(name) for name in names}
 
 
 def _empty(agent: int) -> dict[str, Any]:
@@ -49,6 +75,7 @@ def _empty(agent: int) -> dict[str, Any]:
         "steps": [],
         "count": 0,
         "experiments": 0,
+        "tried": [],
         "ended": "",
         "reflections": "",
         "notes": "",
@@ -62,7 +89,7 @@ def _empty(agent: int) -> dict[str, Any]:
 
 def _add(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, Any]) -> None:
     entry = event.entry
-    step = entry.effect.partition(".")[2]
+    step = entry.effect.partition(".")[2] or "said"
     usage = getattr(entry.result, "usage", None)
     if usage is not None:
         agent["tokens"] += usage.tokens
@@ -85,15 +112,22 @@ def _add(run: Digest, agent: dict[str, Any], event: Event, data: Mapping[str, An
         )
     if len(agent["steps"]) < _STEPS:
         agent["steps"].append(
-            {"seq": event.seq, "elapsed": entry.elapsed, "step": step, "about": _about(entry.body), **_said(data)}
+            {
+                "seq": event.seq,
+                "elapsed": entry.elapsed,
+                "step": step,
+                "about": _about(entry.body),
+                **_said(entry.result, data),
+            }
         )
 
 
 def _about(body: Mapping[str, Any]) -> str:
-    return " ".join(str(body[name]) for name in ("tool", "reason", "closing") if body.get(name))
+    closing = f"while closing: {body['closing']}" if body.get("closing") else ""
+    return " ".join(filter(None, (str(body.get("tool") or ""), str(body.get("reason") or ""), closing)))
 
 
-def _said(data: Mapping[str, Any]) -> dict[str, Any]:
+def _said(result: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """What a step brought, in texts that can be shown."""
     experiments = [
         {name: each.get(name, "") for name in ("ticket", "path", "note", "fault")}
@@ -101,8 +135,8 @@ def _said(data: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(each, dict)
     ]
     return {
-        "text": _cut(str(data.get("text", ""))),
-        "fault": str(data.get("fault", "")),
+        "text": _cut(result.text if isinstance(result, Text) else str(data.get("text", ""))),
+        "fault": result.fault if isinstance(result, Text) else str(data.get("fault", "")),
         "reports": [_cut(str(each)) for each in data.get("reports") or ()],
         "experiments": experiments,
         "changed": list(data.get("changed") or ()),
@@ -145,4 +179,22 @@ def _transcript(run: Path, name: str) -> str:
     if root not in path.parents or not path.is_file():
         return ""
     with path.open("rb") as file:
-        return _cut(file.read(4 * _TEXT).decode("utf-8", "replace"))
+        text = file.read(4 * _TEXT).decode("utf-8", "replace")
+    return _cut("\n".join(map(_row, text.splitlines())) if path.suffix == ".jsonl" else text)
+
+
+def _row(line: str) -> str:
+    """One line of what culmen heard of a program: `0:07 said: ...`; any other line as it is."""
+    try:
+        row = msgspec.json.decode(line, type=_Heard)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return line
+    return f"{clock(row.seconds)} {row.kind}: {row.text}"
+
+
+class _Heard(msgspec.Struct):
+    """As `sessions.hosting` writes it."""
+
+    seconds: float
+    kind: str
+    text: str

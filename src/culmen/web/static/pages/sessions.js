@@ -2,25 +2,43 @@
 
 import { patchBlock } from "../code.js";
 import { h } from "../dom.js";
-import { clock, count, dollars, plural, words } from "../format.js";
-import { empty, facts, pill, section } from "../parts.js";
+import { clock, count, decimals, dollars, number, plural, words } from "../format.js";
+import { cell, empty, facts, idLink, pill, section, table, th } from "../parts.js";
 
 export const title = "Sessions";
 export const load = (ctx) => ctx.get("sessions");
 
-export function view(doc) {
+export function view(doc, ctx) {
   if (!doc.agents.length) return empty("No agent had a session in this run: its strategy asks models or works offline. Strategies that hand the work to agents show what each did here.");
-  return h("div", { class: "stack" }, doc.agents.map(agent), doc.notes.length ? noted(doc) : null);
+  return h("div", { class: "stack" }, doc.agents.map((each) => agent(each, doc, ctx)), doc.notes.length ? noted(doc) : null);
 }
 
-function agent(each) {
-  const ended = each.ended ? pill(each.ended) : pill("at work");
+const ENDS = {
+  experiments: "its experiments are used up", calls: "its calls are used up", tokens: "its tokens are used up", dollars: "its dollars are used up",
+  seconds: "its time was up", idle: "it did nothing for too long", malformed: "its replies were of no use",
+};
+
+function agent(each, doc, ctx) {
+  const ended = each.ended ? pill(ENDS[each.ended] || each.ended) : pill("at work");
   return section(`Agent ${each.agent}${each.kind ? `: ${each.kind}` : ""}`, { wide: true, key: `agent-${each.agent}`, aside: ended },
     facts([
-      ["steps", count(each.count)], ["experiments", count(each.experiments)], ["tokens", count(each.tokens)], ["dollars", dollars(each.dollars)],
+      ["steps", count(each.count)], ["experiments", count(Math.max(each.experiments, each.tried.length))], ["tokens", count(each.tokens)], ["dollars", dollars(each.dollars)],
       each.isolation ? ["isolation", each.isolation] : null, each.version ? ["version", each.version] : null,
     ]),
+    tried(each, doc, ctx),
     h("div", { class: "session" }, h("div", {}, h("h3", {}, "What it did"), steps(each), each.transcript ? text("Transcript of its program", each.transcript) : null), h("div", {}, h("h3", {}, "What it left"), left(each))));
+}
+
+/** Its experiments as they were scored; where the task has a verifier, what it certified. */
+function tried(each, doc, ctx) {
+  if (!each.tried.length) return null;
+  const certified = each.tried.some((one) => one.certified !== null);
+  const places = decimals(each.tried.flatMap((one) => [one.score, one.certified]).filter((value) => value !== null));
+  const rows = each.tried.map((one) => h("tr", { "data-key": one.n },
+    cell(count(one.n)), h("td", {}, one.path || "a seed"), h("td", {}, one.candidate ? idLink(ctx, one.candidate) : ""), cell(number(one.score, places)),
+    certified ? cell(number(one.certified, places)) : null, h("td", {}, pill(one.status), one.reason && one.reason !== one.status ? h("span", { class: "note" }, ` ${words(one.reason)}`) : null)));
+  const head = [th("nth", { class: "num" }), th("file"), th("candidate"), th("score", { class: "num" }), certified ? th("certified", { class: "num" }) : null, th("came to")];
+  return [h("h3", {}, "What it tried"), table(`Experiments of agent ${each.agent}`, head, rows)];
 }
 
 function steps(each) {
