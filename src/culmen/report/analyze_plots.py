@@ -6,6 +6,7 @@ Needs matplotlib, which is imported with this module and by nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,39 @@ def _islands(rows: Rows, title: str) -> Figure:
     return figure
 
 
+def _training(rows: Rows, title: str) -> Figure:
+    """What the paper's figures of training show, and what else tells a sound one: only what was noted."""
+    known = [(names, label) for names, label in _CURVES if any(_has(rows, name) for name in names)]
+    figure, panels = paned(len(known), title)
+    for panel, (names, label) in zip(panels, known):
+        for name in filter(partial(_has, rows), names):
+            band(panel, rows, "barrier", name, name.replace("_", " "))
+        panel.set(xlabel="barrier", ylabel=label)
+        if len(names) > 1:
+            panel.legend(fontsize=7)
+    return figure
+
+
+_CURVES = (
+    (("reward", "reward_max"), "reward of the decisions"),
+    (("entropy",), "entropy, nats per token"),
+    (("grad_norm",), "gradient norm before clipping"),
+    (("kl",), "KL of an update"),
+    (("spread_rewards", "spread_group", "spread_frontier"), "spread in a group"),
+    (("failed", "at_worst", "at_best", "different"), "share of the decisions"),
+    (("clip_low", "clip_high"), "share of tokens clipped"),
+    (("gap_mean", "gap_max"), "gap of log-probabilities"),
+    (("alpha",), "alpha"),
+    (("tokens_per_second",), "tokens trained on per second"),
+)
+
+
+def _has(rows: Rows, name: str) -> bool:
+    return any(row.get(name) is not None for row in rows)
+
+
 _PLOTS = {
+    "training": _training,
     "coverage": _coverage,
     "top_m": _top_m,
     "rank_profile": _ranks,
