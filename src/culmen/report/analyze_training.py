@@ -32,7 +32,7 @@ def barrier(body: Mapping[str, Any], evaluations: int) -> Barrier:
     """A note `barrier` as a row; figures that it lacks are left out."""
     rewards, advantages = _numbers(body.get("rewards")), _numbers(body.get("advantages"))
     failures = {str(name): int(times) for name, times in dict(body.get("failures") or {}).items()}
-    clamped, tried = _numbers(body.get("clamped")), [str(line) for line in body.get("experiments") or () if line]
+    clamped, tried = _numbers(body.get("clamped")), [_kind(line) for line in body.get("experiments") or () if line]
     measures: dict[str, float] = {"version": float(body.get("version", 0)), "alpha": float(body.get("alpha", 0.0))}
     if rewards:
         measures |= {
@@ -88,6 +88,11 @@ def training_events(runs: Sequence[Sequence[Barrier]]) -> Table:
         for (what, reason), times in sorted(counts.items(), key=lambda pair: (pair[0][0], -pair[1], pair[0][1]))
     ]
     return Table(name, title, rows, skipped="" if rows else "every barrier took a step, and nothing failed")
+
+
+def _kind(experiment: Any) -> str:
+    """A choice without the number that tells one draw from the menu from another."""
+    return str(experiment).partition(" (draw ")[0]
 
 
 def _numbers(values: Any) -> list[float]:
