@@ -12,7 +12,8 @@ import msgspec
 from culmen.report.analyze_table import Rows, Table, spread
 
 _AS_NOTED = (
-    "entropy", "grad_norm", "kl", "clip_low", "clip_high", "ratio_max", "gap_mean", "gap_max", "tokens", "tokens_per_second",
+    "entropy", "grad_norm", "kl", "clip_low", "clip_high", "ratio_max", "gap_mean", "gap_max", "tokens",
+    "tokens_per_second",
 )  # fmt: skip
 
 
