@@ -72,7 +72,7 @@ def _written(screen: Screen, groups: list[Group], out: Path | None, files: list[
 
 def bench(
     screen: Screen,
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="Which bench: turboevolve.")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="Which bench: turboevolve, or scale.")],
     tasks: Annotated[str | None, typer.Option(metavar="A,B", help="Task folders or built-in tasks.")] = None,
     strategies: Annotated[str | None, typer.Option(metavar="A,B", help="See: culmen strategies.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each strategy on each task.")] = None,
@@ -91,11 +91,20 @@ def bench(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where runs and tables lie.", show_default="runs/bench-SUITE")
     ] = None,
+    at_once: Annotated[
+        str | None, typer.Option(metavar="N,...", help="Of scale: evaluations at once.", show_default="10 to 100,000")
+    ] = None,
+    real: Annotated[bool, typer.Option("--real", help="Of scale: measure this machine's backends, too.")] = False,
 ) -> Answer:
     """Run every strategy on every task with several seeds, under the same budget.
 
-    The same command goes on where it was cut off: finished runs are reused.
+    The same command goes on where it was cut off: finished runs are reused. The bench scale is another: how many
+    evaluations at once one driver serves, on a virtual clock.
     """
+    if suite == "scale":
+        from culmen.cli import scaling
+
+        return scaling.bench(screen, strategies, at_once, real)
     from culmen.bench.suite import levels, perform
     from culmen.bench.summary import summary, write
     from culmen.cli import benches

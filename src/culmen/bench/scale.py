@@ -1,0 +1,186 @@
+"""How far one driver reaches: the real engine and journal, evaluations on a virtual clock.
+
+Workers are simulated, the driver is not: every completion is journaled and fed to a real search, and the time this
+takes on this machine passes on the virtual clock, too. So a driver that is too slow leaves workers idle, as it would.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import resource
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from culmen.core.event import Effect, Entry, EvaluateRequest
+from culmen.core.ports import Strategy
+from culmen.core.usage import Budget
+from culmen.engine.driver import about
+from culmen.engine.search import Search
+from culmen.testing.landscape import Faults, Landscape, task
+
+LEVELS = (10, 100, 1_000, 10_000, 100_000)
+MEDIAN, SPREAD = (
+    60.0,
+    1.5,
+)  # of an evaluation's seconds: one in a hundred is under 2 s, one in a hundred over half an hour
+STRAGGLERS, SLOWER = 0.01, 10.0
+CALL_MEDIAN, CALL_SPREAD = 8.0, 0.5
+FAULTS = Faults(error=0.03, timeout=0.01, lost=0.005)
+_LEAST = 2_000  # evaluations of a level, and at least one per worker
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One level: `workers` evaluations at once.
+
+    `driver_ms` is the driver's CPU per evaluation (engine and journal), `commit_ms` the median wall time of one commit,
+    `batch` the mean number of completions in it. `driver_busy` and `workers_busy` are shares of the virtual time,
+    `per_second` evaluations per virtual second, `calls` the most model calls that were wanted at once.
+    """
+
+    workers: int
+    evaluations: int
+    hours: float
+    per_second: float
+    driver_ms: float
+    commit_ms: float
+    batch: float
+    driver_busy: float
+    workers_busy: float
+    calls: int
+    peak_mb: float
+
+    @property
+    def bound(self) -> str:
+        """What more of would make it faster."""
+        return "driver" if self.driver_busy > 0.8 else "workers"
+
+
+def mean_seconds() -> float:
+    """The mean duration of an evaluation, stragglers included."""
+    return MEDIAN * math.exp(SPREAD**2 / 2) * (1 + STRAGGLERS * (SLOWER - 1))
+
+
+def saturation(figures: Sequence[Figure], seconds: float) -> float:
+    """Evaluations of so many seconds at once that keep the driver busy all the time, at the cost measured last."""
+    return seconds / (figures[-1].driver_ms / 1000)
+
+
+def measure(strategy: Strategy, workers: int, seed: int = 1) -> Figure:
+    """One level; takes about a millisecond of this machine for every evaluation."""
+    from culmen.store.journal import SqlJournal
+    from culmen.store.meta import RunMeta
+
+    wanted = max(_LEAST, workers)
+    budget = Budget(evaluations=20 * wanted)  # so that it does not end, and nobody waits for the slowest
+    with tempfile.TemporaryDirectory() as folder:
+        journal = SqlJournal.create(Path(folder) / "run", RunMeta(id="scale", task=task(), budget=budget))
+        try:
+            return _Simulation(Search(strategy, task(), budget, seed, workers), journal, workers).run(wanted)
+        finally:
+            journal.close()
+
+
+class _Simulation:
+    def __init__(self, search: Search, journal: Any, workers: int) -> None:
+        self._search, self._journal, self._workers = search, journal, workers
+        self._world = Landscape(sigma=0.1, faults=FAULTS)
+        self._line: deque[Effect] = deque()
+        self._running: list[tuple[float, int, Entry]] = []
+        self._free, self._calls, self._most_calls = workers, 0, 0
+        self._started: list[Entry] = []
+        self._worked = self._driven = self._cpu = 0.0
+        self._commits: list[float] = []
+        self._done = 0
+
+    def run(self, wanted: int) -> Figure:
+        """Until so many evaluations are done."""
+        now = self._take(0.0, self._search.start)
+        while self._running and self._done < wanted:
+            now = max(now, self._running[0][0])
+            batch: list[Entry] = []
+            while self._running and self._running[0][0] <= now:
+                entry = heapq.heappop(self._running)[2]
+                if entry.key in self._search.in_flight:
+                    batch.append(entry)
+                    self._leave(entry)
+            if batch:
+                now = self._commit(now, batch)
+        return self._figure(now)
+
+    def _leave(self, entry: Entry) -> None:
+        if entry.effect == "evaluate":
+            self._free += 1
+            self._done += 1
+        else:
+            self._calls -= 1
+
+    def _commit(self, now: float, batch: list[Entry]) -> float:
+        """Journal and deliver; the virtual time when the driver has done so."""
+        entries = [*self._started, *self._search.outbox, *batch]
+        self._started, self._search.outbox = [], []
+        began, cpu = time.perf_counter(), time.process_time()
+        self._journal.append(entries)
+        self._commits.append(time.perf_counter() - began)
+        self._cpu += time.process_time() - cpu
+        now += self._commits[-1]
+        self._driven += self._commits[-1]
+        for entry in batch:
+            now = self._take(now, lambda e=entry: self._search.feed(e))
+        return now
+
+    def _take(self, now: float, ask: Any) -> float:
+        """What the search asks for next, begun as soon as it is known and there is room."""
+        began = time.process_time()
+        effects = ask()
+        spent = time.process_time() - began
+        self._cpu += spent
+        self._driven += spent
+        now += spent
+        for effect in effects:
+            if effect.kind == "evaluate":
+                self._line.append(effect)
+            else:
+                self._calls += 1
+                self._begin(effect, now)
+        self._most_calls = max(self._most_calls, self._calls)
+        while self._line and self._free:
+            self._free -= 1
+            self._begin(self._line.popleft(), now)
+        return now
+
+    def _begin(self, effect: Effect, now: float) -> None:
+        rng = Random(f"{effect.mark}/{effect.key}")
+        _, result = self._world.perform(effect, rng)
+        if isinstance(effect.request, EvaluateRequest):
+            seconds = rng.lognormvariate(math.log(MEDIAN), SPREAD) * (SLOWER if rng.random() < STRAGGLERS else 1.0)
+            seconds = seconds if effect.key > 1 else 1.0  # the seed: everything waits for it
+            self._worked += seconds
+        else:
+            seconds = rng.lognormvariate(math.log(CALL_MEDIAN), CALL_SPREAD)
+        done = Entry("done", effect.key, effect.mark, effect.kind, about(effect, "search"), result, now + seconds)
+        heapq.heappush(self._running, (now + seconds, effect.key, done))
+        self._started.append(Entry("started", effect.key, effect.mark, effect.kind))
+
+    def _figure(self, now: float) -> Figure:
+        unfinished = sum(max(0.0, ends - now) for ends, _, entry in self._running if entry.effect == "evaluate")
+        return Figure(
+            workers=self._workers,
+            evaluations=self._done,
+            hours=now / 3600,
+            per_second=self._done / now,
+            driver_ms=1000 * self._cpu / self._done,
+            commit_ms=1000 * sorted(self._commits)[len(self._commits) // 2],
+            batch=self._done / len(self._commits),
+            driver_busy=self._driven / now,
+            workers_busy=(self._worked - unfinished) / (self._workers * now),
+            calls=self._most_calls,
+            peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        )
