@@ -18,7 +18,7 @@ from culmen.evaluate.backends.ray_node import NodeActor
 T = TypeVar("T")
 
 _LOOK_SECONDS = 1.0
-_BEGIN_SECONDS = 240.0
+_BEGIN_SECONDS, _TRIES = 240.0, 4
 _ASK_SECONDS = 30.0
 _CALLS = 1000  # evaluations that one actor may have waiting; Ray places no more than the node has room for
 
@@ -69,18 +69,28 @@ class Crew:
             self._drop(gone)
 
     async def first(self) -> bytes:
-        """Begin on one node; its answer."""
-        import ray  # pyright: ignore[reportMissingImports]
-
-        node = min(self.able)
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._begin(node)), _BEGIN_SECONDS)
-        except (TimeoutError, ray.exceptions.RayError) as error:
-            raise Unavailable(
-                f"no evaluator could be started on node {node[:8]}: {str(error).strip().splitlines()[-1:]}",
-                where="Ray",
-                fix="install the same culmen, with the same Python, on every node; then culmen resume",
-            ) from None
+        """Begin on one node, or on another where that one dies meanwhile; its answer."""
+        ends, tried, last = time.monotonic() + _BEGIN_SECONDS, set[str](), "no node stayed alive"
+        while time.monotonic() < ends and len(tried) < _TRIES:
+            await self.look()
+            if not self.able - tried:
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            node = min(self.able - tried)
+            tried.add(node)
+            task = self._begin(node)
+            await asyncio.wait({task}, timeout=max(0.0, ends - time.monotonic()))
+            if task.done() and not task.cancelled():
+                error = task.exception()
+                if error is None and task.result():
+                    return task.result()
+                last = str(error).strip().splitlines()[-1] if error is not None else last
+            self._drop(node)
+        raise Unavailable(
+            f"no evaluator could be started: {last}",
+            where="Ray",
+            fix="install the same culmen, with the same Python, on every node; then culmen resume",
+        )
 
     def tend(self) -> None:
         """From now on see to it that every node has its evaluator."""
