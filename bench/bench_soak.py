@@ -61,7 +61,7 @@ SEED = "def run():\n    return 0.5\n"
 EVALUATOR = """
 def score(output, seed):
     value = float(output)
-    return -abs(value - 3.0), {"low": value % 1.0, "high": value // 1.0}
+    return {"score": -abs(value - 3.0), "low": value % 1.0, "high": value // 1.0}
 """
 BROKEN = ("raise ValueError('no')", "return 'a word'", "__import__('os')._exit(3)")
 MODEL_FAULTS, CANDIDATE_FAULTS = 0.10, 0.05
