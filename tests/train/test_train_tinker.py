@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -12,10 +13,12 @@ pytest.importorskip("peft", reason="the extra 'train' is not installed")
 pytest.importorskip("tinker", reason="the extra 'train-tinker' is not installed")
 
 from culmen.core.errors import Unavailable, UserError  # noqa: E402
+from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.strategies.parts.voice import MENU  # noqa: E402
 from culmen.testing.policies import write_chat_model  # noqa: E402
 from culmen.testing.tinker_server import TinkerServer  # noqa: E402
 from culmen.train.chat import load_model  # noqa: E402
+from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
 from culmen.train.make import maker  # noqa: E402
 
@@ -139,3 +142,37 @@ def test_what_cannot_be_is_said_at_once(folder):
             engine.sample((0,), 1, 1, (3, 4))
     with pytest.raises(Unavailable, match="no server answers"):
         made(opening(folder, url=gone))
+
+
+def perform(craft, kind, nth=0, **payload):
+    return asyncio.run(craft.perform(CustomRequest(kind, payload, nth))).data
+
+
+def update(craft, version):
+    asked = {"step": "generate", "slots": {}, "version": version}
+    drawn = [perform(craft, "train.sample", n, **asked)["sample"] for n in range(4)]
+    batch = [{"sample": s, "advantage": a} for s, a in zip(drawn, ADVANTAGES, strict=True)]
+    return perform(craft, "train.update", version=version, batch=batch, rules={"rate": 0.02}, plan={"step": version})
+
+
+def test_a_run_goes_on_in_another_process_and_cleans_up_after_itself(folder, tmp_path):
+    make = maker(lambda role, slots: ("generate", "failed"))
+    with TinkerServer(load_model) as server:
+        craft = TrainCraft(tmp_path, make)
+        opened = perform(craft, "train.open", **opening(folder, url=server.url))
+        assert opened == {"version": 0, "grammar": False, "entropy": False, "adapter": True}
+        first = update(craft, 0)
+        server.fail.append("optim_step")  # the gradient is there, the step is not
+        with pytest.raises(Unavailable):
+            update(craft, 1)
+        second = update(TrainCraft(tmp_path, make), 1)
+        assert second["version"] == 2 and second["gap_max"] < 1e-5
+        assert update(TrainCraft(tmp_path, make), 1) == second  # found, not made again
+        assert first["version"] == 1
+        last = TrainCraft(tmp_path, make)
+        for version in range(2, 6):
+            update(last, version)
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == [
+            "00000", "00004", "00005", "00006",
+        ]  # fmt: skip
+        assert len(server.deleted) == 6  # states and samplers of versions 1 to 3

@@ -33,7 +33,7 @@ class TinkerServer:
 
     aggregate   how the loss is summed over responses: token_sum, or sequence_mean (SkyRL's)
     bounds      whether the bounds of a ratio are obeyed; otherwise 0.2 on both sides
-    fail        names of paths (such as optim_step) whose next request is refused with 500, used up one by one
+    fail        names of paths (such as optim_step) whose next request is refused, used up one by one
 
     `calls` counts requests by path, `drawn` lists the sampler path of every reply, `deleted` the checkpoints removed.
     """
@@ -75,7 +75,7 @@ class TinkerServer:
             self.calls[name] += 1
             if name in self.fail:
                 self.fail.remove(name)
-                raise Refused(f"{name} is told to fail", 500)
+                raise Refused(f"{name} is told to fail")
             if name in ("client/config", "client/dynamic_config", "session_heartbeat", "telemetry"):
                 return {"type": "session_heartbeat", "status": "accepted"} if "/" not in name else {}
             if name == "create_session":
