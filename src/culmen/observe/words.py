@@ -93,5 +93,13 @@ def _made(candidate: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else clean(str(value))
+    """A value in at most 80 characters; of a structure what names it, or how much there is."""
+    if isinstance(value, dict):
+        text = str(value["id"]) if "id" in value else " ".join(f"{name} {_short(each)}" for name, each in value.items())
+    elif isinstance(value, list | tuple):
+        nested = any(isinstance(each, dict | list | tuple) for each in value)
+        text = f"({len(value)})" if nested else " ".join(map(_short, value)) or "none"
+    else:
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = clean(text)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from culmen.observe.figures import number
 from culmen.store import views
 from culmen.web.digest import Digest
 from culmen.web.pages.grids import grids, islands
@@ -140,10 +141,14 @@ def _flat(body: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             found |= {f"{name}.{inner}": each for inner, each in value.items() if not isinstance(each, dict | list)}
         elif isinstance(value, list) and not _is_table(value):
-            found[name] = ", ".join(str(each) for each in value[:12]) + (" ..." if len(value) > 12 else "")
+            found[name] = ", ".join(map(_plain, value[:12])) + (" ..." if len(value) > 12 else "")
         elif not isinstance(value, list):
             found[name] = value
     return found
+
+
+def _plain(value: Any) -> str:
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def _is_table(value: Any) -> bool:

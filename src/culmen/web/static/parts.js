@@ -13,10 +13,12 @@ export const section = (title, props, ...children) =>
 /** In place of what is not there: a sentence that says why. */
 export const empty = (sentence, more) => h("div", { class: "empty" }, h("p", {}, sentence), more || null);
 
+const LONG = 60; // characters of a value that gets a line of its own
+
 /** A few facts, label above value. */
 export const facts = (pairs) =>
   h("dl", { class: "facts" }, pairs.filter(Boolean).map(([label, value, title]) =>
-    h("div", {}, h("dt", {}, label), h("dd", { title: title || null }, value === "" || value === null || value === undefined ? MISSING : value))));
+    h("div", { class: typeof value === "string" && value.length > LONG ? "wide" : null }, h("dt", {}, label), h("dd", { title: title || null }, value === "" || value === null || value === undefined ? MISSING : value))));
 
 const TONES = {
   finished: "good", running: "live", interrupted: "warn", paused: "warn", failed: "bad", damaged: "bad", unreadable: "bad",
