@@ -194,7 +194,7 @@ def test_light_verbs_import_nothing_heavy(done: Place, arguments: list[str]) -> 
 
 
 def test_a_run_ends_at_the_score_it_was_asked_for(done: Place) -> None:
-    line = ("run", "peak", "--budget", "evaluations=60", "--seed", "1", "--json", "--quiet")
+    line = ("run", "peak", "--budget", "evaluations=60", "--seed", "1", "--workers", "1", "--json", "--quiet")
     first = done.here(*line, "--run-dir", "runs/aimed", "--stop-at", "-10")
     assert first.code == 0, first.err
     assert first.document["reason"] == "target" and first.document["best"]["score"] >= -10
