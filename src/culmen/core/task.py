@@ -168,8 +168,5 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def fingerprint(*pieces: bytes | str) -> str:
     """SHA-256 (hex) over length-prefixed pieces."""
-    parts: list[bytes] = []
-    for piece in pieces:
-        raw = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
-        parts += (len(raw).to_bytes(8, "big"), raw)
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    raws = [piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece for piece in pieces]
+    return hashlib.sha256(b"".join([len(raw).to_bytes(8, "big") + raw for raw in raws])).hexdigest()

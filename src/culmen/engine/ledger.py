@@ -11,8 +11,10 @@ import msgspec
 
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
+from culmen.engine.costs import NOTHING
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
+
 _SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding
 
 
@@ -45,23 +47,25 @@ class Ledger:
 
         What costs nothing always fits: where a budget is overrun, what was begun can still be put in order.
         """
-        return self._over(self.spent, self._held, estimate) if estimate != Usage() else ""
+        return self._over(self.spent, self._held, estimate) if estimate != NOTHING else ""
 
     def exhausted(self, estimate: Usage) -> str:
         """Name of the budget that it would break even if nothing in flight cost anything."""
-        return self._over(self.spent, estimate) if estimate != Usage() else ""
+        return self._over(self.spent, estimate) if estimate != NOTHING else ""
 
     def reserve(self, key: int, estimate: Usage) -> None:
         """Hold back the most this effect may cost."""
         self._reserved[key] = estimate
-        self._held = self._held + estimate
+        if estimate != NOTHING:
+            self._held = self._held + estimate
 
     def settle(self, key: int, actual: Usage) -> None:
         """Replace a reservation by what it did cost."""
         estimate = self._reserved.pop(key, None)
-        if estimate is not None:
+        if estimate is not None and estimate != NOTHING:
             self._held = self._held - estimate
-        self.spent = self.spent + actual
+        if actual != NOTHING:
+            self.spent = self.spent + actual
 
     def lose(self, usage: Usage) -> None:
         """Count what an effect in flight at a crash may have cost: money that is gone for all we know."""
@@ -91,7 +95,7 @@ class Ledger:
     def _over(self, *usages: Usage) -> str:
         for name in self._limits:
             limit = self._limit(name)
-            if limit is not None and sum(getattr(usage, name) for usage in usages) > limit + _SLACK:
+            if limit is not None and sum([getattr(usage, name) for usage in usages]) > limit + _SLACK:
                 return name
         return ""
 

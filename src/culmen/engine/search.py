@@ -15,18 +15,17 @@ from culmen.core.errors import JournalMismatch
 from culmen.core.evaluation import Observation
 from culmen.core.event import (
     WAIT,
-    Custom,
     Effect,
     Entry,
     EvaluateRequest,
     ProposeRequest,
     Request,
-    Vectors,
     WriteRequest,
 )
 from culmen.core.ports import Proposer, Strategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
+from culmen.engine.costs import NOTHING, Estimate, at_least, usage_of
 from culmen.engine.finale import Finale, Verdict, soon
 from culmen.engine.goal import Goal
 from culmen.engine.lab import EngineLab, ModelProposer, Outlets, mark
@@ -35,17 +34,9 @@ from culmen.engine.loop import Future, Loop
 from culmen.engine.loop import Task as Coroutine
 from culmen.engine.record import Record
 
-Estimate = Callable[[Request], Usage]
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
 _FUTILE_PROPOSALS = 200  # proposals in a row that brought nothing to evaluate: only money would end the run
 _FUTILE_WRITES = 1000  # the same for prose
-
-
-def at_least(request: Request) -> Usage:
-    """The default estimate: an evaluation is one evaluation, asking a model is one call; the rest is free."""
-    if isinstance(request, EvaluateRequest):
-        return Usage(evaluations=1)
-    return Usage(calls=1) if isinstance(request, ProposeRequest | WriteRequest) else Usage()
 
 
 class Search:
@@ -81,6 +72,8 @@ class Search:
         self._estimate = estimate
         self._futures: dict[int, Future[Any]] = {}
         self._waiting: dict[int, Effect] = {}
+        self._fresh: list[int] = []  # of these, the keys that nobody has tried to admit yet
+        self._refused: set[Usage] = set()  # what the others would cost
         self._admitted: list[Effect] = []
         self._abandoned: set[int] = set()
         self._closing = ""
@@ -141,6 +134,7 @@ class Search:
         effect = Effect(self.issued, mark(request), request)
         future = self._futures[effect.key] = Future()
         self._waiting[effect.key] = effect
+        self._fresh.append(effect.key)
         return future
 
     def _remark(self, kind: str, fields: dict[str, Any], candidates: tuple[Candidate, ...]) -> None:
@@ -194,7 +188,7 @@ class Search:
             self._loop.spawn(self._goal.look(self.lab, candidate))
 
     def _count_futile(self, request: Request, usage: Usage) -> None:
-        self._free_effects = self._free_effects + 1 if usage == Usage() else 0
+        self._free_effects = self._free_effects + 1 if usage == NOTHING else 0
         if isinstance(request, EvaluateRequest):
             self._proposals = self._writes = 0
         elif isinstance(request, ProposeRequest):
@@ -215,18 +209,25 @@ class Search:
         return admitted
 
     def _admit(self) -> bool:
-        admitted = False
+        """Admit what the budget has room for, in the order of issue. What was refused before is not asked again one by
+        one: effects that cost the same are refused together."""
         if self._closing:
             return False
-        for key, effect in list(self._waiting.items()):
+        ledger, fresh = self.ledger, self._fresh
+        still = all(ledger.refusal(cost) and not ledger.exhausted(cost) for cost in self._refused)
+        keys, refused = (fresh, self._refused) if still else (list(self._waiting), set[Usage]())
+        self._fresh, self._refused, admitted = [], refused, False
+        for key in keys:
+            effect = self._waiting[key]
             estimate = self._estimate(effect.request)
-            if self.ledger.refusal(estimate):
-                self._closing = self.ledger.exhausted(estimate)
+            if ledger.refusal(estimate):
+                self._closing = ledger.exhausted(estimate)
                 if self._closing:  # start nothing whose fruit could not be evaluated any more
                     return admitted
+                refused.add(estimate)
                 continue
             del self._waiting[key]
-            self.ledger.reserve(key, estimate)
+            ledger.reserve(key, estimate)
             self.in_flight[key] = effect
             self._admitted.append(effect)
             admitted = True
@@ -265,6 +266,8 @@ class Search:
         self._closing, self._free_effects, self._proposals, self._writes = "", 0, 0, 0
         self.in_flight.clear()
         self._waiting.clear()
+        self._fresh.clear()
+        self._refused.clear()
         self._admitted.clear()
         self._futures.clear()
         self._loop.close()
@@ -276,15 +279,6 @@ class Search:
             kept = self.ledger.left("evaluations")
             self._finale = Finale(self.task, self.record, min(kept, soon(self.task)) if reason == "user" else kept)
             self._root = self._loop.spawn(self._finale.run(self.lab))
-
-
-def usage_of(result: Any) -> Usage:
-    """What an effect's result cost."""
-    if isinstance(result, Observation):
-        return result.usage + Usage(evaluations=1)
-    if isinstance(result, Proposal | Vectors | Custom) or hasattr(result, "usage"):
-        return result.usage
-    return Usage()
 
 
 def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:

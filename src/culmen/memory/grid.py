@@ -126,14 +126,14 @@ class Grid:
 
     def cell(self, features: Sequence[float]) -> Cell:
         """The indices of the cell these feature values fall in."""
-        return tuple(self._bin(i, value) for i, value in enumerate(features))
+        return tuple([self._bin(i, value) for i, value in enumerate(features)])
 
     def _bin(self, i: int, value: float) -> int:
         low, high = self._spans[i] or (value, value)
-        if high <= low:
+        if high <= low or value <= low:
             return 0
-        share = (min(max(value, low), high) - low) / (high - low)
-        return min(int(share * self.axes[i].bins), self.axes[i].bins - 1)
+        last = self.axes[i].bins - 1
+        return last if value >= high else min(int((value - low) / (high - low) * (last + 1)), last)
 
     def ranked(self, rank: int) -> Elite:
         """The occupant at this place, 0 for the best; ties in the order in which their cells were taken."""

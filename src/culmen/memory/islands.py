@@ -60,7 +60,8 @@ class Island:
         size = len(self)
         drawn = [self.grid.ranked(rank) for rank in rng.sample(range(size), min(_POOL, size))]
         fresh = [elite for elite in drawn if elite is not parent and not any(elite is other for other in shown)]
-        far = sorted(fresh, key=lambda elite: -self.distance(parent, elite))
+        here, cell = self.grid.cell(parent.features), self.grid.cell
+        far = sorted(fresh, key=lambda elite: -math.dist(here, cell(elite.features)))
         return shown + far[: self.selection.diverse]
 
     def distance(self, one: Elite, other: Elite) -> float:

@@ -1,0 +1,169 @@
+"""What a journal of a million observations costs: appending, size, resuming, views, export, vacuum, archive.
+
+    python bench/bench_growth.py [--observations 1000000] [--dir FOLDER]
+
+A real search (map_elites, 100 cases to a candidate, 256 evaluations at once) on a world that answers at once: what is
+measured is the strategy, the engine and the journal. Times are CPU seconds of this process unless wall is said; memory
+is the growth of its resident set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a session does
+
+from bench_engine import PROGRAM, Instant
+from culmen.core.evaluation import Case
+from culmen.core.event import Entry, Event
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+from culmen.engine.driver import Driver
+from culmen.engine.replay import replay
+from culmen.engine.search import Search, at_least
+from culmen.store import views
+from culmen.store.archive import archive
+from culmen.store.journal import SqlJournal
+from culmen.store.meta import RunMeta
+from culmen.store.upkeep import size, vacuum
+from culmen.strategies.map_elites import MapElites
+
+CASES = tuple(Case(f"case-{place}", place) for place in range(100))
+TASK = Task("growth", seeds=({"main.py": PROGRAM + "\n# 0.0"},), cases=CASES)
+STRATEGY = MapElites(batch=len(CASES))
+EXPORT = """
+import resource, sys
+from culmen.store.export import export
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+export(sys.argv[2], "csv", "/dev/null"); before = peak()
+print(export(sys.argv[1], sys.argv[3], "/dev/null"), round(peak() - before, 1))
+"""
+
+
+class Timed:
+    """A journal that notes what each append cost, in wall seconds and rows."""
+
+    def __init__(self, journal: SqlJournal) -> None:
+        self._journal, self.appends = journal, list[tuple[float, int]]()
+
+    def append(self, entries: Sequence[Entry]) -> list[Event]:
+        began = time.perf_counter()
+        events = self._journal.append(entries)
+        self.appends.append((time.perf_counter() - began, len(entries)))
+        return events
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._journal, name)
+
+
+def search(observations: int) -> Search:
+    """The same search each time."""
+    return Search(STRATEGY, TASK, Budget(evaluations=observations), 1, 256)
+
+
+def grow(folder: Path, observations: int) -> None:
+    """Make the run, and print what appending cost as it grew."""
+    meta = RunMeta(folder.name, TASK, budget=Budget(evaluations=observations))
+    journal, began = Timed(SqlJournal.create(folder, meta)), time.process_time()
+    driver = Driver(search(observations), Instant(), journal, workers=256)  # pyright: ignore[reportArgumentType]
+    assert asyncio.run(driver.run()) == "finished"
+    cpu = time.process_time() - began
+    journal._journal.close()
+    print(f"made in {cpu:.0f} s: {1000 * cpu / observations:.3f} ms an observation; {size(folder) / 1e6:.0f} MB")
+    tenth = len(journal.appends) // 10
+    for part in (0, 4, 9):
+        chosen = journal.appends[part * tenth : (part + 1) * tenth]
+        rows, wall = sum(n for _, n in chosen), [seconds for seconds, _ in chosen]
+        median, worst = statistics.median(wall) * 1e3, statistics.quantiles(wall, n=100)[98] * 1e3
+        print(
+            f"  tenth {part + 1:2d}: {1e6 * sum(wall) / rows:6.1f} us a row (wall), append median {median:.2f} ms,"
+            f" p99 {worst:.1f} ms"
+        )
+
+
+def resume(folder: Path, observations: int) -> None:
+    """Replay from the journal, as a session begins."""
+    began, wall = time.process_time(), time.perf_counter()
+    again = search(observations)
+    import gc
+
+    gc.disable()
+    replayed = replay(again, SqlJournal.open(folder).read(), at_least)
+    gc.enable()
+    seconds, wall = time.process_time() - began, time.perf_counter() - wall
+    assert again.done
+    print(
+        f"resume: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall), {replayed.effects / seconds:,.0f}/s"
+    )
+
+
+def looking(folder: Path) -> None:
+    """How fast views answer."""
+    events = views.status(folder).events
+    some = views.candidates(folder, "new", limit=1)[0].id
+    asked: dict[str, Callable[[], object]] = {
+        "status": lambda: views.status(folder),
+        "candidates, best 50": lambda: views.candidates(folder, limit=50),
+        "table, page in the middle": lambda: views.table(folder, views.Query(sort="mean", offset=5000)),
+        "candidate": lambda: views.candidate(folder, some),
+        "lineage": lambda: views.lineage(folder, some),
+        "log, 100 in the middle": lambda: views.log(folder, events // 2),
+        "progress": lambda: views.progress(folder),
+        "calls": lambda: views.calls(folder),
+    }
+    for name, ask in asked.items():
+        ask()
+        walls: list[float] = []
+        for _ in range(5):
+            began = time.perf_counter()
+            ask()
+            walls.append(time.perf_counter() - began)
+        print(f"  {name:28s} {statistics.median(walls) * 1e3:8.1f} ms wall")
+
+
+def keeping(folder: Path, small: Path) -> None:
+    """Export in a process of its own, vacuum, archive."""
+    for form in ("csv", "jsonl"):
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", EXPORT, folder, small, form], check=True, capture_output=True, text=True
+        )
+        count, grown = done.stdout.split()
+        print(f"export {form}: {count} lines, {time.perf_counter() - began:.0f} s wall, memory + {grown} MB")
+    began = time.perf_counter()
+    before, after = vacuum(folder)
+    print(f"vacuum: {before / 1e6:.0f} -> {after / 1e6:.0f} MB, {time.perf_counter() - began:.0f} s wall")
+    began = time.perf_counter()
+    made = archive(folder)
+    print(f"archive: {made.before / 1e6:.0f} -> {made.after / 1e6:.0f} MB, {time.perf_counter() - began:.0f} s wall")
+
+
+def main() -> None:
+    """Print all figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--observations", type=int, default=1_000_000)
+    parser.add_argument("--dir", default=None, help="where to write (default: the temporary folder)")
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load {', '.join(f'{each:.1f}' for each in os.getloadavg())}", flush=True)
+    with tempfile.TemporaryDirectory(dir=options.dir) as home:
+        small, folder = Path(home) / "small", Path(home) / "large"
+        grow(small, 2000)
+        print(flush=True)
+        grow(folder, options.observations)
+        resume(folder, options.observations)
+        looking(folder)
+        sys.stdout.flush()
+        keeping(folder, small)
+
+
+if __name__ == "__main__":
+    main()
