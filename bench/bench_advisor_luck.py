@@ -60,14 +60,14 @@ class Flipped:
         return replace(found, advantages=tuple(a * chance.choice((-1.0, 1.0)) for a in found.advantages))
 
 
-def strategy(arm: str) -> PacevolvePlusPlus:
-    """The demo's, with one of the three advisors."""
+def strategy(arm: str, settings: dict[str, str]) -> PacevolvePlusPlus:
+    """The search, with one of the three advisors."""
     objective = "none" if arm == "untrained" else "phase_adaptive"
-    made: Any = catalog.make("pacevolve_plus_plus", {**SETTINGS, "objective": objective})
+    made: Any = catalog.make("pacevolve_plus_plus", {**settings, "objective": objective})
     return RandomSign(**vars(made)) if arm == "random sign" else made
 
 
-def one(arm: str, seed: int, folder: Path) -> dict[str, Any]:
+def one(arm: str, seed: int, settings: dict[str, str], folder: Path) -> dict[str, Any]:
     """One run: mean rewards of its quarters, share of failures in the last, and the score of its best."""
     from culmen.evaluate import contracts
     from culmen.store import views
@@ -75,8 +75,8 @@ def one(arm: str, seed: int, folder: Path) -> dict[str, Any]:
 
     study = Study.create(
         contracts.load(contracts.example_path(TASK)),
-        strategy(arm),
-        budget=Budget(evaluations=1 + ISLANDS * BARRIERS, final=0.02),
+        strategy(arm, settings),
+        budget=Budget(evaluations=1 + ISLANDS * int(settings["barriers"]), final=0.02),
         random_seed=seed,
         workers=2,
         run_dir=folder / "run",
@@ -132,7 +132,7 @@ def main() -> None:
     options = _options()
     if options.one:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(one(options.one, options.seed, Path(folder))))
+            print(json.dumps(one(options.one, options.seed, _settings(options), Path(folder))))
         return
     if options.toy:
         report([toy(arm, seed) for seed in range(options.seeds) for arm in ARMS])
@@ -141,7 +141,7 @@ def main() -> None:
     known = {(row["arm"], row["seed"]) for row in rows}
     missing = [(arm, seed) for seed in range(options.seeds) for arm in ARMS if (arm, seed) not in known]
     with ThreadPoolExecutor(options.jobs) as pool:
-        for row in pool.map(_process, missing):
+        for row in pool.map(lambda job: _process(*job, _settings(options)), missing):
             rows.append(row)
             with options.rows.open("a") as file:
                 file.write(json.dumps(row) + "\n")
@@ -171,8 +171,13 @@ def report(rows: Sequence[dict[str, Any]]) -> None:
         print(f"| {' | '.join(cells)} |")
 
 
-def _process(job: tuple[str, int]) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one", job[0], "--seed", str(job[1])]
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    return {"barriers": str(options.barriers), "scaffold": options.scaffold}
+
+
+def _process(arm: str, seed: int, settings: dict[str, str]) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--one", arm, "--seed", str(seed)]
+    command += [part for name, value in settings.items() for part in (f"--{name}", value)]
     run = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if run.returncode:
         raise SystemExit(run.stderr.decode() or run.stdout.decode())
@@ -186,6 +191,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--rows", type=Path, default=Path("luck.jsonl"), help="one line per run; continued if it exists"
     )
+    parser.add_argument("--barriers", type=int, default=BARRIERS, help="planned; the demo's unless given")
+    parser.add_argument("--scaffold", default=SETTINGS["scaffold"], help="of 8 islands; the demo's unless given")
     parser.add_argument("--toy", action="store_true", help="a toy in place of the demo's search")
     parser.add_argument("--one", choices=ARMS, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
