@@ -35,8 +35,13 @@ class Nodes:
         return self.cluster.address
 
     def add(self, cpus: int = 2, **resources: float) -> Any:
-        """A node with so many cores and these resources."""
-        return self.cluster.add_node(num_cpus=cpus, resources=resources, **self._small)
+        """A node with so many cores and these resources. On a busy machine Ray may give up on the first try."""
+        for last in (False, True):
+            try:
+                return self.cluster.add_node(num_cpus=cpus, resources=resources, **self._small)
+            except Exception:
+                if last:
+                    raise
 
     def kill(self, node: Any) -> None:
         """At once, as a machine that is gone."""

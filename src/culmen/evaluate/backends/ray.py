@@ -26,6 +26,7 @@ WAIT_SECONDS = 300.0
 _CONNECT_SECONDS = 120.0
 _REACH_SECONDS, _SHUTDOWN_SECONDS = 20.0, 30.0
 _LOOK_SECONDS = 1.0
+_LOOKS = 500  # times a second that all that wait together look whether waiting still makes sense, at most
 _PATIENCE = 150.0  # how long an errand waits for the actor of its node, which loads packages when it starts
 _FAILURES = {
     "OutOfMemoryError": "node_out_of_memory",
@@ -145,7 +146,7 @@ class RayCarrier:
         assert crew is not None
         served, ahead, since = self._served, self._flying, time.monotonic()
         while not future.done():
-            await asyncio.wait({future}, timeout=_LOOK_SECONDS)
+            await asyncio.wait({future}, timeout=_LOOK_SECONDS + self._flying / _LOOKS)
             crew.check()
             if crew.idle_seconds > self._wait:
                 raise shortage(self._choice.needs, crew.nodes, self._choice.address, Unavailable)
