@@ -9,8 +9,9 @@ import statistics
 import pytest
 
 from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Status
+from culmen.core.evaluation import Sign, Status
 from culmen.core.event import Entry
 from culmen.core.usage import Usage
 from culmen.store import views
@@ -194,7 +195,7 @@ def test_a_candidate_in_full_its_children_and_its_lineage(tmp_path):
     journal.close()
 
 
-def test_a_long_line_of_ancestors_is_read_whole_and_a_circle_ends(tmp_path):
+def test_a_long_line_of_ancestors_is_read_whole_and_a_circle_ends(tmp_path, each_store):
     """More ancestors than are fetched at once; and two candidates that name each other as their first parent."""
     journal = new_run(tmp_path)
     chain = [program(0, operator="seed")]
@@ -212,7 +213,30 @@ def test_a_long_line_of_ancestors_is_read_whole_and_a_circle_ends(tmp_path):
     journal.close()
 
 
-def test_what_is_in_flight_is_what_began_and_did_not_end(tmp_path):
+def test_islands_and_signs_are_found_in_what_is_stored_as_bytes(tmp_path, each_store):
+    """Also where a text pretends to name an island, or holds what databases do not take for JSON."""
+    journal = new_run(tmp_path)
+    notes = ("plain", '{"island":7}', "a\x00b", "\ud800", "")
+    pool = [
+        Candidate.of({"main.py": f"x = {number}\n"}, (), Origin("rewrite", "M", island=island, note=notes[number % 5]))
+        for number, island in enumerate((0, 1, 1, None, -2, 12))
+    ]
+    journal.append([proposed(1, *pool)])
+    sign = Sign("clock", "it looks at the clock", True)
+    journal.append([observed(2, pool[0], 1.0), observed(3, pool[1], 2.0, signs=(sign,), feedback='no "signs"')])
+    run = journal.run_dir
+    assert views.facets(run).islands == ((-2, 1), (0, 1), (1, 2), (12, 1))
+    for island in (0, 1, -2, 12, 7):
+        found = views.table(run, views.Query(island=island)).rows
+        assert {each.row.id for each in found} == {each.id for each in pool if each.origin.island == island}
+    order = [each.island for each in views.table(run, views.Query(sort="island", descending=True)).rows]
+    assert order == [12, 1, 1, 0, -2, None]
+    assert views.table(run, views.Query(text="m")).total == 6  # capitals do not matter
+    assert [(each.candidate, each.sign) for each in views.integrity(run).findings] == [(pool[1].id, "clock")]
+    journal.close()
+
+
+def test_what_is_in_flight_is_what_began_and_did_not_end(tmp_path, each_store):
     journal = new_run(tmp_path)
     journal.append([state("running"), Entry("started", 1, "m", "propose")])
     journal.append([Entry("started", 2, "m", "evaluate"), Entry("started", 3, "m", "evaluate", elapsed=1.0)])
