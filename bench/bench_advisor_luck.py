@@ -98,7 +98,7 @@ def one(arm: str, seed: int, settings: dict[str, str], folder: Path) -> dict[str
 
 def toy(arm: str, seed: int) -> dict[str, Any]:
     """One training on the toy, as long as the demo's; `best` is the quality of fresh replies."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     from culmen.testing.toy_advisor import Toy, examined, policy, rehearse
     from culmen.train.engine import Rules
@@ -141,7 +141,7 @@ def main() -> None:
     known = {(row["arm"], row["seed"]) for row in rows}
     missing = [(arm, seed) for seed in range(options.seeds) for arm in ARMS if (arm, seed) not in known]
     with ThreadPoolExecutor(options.jobs) as pool:
-        for row in pool.map(lambda job: _process(*job, _settings(options)), missing):
+        for row in pool.map(lambda job: _process(job, _settings(options)), missing):
             rows.append(row)
             with options.rows.open("a") as file:
                 file.write(json.dumps(row) + "\n")
@@ -175,8 +175,8 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     return {"barriers": str(options.barriers), "scaffold": options.scaffold}
 
 
-def _process(arm: str, seed: int, settings: dict[str, str]) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--one", arm, "--seed", str(seed)]
+def _process(job: tuple[str, int], settings: dict[str, str]) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--one", job[0], "--seed", str(job[1])]
     command += [part for name, value in settings.items() for part in (f"--{name}", value)]
     run = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if run.returncode:
