@@ -106,6 +106,7 @@ def test_a_checkpoint_of_other_settings_is_refused(base, tmp_path):
         kept.opened(run)
 
 
+@pytest.mark.timeout(900)
 def test_the_verbs(tmp_path):
     """A real run of the demo's strategy, and both verbs as processes."""
     task = tmp_path / "task"
@@ -124,7 +125,7 @@ def test_the_verbs(tmp_path):
         "do('advisor', 'chat', 'one', '--say', 'generate', '--json')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout[done.stdout.index('{\n  "run"') :])

@@ -84,6 +84,16 @@ def test_the_gradient_is_that_of_the_loss():
     assert found == pytest.approx((above - below) / (2 * step), rel=0.02)
 
 
+def test_activations_computed_again_change_nothing():
+    engine, other = tiny(), tiny()
+    other.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    data = [Datum(sample, advantage) for sample, advantage in zip(drawn(engine, 3), (1.0, -0.5, 2.0), strict=True)]
+    assert engine.forward_backward(data, FAST) == pytest.approx(other.forward_backward(data, FAST), abs=1e-6)
+    for one, again in zip(engine.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.allclose(one.grad, again.grad, atol=1e-6)
+    assert not other.model.training and drawn(engine, 3) == drawn(other, 3)
+
+
 def test_an_update_moves_towards_the_better_and_away_from_the_worse():
     engine = tiny()
     good, bad = drawn(engine, 2)

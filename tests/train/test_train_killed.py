@@ -33,7 +33,7 @@ def session(folder: Path, when: str = "") -> int:
     """One process of the run; its exit code, negative for a signal."""
     command = [sys.executable, "-m", "tests.train.trained_run", str(folder), when]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=240, check=False, env=os.environ)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=900, check=False, env=os.environ)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 
@@ -53,7 +53,7 @@ def barriers(folder: Path):
     return [{name: value for name, value in body.items() if name not in TIMES} for body in bodies]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_run_killed_in_a_barrier_and_in_an_update_ends_in_the_same_weights(tmp_path):
     for name in ("whole", "killed"):
         task = tmp_path / name / "task"

@@ -64,13 +64,16 @@ def load_tokenizer(path: str) -> ChatTokenizer:
 
 
 def load_model(path: str) -> Any:
-    """A model in its own precision, on the GPU if there is one."""
+    """A model in its own precision, on the GPU if there is one; there its activations are computed again, not kept."""
     torch, transformers = require("torch", "train"), require("transformers", "train")
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype="auto")
     except (OSError, ValueError) as error:
         raise _missing("model", path, error) from error
-    return model.to("cuda" if torch.cuda.is_available() else "cpu")
+    if not torch.cuda.is_available():
+        return model
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model.to("cuda")
 
 
 def adapted(model: Any, rank: int, seed: int, head: bool = False) -> Any:

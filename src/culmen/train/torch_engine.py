@@ -33,11 +33,13 @@ class Tokenizer(Protocol):
 
 class TorchEngine:
     """`model` is a causal language model of transformers, or a PEFT model around one: then only the adapter is trained
-    and saved (in PEFT's layout)."""
+    and saved (in PEFT's layout). It stays in evaluation mode, so that what is trained is what was sampled; where
+    activations are computed again to save memory, transformers wants training mode for the pass with a gradient, and
+    a model with dropout would show it in the gap."""
 
     def __init__(self, model: Any, tokenizer: Tokenizer, seed: int = 0) -> None:
         self.torch = require("torch", "train")
-        self.model, self.tokenizer, self.version = model.eval(), tokenizer, 0  # eval: no dropout, sampling = training
+        self.model, self.tokenizer, self.version = model.eval(), tokenizer, 0
         adapter = hasattr(model, "peft_config")
         cpu = next(model.parameters()).device.type == "cpu"
         self.capabilities = Capabilities(adapter=adapter, exact=cpu)
@@ -58,7 +60,7 @@ class TorchEngine:
         logprobs: list[float] = []
         with torch.no_grad():
             while len(response) < most:
-                out = self.model(ids, past_key_values=cache, use_cache=True)
+                out = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
                 cache, levels = out.past_key_values, self._normal(out.logits[0, -1], among)
                 token = int(torch.multinomial(levels.exp().cpu(), 1, generator=chance))
                 response.append(token)
@@ -77,23 +79,17 @@ class TorchEngine:
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
         """Accumulate the gradient, sample by sample: as much memory as the longest needs, whatever the group's size."""
-        torch, tokens = self.torch, sum(len(datum.sample.response) for datum in data)
+        tokens = sum(len(datum.sample.response) for datum in data)
         check_version(data, self.version)
         tally = Tally()
         self._before = []
         for datum in data:
             with self._drawing():
                 new, entropy = self._levels(datum.sample)
-            drawn = torch.tensor(datum.sample.logprobs, device=new.device, dtype=new.dtype)
-            old = new.detach()
-            weight = torch.exp(old - drawn).clamp(max=rules.correct)
-            ratio = torch.exp(new - old) * weight
-            advantage = float(datum.advantage)
-            clipped = ratio.clamp(1 - rules.low, 1 + rules.high)
-            loss = -torch.minimum(ratio * advantage, clipped * advantage).sum() / tokens
-            loss.backward()
-            self._before.append((datum.sample, old.tolist()))
-            tally.add(old.tolist(), datum.sample.logprobs, entropy.detach().tolist(), advantage, rules)
+                self._surrogate(new, datum, rules, tokens).backward()
+            old = new.detach().tolist()
+            self._before.append((datum.sample, old))
+            tally.add(old, datum.sample.logprobs, entropy.detach().tolist(), datum.advantage, rules)
         return tally.told()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
@@ -159,7 +155,9 @@ class TorchEngine:
             random.set_rng_state(self._random)
             if self._device.type == "cuda":
                 self.torch.cuda.manual_seed(self.version)
+            self.model.train(self.model.is_gradient_checkpointing)  # only then are activations computed again
             yield
+            self.model.eval()
             self._random = random.get_rng_state()
 
     def _adam(self, rules: Rules) -> Any:
@@ -174,9 +172,18 @@ class TorchEngine:
     def _levels(self, sample: Sample) -> tuple[Any, Any]:
         """Log-probabilities of the response's tokens, and the entropies of the distributions they came from."""
         ids, begin = self.torch.tensor([[*sample.prompt, *sample.response]], device=self._device), len(sample.prompt)
-        levels = self._normal(self.model(ids).logits[0, begin - 1 : -1], sample.among)
+        out = self.model(ids, use_cache=False, logits_to_keep=len(sample.response) + 1)  # not those of a long prompt
+        levels = self._normal(out.logits[0, :-1], sample.among)
         entropy = -(levels.exp() * levels.clamp(min=-1e9)).sum(-1)
         return levels.gather(-1, ids[0, begin:, None])[:, 0], entropy
+
+    def _surrogate(self, new: Any, datum: Datum, rules: Rules, tokens: int) -> Any:
+        """Equation 6 of one response: its share of the mean over all `tokens` of the barrier."""
+        torch, old = self.torch, new.detach()
+        drawn = torch.tensor(datum.sample.logprobs, device=new.device, dtype=new.dtype)
+        ratio = torch.exp(new - old) * torch.exp(old - drawn).clamp(max=rules.correct)
+        clipped = ratio.clamp(1 - rules.low, 1 + rules.high)
+        return -torch.minimum(ratio * datum.advantage, clipped * datum.advantage).sum() / tokens
 
     def _normal(self, logits: Any, among: Sequence[int]) -> Any:
         """Log-probabilities over the whole vocabulary, or over some of its tokens."""
