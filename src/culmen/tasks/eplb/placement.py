@@ -1,10 +1,10 @@
-"""Spare slots for the busiest experts, then all replicas dealt out to the devices in turn, in order."""
+"""Spare slots for the busiest experts, then all replicas dealt out in turn, busy ones a little earlier."""
 
 import numpy as np
 
-
 # EVOLVE-BLOCK-START
 THIRD = 0.1  # what a third slot for an expert is worth, compared with the load that it takes off the others
+TILT = 0.1  # how much earlier than in the order of the experts a busy one is dealt out
 
 
 def counted(load, spare):
@@ -20,5 +20,8 @@ def place(load, slots, groups, nodes, devices):
     layers, experts = load.shape
     counts = counted(load, slots - experts)
     replicas = np.stack([np.repeat(np.arange(experts), count) for count in counts])
-    return replicas.reshape(layers, slots // devices, devices).swapaxes(1, 2).reshape(layers, slots)
+    each = np.take_along_axis(load / counts, replicas, axis=1)
+    turn = np.arange(slots) / slots - TILT * each / each.mean(axis=1, keepdims=True)
+    dealt = np.take_along_axis(replicas, np.argsort(turn, axis=1), axis=1)
+    return dealt.reshape(layers, slots // devices, devices).swapaxes(1, 2).reshape(layers, slots)
 # EVOLVE-BLOCK-END

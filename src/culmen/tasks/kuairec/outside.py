@@ -43,6 +43,10 @@ def main():
         if error.name != "torch":
             raise
         sys.exit("this needs torch, which is not installed: pip install 'culmen[train]'")
+    if evaluator.SETTINGS[options.settings]["device"] == "cpu":
+        import torch
+
+        torch.set_num_threads(1)  # as in the jail
     begun = time.monotonic()
     info = {"settings": options.settings, "back": options.back}
     result = evaluator.evaluated(training.fit, lambda name, *given: getattr(training, name)(*given), info, options.seed)
