@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from culmen.cli import where
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
@@ -16,7 +17,9 @@ from culmen.evaluate.backends import choice, make, parcel
 from culmen.evaluate.backends.choice import Choice, Needs
 from culmen.evaluate.backends.parcel import Answer, Job, Terms
 from culmen.evaluate.backends.remote import Lost, RemoteBackend
+from culmen.evaluate.contracts import load
 from culmen.evaluate.seal import EvaluatorChanged
+from culmen.study import Study
 from culmen.testing.backend_kit import check_backend, check_cancel, kit_task
 
 
@@ -47,6 +50,21 @@ def test_settings_are_read_and_what_cannot_be_meant_is_said():
     ):
         with pytest.raises(UserError):
             choice.parse(name, None, settings, {})
+
+
+def test_a_task_says_what_it_needs_and_a_run_remembers(tmp_path: Path):
+    kit_task(tmp_path)
+    toml = tmp_path / "task.toml"
+    toml.write_text(toml.read_text() + '[resources]\ncpu = 2\nmemory = "1GB"\ncustom = { fpga = 1 }\n')
+    task = load(tmp_path)
+    chosen = where.chosen(task, "local", None, "gpu=1")["backend"]
+    assert chosen == Choice(needs=Needs(2, 1, 10**9, {"fpga": 1.0}))
+    study = Study.create(task, backend=chosen, run_dir=tmp_path / "run")
+    kept = Study.open(study.path).meta
+    assert choice.of(kept.extra["backend"]) == chosen
+    changed = where.changed(kept, None, None, "gpu=0")["backend"]
+    assert changed.needs == Needs(2, 0, 10**9, {"fpga": 1.0})
+    assert where.changed(kept, None, None, None) == {}
 
 
 def test_a_parcel_arrives_as_it_was_sent(tmp_path: Path):
