@@ -61,6 +61,27 @@ def test_nothing_is_left_unspent_because_estimates_are_high():
     assert run.search.ledger.spent.calls > 35
 
 
+@dataclass(frozen=True)
+class Crowd:
+    """Asks for far more at once than the budget has room for."""
+
+    async def search(self, lab):
+        await lab.gather(*(lab.evaluate(lab.seeds[0]) for _ in range(1000)))
+
+
+def test_what_the_budget_refused_is_not_asked_again_one_by_one():
+    """A step must not cost as much as all that waits: a thousand wait here while fifty are done one after the other."""
+    asked = []
+
+    def estimate(request):
+        asked.append(request)
+        return at_least(request)
+
+    run = simulate(Crowd(), TASK, Hill(), Budget(evaluations=50), seed=1, workers=1, estimate=estimate)
+    assert 45 <= run.search.ledger.spent.evaluations <= 50
+    assert len(asked) < 4000
+
+
 def test_the_seconds_budget_ends_the_search_and_leaves_time_for_the_final_choice():
     run = simulate(Climb(), TASK, Hill(), Budget(seconds=100, final=0.3), seed=3, workers=2)
     assert run.search.reason == "seconds"

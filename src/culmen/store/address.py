@@ -63,7 +63,7 @@ def parse(text: str, name: str = "") -> Address:
         given = os.environ.get(VARIABLE)
         if not given:
             raise UserError(f"'{text}' needs a database", where=VARIABLE, fix=f"export {VARIABLE}={_EXAMPLE}")
-        return parse(given.partition("#")[0], text[3:])
+        return parse(given.partition("#")[0], text[3:] or name)
     base, _, fragment = text.partition("#")
     parts = urlsplit(base)
     if parts.scheme not in _SCHEMES:
