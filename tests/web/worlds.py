@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from culmen.core.brief import Proposal
+from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Sign, Status
 from culmen.core.event import Custom, Entry
@@ -73,7 +74,16 @@ def hostile(folder: Path) -> Path:
     journal.append([Entry("note", 1, body=note, elapsed=4.5)])
     journal.append([Entry("note", 2, body={"note": EVERYTHING, "ideas": [{EVERYTHING: EVERYTHING}], "x": EVERYTHING})])
     journal.append([Entry("tell", body={"tell": "hint", "id": "1", "text": EVERYTHING})])
+    tried = {"agent": 0, "n": 1, "candidate": child.id, "path": EVERYTHING, "score": 1.0, "certified": None}
+    journal.append([Entry("note", 3, body={"note": "experiment", **tried, "status": EVERYTHING, "reason": EVERYTHING})])
+    said = Text(EVERYTHING, fault=EVERYTHING, model=EVERYTHING)
+    (folder / "hostile" / "transcripts").mkdir()
+    heard = json.dumps({"seconds": 1.0, "kind": EVERYTHING, "text": EVERYTHING})
+    (folder / "hostile" / "transcripts" / "a00.jsonl").write_text(f"{heard}\n{EVERYTHING}\n")
+    journal.append([_session(1, "open", {"isolation": EVERYTHING, "version": EVERYTHING}, kind=EVERYTHING)])
+    journal.append([Entry("done", 20, "m", "write", {"role": "agent"}, said, 4.0)])
     journal.append([_session(1, "wait", {"reports": [EVERYTHING], "ended": EVERYTHING})])
+    journal.append([_session(1, "end", {"reflections": EVERYTHING, "transcript": "transcripts/a00.jsonl"})])
     journal.append([Entry("state", body={"state": "failed", "reason": EVERYTHING, "error": EVERYTHING}, elapsed=5.0)])
     journal.close()
     return folder / "hostile"

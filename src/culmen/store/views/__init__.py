@@ -22,6 +22,7 @@ from culmen.store.views.activity import (
     results,
 )
 from culmen.store.views.agents import Agents
+from culmen.store.views.best import Best
 from culmen.store.views.candidates import (
     Detail,
     Row,
@@ -33,7 +34,7 @@ from culmen.store.views.events import Point, log, notes, observations, progress
 from culmen.store.views.evidence import Moved, Prose, moved, prose
 from culmen.store.views.integrity import Finding, Integrity, case_means, integrity, phase_means, verdict
 from culmen.store.views.lineage import Step, lineage
-from culmen.store.views.run import Best, Calls, Spent, Status, best, calls, meta, status
+from culmen.store.views.run import Calls, Spent, Status, best, calls, meta, status
 from culmen.store.views.runs import RunLine, find_run, run_lines, runs
 from culmen.store.views.table import Facets, Listed, Page, Query, facets, table
 from culmen.store.views.training import Training

@@ -15,43 +15,11 @@ from culmen.store.lock import Owner
 from culmen.store.meta import RunMeta
 from culmen.store.ranking import RULE, Standing, findings, leader, leader_before
 from culmen.store.views.agents import Agents, agents
+from culmen.store.views.best import Best, final
 from culmen.store.views.training import Training, training
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-FINAL_RULE = "the engine's final choice, scored on evaluations made after it was chosen"
-FAILED_RULE = "the engine's final choice; it failed some of the evaluations made after it was chosen"
-UNCONFIRMED_RULE = "the engine's final choice; no evaluations were left to confirm it"
-
-
-class Best(msgspec.Struct, frozen=True):
-    """The best candidate: `mean` over `count` evaluations, `score` what is reported of it; `how` it was chosen.
-
-    Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
-    standard error `se`, and `search_score` is the mean it had before. `trust` is the level of the weakest evaluation
-    (`core.trust`); `verified`: at least at that level, and where the task has a verifier each output passed it as given
-    (`strict`). `certified` is the verifier's value, of the output or else of its strictly feasible repair (None: none
-    asked, or not accepted).
-    """
-
-    id: str
-    score: float
-    mean: float
-    count: int
-    verified: bool
-    how: str
-    confirmed: bool = False
-    se: float | None = None
-    search_score: float | None = None
-    certified: float | None = None
-    strict: bool | None = None
-    trust: str = ""
-
-    @property
-    def value(self) -> float:
-        """What the run stands for: the certified value where there is one, else the score."""
-        return self.score if self.certified is None else self.certified
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -251,7 +219,7 @@ def _candidates(connection: Connection) -> int:
 def _best(connection: Connection, about: RunMeta, last: dict[str, Any]) -> Best | None:
     winner = last.get("winner")
     if isinstance(winner, dict):
-        return _final(winner)
+        return final(winner)
     return _standing(connection, leader(connection, about.task.objective.direction), RULE)
 
 
@@ -270,31 +238,6 @@ def _standing(connection: Connection, found: Standing | None, how: str) -> Best 
     verified = reaches(trust, "verified") and found.strict is not False
     name, told = unescape(found.candidate), {"certified": found.certified, "strict": found.strict, "trust": trust}
     return Best(name, found.mean, found.mean, found.count, verified, how, **told)
-
-
-def _final(winner: dict[str, Any]) -> Best:
-    score, confirmed = float(winner["score"]), bool(winner.get("confirmed", False))
-    return Best(
-        id=str(winner["id"]),
-        score=score,
-        mean=float(winner.get("mean", score)),
-        count=int(winner["count"]),
-        verified=bool(winner.get("verified", False)),
-        how=FINAL_RULE if confirmed else FAILED_RULE if winner.get("failures") else UNCONFIRMED_RULE,
-        confirmed=confirmed,
-        se=winner.get("se"),
-        search_score=winner.get("search_score"),
-        certified=winner.get("certified"),
-        strict=winner.get("strict"),
-        trust=str(winner.get("trust") or _trust_before_levels(winner)),
-    )
-
-
-def _trust_before_levels(winner: dict[str, Any]) -> str:
-    """What a run that ended under format 1 says: yes or no, and the verifier's value."""
-    if winner.get("certified") is not None:
-        return "certified"
-    return "verified" if winner.get("verified") or winner.get("strict") is not None else "self-reported"
 
 
 def trust_of(connection: Connection, candidate: str) -> str:
