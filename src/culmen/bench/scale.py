@@ -41,8 +41,9 @@ class Figure(msgspec.Struct, frozen=True):
     """One level: `workers` evaluations at once.
 
     `driver_ms` is the driver's CPU per evaluation (engine and journal), `commit_ms` the median wall time of one commit,
-    `batch` the mean number of completions in it. `driver_busy` and `workers_busy` are shares of the virtual time,
-    `per_second` evaluations per virtual second, `calls` the most model calls that were wanted at once.
+    `batch` the mean number of evaluations in it. `driver_busy` is the driver's CPU and `workers_busy` the workers' time,
+    as shares of the virtual time, `per_second` evaluations per virtual second, `calls` the most model calls that were
+    wanted at once.
     """
 
     workers: int
@@ -60,7 +61,7 @@ class Figure(msgspec.Struct, frozen=True):
     @property
     def bound(self) -> str:
         """What more of would make it faster."""
-        return "driver" if self.driver_busy > 0.8 else "workers"
+        return "driver" if self.workers_busy < 0.8 else "workers"
 
 
 def mean_seconds() -> float:
@@ -96,7 +97,7 @@ class _Simulation:
         self._running: list[tuple[float, int, Entry]] = []
         self._free, self._calls, self._most_calls = workers, 0, 0
         self._started: list[Entry] = []
-        self._worked = self._driven = self._cpu = 0.0
+        self._worked = self._cpu = 0.0
         self._commits: list[float] = []
         self._done = 0
 
@@ -131,7 +132,6 @@ class _Simulation:
         self._commits.append(time.perf_counter() - began)
         self._cpu += time.process_time() - cpu
         now += self._commits[-1]
-        self._driven += self._commits[-1]
         for entry in batch:
             now = self._take(now, lambda e=entry: self._search.feed(e))
         return now
@@ -142,7 +142,6 @@ class _Simulation:
         effects = ask()
         spent = time.process_time() - began
         self._cpu += spent
-        self._driven += spent
         now += spent
         for effect in effects:
             if effect.kind == "evaluate":
@@ -179,7 +178,7 @@ class _Simulation:
             driver_ms=1000 * self._cpu / self._done,
             commit_ms=1000 * sorted(self._commits)[len(self._commits) // 2],
             batch=self._done / len(self._commits),
-            driver_busy=self._driven / now,
+            driver_busy=self._cpu / now,
             workers_busy=(self._worked - unfinished) / (self._workers * now),
             calls=self._most_calls,
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import secrets
 import time
@@ -83,6 +84,7 @@ class RayCarrier:
                 if ray.is_initialized() and self._local is None:
                     self._namespace = ray.get_runtime_context().namespace
                     return False
+                _hush()
                 ray.init(address=address, namespace=self._namespace, log_to_driver=False, logging_level="ERROR")
                 return True
 
@@ -186,6 +188,13 @@ class RayCarrier:
                 await aside(ray.shutdown, _SHUTDOWN_SECONDS)
         if self._local is not None:
             await self._local.close()
+
+
+def _hush() -> None:
+    """Keep Ray's reports of dead workers off our standard output, which may be a document; statuses tell of them."""
+    worker = importlib.import_module("ray._private.worker")
+    if hasattr(worker, "print_to_stdstream"):
+        setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 - no attribute that types know
 
 
 async def _reached(address: str) -> None:
