@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -166,6 +168,22 @@ def test_files_are_summed_over_intervals(tmp_path: Path) -> None:
     assert [each.tolist() for each in again] == [first.tolist(), second.tolist()]
     entry = json.loads((tmp_path / "load.json").read_text())["load_history"][0]
     assert list(entry) == ["logical_expert_load"] and len(entry["logical_expert_load"]) == 2
+
+
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    script = str(example_path("eplb") / "loads.py")
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, script, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    assert command("generate", "load.json", "--entries", "200", "--layers", "1").returncode == 0
+    assert command("shrink", "load.json", "small.json").returncode == 0
+    long, short = (loads.read(tmp_path / name) for name in ("load.json", "small.json"))
+    assert [each.tolist() for each in long] == [each.tolist() for each in short]
+    wrong = command("shrink", "small.csv", "other.json")
+    assert wrong.returncode == 1 and wrong.stderr.startswith("small.csv cannot be read")
 
 
 GOOD = {"logical_expert_load": [[1, 2], [3, 4]]}

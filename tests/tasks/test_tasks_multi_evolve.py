@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +169,23 @@ def test_landscapes_follow_their_seed_and_survive_a_file(tmp_path: Path) -> None
     assert variants.read(tmp_path / "made.csv") == one
     train, _, test, _ = variants.split(one)
     assert {len(v) for v in train} == {0, 1, 2} and {len(v) for v in test} == set(range(3, 9))
+
+
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    script = str(example_path("multi_evolve") / "variants.py")
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, script, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    assert command("generate", "own.csv", "--seed", "3").returncode == 0
+    assert variants.read(tmp_path / "own.csv") == variants.Landscape(3).sample()
+    assert command("split", "own.csv").stdout == "145 to learn from, 240 to predict\n"
+    lines = command("cases", *["own.csv"] * 3).stdout.splitlines()
+    assert [json.loads(line)["split"] for line in lines] == ["train", "train", "test"]
+    wrong = command("split", "none.csv")
+    assert wrong.returncode == 1 and wrong.stderr.startswith("none.csv cannot be read")
 
 
 # -- in the jail ---------------------------------------------------------------------------------------------------

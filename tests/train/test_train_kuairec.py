@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="the extra 'train' is not installed"
 from culmen.core.candidate import Candidate  # noqa: E402
 from culmen.core.evaluation import Observation, Status  # noqa: E402
 from culmen.evaluate.contracts import example_path, load  # noqa: E402
+from culmen.evaluate.contracts.cases import read_cases  # noqa: E402
 from culmen.evaluate.local import LocalBackend  # noqa: E402
 from tests.tasks.folder import modules  # noqa: E402
 
@@ -149,6 +150,21 @@ def test_training_learns_and_follows_its_seed() -> None:
     assert scores.shape == (1, 10) and scores.dtype == np.float32 and scores[0].argmax() == 5
     assert training.fit(videos, seconds, offsets, 10, fast) == losses
     assert np.array_equal(training.rank(videos[:5], seconds[:5], np.array([0, 5])), scores)
+
+
+def test_the_published_settings_make_a_model_that_runs() -> None:
+    """One batch of two long histories, forwards and backwards; cases of that name are ready to be used."""
+    paper = evaluator.SETTINGS["paper"]
+    torch.manual_seed(0)
+    net = model.Recommender(50, paper)
+    assert len(net.blocks) == 4 and net.embedding.embedding_dim == 128
+    videos, present = torch.randint(50, (2, 1024)), torch.ones(2, 1024, dtype=torch.bool)
+    seconds = torch.cumsum(torch.rand(2, 1024, dtype=torch.float64) * 9e4, 1) + 1.6e9
+    loss = training.sampled_softmax(net, videos, seconds, present, 50, paper["negatives"])
+    loss.backward()
+    assert all(torch.isfinite(each.grad).all() for each in net.parameters() if each.grad is not None)
+    cases = read_cases(FOLDER / "paper.jsonl")
+    assert [case.info["settings"] for case in cases] == ["paper", "paper"]
 
 
 def test_the_seed_scores_as_stated_in_the_jail() -> None:
