@@ -41,9 +41,8 @@ class Figure(msgspec.Struct, frozen=True):
     """One level: `workers` evaluations at once.
 
     `driver_ms` is the driver's CPU per evaluation (engine and journal), `commit_ms` the median wall time of one commit,
-    `batch` the mean number of evaluations in it. `driver_busy` is the driver's CPU and `workers_busy` the workers' time,
-    as shares of the virtual time, `per_second` evaluations per virtual second, `calls` the most model calls that were
-    wanted at once.
+    `batch` the mean number of evaluations in it. `driver_busy` is the driver's CPU, `workers_busy` the workers' time,
+    as shares of the virtual time, `per_second` evaluations per virtual second, `calls` the most model calls at once.
     """
 
     workers: int
