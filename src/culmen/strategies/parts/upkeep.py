@@ -71,8 +71,8 @@ class Upkeep:
 
 
 def _dropped(answer: dict[str, Any], ideas: Repository, excess: int) -> list[int]:
-    """The ideas named, as many as must go. The rest are those never tried, then those tried most often; the oldest first
-    among equals."""
+    """The ideas named, as many as must go. The rest are those never tried, then those tried most often, of equals the
+    oldest first."""
     named = [n for n in map(whole, items(answer.get("drop"))) if n is not None and ideas.find(n)]
     others = sorted((i for i in ideas.ideas if i.number not in named), key=lambda i: (i.tries > 0, -i.tries, i.number))
     return (list(dict.fromkeys(named)) + [i.number for i in others])[:excess]
