@@ -89,9 +89,8 @@ def meta(
     """What the journal must know to resume this run; never a key."""
     from culmen import __version__
     from culmen.evaluate import guard
-    from culmen.store.meta import RunMeta
-
     from culmen.evaluate.backends import choice
+    from culmen.store.meta import RunMeta
 
     backend = parts.get("backend")
     if backend is not None and not hasattr(backend, "evaluate"):
