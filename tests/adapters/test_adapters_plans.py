@@ -182,7 +182,7 @@ def test_a_shim_with_nothing_behind_it_is_said(tmp_path: Path, monkeypatch: pyte
         file.write_text(f"#!/bin/sh\n{text}")
         file.chmod(0o755)
     monkeypatch.setenv("PATH", f"{shims}:{tmp_path}:/bin:/usr/bin")
-    with pytest.raises(UserError, match="is a shim.*version 9.9 is not installed"):
+    with pytest.raises(UserError, match=r"is a shim.*version 9.9 is not installed"):
         named("cmd: tool").plan(_job())
 
 

@@ -134,7 +134,9 @@ def test_a_candidate_gets_no_more_cases_than_the_budget_has_room_for():
     assert run.search.ledger.spent.evaluations == 9
 
 
-@pytest.mark.parametrize("name", ["polca", "turboevolve", "map_elites", "gepa", "puct", "best_of_n", "beam", "pacevolve"])
+@pytest.mark.parametrize(
+    "name", ["polca", "turboevolve", "map_elites", "gepa", "puct", "best_of_n", "beam", "pacevolve"]
+)
 def test_killed_anywhere_and_resumed_a_run_that_was_told_things_is_the_same(name: str):
     told = [(7, hint("smaller steps")), (15, handed()), (44, stopped())]
     strategy = catalog.make(name, {})
