@@ -28,7 +28,9 @@ def bench(screen: Screen, strategy: str | None, at_once: str | None, real: bool)
     for workers in _levels(at_once) or scale.LEVELS:
         figures.append(scale.measure(chosen, workers))
         if not screen.as_json:
-            screen.err.print(f"{workers} at once: done", markup=False)
+            now = figures[-1]
+            told = f"{workers} at once: {now.driver_ms:.2f} ms each, workers busy {now.workers_busy:.1%}"
+            screen.err.print(told, markup=False)
     measured = list(_real()) if real else []
     arithmetic = {f"{s:g} s": round(scale.saturation(figures, s)) for s in (*_EXAMPLES, scale.mean_seconds())}
     data: dict[str, Any] = {
