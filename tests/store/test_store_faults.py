@@ -14,7 +14,7 @@ from culmen.core.errors import JournalDamaged, RunLocked, Unavailable, UserError
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.store.lock import RunLock, owner
-from culmen.store.place import filesystem, refuse_network
+from culmen.store.place import NETWORK, filesystem, refuse_network, require_local
 from culmen.store.recover import recover
 from tests.store.runs import new_run, observed, program, proposed, state
 
@@ -308,3 +308,16 @@ def test_network_file_systems_are_told_from_the_mounts(path, kind, refused):
             refuse_network(Path(path), kind)
     else:
         refuse_network(Path(path), kind)
+
+
+def test_the_mounts_of_this_machine_are_read(tmp_path):
+    mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+    assert filesystem(tmp_path.resolve(), mounts)
+    points = {Path(line.split()[4].encode().decode("unicode_escape")) for line in mounts.splitlines()}
+    for point in points:
+        kind = filesystem(point, mounts)
+        if kind in NETWORK:
+            with pytest.raises(UserError, match="--db"):
+                refuse_network(point, kind)
+        elif point.resolve() == point:
+            require_local(point)
