@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from culmen.core.candidate import Candidate
-from culmen.core.errors import UserError
 from culmen.core.evaluation import Status
 from culmen.core.task import Task
 from culmen.evaluate.backends import make
@@ -82,11 +81,14 @@ async def _measure(name: str, choice: Choice, task: Task, workers: int, evaluati
     )
 
 
+def has_ray() -> bool:
+    """Whether the extra is installed."""
+    return importlib.util.find_spec("ray") is not None
+
+
 @contextmanager
 def ray_nodes(count: int, cpus: int) -> Iterator[str]:
-    """A Ray cluster of so many nodes on this machine's loopback; its address. Raises `UserError` without Ray."""
-    if importlib.util.find_spec("ray") is None:
-        raise UserError("Ray is not installed", where="culmen bench scale --real", fix="pip install 'culmen[ray]'")
+    """A Ray cluster of so many nodes on this machine's loopback; its address."""
     from culmen.evaluate.backends.ray_local import LOOPBACK, QUIET
 
     os.environ.update(QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})

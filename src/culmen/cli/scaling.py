@@ -54,11 +54,13 @@ def _levels(text: str | None) -> tuple[int, ...]:
 
 
 def _real() -> Iterator[Measured]:
-    from culmen.bench.scale_real import measure, ray_nodes
+    from culmen.bench.scale_real import has_ray, measure, ray_nodes
     from culmen.evaluate.backends.choice import Choice
 
     for workers in (1, 2):
         yield measure("local", Choice(), workers, _REAL)
+    if not has_ray():
+        return
     with ray_nodes(3, 2) as address:
         for workers in (1, 6):
             yield measure("ray, 3 nodes", Choice("ray", address=address), workers, _REAL)
@@ -99,3 +101,5 @@ def show(screen: Screen, figures: list[Figure], measured: list[Measured], arithm
         for each in measured
     ]  # fmt: skip
     screen.table(heads, cells, right=" ".join(heads[1:]))
+    if not any(each.backend.startswith("ray") for each in measured):
+        screen.line("Ray is not installed, so it is not measured: pip install 'culmen[ray]'")
