@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,7 +89,9 @@ def adapted(model: Any, rank: int, seed: int, head: bool = False) -> Any:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return peft.get_peft_model(model, settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by names that it is giving up
+            return peft.get_peft_model(model, settings)
 
 
 def _missing(what: str, path: str, error: Exception) -> UserError:

@@ -155,7 +155,8 @@ class TorchEngine:
             random.set_rng_state(self._random)
             if self._device.type == "cuda":
                 self.torch.cuda.manual_seed(self.version)
-            self.model.train(self.model.is_gradient_checkpointing)  # only then are activations computed again
+            again = any(getattr(layer, "gradient_checkpointing", False) for layer in self.model.modules())
+            self.model.train(again)  # only then are activations computed again
             yield
             self.model.eval()
             self._random = random.get_rng_state()
