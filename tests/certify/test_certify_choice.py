@@ -1,0 +1,66 @@
+"""The final choice of a task with a verifier, on a virtual clock."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Effect, EvaluateRequest, Result
+from culmen.core.task import Evaluator
+from culmen.core.usage import Budget
+from culmen.testing.virtual import Simulation, simulate
+from tests.engine.worlds import EXACT, Climb, Hill
+
+TASK = msgspec.structs.replace(EXACT, evaluator=Evaluator(verifier="verify.py"))
+LONG = 4.0
+
+
+class Fading(Hill):
+    """What a program does in the final choice is less than it did before, and nothing at all for the first of them."""
+
+    def __init__(self, dud: bool = False) -> None:
+        super().__init__(sigma=0.0)
+        self.dud, self.finalists = dud, list[str]()
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        request = effect.request
+        if not isinstance(request, EvaluateRequest) or not request.certify:
+            return super().perform(effect, rng)
+        self.finalists.append(request.candidate.id)
+        if self.dud and len(self.finalists) == 1:
+            return LONG, Observation(request.candidate.id, Status.INVALID, seed=request.seed)
+        score = float(request.candidate.text) / 2
+        found = Observation(request.candidate.id, Status.OK, score, seed=request.seed, trust="verified")
+        return LONG, msgspec.structs.replace(found, certified=score, strict=True)
+
+
+def ended(world: Fading, seconds: float | None, evaluations: int | None = None) -> Simulation:
+    budget = Budget(seconds=seconds, evaluations=evaluations)
+    return simulate(Climb(), TASK, world, budget, seed=3, workers=2)
+
+
+def test_where_time_may_end_it_finalists_are_looked_at_side_by_side() -> None:
+    """One that fails does not leave the run with nothing: the next was looked at in the same time."""
+    world = Fading(dud=True)
+    end = ended(world, seconds=60.0)
+    assert end.verdict is not None and end.verdict.confirmed
+    assert end.verdict.id == world.finalists[1] and end.verdict.certified == pytest.approx(end.verdict.score)
+
+
+def test_without_a_clock_they_are_looked_at_in_turn_while_one_may_be_better() -> None:
+    world = Fading()
+    end = ended(world, seconds=None, evaluations=60)
+    assert end.verdict is not None and end.verdict.id == world.finalists[0]
+    assert len(world.finalists) == 3  # none held its score, so that every one kept for was looked at
+
+
+def test_a_choice_that_is_killed_between_two_finalists_ends_the_same() -> None:
+    whole = ended(Fading(), seconds=60.0)
+    kill = whole.performed - 1
+    part = simulate(Climb(), TASK, Fading(), Budget(seconds=60.0), seed=3, workers=2, kill_after=kill)
+    assert part.killed
+    rest = simulate(Climb(), TASK, Fading(), Budget(seconds=60.0), seed=3, workers=2, journal=part.journal)
+    assert rest.verdict == whole.verdict
