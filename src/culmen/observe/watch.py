@@ -109,8 +109,8 @@ class Watch:
                 self._display.improved(now, now.best, None)
         self._now = now
         best, before = now.best, self._best
-        if best is None or now.state == "finished":  # the reported score is another mean: no improvement
-            return
+        if best is None or (before is not None and now.state == "finished"):
+            return  # the reported score is another mean: no improvement, but news where none was told
         if before is None or (best.id != before.id and _better(now, best.value, before.value)):
             self._best = best
             self._display.improved(now, best, before)
