@@ -148,11 +148,13 @@ def resume(
     quiet: Quiet = False,
 ) -> Answer:
     """Go on with a run that was interrupted, from where its journal ends."""
-    from culmen.cli import runs, session
+    from culmen.cli import runs, session, where
+    from culmen.store import views
     from culmen.study import Study
 
     parts: dict[str, Any] = {} if require is None else {"require": require}
     path, tracks = runs.adopt(run), session.trackers(track)
+    parts |= where.changed(views.meta(path), backend, ray_address, backend_set)
 
     def create(watch: Watch) -> Study:
         return Study.resume(path, observers=(watch, *tracks), **parts)
