@@ -186,7 +186,7 @@ def _backend(meta: RunMeta, parts: Parts) -> Backend:
     chosen = choice.of(meta.extra.get("backend") if parts.backend is None else parts.backend)
     if meta.task.evaluator.form != "function" or chosen.name != "local":
         require = parts.require or meta.extra.get("require")
-        return backends.make(chosen, meta.task, meta.workers, require, meta.scoring)
+        return backends.make(chosen, meta.task, meta.workers, require, meta.scoring, lambda text: _say(parts, text))
     if parts.evaluator is None:
         raise UserError(
             "this run's evaluator is a Python function of the program that made it",

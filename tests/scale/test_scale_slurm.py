@@ -14,8 +14,9 @@ import pytest
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Status
 from culmen.core.task import Task
-from culmen.evaluate.backends import make, slurm_launcher
+from culmen.evaluate.backends import make, slurm_launcher, slurm_queue
 from culmen.evaluate.backends.choice import Choice
+from culmen.evaluate.backends.slurm_queue import Job
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
 from tests.scale.conftest import HAS_SUBMITIT
 
@@ -123,14 +124,31 @@ def test_without_slurm_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_slurm_is_asked_for():
-    setup = {"slots": 4, "minutes": 60, "cluster": "slurm", "texts": {"partition": "long"}}
+    setup = {"name": "culmen-1", "slots": 4, "minutes": 60, "cluster": "slurm", "texts": {"partition": "long"}}
     needs = {"cpu": 2.0, "gpu": 0.5, "memory": 10**9, "custom": {"fpga": 1.0}}
-    assert slurm_launcher.parameters({**setup, "needs": needs}) == {
-        "name": "culmen",
+    asked = slurm_launcher.parameters({**setup, "needs": needs})
+    assert asked == {
+        "name": "culmen-1",
         "timeout_min": 60,
         "cpus_per_task": 8,
         "gpus_per_node": 2,
-        "mem_gb": 4.0,
+        "mem_gb": 3815 / 1024,
         "slurm_partition": "long",
         "slurm_gres": "fpga:4",
+        "slurm_srun_args": ["--cpus-per-task=8"],
+        "slurm_additional_parameters": {"no_requeue": True, "signal": "URG@1"},
     }
+    bare = slurm_launcher.parameters({**setup, "needs": {"cpu": 0.1, "gpu": 0.0, "memory": 0, "custom": {}}})
+    assert not {"gpus_per_node", "mem_gb", "slurm_gres"} & set(bare)
+
+
+def test_how_a_queue_stands_is_said_in_few_words():
+    wait, runs = Job("PENDING", "Resources"), Job("RUNNING", "None", "n1")
+    assert slurm_queue.summary({"a": wait}) == "1 job pending (Resources)"
+    assert slurm_queue.summary({"a": Job("PENDING", "None"), "b": Job("PENDING", "None")}) == "2 jobs pending"
+    assert slurm_queue.summary({"a": runs, "b": wait, "c": runs}) == "2 of 3 jobs run, 1 pending (Resources)"
+    nodes = Job("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-2]")
+    assert slurm_queue.summary({"a": nodes}) == "1 job pending (ReqNodeNotAvail, UnavailableNodes)"
+    assert slurm_queue.hopeless({"a": Job("PENDING", "PartitionTimeLimit")}).endswith("(PartitionTimeLimit)")
+    assert not slurm_queue.hopeless({"a": wait}) and not slurm_queue.hopeless({})
+    assert not slurm_queue.hopeless({"a": Job("PENDING", "BadConstraints"), "b": wait})

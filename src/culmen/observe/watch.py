@@ -88,6 +88,7 @@ class Watch:
         self._display.close()
 
     def _tick(self, last: bool) -> None:
+        self._say()
         if not self._begun:
             return
         began = time.monotonic()
@@ -95,11 +96,14 @@ class Watch:
             self._changed = False
             self._look(views.status(self._run))
             self._look_at = time.monotonic() + (time.monotonic() - began) / _SHARE
+        assert self._now is not None
+        self._display.draw(self._now)
+
+    def _say(self) -> None:
+        """What waits to be said, also before the run has begun: a cluster's queue may take long."""
         messages, self._messages = self._messages, []
         for message in messages:
             self._display.say(message)
-        assert self._now is not None
-        self._display.draw(self._now)
 
     def _look(self, now: Status) -> None:
         if self._now is None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from culmen.core.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from culmen.core.ports import Backend
     from culmen.core.task import Task
     from culmen.core.trust import Scoring
@@ -15,9 +17,17 @@ if TYPE_CHECKING:
 
 
 def make(
-    choice: Choice, task: Task, workers: int, require: str | None = None, scoring: Scoring | None = None
+    choice: Choice,
+    task: Task,
+    workers: int,
+    require: str | None = None,
+    scoring: Scoring | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Backend:
-    """The backend a run asked for. Raises `UserError` where its extra is not installed or it cannot run this task."""
+    """The backend a run asked for; `tell` is told what a person should know while it waits for others.
+
+    Raises `UserError` where its extra is not installed or it cannot run this task.
+    """
     from culmen.evaluate.backends import choice as choices
 
     choices.check(choice)
@@ -33,14 +43,14 @@ def make(
         )
     from culmen.evaluate.backends.remote import RemoteBackend
 
-    return RemoteBackend(task, workers, _carrier(choice), require, scoring=scoring)
+    return RemoteBackend(task, workers, _carrier(choice, workers, tell), require, scoring=scoring)
 
 
-def _carrier(choice: Choice) -> Carrier:
+def _carrier(choice: Choice, workers: int, tell: Callable[[str], None] | None) -> Carrier:
     if choice.name == "ray":
         from culmen.evaluate.backends.ray import RayCarrier
 
         return RayCarrier(choice)
     from culmen.evaluate.backends.slurm import SlurmCarrier
 
-    return SlurmCarrier(choice)
+    return SlurmCarrier(choice, workers, tell)

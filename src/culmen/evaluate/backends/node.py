@@ -61,6 +61,11 @@ class NodeEvaluator:
             answer = parcels.failure(error)
         return parcels.dump(answer)
 
+    @property
+    def shares_processes(self) -> bool:
+        """Whether the evaluator runs beside the candidate, where what ends one process can change a score."""
+        return self._backend is not None and self._backend.task.evaluator.form == "legacy"
+
     async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
         """One evaluation within so many seconds; one that is cancelled, or too late, is lost."""
         task = self._running[number] = asyncio.create_task(self._evaluate(parcels.load(job, Job)))

@@ -48,13 +48,15 @@ class Parcel(msgspec.Struct, frozen=True):
 class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a node evaluates: at most `workers` at once, at no weaker isolation than `level` ("": any).
 
-    `require` is what the user asked for; `scoring` was found out by the first node.
+    `require` is what the user asked for; `scoring` was found out by the first node; no evaluation takes longer than
+    `seconds`.
     """
 
     workers: int = 1
     require: str | None = None
     level: str = ""
     scoring: Scoring = Scoring()
+    seconds: float = 0.0
 
 
 class Job(msgspec.Struct, frozen=True):

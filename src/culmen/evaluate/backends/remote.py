@@ -66,7 +66,7 @@ class RemoteBackend:
         """Open the carrier; the isolation level of the first node, which the others must reach. Raises what its start
         raises."""
         self._seal.check()
-        terms = Terms(min(self.workers, NODE_SLOTS), self.require, "", self.scoring)
+        terms = Terms(min(self.workers, NODE_SLOTS), self.require, "", self.scoring, self.seconds)
         self._carrier.terms = parcels.dump(terms)
         parcel = parcels.pack(self.task)
         try:

@@ -7,48 +7,46 @@ end (time limit, preemption, a node that dies) are submitted again, and what the
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
+import math
 import secrets
 import shutil
-import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from culmen.core.errors import Unavailable, UserError
+from culmen.evaluate.backends import parcel as parcels
 from culmen.evaluate.backends.choice import Choice
-from culmen.evaluate.backends.remote import Lost
-from culmen.evaluate.backends.slurm_worker import BEAT, LAPSE
+from culmen.evaluate.backends.parcel import Terms
+from culmen.evaluate.backends.remote import NODE_SLOTS, Lost
+from culmen.evaluate.backends.slurm_asking import Asking
+from culmen.evaluate.backends.slurm_crew import Crew
+from culmen.evaluate.backends.slurm_worker import BEAT
 from culmen.evaluate.backends.spool import Spool
 
 WAIT_SECONDS = 3600.0  # for a first worker: queues are long
-_ASK_SECONDS = 120.0
 _PAUSE = 0.05
-_STILLBORN = 3  # workers in a row that end before they begin
-_KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "USER", "LOGNAME", "SHELL")
-_LAUNCHER = "culmen.evaluate.backends.slurm_launcher"
+_LAST_PART = 0.25  # of a job's time, at most, in which nothing new is begun
 
 
 class SlurmCarrier:
-    """See `remote.Carrier`."""
+    """See `remote.Carrier`. `workers` is how many evaluations are wanted at once, all jobs together."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: Choice, workers: int, tell: Callable[[str], None] | None = None) -> None:
         self.retries, self.terms = choice.retries, b""
-        self._choice, self._wait = choice, choice.wait or WAIT_SECONDS
+        self._choice, self._tell = choice, tell or _unheard
+        self._slots = min(NODE_SLOTS, choice.slots or math.ceil(workers / max(1, choice.jobs)))
+        name = secrets.token_hex(8)
         home = choice.texts.get("folder") or str(Path.home() / ".cache/culmen/slurm")
-        self._spool = Spool(Path(home).expanduser().resolve() / secrets.token_hex(8))
+        self._spool = Spool(Path(home).expanduser().resolve() / name)
+        self._asking, self._crew = Asking({}), None
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
-        self._workers: set[str] = set()
-        self._launcher: asyncio.subprocess.Process | None = None
-        self._asking = asyncio.Lock()
-        self._watching: asyncio.Task[None] | None = None
+        self._first: asyncio.Future[bytes] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._trouble: UserError | None = None
-        self._stillborn = self._count = 0
-        self._alone = time.monotonic()
 
     async def open(self, parcel: bytes, name: str) -> bytes:
         """Raises `UserError` with Slurm's own words where it refuses the jobs, `Unavailable` where none starts."""
@@ -56,101 +54,123 @@ class SlurmCarrier:
         if cluster == "slurm" and shutil.which("sbatch") is None:
             fix = "run culmen on a login node of the cluster, or use --backend ray"
             raise UserError("there is no sbatch on this machine", where="--backend slurm", fix=fix)
-        self._spool.make()
-        self._spool.put(f"parcel-{name}", parcel)
-        self._spool.put("terms", self.terms)
-        self._spool.beat("pulse")
-        await self._launch(cluster)
-        for _ in range(max(1, self._choice.jobs)):
-            await self._submit()
-        self._watching = asyncio.create_task(self._watch())
-        while True:
-            greetings = [n for n in self._spool.names("workers") if not n.endswith(".pulse")]
-            if greetings:
-                answer = self._spool.get(f"workers/{greetings[0]}")
-                assert answer is not None
-                return answer
-            self._check()
-            await asyncio.sleep(_PAUSE)
+        self._lay_out(parcel, name)
+        self._asking = Asking(self._setup(cluster, self._agreed.seconds))
+        wait = self._choice.wait or WAIT_SECONDS
+        self._crew = Crew(self._spool, self._asking, self._choice.jobs, wait, self._lose, self._tell)
+        self._first = asyncio.get_running_loop().create_future()
+        self._tasks.append(asyncio.create_task(self._serve()))
+        await self._asking.start()
+        await self._crew.begin()
+        self._tasks.append(asyncio.create_task(self._watch(self._crew)))
+        return await self._patiently(self._first)
 
-    async def _launch(self, cluster: str) -> None:
-        kept = {n: v for n, v in os.environ.items() if n in _KEPT or n.startswith(("SLURM_CONF", "MODULE"))}
-        self._launcher = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", _LAUNCHER, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL, env=kept, start_new_session=True, limit=1 << 20,
-        )  # fmt: skip
+    def _lay_out(self, parcel: bytes, name: str) -> None:
+        try:
+            self._spool.make()
+            self._spool.put(f"parcel-{name}", parcel)
+            self._beat()
+        except OSError as error:
+            fix = "name a folder that all nodes see: --backend-set folder=PATH"
+            raise UserError(f"cannot write: {error}", where=str(self._spool.root.parent), fix=fix) from None
+
+    def _setup(self, cluster: str, seconds: float) -> dict[str, Any]:
+        """What the launcher must know."""
+        life = 60.0 * self._choice.minutes or math.inf
+        if life < seconds:
+            self._tell(
+                f"Note: one evaluation may take {seconds:.0f} s, and a job ends after {life:.0f} s "
+                f"(--backend-set minutes={self._choice.minutes}): what it holds then is tried again."
+            )
         texts = {name: text for name, text in self._choice.texts.items() if name not in ("cluster", "folder")}
-        slots = self._choice.slots or max(1, self._slots() // max(1, self._choice.jobs))
-        setup = {"folder": str(self._spool.root), "cluster": cluster, "slots": slots, "texts": texts}
-        setup |= {"minutes": self._choice.minutes, "needs": msgspec.to_builtins(_full(self._choice))}
-        await self._ask(setup)
+        return {
+            "folder": str(self._spool.root),
+            "name": f"culmen-{self._spool.root.name[:8]}",
+            "cluster": cluster,
+            "slots": self._slots,
+            "minutes": self._choice.minutes,
+            "life": life - min(seconds, _LAST_PART * life) if life < math.inf else life,
+            "needs": msgspec.structs.asdict(self._choice.needs),
+            "texts": texts,
+        }
 
-    def _slots(self) -> int:
-        return int(json.loads(self.terms).get("workers", 1))
+    def _beat(self) -> None:
+        self._spool.beat("pulse")
+        self._spool.put("terms", parcels.dump(msgspec.structs.replace(self._agreed, workers=self._slots)))
 
-    async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One question to the launcher. Raises `UserError` with what Slurm said, `Unavailable` if nothing comes."""
-        launcher = self._launcher
-        assert launcher is not None and launcher.stdin is not None and launcher.stdout is not None
-        async with self._asking:
-            try:
-                launcher.stdin.write(json.dumps(request).encode() + b"\n")
-                line = await asyncio.wait_for(launcher.stdout.readline(), _ASK_SECONDS)
-                answer: dict[str, Any] = json.loads(line)
-            except (TimeoutError, ValueError, ConnectionError) as error:
-                what = f"jobs cannot be submitted any more: {type(error).__name__}"
-                raise Unavailable(what, where="submitit", fix="culmen resume") from None
-        if "error" in answer:
-            fix = "ask for what the cluster has with --backend-set; then culmen resume"
-            raise UserError(f"Slurm refuses: {answer['error'].strip()}", where="--backend slurm", fix=fix)
-        return answer
-
-    async def _submit(self) -> None:
-        self._count += 1
-        worker = f"w{self._count}"
-        await self._ask({"do": "submit", "with": [worker]})
-        self._workers.add(worker)
+    @property
+    def _agreed(self) -> Terms:
+        return parcels.load(self.terms, Terms)
 
     async def carry(self, number: str, job: bytes, seconds: float) -> bytes:
         """See `remote.Carrier`."""
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._check()
         self._spool.put(f"jobs/{number}", f"{seconds}\n".encode() + job)
         try:
-            while not future.done():
-                self._check()
-                await asyncio.wait({future}, timeout=BEAT)
-            return future.result()
+            return await self._patiently(future)
         except Lost:
             raise
         except BaseException:
-            self._spool.drop(f"jobs/{number}")
-            with contextlib.suppress(OSError):
+            if not self._spool.drop(f"jobs/{number}") and self._spool.root.exists():
                 self._spool.put(f"cancel/{number}", b"")
             raise
         finally:
             self._waiting.pop(number, None)
 
+    async def _patiently(self, future: asyncio.Future[bytes]) -> bytes:
+        while not future.done():
+            self._check()
+            await asyncio.wait({future}, timeout=BEAT)
+        return future.result()
+
     def _check(self) -> None:
         if self._trouble is not None:
             raise self._trouble
 
-    async def _watch(self) -> None:
-        """Bring answers home, keep the pulse, replace workers that are gone."""
+    async def _serve(self) -> None:
+        """Keep the pulse, bring answers home, let workers in. Waits for nobody: workers take silence for death."""
         beaten, pause = 0.0, _PAUSE
-        while self._trouble is None:
-            found = self._collect()
-            pause = _PAUSE if found or self._waiting else min(pause * 1.5, 1.0)
-            if time.monotonic() - beaten > BEAT:
-                beaten = time.monotonic()
-                self._spool.beat("pulse")
-                self._spool.put("terms", self.terms)
-                try:
-                    await self._look()
-                except UserError as error:
-                    self._trouble = error
-            await asyncio.sleep(pause)
+        try:
+            while self._trouble is None:
+                if time.monotonic() - beaten > BEAT:
+                    beaten = time.monotonic()
+                    self._beat()
+                found = self._collect() + self._admit()
+                pause = _PAUSE if found or self._waiting else min(pause * 1.5, 1.0)
+                await asyncio.sleep(pause)
+        except UserError as error:
+            self._trouble = error
+        except OSError as error:
+            fix = "see that it is there and has room; then culmen resume"
+            self._trouble = Unavailable(f"cannot write: {error}", where=str(self._spool.root), fix=fix)
 
-    def _collect(self) -> bool:
+    async def _watch(self, crew: Crew) -> None:
+        """Look at the queue, as long as that makes sense."""
+        while self._trouble is None:
+            try:
+                await crew.look()
+            except UserError as error:
+                self._trouble = error
+            await asyncio.sleep(crew.pause)
+
+    def _admit(self) -> int:
+        """The first worker's greeting says what the run agrees on; later ones must come up to that."""
+        crew, first = self._crew, self._first
+        admitted = 0
+        for worker in crew.strangers if crew is not None else []:
+            greeting = self._spool.get(f"workers/{worker}")
+            if greeting is None or crew is None or first is None or (first.done() and not self._agreed.level):
+                continue
+            if first.done():
+                crew.demand(greeting, self._agreed)
+            crew.admit(worker)
+            admitted += 1
+            if not first.done():
+                first.set_result(greeting)
+        return admitted
+
+    def _collect(self) -> int:
         found = self._spool.names("done")
         for number in found:
             answer = self._spool.get(f"done/{number}")
@@ -159,66 +179,26 @@ class SlurmCarrier:
             future = self._waiting.get(number)
             if answer is not None and future is not None and not future.done():
                 future.set_result(answer)
-        return bool(found)
+        return len(found)
 
-    async def _look(self) -> None:
-        """Raises `Unavailable` where workers never come, or end before they begin."""
-        told = await self._ask({"do": "states"})
-        begun = set(self._spool.names("workers"))
-        for worker in list(self._workers):
-            hung = f"{worker}.pulse" in begun and self._spool.silent(f"workers/{worker}.pulse") > LAPSE
-            if worker not in told["over"] and not hung:
-                continue
-            self._workers.discard(worker)
-            self._stillborn = 0 if worker in begun else self._stillborn + 1
-            if self._stillborn >= _STILLBORN:
-                words = told["over"].get(worker, "").strip().splitlines()[-1:] or ["it said nothing"]
-                fix = "install the same culmen, with the same Python, where Slurm's nodes find it; then culmen resume"
-                raise Unavailable(f"workers end before they begin: {words[0]}", where="Slurm", fix=fix)
-            self._collect()
-            for number in self._spool.names(f"held/{worker}"):
-                future = self._waiting.get(number)
-                if future is not None and not future.done():
-                    future.set_exception(Lost("worker_died"))
-            self._spool.drop(f"workers/{worker}")
-            await self._submit()
-        if any(worker in begun for worker in self._workers):
-            self._alone = time.monotonic()
-        elif time.monotonic() - self._alone > self._wait:
-            fix = "see squeue; ask for less with --backend-set, or wait longer with --backend-set wait=SECONDS"
-            raise Unavailable(f"no worker started within {self._wait:g} s", where="Slurm", fix=fix)
+    def _lose(self, numbers: Iterable[str], reason: str) -> None:
+        """These came to nothing, but for those that were answered before."""
+        self._collect()
+        for number in numbers:
+            future = self._waiting.get(number)
+            if future is not None and not future.done():
+                future.set_exception(Lost(reason))
 
     async def close(self) -> None:
         """See `remote.Carrier`."""
-        if self._watching is not None:
-            self._watching.cancel()
-        launcher, self._launcher = self._launcher, None
-        if not self._spool.root.exists():
-            return
-        self._spool.put("stop", b"")
-        if launcher is not None:
-            await self._gone(launcher)
-        await asyncio.to_thread(shutil.rmtree, self._spool.root, True)
-
-    async def _gone(self, launcher: asyncio.subprocess.Process) -> None:
-        """Let workers leave by themselves for a moment, then cancel their jobs."""
-        self._launcher = launcher
-        with contextlib.suppress(UserError):
-            for _ in range(int(4 * BEAT / 0.1)):
-                if self._workers <= (await self._ask({"do": "states"}))["over"].keys():
-                    break
-                await asyncio.sleep(0.1)
-            await self._ask({"do": "cancel"})
-        self._launcher = None
-        assert launcher.stdin is not None
-        launcher.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(launcher.wait(), 20.0)
-        if launcher.returncode is None:
-            launcher.kill()
-            await launcher.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        if self._spool.root.exists():
+            self._spool.put("stop", b"")
+            await self._asking.close()
 
 
-def _full(choice: Choice) -> dict[str, Any]:
-    needs = choice.needs
-    return {"cpu": needs.cpu, "gpu": needs.gpu, "memory": needs.memory, "custom": needs.custom}
+def _unheard(text: str) -> None:
+    """For those who listen to nothing."""

@@ -1,9 +1,12 @@
 """A folder that the driver and its workers share: jobs are files, and whoever renames one has it.
 
-    parcel-SHA  terms  pulse  stop   jobs/NUMBER  held/WORKER/NUMBER  done/NUMBER  cancel/NUMBER  workers/WORKER[.pulse]
+    parcel-SHA  terms  pulse  stop
+    jobs/NUMBER  held/WORKER/NUMBER  done/NUMBER  cancel/NUMBER  workers/WORKER  pulses/WORKER  gone/WORKER/NUMBER
 
 Files appear whole: they are written elsewhere and renamed. Clocks of different machines are never compared; a side that
-lives changes its pulse, and the other looks whether it changed.
+lives changes its pulse, and the other looks whether it changed. A worker can take jobs only while the driver keeps its
+folder in held/: made when it is admitted, moved away when it counts as gone. So no job is ever taken by one that nobody
+watches.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import time
 from pathlib import Path
 
-FOLDERS = ("jobs", "held", "done", "cancel", "workers", "drafts", "logs")
+FOLDERS = ("jobs", "held", "done", "cancel", "workers", "pulses", "gone", "drafts", "logs")
 
 
 class Spool:
@@ -56,10 +59,28 @@ class Spool:
             (self.root / "jobs" / number).rename(self.root / held)
         return self.get(held)  # a rename that was repeated by the network may have failed and yet be done
 
-    def drop(self, place: str) -> None:
-        """Remove a file, if it is there."""
+    def admit(self, worker: str) -> None:
+        """Let a worker take jobs from now on."""
+        (self.root / "held" / worker).mkdir(mode=0o700)
+
+    def admitted(self, worker: str) -> bool:
+        """Whether it may take jobs."""
+        return (self.root / "held" / worker).is_dir()
+
+    def expel(self, worker: str) -> list[str]:
+        """Let it take no more; what it held and had not answered."""
         with contextlib.suppress(OSError):
+            (self.root / "held" / worker).rename(self.root / "gone" / worker)
+        self.drop(f"workers/{worker}")
+        return self.names(f"gone/{worker}")
+
+    def drop(self, place: str) -> bool:
+        """Remove a file; whether it was there."""
+        try:
             (self.root / place).unlink()
+        except OSError:
+            return False
+        return True
 
     def beat(self, place: str) -> None:
         """Change a pulse."""
