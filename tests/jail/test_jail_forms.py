@@ -93,6 +93,7 @@ def test_long_logs_are_cut_and_flagged(ground: Make) -> None:
         ("'1.0'", Status.INVALID, "score_not_a_number"),
         ("[1.0]", Status.INVALID, "score_not_a_number"),
         ("{'score': 2.0}", Status.INVALID, "score_out_of_bounds"),
+        ("-1e200", Status.INVALID, "score_out_of_bounds"),
         ("{'score': None, 'feedback': 'no'}", Status.INVALID, "invalid"),
         ("{'loss': 1.0}", Status.LOST, "scorer_error"),
         ("1 / 0", Status.INVALID, "scorer_raised"),

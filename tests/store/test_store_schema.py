@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from collections import Counter
 from pathlib import Path
 
 from alembic import command
@@ -12,12 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import insert, select
 
+from culmen.core.evaluation import Sign, Status
+from culmen.core.trust import rank
 from culmen.store import schema, views
 from culmen.store.codec import bytes_text, decode, encode, escape, text_bytes, unescape
-from culmen.store.database import engine_for
+from culmen.store.database import engine_for, reading
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import FORMAT
 from culmen.store.migrate import configuration, upgrade
+from culmen.store.recover import recover
 from tests.store.runs import new_run, observed, program, proposed
 
 
@@ -122,6 +126,36 @@ def test_a_run_of_format_1_is_read_by_many_at_once_and_upgraded_anew_only_when_i
     for place in range(6):
         levels(old_run(tmp_path, f"other-{place}"))
     assert len(copies._kept) == 4 and not first.exists()
+
+
+def test_what_views_count_by_is_what_the_observations_say_also_after_an_upgrade(tmp_path):
+    old, today = old_run(tmp_path), tmp_path / "today"
+    recover(old, today)
+    with SqlJournal.open(today, write=True) as journal:
+        signed = observed(9, program(9), 1.0, trust="proxied", signs=(Sign("frames"),))
+        journal.append([signed, observed(10, program(9), 2.0), observed(11, program(8), None, Status.ERROR)])
+    SqlJournal.open(old, write=True).close()
+    for folder, signs in ((old, 0), (today, 1)):
+        with reading(folder) as connection:
+            seen = connection.execute(select(schema.observation).where(schema.observation.c.status == "ok")).all()
+            weakest = dict(map(tuple, connection.execute(select(schema.tally.c.candidate, schema.tally.c.trust))))
+            counts = {(row[0], row[1]): row[2] for row in connection.execute(select(schema.counter))}
+        expected = dict.fromkeys(weakest)
+        for row in seen:
+            expected[row.candidate] = max(expected[row.candidate] or 0, rank(row.trust))
+        assert weakest == expected
+        assert {name: n for (scope, name), n in counts.items() if scope == "trust"} == Counter(r.trust for r in seen)
+        assert counts.get(("sign", ""), 0) == signs == len(views.integrity(folder).findings)
+
+
+def test_what_is_no_observation_is_found_by_its_index(tmp_path):
+    journal = new_run(tmp_path)
+    journal.close()
+    query = select(schema.event.c.seq).where(schema.others, schema.event.c.shape.in_(("proposal", "text")))
+    with reading(journal.run_dir) as connection:
+        text = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all()
+    assert "event_other" in str(plan)
 
 
 any_text = st.text(st.characters())

@@ -13,6 +13,7 @@ from culmen.core.evaluation import Case, Observation
 
 Form = Literal["call", "serve", "command", "legacy", "function"]
 KNOWN_SLACK = 1e-9  # share by which a score must pass the best known value before it counts as beyond it
+WIDEST = 1e100  # no honest score is farther from zero; statistics square scores and add up squares
 
 
 class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,7 +46,10 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
         return known is not None and self.reward(score) > self.reward(known) + KNOWN_SLACK * max(1.0, abs(known))
 
     def fault(self, score: object) -> str:
-        """Why this is not an acceptable score ("" if it is): only finite int or float inside the bounds pass."""
+        """Why this is not an acceptable score ("" if it is): only finite int or float inside the bounds pass.
+
+        Where they are open, `WIDEST` is the bound.
+        """
         if isinstance(score, bool) or not isinstance(score, int | float):
             return "score_not_a_number"
         try:
@@ -57,7 +61,7 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
         if math.isinf(value):
             return "score_infinite"
         low, high = self.bounds
-        if (low is not None and value < low) or (high is not None and value > high):
+        if (low is not None and value < low) or (high is not None and value > high) or abs(value) > WIDEST:
             return "score_out_of_bounds"
         return ""
 

@@ -105,10 +105,16 @@ class SqlJournal:
 
         from culmen.store.reader import pages
 
-        def snapshot() -> AbstractContextManager[Connection]:
-            return reading(self.run_dir, tables=False)
+        return pages(self._moment, self.run_dir, after, whole=whole)
 
-        return pages(snapshot, self.run_dir, after, whole=whole)
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """All events, whole, as lines of JSON (ASCII), a page at a time: how many, and their text.
+
+        Raises `JournalDamaged` where the journal cannot be read.
+        """
+        from culmen.store.lines import pages
+
+        return pages(self._moment, self.run_dir)
 
     def text(self, ref: str) -> str:
         """The text behind a `blob:` reference; any other text is returned as it is."""
@@ -134,6 +140,9 @@ class SqlJournal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _moment(self) -> AbstractContextManager[Connection]:
+        return reading(self.run_dir, tables=False)
 
     @property
     def _writing(self) -> Writer:

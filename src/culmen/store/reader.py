@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from culmen.core.brief import Proposal, Text
 from culmen.core.errors import JournalDamaged
 from culmen.core.event import Entry, Event
 from culmen.store.blobs import Blobs, is_reference
-from culmen.store.codec import decode, unescape
+from culmen.store.codec import bytes_text, decode, unescape
 from culmen.store.rows import blobs_of, parse, restore
 
 if TYPE_CHECKING:
@@ -79,45 +79,67 @@ def pages(
     texts, last = Texts(), max(after, 0)
     while True:
         with snapshot() as connection:
-            events = read_page(connection, run_dir, last, page, texts)
-            if whole:
-                blobs = Blobs(run_dir / "blobs", lookup_in(connection))
-                events = [_whole(event, blobs) for event in events]
+            events = read_page(connection, run_dir, last, page, texts, whole=whole)
         if not events:
             return
         yield from events
         last = events[-1].seq
 
 
-def read_page(connection: Connection, run_dir: Path, after: int, limit: int, texts: Texts | None = None) -> list[Event]:
+def read_page(
+    connection: Connection, run_dir: Path, after: int, limit: int, texts: Texts | None = None, *, whole: bool = False
+) -> list[Event]:
     """At most `limit` events with seq > `after`; raises `JournalDamaged` at a gap or at bytes that make no sense."""
+    rows = read_rows(connection, run_dir, after, limit)
+    return assemble(connection, run_dir, rows, texts or Texts(), whole=whole)
+
+
+def read_rows(connection: Connection, run_dir: Path, after: int, limit: int) -> Sequence[Sequence[Any]]:
+    """The rows of `event` themselves; raises `JournalDamaged` at a gap."""
     cursor = connection.connection.cursor()  # the driver's own: Core's rows cost more than the reading
     cursor.execute(_PAGES[connection.dialect.name], (after, limit))
     rows = cursor.fetchall()
     for place, row in enumerate(rows, after + 1):
         if row[0] != place:
             raise gap(place, run_dir)
-    return assemble(connection, run_dir, rows, texts or Texts())
+    return rows
 
 
-def assemble(connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts) -> list[Event]:
+def assemble(
+    connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts, *, whole: bool = False
+) -> list[Event]:
     """Rows of `event`, its columns in their order, as events."""
+    with sense(run_dir):
+        return [_event(row, result) for row, result in zip(rows, results(connection, run_dir, rows, texts, whole))]
+
+
+def results(
+    connection: Connection, run_dir: Path, rows: Sequence[Sequence[Any]], texts: Texts, whole: bool = False
+) -> list[Any]:
+    """What rows of `event` hold as their results, None where there is none; blobs are fetched for all of them at once.
+
+    With `whole`, prompts and replies are texts, too. To be called inside `sense`.
+    """
     blobs = Blobs(run_dir / "blobs", lookup_in(connection))
+    parsed = [None if row[_SHAPE] is None else _parse(row, blobs) for row in rows]
+    wanted = {sha for each in parsed if each is not None for sha in blobs_of(each) if not texts.known(sha)}
+    fetched = blobs.get(wanted) if wanted else {}
+
+    def raw(sha: bytes) -> bytes:
+        return fetched[sha] if sha in fetched else blobs.get([sha])[sha]
+
+    def parts(sha: bytes) -> dict[str, str]:
+        return texts.get(sha, raw)
+
+    made = [None if each is None else restore(each, row[_DATA], raw, parts) for row, each in zip(rows, parsed)]
+    return _whole(made, blobs) if whole else made
+
+
+@contextmanager
+def sense(run_dir: Path) -> Iterator[None]:
+    """Turn what bytes raise that make no sense into `JournalDamaged`."""
     try:
-        parsed = [None if row[_SHAPE] is None else _parse(row, blobs) for row in rows]
-        wanted = {sha for each in parsed if each is not None for sha in blobs_of(each) if not texts.known(sha)}
-        fetched = blobs.get(wanted) if wanted else {}
-
-        def raw(sha: bytes) -> bytes:
-            return fetched[sha] if sha in fetched else blobs.get([sha])[sha]
-
-        def parts(sha: bytes) -> dict[str, str]:
-            return texts.get(sha, raw)
-
-        return [
-            _event(row, None if each is None else restore(each, row[_DATA], raw, parts))
-            for row, each in zip(rows, parsed)
-        ]
+        yield
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, KeyError) as error:
         raise JournalDamaged(f"an event makes no sense ({error})", where=str(run_dir)) from error
 
@@ -131,12 +153,22 @@ def gap(seq: int, run_dir: Path) -> JournalDamaged:
     )
 
 
-def _whole(event: Event, blobs: Blobs) -> Event:
-    result = event.entry.result
-    if not isinstance(result, Proposal | Text) or not (is_reference(result.prompt) or is_reference(result.reply)):
-        return event
-    result = msgspec.structs.replace(result, prompt=blobs.text(result.prompt), reply=blobs.text(result.reply))
-    return msgspec.structs.replace(event, entry=msgspec.structs.replace(event.entry, result=result))
+def _whole(results: list[Any], blobs: Blobs) -> list[Any]:
+    """The same with the texts of prompts and replies, which are fetched at once."""
+    told = [each for each in results if isinstance(each, Proposal | Text)]
+    wanted = {text for each in told for text in (each.prompt, each.reply) if is_reference(text)}
+    if not wanted:
+        return results
+    raw = blobs.get(bytes.fromhex(text[5:]) for text in wanted)
+    texts = {text: bytes_text(raw[bytes.fromhex(text[5:])]) for text in wanted}
+
+    def made(each: Any) -> Any:
+        if not isinstance(each, Proposal | Text) or not (each.prompt in texts or each.reply in texts):
+            return each
+        prompt, reply = texts.get(each.prompt, each.prompt), texts.get(each.reply, each.reply)
+        return msgspec.structs.replace(each, prompt=prompt, reply=reply)
+
+    return [made(each) for each in results]
 
 
 def _parse(row: Sequence[Any], blobs: Blobs) -> Any:

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest revision in store/migrations: what `create_all` makes."""
 
 _Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
@@ -56,6 +56,8 @@ event = Table(
 )
 _rare = text("topic IS NOT NULL")
 Index("event_topic", event.c.kind, event.c.topic, event.c.seq, sqlite_where=_rare, postgresql_where=_rare)
+others = text("shape <> 'observation'")  # what queries must say for the index to be used
+Index("event_other", event.c.shape, event.c.seq, sqlite_where=others, postgresql_where=others)
 
 blob = Table(
     "blob",
@@ -114,6 +116,7 @@ tally = Table(  # what is known of each candidate: count, mean and sum of square
     Column("low", Float),  # least and greatest certified value; which one is the worse is the objective's to say
     Column("high", Float),
     Column("grave", _Big),  # seq of its first observation with a grave sign
+    Column("trust", Integer),  # `core.trust.rank` of its weakest score
 )
 judged = text("(asked > 0 OR barred > 0 OR grave IS NOT NULL)")  # what queries must say for the index to be used
 Index("tally_judged", tally.c.candidate, sqlite_where=judged, postgresql_where=judged)
@@ -135,7 +138,7 @@ spend = Table(
     Column("cache_hits", Integer, nullable=False),
 )
 
-counter = Table(  # how many events of each kind, observations of each status, proposals of each fault
+counter = Table(  # how many events of each kind, observations of each status, scores of each trust, proposals by fault
     "counter",
     metadata,
     Column("scope", String(16), primary_key=True),

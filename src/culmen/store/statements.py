@@ -70,6 +70,7 @@ def _merge_tally(statement: Any) -> Any:
     }
     merged["low"] = case((old.low < new.low, old.low), else_=func.coalesce(new.low, old.low))
     merged["high"] = case((old.high > new.high, old.high), else_=func.coalesce(new.high, old.high))
+    merged["trust"] = case((old.trust > new.trust, old.trust), else_=func.coalesce(new.trust, old.trust))
     merged["grave"] = func.coalesce(old.grave, new.grave)
     sums = {c.name: c + new[c.name] for c in old if c.name not in ("candidate", "first", *merged)}
     return statement.on_conflict_do_update(index_elements=[old.candidate], set_=merged | sums)

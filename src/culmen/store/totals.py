@@ -11,6 +11,7 @@ import msgspec
 from culmen.core.brief import Proposal, Text
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Edits, Entry
+from culmen.core.trust import LEVELS, rank
 from culmen.core.usage import Usage
 from culmen.store.codec import escape
 
@@ -33,6 +34,7 @@ class Tally:
     low: float | None = None
     high: float | None = None
     grave: int | None = None
+    trust: int | None = None
 
     def add(self, observation: Observation, seq: int) -> None:
         """One more observation (Welford), the event `seq`."""
@@ -41,6 +43,9 @@ class Tally:
         if observation.score is None:
             self.failures[observation.status.value] += 1
             return
+        weakness = rank(observation.trust) if observation.trust in LEVELS else rank("")
+        if self.trust is None or weakness > self.trust:
+            self.trust = weakness
         self.count += 1
         delta = observation.score - self.mean
         self.mean += delta / self.count
@@ -64,7 +69,7 @@ class Tally:
         """In the order of the table's columns."""
         each = [self.failures[name] for name in FAILURES]
         scores = (candidate, self.count, self.mean, self.spread, sum(each), *each, self.failures["lost"], self.first)
-        judged = (self.asked, self.accepted, self.strict, self.barred, self.low, self.high, self.grave)
+        judged = (self.asked, self.accepted, self.strict, self.barred, self.low, self.high, self.grave, self.trust)
         return scores + judged
 
 
@@ -113,7 +118,11 @@ class Totals:
             tally = self.tallies[candidate] = Tally(seq)
         tally.add(observation, seq)
         self.counters["status", observation.status.value] += 1
-        if observation.status is not Status.OK:
+        if observation.signs:
+            self.counters["sign", ""] += 1
+        if observation.status is Status.OK:
+            self.counters["trust", escape(observation.trust)] += 1
+        else:
             self.counters["reason", escape(observation.reason or observation.status.value)] += 1
 
     def _finish(self, entry: Entry) -> None:

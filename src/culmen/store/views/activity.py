@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
 _END = 2**63 - 1  # beyond the last event
+_OTHERS = ("proposal", "text", "vectors", "custom", "edits")  # every shape but observations
 _COSTLY = ("proposal", "text", "vectors", "custom")  # results that may carry a usage; observations: see `spend`
 
 
@@ -127,10 +128,10 @@ def costs(run: Path | str, after: int = 0, last: int = _END) -> list[Cost]:
     nothing, unless something went wrong."""
     from sqlalchemy import select
 
-    from culmen.store.schema import event
+    from culmen.store.schema import event, others
 
     columns = (event.c.seq, event.c.elapsed, event.c.shape, event.c.result)
-    query = select(*columns).where(event.c.seq > after, event.c.kind == "done", event.c.shape.in_(_COSTLY))
+    query = select(*columns).where(others, event.c.seq > after, event.c.kind == "done", event.c.shape.in_(_COSTLY))
     with reading(Path(run)) as connection:
         rows = connection.execute(query.where(event.c.seq <= last).order_by(event.c.seq)).all()
         plain = [Cost(row.seq, row.elapsed, *_usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
@@ -171,10 +172,10 @@ def embeddings(run: Path | str, after: int = 0) -> list[Embedded]:
     """What was embedded beyond `after`, where the journal says which candidates that were."""
     from sqlalchemy import select
 
-    from culmen.store.schema import event
+    from culmen.store.schema import event, others
 
     columns = (event.c.seq, event.c.body, event.c.result, event.c.data)
-    query = select(*columns).where(event.c.seq > after, event.c.shape == "vectors").order_by(event.c.seq)
+    query = select(*columns).where(others, event.c.seq > after, event.c.shape == "vectors").order_by(event.c.seq)
     found: list[Embedded] = []
     with reading(Path(run)) as connection:
         for seq, body, result, data in connection.execute(query):
@@ -186,13 +187,14 @@ def embeddings(run: Path | str, after: int = 0) -> list[Embedded]:
 
 
 def results(run: Path | str, prefix: str, after: int = 0, limit: int = 10_000) -> list[Event]:
-    """Finished effects whose kind begins with `prefix`, beyond `after`, oldest first."""
+    """Finished effects whose kind begins with `prefix` (and that are no evaluations), beyond `after`, oldest first."""
     from sqlalchemy import select
 
-    from culmen.store.schema import event
+    from culmen.store.schema import event, others
 
     folder = Path(run)
-    query = select(event).where(event.c.kind == "done", event.c.effect.startswith(prefix), event.c.seq > after)
+    query = select(event).where(others, event.c.shape.in_(_OTHERS), event.c.seq > after)
+    query = query.where(event.c.kind == "done", event.c.effect.startswith(prefix))
     with reading(folder) as connection:
         rows: Sequence[Any] = connection.execute(query.order_by(event.c.seq).limit(limit)).all()
         texts, found = Texts(), list[Event]()

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from culmen.core.brief import Proposal
-from culmen.core.candidate import Candidate, Origin
+from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
-from culmen.core.trust import LEVELS, rank
+from culmen.core.trust import LEVELS
 from culmen.core.usage import Usage
 from culmen.store.blobs import Blobs
-from culmen.store.codec import decode, unescape
+from culmen.store.codec import unescape
 from culmen.store.database import read_meta, reading
 from culmen.store.ranking import place, pooled_sd
 from culmen.store.reader import PAGE, Texts, assemble, lookup_in
+from culmen.store.shelf import candidate_of
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import Connection, Select
     from sqlalchemy import Row as SqlRow
 
 Order = Literal["best", "score", "worst", "count", "new", "old"]
@@ -141,9 +142,7 @@ def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> De
         name = resolve(connection, folder, id_prefix)
         found = connection.execute(select(table).where(table.c.id == name)).one()
         blobs = Blobs(folder / "blobs", lookup_in(connection))
-        parts = decode(blobs.get([found.parts])[found.parts], dict[str, str])
-        parents = tuple(unescape(found.parents).split())
-        whole = Candidate.of(parts, parents, decode(found.origin, Origin))
+        whole = candidate_of(connection, folder, found)
         direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
         row = row_of(connection.execute(with_tallies().where(table.c.id == name)).one(), direction, sd)
         first = connection.execute(select(event).where(event.c.seq == found.seq)).all()
@@ -164,19 +163,7 @@ def with_tallies() -> Select[*tuple[Any, ...]]:
     columns = (table.c.id, table.c.seq, table.c.operator, table.c.model, table.c.parents)
     sums = [column for column in tally.c if column.name not in ("candidate", "first")]
     joined = table.outerjoin(tally, tally.c.candidate == table.c.id)
-    return select(*columns, *sums, trust_rank().label("trust")).select_from(joined)
-
-
-def trust_rank() -> ColumnElement[int]:
-    """`core.trust.rank` of the weakest score of a row's candidate; NULL without one."""
-    from sqlalchemy import case, func, select
-
-    from culmen.store.schema import candidate as table
-    from culmen.store.schema import observation
-
-    seen = observation.c
-    place = case(*((seen.trust == level, rank(level)) for level in LEVELS), else_=rank(""))
-    return select(func.max(place)).where(seen.candidate == table.c.id, seen.status == "ok").scalar_subquery()
+    return select(*columns, *sums).select_from(joined)
 
 
 def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:

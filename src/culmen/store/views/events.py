@@ -87,13 +87,15 @@ def progress(run: Path | str) -> list[Point]:
     """
     from sqlalchemy import func, select
 
-    from culmen.store.schema import event, observation
+    from culmen.store.schema import counter, event
     from culmen.store.schema import progress as table
 
     with reading(Path(run)) as connection:
         columns = (table.c.evaluations, table.c.elapsed, table.c.candidate, table.c.mean, table.c.count, table.c.seq)
         points = [Point(*row) for row in connection.execute(select(*columns).order_by(table.c.seq))]
-        made = connection.execute(select(func.count(observation.c.seq))).scalar_one()
+        made = int(
+            connection.execute(select(func.sum(counter.c.value)).where(counter.c.scope == "status")).scalar() or 0
+        )
         best = leader(connection, read_meta(connection).task.objective.direction)
         if best is not None and (not points or points[-1].evaluations < made):
             last = connection.execute(select(event.c.elapsed, event.c.seq).order_by(event.c.seq.desc()).limit(1)).one()

@@ -54,10 +54,11 @@ def prose(run: Path | str) -> Iterator[Prose]:
     """What proposers said of their candidates, and what agents wrote in their sessions, oldest first."""
     from sqlalchemy import select
 
-    from culmen.store.schema import event
+    from culmen.store.schema import event, others
 
     folder, last = Path(run), 0
-    query = select(event).where(event.c.shape.in_(("proposal", "custom"))).order_by(event.c.seq).limit(PAGE)
+    wanted = (others, event.c.shape.in_(("proposal", "custom")))
+    query = select(event).where(*wanted).order_by(event.c.seq).limit(PAGE)
     while True:
         with reading(folder, tables=False) as connection:
             found = assemble(connection, folder, connection.execute(query.where(event.c.seq > last)).all(), Texts())

@@ -97,15 +97,19 @@ def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str
 
 
 def _levels(connection: Connection) -> dict[str, int]:
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import observation as seen
-
-    query = select(seen.c.trust, func.count()).where(seen.c.status == "ok").group_by(seen.c.trust)
     counts = Counter[str]()
-    for level, count in connection.execute(query):
+    for level, count in _counted(connection, "trust"):
         counts[unescape(level) or LEVELS[-1]] += count
     return {level: counts[level] for level in LEVELS if counts[level]}
+
+
+def _counted(connection: Connection, scope: str) -> Sequence[tuple[str, int]]:
+    from sqlalchemy import select
+
+    from culmen.store.schema import counter
+
+    rows = connection.execute(select(counter.c.name, counter.c.value).where(counter.c.scope == scope))
+    return [(row[0], row[1]) for row in rows]
 
 
 def _unstable(connection: Connection) -> int:
@@ -125,6 +129,8 @@ def _findings(connection: Connection, folder: Path, limit: int) -> tuple[Finding
     from culmen.store.schema import event
     from culmen.store.views.portable import holds
 
+    if not _counted(connection, "sign"):
+        return ()
     marked = holds(event.c.result, b'"signs"')
     query = select(event).where(event.c.shape == "observation", marked).order_by(event.c.seq.desc()).limit(limit)
     found: list[Finding] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.core.trust import Scoring, reaches, weakest
+from culmen.core.trust import LEVELS, Scoring, reaches
 from culmen.core.usage import Budget, Usage, total
 from culmen.store.codec import decode, unescape
 from culmen.store.database import owner, read_meta, reading
@@ -244,7 +244,7 @@ def trust_of(connection: Connection, candidate: str) -> str:
     """The level of a candidate's weakest score (`core.trust`), "" without one. `candidate` as the tables have it."""
     from sqlalchemy import select
 
-    from culmen.store.schema import observation
+    from culmen.store.schema import tally
 
-    scored = (observation.c.candidate == candidate, observation.c.status == "ok")
-    return weakest(connection.execute(select(observation.c.trust).where(*scored).distinct()).scalars())
+    found = connection.execute(select(tally.c.trust).where(tally.c.candidate == candidate)).scalar()
+    return "" if found is None else LEVELS[found]

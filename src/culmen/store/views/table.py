@@ -13,7 +13,7 @@ from culmen.core.trust import LEVELS, rank
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading
 from culmen.store.ranking import place, pooled_sd
-from culmen.store.views.candidates import Row, fetch, row_of, trust_rank
+from culmen.store.views.candidates import Row, fetch, row_of
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
@@ -142,9 +142,9 @@ def _conditions(query: Query) -> list[ColumnElement[bool]]:
         "unseen": [count == 0, failed == 0],
     }[query.status]
     if query.trust:
-        found += [count > 0, trust_rank() <= rank(query.trust)]
+        found += [count > 0, tally.c.trust <= rank(query.trust)]
     if query.below:
-        found += [count > 0, trust_rank() > rank(query.below)]
+        found += [count > 0, tally.c.trust > rank(query.below)]
     return found
 
 
@@ -168,7 +168,7 @@ def _sorted(ids: Select[*tuple[Any, ...]], query: Query, direction: str, sd: flo
         "model": (case((candidate.c.model == "", 1), else_=0), candidate.c.model),
         "parents": (case((candidate.c.parents == "", 1), else_=0), candidate.c.parents),
         "island": (case((island(candidate.c.origin).is_(None), 1), else_=0), island(candidate.c.origin)),
-        "trust": (unscored, trust_rank()),
+        "trust": (unscored, tally.c.trust),
     }
     last, key = keys[query.sort]
     order = [key.desc() if query.descending else key, candidate.c.seq, candidate.c.id]
