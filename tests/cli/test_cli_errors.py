@@ -15,7 +15,12 @@ from .conftest import TOML, Place
 
 MISTAKES = [
     (("nonsense",), "usage", "nonsense"),
+    (("init",), "usage", "culmen new"),
+    (("ls",), "usage", "culmen status --all"),
+    (("rnu",), "usage", "'run'"),
     (("run",), "usage", "TASK"),
+    (("run",), "usage", "culmen new"),
+    (("run", "peak", "--bugdet", "evaluations=3"), "usage", "did you mean --budget?"),
     (("run", "peak", "--workers", "zero"), "usage", "workers"),
     (("run", "missing"), "task_error", "missing"),
     (("check", "missing"), "task_error", "missing"),

@@ -72,13 +72,13 @@ class Terminal:
 
 def test_progress_then_ctrl_c_then_resume_to_the_end(place: Place) -> None:
     place.task("slow", seed=SLOW.format(seconds=0.3), toml=NOISY)
-    terminal = Terminal(place.root, "run", "slow", "--budget", "evaluations=10", "--run-dir", "runs/a", "--seed", "1")
-    terminal.until(r"[1-9][0-9]*/10 evaluations")
+    terminal = Terminal(place.root, "run", "slow", "--budget", "evaluations=30", "--run-dir", "runs/a", "--seed", "1")
+    terminal.until(r"[1-9][0-9]*/30 evaluations")
     terminal.type(CTRL_C)
     terminal.until("Ctrl-C again stops at once")
     assert terminal.end() == 130
     text = terminal.text
-    assert "at most   10 evaluations (1 for the final choice), $0" in text
+    assert "at most   30 evaluations (3 for the final choice), $0" in text
     assert "running" in text and "%" in text
     assert "interrupted  nothing is lost" in text
     assert "culmen resume a" in text
@@ -86,14 +86,14 @@ def test_progress_then_ctrl_c_then_resume_to_the_end(place: Place) -> None:
     assert max(len(line) for line in re.split(r"[\r\n]+", text)) <= 80
     stopped = place.here("status", "a", "--json").document
     assert stopped["state"] == "interrupted"
-    assert stopped["evaluations"] < 10
+    assert stopped["evaluations"] < 30
 
     resumed = Terminal(place.root, "resume", "a")
     assert resumed.end() == 0
     assert "finished  " in resumed.text
     after = place.here("status", "a", "--json").document
     assert after["state"] == "finished"
-    assert stopped["evaluations"] < after["evaluations"] <= 10
+    assert stopped["evaluations"] < after["evaluations"] <= 30
     replayed = place.here("replay", "a", "--json").document
     assert replayed.get("matches") is True, replayed
 

@@ -120,6 +120,59 @@ def test_some_failures_are_a_warning_and_come_after_errors() -> None:
     assert look(task, flaky[1]).startswith("error: seed c")
 
 
+OPENEVOLVE = (
+    "import importlib.util, pathlib\n"
+    "def evaluate(path):\n"
+    "    spec = importlib.util.spec_from_file_location('program', path)\n"
+    "    module = importlib.util.module_from_spec(spec)\n"
+    "    spec.loader.exec_module(module)\n"
+    "    {line}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "program", "pieces"),
+    [
+        (
+            "pathlib.Path(__file__).with_name('log').write_text('x')",
+            "",
+            ("(evaluator.py line 6)", "read-only", "tempfile"),
+        ),
+        ("return module.missing()", "", ("no attribute 'missing' (evaluator.py line 6)", "correct the seed")),
+        (
+            "return {'combined_score': 0.0, 'error': 'no result'}",
+            "",
+            ("warning", "its evaluator says error: no result"),
+        ),
+        (
+            "return 1.0",
+            "import no_such_module\n",
+            ("No module named 'no_such_module'", "-m pip install no_such_module"),
+        ),
+        ("while True: pass", "", ("ends with timeout", "timeout under evaluator in config.yaml (now 1 s)")),
+    ],
+    ids=["writes", "raises", "says", "imports", "hangs"],
+)
+def test_what_goes_wrong_in_openevolve_folders(
+    tmp_path: Path, line: str, program: str, pieces: tuple[str, ...]
+) -> None:
+    (tmp_path / "initial_program.py").write_text(program + "value = 1\n")
+    (tmp_path / "evaluator.py").write_text(OPENEVOLVE.replace("{line}", line))
+    (tmp_path / "config.yaml").write_text("evaluator:\n  timeout: 1\n" if "while" in line else "max_iterations: 5\n")
+    task = load(tmp_path)
+    found = said(asyncio.run(check(task, LocalBackend(task, 1), 2)))
+    assert all(piece in found for piece in pieces), found
+
+
+def test_every_evaluation_is_told(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text("def run():\n    return 1\n")
+    (tmp_path / "evaluator.py").write_text(EVALUATOR)
+    (tmp_path / "task.toml").write_text('[seed]\nfiles = ["p.py"]\n')
+    task, heard = load(tmp_path), list[tuple[int, int]]()
+    asyncio.run(check(task, LocalBackend(task, 1), 2, lambda done, total, _: heard.append((done, total))))
+    assert heard == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
 def test_noise_is_pooled_within_cases() -> None:
     assert pooled([[1.0, 3.0], [11.0, 13.0]]) == pytest.approx(2**0.5)
     assert pooled([[1.0], []]) is None

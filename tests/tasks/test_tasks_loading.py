@@ -283,6 +283,10 @@ def test_a_mistake_says_what_where_and_how_to_go_on(tmp_path: Path, name: str) -
         ({"tasks__toml": ""}, ("neither", "did you mean to call tasks.toml task.toml?")),
         ({"evaluator__py": OPAQUE}, ("needs a goal", "--seed-program", "defines run")),
         ({"evaluate__py": "", "initial__py": ""}, ("ShinkaEvolve", "task.toml")),
+        ({"evaluate__py": "from shinka.core import run_shinka_eval", "main__py": ""}, ("ShinkaEvolve", "evaluator.py")),
+        ({"evaluate__sh": "echo 1", "sort__cpp": ""}, ("neither task.toml", "An evaluator that is a script")),
+        ({"prompt__txt": "", "data__jsonl": "", "metric__py": ""}, ("neither task.toml", "routing_rules")),
+        ({"experiment__py": ""}, ("neither task.toml", "culmen new")),
     ],
 )
 def test_folders_that_are_no_task(tmp_path: Path, files: dict[str, str], pieces: tuple[str, ...]) -> None:

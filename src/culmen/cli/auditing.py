@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -140,7 +141,7 @@ def show_task(screen: Screen, report: Report, path: Path) -> None:
     screen.line()
     screen.line(_summary(report), style="red" if report.gamed else "green")
     if not report.gamed:
-        screen.next_steps((f"culmen run {path}", "search"))
+        screen.next_steps((f"culmen run {shlex.quote(str(path))}", "search"))
 
 
 def _table(screen: Screen, told: Sequence[Outcome]) -> None:

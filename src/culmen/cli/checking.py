@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from culmen.cli import trying
 from culmen.cli.screen import Answer, Screen
 from culmen.core.trust import MEANINGS
 from culmen.observe.figures import clean, count, joined, number
@@ -25,9 +27,8 @@ def answer(screen: Screen, task: Task, path: Path, runs: int, require: str | Non
     from culmen.evaluate.check import check
     from culmen.evaluate.local import LocalBackend
 
-    if screen.live:
-        screen.err.print("trying the seed ...", style="dim")
-    report = asyncio.run(check(task, LocalBackend(task, workers=1, require=require), runs))
+    with trying.progress(screen, task, runs) as told:
+        report = asyncio.run(check(task, LocalBackend(task, workers=1, require=require), runs, told))
     data = {**msgspec.to_builtins(report), "fit": report.fit}
     for seed in data["seeds"]:
         del seed["observations"]  # one by one they say no more than the summary
@@ -56,7 +57,8 @@ def _show(screen: Screen, task: Task, path: Path, report: Report) -> None:
     screen.line()
     if report.fit:
         screen.line("This task can be searched.", style="green")
-        screen.next_steps((f"culmen audit {path}", "what could be gamed"), (f"culmen run {path}", "search"))
+        place = shlex.quote(str(path))
+        screen.next_steps((f"culmen audit {place}", "what could be gamed"), (f"culmen run {place}", "search"))
     else:
         screen.line("This task cannot be searched yet.", style="red")
 

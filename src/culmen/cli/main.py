@@ -25,6 +25,7 @@ from culmen.cli import (
     auditing,
     comparing,
     db,
+    misread,
     pool,
     reading,
     running,
@@ -80,7 +81,7 @@ for group in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; the console script passes it to the system."""
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    given = misread.meant(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -120,7 +121,7 @@ def _run(given: list[str], screen: Screen) -> int:
 def _misused(screen: Screen, error: Any) -> int:
     """An unknown verb or option, a value of the wrong kind."""
     command = error.ctx.command_path if error.ctx else "culmen"
-    screen.error("usage", error.format_message().replace("\n", " "), command, f"{command} --help")
+    screen.error("usage", misread.what(error), command, misread.fix(error, command))
     return int(error.exit_code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from culmen.core.errors import UserError
@@ -45,7 +46,7 @@ def shown(run: Path | str) -> str:
     address = pointer(path)
     if address is not None and path.resolve().parent != FOLDER.resolve():
         return f"'{address}'"
-    return path.name if path.resolve().parent == FOLDER.resolve() else place(path)
+    return shlex.quote(path.name if path.resolve().parent == FOLDER.resolve() else place(path))
 
 
 def place(run: Path | str) -> str:

@@ -96,7 +96,7 @@ class Screen:
         for name, meaning, remark in rows:
             grid.add_row(name, _text(meaning))
             grid.add_row("", Text(clean(remark), style="dim"))
-        self.out.print(grid)
+        _show(self.out, grid)
 
     def finding(self, level: str, what: str, fix: str, style: str) -> None:
         """One finding of a check, with its remedy below."""
@@ -108,7 +108,7 @@ class Screen:
         grid.add_row(level, _text(what))
         if fix:
             grid.add_row("", _text(f"-> {fix}"))
-        self.out.print(grid)
+        _show(self.out, grid)
 
     def heading(self, title: str, rest: str = "") -> None:
         """A bold word and what belongs to it."""
@@ -137,7 +137,7 @@ class Screen:
         for label, value in rows:
             if value:
                 grid.add_row(label, _text(value))
-        (self.err if err else self.out).print(grid)
+        _show(self.err if err else self.out, grid)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:
         """Rows under headings; `right` names the columns, separated by spaces, that are flush right."""
@@ -150,7 +150,7 @@ class Screen:
             table.add_column(name, justify=flush, no_wrap=place < len(columns) - 1, overflow="fold")
         for row in rows:
             table.add_row(*(_text(cell) for cell in row))
-        self.out.print(table)
+        _show(self.out, table)
 
     def next_steps(self, *steps: tuple[str, str]) -> None:
         """Commands to type next, with what each is for."""
@@ -185,6 +185,16 @@ class Screen:
             if text:
                 self.err.print(f"  {label:<6} ", style="dim", end="")
                 self.err.print(clean(text), markup=False, soft_wrap=True)
+
+
+def _show(console: Console, table: Any) -> None:
+    """Print a table; where nobody looks at a terminal without the spaces that fill its cells."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as lines:
+        console.print(table)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()))
 
 
 def _text(value: str) -> Any:

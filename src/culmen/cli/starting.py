@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -63,7 +64,8 @@ def new(
     if directory is None:
         raise UserError("no folder named", where="culmen new", fix="culmen new DIR, or culmen new --examples")
     written = contracts.write_new(directory, example)
-    commands = [f"culmen check {directory}", f"culmen run {directory}"]
+    place = shlex.quote(str(directory))
+    commands = [f"culmen check {place}", f"culmen run {place}"]
     data = {"task": str(directory.resolve()), "files": [str(path) for path in written], "next": commands}
 
     def show(screen: Screen) -> None:

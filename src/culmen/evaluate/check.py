@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from statistics import fmean, median, stdev
 
 import msgspec
@@ -66,16 +66,21 @@ class Report(msgspec.Struct, frozen=True):
         return not any(finding.level == "error" for finding in self.findings)
 
 
-async def check(task: Task, backend: Backend, runs: int = 5) -> Report:
+Told = Callable[[int, int, float], None]  # evaluations done, evaluations to do in all, seconds of the last
+
+
+async def check(task: Task, backend: Backend, runs: int = 5, told: Told | None = None) -> Report:
     """Evaluate every seed on up to four training cases: `runs` times alike, and with `runs` random seeds.
 
     A seed that fails the first time is not repeated. Starts and closes the backend; raises `UserError` if it cannot
-    start (isolation, an evaluator that cannot be loaded). `runs` below 2 counts as 2.
+    start (isolation, an evaluator that cannot be loaded). `runs` below 2 counts as 2. `told` hears of every evaluation.
     """
+    runs, cases = max(2, runs), spread(task.split("train"))
+    progress = _Progress(len(task.seeds) * planned(task, runs), told)
     try:
         isolation = await backend.start()
-        cases = spread(task.split("train"))
-        seeds = [await _try(backend, seed, cases, max(2, runs)) for seed in task.candidates()]
+        progress.say(0.0)
+        seeds = [await _try(backend, seed, cases, runs, progress) for seed in task.candidates()]
     finally:
         await backend.close()
     observations = [o for seed in seeds for o in seed.observations]
@@ -95,13 +100,42 @@ def spread(cases: Sequence[Case]) -> tuple[Case | None, ...]:
     return tuple(cases[round(i * (len(cases) - 1) / (CASES - 1))] for i in range(CASES))
 
 
-async def _try(backend: Backend, seed: Candidate, cases: Sequence[Case | None], runs: int) -> SeedReport:
-    first = [await backend.evaluate(seed, cases[0], 0)]
-    if not first[0].ok:
-        return summarize(seed, first, [])
+def planned(task: Task, runs: int) -> int:
+    """Evaluations of one seed that does not fail."""
+    return len(spread(task.split("train"))) * (2 * runs - 1)
+
+
+class _Progress:
+    """Counts evaluations, and tells."""
+
+    def __init__(self, total: int, told: Told | None) -> None:
+        self._done, self._total, self._told = 0, total, told
+
+    def say(self, seconds: float) -> None:
+        if self._told is not None:
+            self._told(self._done, self._total, seconds)
+
+    async def of(self, evaluation: Awaitable[Observation]) -> Observation:
+        observation = await evaluation
+        self._done += 1
+        self.say(observation.seconds)
+        return observation
+
+    def skip(self, evaluations: int) -> None:
+        self._total -= evaluations
+
+
+async def _try(
+    backend: Backend, seed: Candidate, cases: Sequence[Case | None], runs: int, progress: _Progress
+) -> SeedReport:
     same = [(case, 0) for case in cases for _ in range(runs)][1:]
     other = [(case, number) for case in cases for number in range(1, runs)]
-    results = await asyncio.gather(*(backend.evaluate(seed, case, number) for case, number in [*same, *other]))
+    first = [await progress.of(backend.evaluate(seed, cases[0], 0))]
+    if not first[0].ok:
+        progress.skip(len(same) + len(other))
+        return summarize(seed, first, [])
+    waiting = (progress.of(backend.evaluate(seed, case, number)) for case, number in [*same, *other])
+    results = await asyncio.gather(*waiting)
     return summarize(seed, [*first, *results[: len(same)]], list(results[len(same) :]))
 
 

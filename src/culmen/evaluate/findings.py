@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePath
 from statistics import fmean, median, stdev
 from typing import Literal
 
@@ -14,6 +17,9 @@ from culmen.core.trust import reaches
 
 START_SHARE = 0.05  # a mean further than this share (and three standard errors) from the declared start is reported
 SLOW_SHARE = 0.5  # evaluations longer than this share of the limit are reported
+
+
+_NOT_THEIRS = re.compile(r"/culmen/evaluate/|/lib/python\d|/site-packages/")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -61,7 +67,16 @@ def describe(observation: Observation) -> str:
     case = f" on case {observation.case}" if observation.case else ""
     reason = f" ({observation.reason})" if observation.reason and observation.reason != observation.status else ""
     last = [line.strip() for line in observation.feedback.splitlines() if line.strip()]
-    return f"{observation.status.value}{reason}{case}" + (f": {last[-1][:300]}" if last else "")
+    if last and observation.reason in last[-1]:
+        reason = ""
+    return f"{observation.status.value}{reason}{case}" + (f": {last[-1][:300]}{_where(observation)}" if last else "")
+
+
+def _where(observation: Observation) -> str:
+    """` (evaluator.py line 12)`: the last place of a traceback that is the user's own; "" without one."""
+    places = re.findall(r'File "([^"]+)", line (\d+)', observation.feedback)
+    own = [(path, line) for path, line in places if not path.startswith("<") and not _NOT_THEIRS.search(path)]
+    return f" ({PurePath(own[-1][0]).name} line {own[-1][1]})" if own else ""
 
 
 def _failures(seen: Seen) -> Iterator[Finding]:
@@ -76,10 +91,24 @@ def _failures(seen: Seen) -> Iterator[Finding]:
         level = "warning" if any(o.ok and o.candidate == observation.candidate for o in seen.observations) else "error"
         if seen.task.evaluator.options.get("made") and seen.scores:
             level = "note"  # several were made on the chance that one of them is acceptable
-        yield Finding(level, f"seed {observation.candidate} ends with {describe(observation)}", _remedy(observation))
+        yield Finding(
+            level, f"seed {observation.candidate} ends with {describe(observation)}", _remedy(seen, observation)
+        )
 
 
-def _remedy(observation: Observation) -> str:
+def _reported(seen: Seen) -> Iterator[Finding]:
+    """A seed that scored, of which the evaluator itself says that something went wrong."""
+    if seen.task.evaluator.form != "legacy":
+        return
+    for observation in seen.observations:
+        said = next((line for line in observation.feedback.splitlines() if line.startswith("error: ")), "")
+        if observation.ok and said:
+            what = f"seed {observation.candidate} scores {observation.score:.6g}, but its evaluator says {said[:300]}"
+            yield Finding("warning", what, "let the seed work before a search starts from it")
+            return
+
+
+def _remedy(seen: Seen, observation: Observation) -> str:
     remedies = {
         "memory_limit": "raise [limits] memory_mb, or make the seed need less",
         "output_limit": "raise [limits] output_kb, or let the seed print and return less",
@@ -91,10 +120,28 @@ def _remedy(observation: Observation) -> str:
     if observation.reason in remedies:
         return remedies[observation.reason]
     if observation.status is Status.TIMEOUT:
-        return "raise [limits] seconds, or make the seed faster"
+        return f"raise {_limit(seen.task)}, or make the seed faster"
+    if fix := installing(observation.feedback):
+        return fix
+    if "Read-only file system" in observation.feedback:
+        return "an evaluator's folder is read-only to it: write to its working directory, or with tempfile"
     if observation.status is Status.LOST:
         return "this is the evaluator's or the machine's failure, not the seed's: see the feedback, and culmen doctor"
     return "correct the seed, or the evaluator if the seed is right"
+
+
+def installing(traceback: str) -> str:
+    """How to get the module that a traceback says is missing; "" if none is."""
+    module = re.search(r"No module named '([\w.]+)'", traceback)
+    return (
+        f"install it where culmen is: {sys.executable} -m pip install {module[1].partition('.')[0]}" if module else ""
+    )
+
+
+def _limit(task: Task) -> str:
+    """The setting that cuts an evaluation off."""
+    own = task.evaluator.form != "legacy" or Path(task.root, "task.toml").is_file()
+    return "[limits] seconds" if own else f"timeout under evaluator in config.yaml (now {task.limits.seconds:g} s)"
 
 
 def _determinism(seen: Seen) -> Iterator[Finding]:
@@ -149,7 +196,8 @@ def _integrity(seen: Seen) -> Iterator[Finding]:
         what = (
             "scores are self-reported: the evaluator runs in the candidate's process and a candidate could forge them"
         )
-        fix = "write the evaluator as score(output) with form = call to have scores verified"
+        form = "call" if seen.task.evaluator.suffix == ".py" else "command"
+        fix = f"write the evaluator as score(output) with form = {form} to have scores verified"
         if seen.isolation in ("limits", "none"):
             fix = "have a stronger isolation first: see culmen doctor"
         yield Finding("warning" if seen.why else "note", f"{what} ({seen.why})" if seen.why else what, fix)
@@ -179,12 +227,13 @@ def _time(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"evaluations take up to {max(times):.3g} s (median {median(times):.3g} s) of the {limit:g} s allowed",
-            "raise [limits] seconds, for slower candidates would be cut off",
+            f"raise {_limit(seen.task)}, for slower candidates would be cut off",
         )
 
 
 _RULES: Sequence[Callable[[Seen], Iterator[Finding]]] = (
     _failures,
+    _reported,
     _determinism,
     _levels,
     _integrity,

@@ -18,7 +18,7 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator
-from culmen.evaluate import bubblewrap, wire
+from culmen.evaluate import bubblewrap, findings, wire
 from culmen.evaluate.jail import ENVIRONMENT, START_SECONDS
 from culmen.evaluate.pipes import read_frame, write_frame
 
@@ -64,7 +64,8 @@ class Scorer:
             raise TaskError(
                 f"the evaluator cannot be used: {error.strip()}",
                 where=self.path,
-                fix="make the file importable and let it define the function its form needs",
+                fix=findings.installing(error)
+                or "make the file importable and let it define the function its form needs",
             )
 
     async def ask(

@@ -12,7 +12,7 @@ from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Task
 from culmen.core.trust import Scoring, reaches
-from culmen.evaluate import levels, outcome, probes, trial
+from culmen.evaluate import findings, levels, outcome, probes, trial
 from culmen.evaluate.jail import Jail, JailFailed
 from culmen.evaluate.judge import Judges, ScorerFailed
 from culmen.evaluate.outcome import Verdict
@@ -106,7 +106,7 @@ class LocalBackend:
             raise TaskError(
                 f"the evaluator cannot be used: {result.feedback.strip() or result.reason}",
                 where=self.task.evaluator.path,
-                fix="make the file importable and let it define evaluate(path)",
+                fix=findings.installing(result.feedback) or "make the file importable and let it define evaluate(path)",
             )
 
     async def _settled(self) -> Scoring:

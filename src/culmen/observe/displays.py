@@ -101,6 +101,12 @@ class Plain:
         self._written = time.monotonic()
         self._news = News(_SELDOM)
 
+    def prepare(self, seconds: float) -> None:
+        """A line now and then, so that nobody thinks it hangs."""
+        if time.monotonic() - self._written >= _OCCASION:
+            self._written = time.monotonic()
+            self.say(f"{clock(seconds)}  getting ready")
+
     def start(self, now: Status) -> None:
         """Nothing: whoever begins the run has said so."""
 
@@ -141,6 +147,9 @@ class Silent:
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream
 
+    def prepare(self, seconds: float) -> None:
+        """Nothing."""
+
     def start(self, now: Status) -> None:
         """Nothing."""
 
@@ -174,6 +183,14 @@ class Terminal:
         self._clock = (time.monotonic(), 0.0)
         self._places = 0
         self._change: Change | None = None
+
+    def prepare(self, seconds: float) -> None:
+        """What is there before the run has begun: isolation is tried, the seed perhaps scored, a journal replayed."""
+        from rich.text import Text
+
+        if seconds >= _QUIET:
+            self._live.start()
+            self._live.update(Text(f"{clock(seconds):>7}  getting ready", style="dim"), refresh=True)
 
     def start(self, now: Status) -> None:
         """Take the bottom of the terminal."""

@@ -23,6 +23,8 @@ _SHARE = 0.05  # of the time may go into reading the run: large tasks are looked
 class Display(Protocol):
     """Draws how a run stands; used from one thread only."""
 
+    def prepare(self, seconds: float) -> None: ...
+
     def start(self, now: Status) -> None: ...
 
     def draw(self, now: Status) -> None: ...
@@ -45,7 +47,7 @@ class Watch:
         self._wake, self._closing = threading.Event(), threading.Event()
         self._now: Status | None = None
         self._best: Best | None = None
-        self._look_at = 0.0
+        self._look_at = self._entered = 0.0
         self._thread = threading.Thread(target=self._loop, name="culmen-progress", daemon=True)
 
     def of(self, run: Path) -> Watch:
@@ -54,6 +56,7 @@ class Watch:
         return self
 
     def __enter__(self) -> Watch:
+        self._entered = time.monotonic()
         self._thread.start()
         return self
 
@@ -90,6 +93,8 @@ class Watch:
     def _tick(self, last: bool) -> None:
         self._say()
         if not self._begun:
+            if not last:
+                self._display.prepare(time.monotonic() - self._entered)
             return
         began = time.monotonic()
         if self._now is None or last or (self._changed and began >= self._look_at):

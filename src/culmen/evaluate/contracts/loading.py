@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from culmen.core.errors import TaskError
 from culmen.core.task import Task
-from culmen.evaluate.contracts import bare, digests, openevolve, own
-from culmen.evaluate.contracts.places import closest, missing
+from culmen.evaluate.contracts import bare, digests, guesses, openevolve, own
+from culmen.evaluate.contracts.places import missing
 from culmen.evaluate.contracts.seeds import check_text
 
 Seeds = Sequence[Mapping[str, str]]
@@ -84,13 +84,12 @@ def _find(place: Path, goal: str, seeded: bool) -> Task:
     if place.is_dir():
         return _folder(place.resolve(), goal, seeded)
     if not place.exists():
-        raise missing(place.absolute())
+        raise guesses.nowhere(place.absolute())
     if place.suffix == ".toml":
         return own.read(place.resolve())
     if place.suffix == ".py":
         return bare.read(place.resolve(), goal, seeded)
-    fix = "give the folder, its task.toml, or an evaluator.py together with a goal"
-    raise TaskError(f"'{place.name}' is not a task", where=str(place), fix=fix)
+    raise guesses.no_evaluator(place)
 
 
 def _folder(folder: Path, goal: str, seeded: bool) -> Task:
@@ -101,10 +100,4 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
         return openevolve.read_folder(folder, goal)
     if evaluator.is_file():
         return bare.read(evaluator, goal, seeded)
-    names = [entry.name for entry in folder.iterdir()]
-    if "evaluate.py" in names and any(name.startswith("initial.") for name in names):
-        fix = "write a task.toml beside them, with the initial file as seed and an evaluator with a function score"
-        raise TaskError("a ShinkaEvolve folder, which cannot be loaded as it is", where=str(folder), fix=fix)
-    near = next(((name, wanted) for wanted in ("task.toml", "evaluator.py") if (name := closest(wanted, names))), None)
-    fix = f"did you mean to call {near[0]} {near[1]}?" if near else f"write one with: culmen new {folder / 'task'}"
-    raise TaskError("no task here: neither task.toml nor evaluator.py", where=str(folder), fix=fix)
+    raise guesses.no_task(folder)
