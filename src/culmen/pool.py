@@ -11,6 +11,7 @@ and its scores are shown as claims and used for nothing.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,11 +25,15 @@ from culmen.core.task import Task
 
 FORMAT = "culmen-pool-1"
 MOST_BYTES = 256 * 2**20
+_SEED = re.compile("seed-[0-9]+(-untimed)?")
 SHARE = 0.25  # of the evaluations: what looking at a pool's candidates may take
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where candidates came from: a run's name, strategy, models by role, seed and version of culmen."""
+    """Where candidates came from: a run's name, strategy, models by role, seed and version of culmen.
+
+    A run that a comparison called `seed-3` goes by `STRATEGY/seed-3`.
+    """
 
     run: str
     strategy: str = ""
@@ -88,10 +93,20 @@ def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool
             if row.mean is not None and not row.barred
         )
         path = str(meta.strategy.get("path", ""))
-        source = Source(meta.id, path, meta.models, meta.seed, meta.culmen)
+        source = Source(_called(folder, meta.id, path), path, meta.models, meta.seed, meta.culmen)
         task = meta.task
         pools.append(Pool(task.name, task.digest, task.objective.direction, members, (source,), licence))
     return merge(pools, licence)
+
+
+def _called(folder: Path, name: str, path: str) -> str:
+    """The name of a run. In a comparison every strategy has a `seed-3`, so the strategy's name is put before it."""
+    from culmen.strategies.catalog import CATALOG
+
+    if not _SEED.fullmatch(name):
+        return name
+    strategy = next((known for known, known_path in CATALOG.items() if known_path == path), path.rpartition(":")[2])
+    return f"{folder.parent.name if folder.parent.name.startswith(strategy) else strategy}/{name}"
 
 
 def merge(pools: Sequence[Pool], licence: str = "") -> Pool:

@@ -77,6 +77,16 @@ def test_feedback_shows_the_candidates_own_lines_and_what_it_printed(ground: Mak
     assert "culmen" not in observation.feedback
 
 
+def test_a_text_that_can_be_written_to_no_file_is_rejected_and_a_case_of_that_kind_named(ground: Make) -> None:
+    arena = ground(ECHO)
+    for text in ("def run(x):\n    return '\ud800'", "x = 1\0"):
+        observation = arena.one(text)
+        assert (observation.status, observation.reason) == (Status.REJECTED, "not_text")
+    with pytest.raises(TaskError, match="case 'odd'"):
+        arena.one("def run(x):\n    return x", case=Case("odd", "\ud800"))
+    assert arena.one("def run(x):\n    return x", case=Case("even", "\0")).ok
+
+
 def test_long_logs_are_cut_and_flagged(ground: Make) -> None:
     observation = ground(ECHO).one("def run():\n    for _ in range(10_000): print('x' * 100)\n    return 1")
     assert observation.ok and observation.artifacts["log"].endswith("[cut: the log was longer]")

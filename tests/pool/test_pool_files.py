@@ -17,6 +17,8 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.task import Surface, Task
 from culmen.pool import Member, Pool, Source
+from culmen.store.journal import SqlJournal
+from culmen.store.meta import RunMeta
 
 SEED = "x = 1\n"
 TASK = Task(
@@ -91,6 +93,18 @@ def test_merging_keeps_each_text_once_and_says_where_it_came_from():
     with pytest.raises(UserError, match="different licences"):
         pools.merge([one, pool(licence="")])
     assert pools.merge([one, pool(licence="")], licence="MIT").licence == "MIT"
+
+
+def test_sources_of_a_comparison_go_by_their_strategies(tmp_path):
+    settings = (("polca", "culmen.strategies.polca:Polca"), ("polca-explore=1", "culmen.strategies.polca:Polca"))
+    own = (("mine", "a.b:Mine"), ("mine", "culmen.strategies.gepa:Gepa"))
+    for number, (folder, path) in enumerate((*settings, *own)):
+        meta = RunMeta(f"seed-{number}", TASK, {"path": path})
+        SqlJournal.create(tmp_path / folder / meta.id, meta).close()
+    SqlJournal.create(tmp_path / "alone", RunMeta("alone", TASK, {"path": "a.b:Mine"})).close()
+    made = pools.build([*sorted(tmp_path.glob("*/seed-*"), key=lambda run: run.name), tmp_path / "alone"])
+    names = ["polca/seed-0", "polca-explore=1/seed-1", "Mine/seed-2", "gepa/seed-3", "alone"]
+    assert [source.run for source in made.sources] == names
 
 
 def test_only_what_fits_becomes_a_seed_and_claims_are_dropped():

@@ -8,12 +8,21 @@ import tarfile
 import pytest
 
 from culmen.core.errors import JournalDamaged, RunLocked, UserError
-from culmen.store import transfer, views
+from culmen.store import inbox, transfer, views
 from culmen.store.address import anchor, parse
 from culmen.store.archive import SUFFIX, archive, look, restore
 from culmen.store.journal import SqlJournal
 from culmen.store.upkeep import size, vacuum
 from tests.store.runs import new_run, observed, program, proposed, state
+
+
+@pytest.mark.usefixtures("each_store")
+def test_a_message_that_is_no_text_is_refused_before_it_is_left(tmp_path):
+    with new_run(tmp_path) as journal:
+        for left in (("hint", "try \ud800 twice", None), ("candidate", "", {"a": "x = '\udfff'"})):
+            with pytest.raises(UserError, match="is no character"):
+                inbox.leave(journal.run_dir, *left)
+        assert inbox.waiting(journal.run_dir) == []
 
 
 def finished_run(folder, name="run-1", events=30):

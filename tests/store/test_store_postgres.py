@@ -280,7 +280,7 @@ def test_messages_reach_the_owner_from_another_machine(store, tmp_path):
     journal.append([state("running")])
     elsewhere = anchor(pointer(journal.run_dir))
     assert elsewhere != journal.run_dir
-    first = sending.hint(elsewhere, "try \ud800 twice")
+    first = sending.hint(elsewhere, "try \x00 twice")
     second = sending.stop(elsewhere)
     assert first.live and inbox.waiting(journal.run_dir) == [first.message, second.message]
     inbox.remove(journal.run_dir, first.message.id)

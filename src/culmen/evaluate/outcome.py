@@ -8,9 +8,11 @@ import signal
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.core.task import Objective
 from culmen.evaluate import wire
+from culmen.evaluate.contracts.surface import is_text
 from culmen.evaluate.jail import End
 from culmen.evaluate.pipes import clean
 
@@ -77,6 +79,13 @@ _EXCEPTIONS = {
     "ExitStatus": (Status.ERROR, "exit_status"),
     "OutputLimit": (Status.REJECTED, "output_limit"),
 }
+
+
+def of_texts(candidate: Candidate) -> Verdict | None:
+    """What can be said unseen: a text with lone surrogates, or with NUL, can be written to no file."""
+    if all(map(is_text, candidate.parts.values())):
+        return None
+    return Verdict(Status.REJECTED, "not_text", feedback="Not run: not text.")
 
 
 def of_exception(payload: bytes) -> Verdict:

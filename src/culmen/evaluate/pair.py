@@ -23,7 +23,7 @@ from culmen.evaluate import outcome, wire
 from culmen.evaluate.jail import End, Jail
 from culmen.evaluate.outcome import Verdict
 from culmen.evaluate.pipes import Log, read_frame, write_frame
-from culmen.evaluate.run import GRACE_SECONDS, apart, request, time_allowed
+from culmen.evaluate.run import GRACE_SECONDS, apart, packed, request, time_allowed
 
 _EXTRA_PROCESSES = 1  # a supervisor stands beside the process that imports the candidate
 _LAST_WORDS_SECONDS = 1.0
@@ -45,13 +45,13 @@ class Child:
                 memory_mb=limits.memory_mb, files_mb=limits.files_mb, **job,
             )  # fmt: skip
 
-    async def begin(self, content: dict[str, Any]) -> None:
+    async def begin(self, content: bytes) -> None:
         """Wait until its jail stands and tell it what to do. Raises EOFError, JailError."""
         kind, payload = await read_frame(self.channel, 1 << 16)
         if kind == "J":
             raise JailError(payload.decode(errors="replace"))
         self.stands = True
-        await write_frame(self.channel, "Q", wire.encode(content))
+        await write_frame(self.channel, "Q", content)
 
     async def ended(self) -> End:
         """Kill it and wait for its end."""
@@ -113,6 +113,8 @@ class Pair:
 
     async def perform(self, slots: tuple[int, int]) -> Verdict:
         """Fork both, let the evaluator work, end both."""
+        if (unfit := outcome.of_texts(self.candidate)) is not None:
+            return unfit
         here, there = socket.socketpair()
         more = {"processes": self.task.limits.processes}
         many = {"processes": self.task.limits.processes + _EXTRA_PROCESSES}
@@ -153,7 +155,7 @@ class Pair:
         others = [name for name in programs if name != content["module"]]
         content |= {"parts": texts, "programs": [content["program"], *others]}
         try:
-            await guest.begin(content)
+            await guest.begin(packed(content, self.task, self.case))
             self.started = self.finished = time.monotonic()
             while True:
                 kind, payload = await read_frame(guest.channel, self._output_limit)
@@ -169,7 +171,8 @@ class Pair:
     async def _watch(self, host: Child) -> int | None:
         """With which status the candidate's server left by itself; None if it did not."""
         try:
-            await host.begin(request(self.task, "host", self.candidate, None, seed=self._programs_seed))
+            asked = request(self.task, "host", self.candidate, None, seed=self._programs_seed)
+            await host.begin(packed(asked, self.task, None))
             kind, payload = await read_frame(host.channel, 1 << 16)
             said = json.loads(payload)
             if kind == "E":  # the supervisor, before any candidate was loaded

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.candidate import Candidate
+from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Task
 from culmen.evaluate import outcome, wire
@@ -71,6 +72,8 @@ class Run:
 
     async def perform(self, slot: int, judges: Judges) -> Verdict | bytes:
         """Fork, talk, wait for the end. Bytes are an output that the scorer must still judge."""
+        if (unfit := outcome.of_texts(self.candidate)) is not None:
+            return unfit
         self.number, end = self.jail.submit(
             self._theirs, self.log.write, slot=slot, seed=self._own_seed, seconds=self.allowed,
             memory_mb=self.limits.memory_mb, processes=self.limits.processes, files_mb=self.limits.files_mb,
@@ -140,7 +143,8 @@ class Run:
         return None if answer["kind"] == "gone" else outcome.of_answer(answer, self.task.objective)
 
     def _request(self) -> bytes:
-        return wire.encode(request(self.task, self.form, self.candidate, self.case, limit=self.output_limit))
+        content = request(self.task, self.form, self.candidate, self.case, limit=self.output_limit)
+        return packed(content, self.task, self.case)
 
 
 def apart(seed: int) -> int:
@@ -153,6 +157,19 @@ def time_allowed(task: Task, form: str) -> float:
     """Wall seconds of one evaluation: every stage of a cascade has the full time limit."""
     stages = 1 + len(task.evaluator.thresholds or ()) if form in ("legacy", "proxied") else 1
     return task.limits.seconds * stages
+
+
+def packed(content: dict[str, Any], task: Task, case: Case | None) -> bytes:
+    """A request as bytes. Raises `TaskError` for a case that is no plain data: the same for every candidate."""
+    try:
+        return wire.encode(content)
+    except wire.WireError as error:
+        name = case.id if case is not None else ""
+        raise TaskError(
+            f"the input of case '{name}' cannot be handed to a program: {error}",
+            where=task.evaluator.path,
+            fix="make it plain data: numbers, lists, dicts, and texts without lone surrogates",
+        ) from None
 
 
 def request(task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any) -> dict[str, Any]:

@@ -56,8 +56,6 @@ def leave(run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = 
         raise UserError(
             f"the message cannot be left: {error.strerror}", where=str(folder), fix="check the folder's permissions"
         ) from None
-    except UnicodeEncodeError:
-        raise UserError("the message is no valid Unicode text", where=str(folder)) from None
     return message
 
 
@@ -98,6 +96,12 @@ def _check(kind: Kind, text: str, parts: dict[str, str]) -> None:
         raise UserError(f"the hint has {len(text):,} characters", fix=f"at most {HINT_CHARS:,}")
     if kind == "candidate" and not any(part.strip() for part in parts.values()):
         raise UserError("the candidate is empty", fix="give its text")
+    for name, told in {"the message": text, **(parts or {})}.items():
+        try:
+            f"{name}{told}".encode()
+        except UnicodeEncodeError as error:
+            what = f"{error.object[error.start]!r} in '{name if name.isprintable() else ascii(name)}' is no character"
+            raise UserError(what, where="a lone surrogate", fix="send text that can be written as UTF-8") from None
     long = [name for name, part in parts.items() if len(part) > PART_CHARS]
     if long:
         raise UserError(f"'{long[0]}' has more than {PART_CHARS:,} characters", fix="a shorter text")
