@@ -48,7 +48,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-ReturnToService=2
+ReturnToService=1
 KillWait=5
 SlurmdTimeout=10
 SlurmdParameters=config_overrides

@@ -7,6 +7,7 @@ end (time limit, preemption, a node that dies) are submitted again, and what the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import secrets
 import shutil
@@ -47,6 +48,7 @@ class SlurmCarrier:
         self._first: asyncio.Future[bytes] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._trouble: UserError | None = None
+        self._news = asyncio.Event()
 
     async def open(self, parcel: bytes, name: str) -> bytes:
         """Raises `UserError` with Slurm's own words where it refuses the jobs, `Unavailable` where none starts."""
@@ -102,6 +104,10 @@ class SlurmCarrier:
     def _agreed(self) -> Terms:
         return parcels.load(self.terms, Terms)
 
+    def room(self) -> int:
+        """See `remote.Carrier`."""
+        return self._slots * self._choice.jobs
+
     async def carry(self, number: str, job: bytes, seconds: float) -> bytes:
         """See `remote.Carrier`."""
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -137,6 +143,8 @@ class SlurmCarrier:
                     beaten = time.monotonic()
                     self._beat()
                 found = self._collect() + self._admit()
+                if self._crew is not None and self._crew.departed():
+                    self._news.set()
                 pause = _PAUSE if found or self._waiting else min(pause * 1.5, 1.0)
                 await asyncio.sleep(pause)
         except UserError as error:
@@ -152,7 +160,9 @@ class SlurmCarrier:
                 await crew.look()
             except UserError as error:
                 self._trouble = error
-            await asyncio.sleep(crew.pause)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), crew.pause)
+            self._news.clear()
 
     def _admit(self) -> int:
         """The first worker's greeting says what the run agrees on; later ones must come up to that."""

@@ -22,6 +22,7 @@ from culmen.evaluate.backends.spool import Spool
 _STILLBORN = 3  # workers in a row that end before they begin
 _LONGEST_DELAY = 300.0  # seconds between tries of jobs that Slurm refuses, or that end at once, while others work
 _SOONEST, _LATEST = 1.0, 15.0  # seconds between two looks at the queue; longer where nothing changes
+_BEGIN_SECONDS = 300.0  # for a job that runs to become a worker: packages may come from a slow file system
 _HOPELESS_LOOKS = 3  # that a reason must stand: a queue in motion passes through some
 _SELDOM = 30.0  # seconds between two messages about a queue from which some jobs have come
 
@@ -37,6 +38,8 @@ class Crew:
         self._lose, self._tell = lose, tell
         self._jobs: dict[str, list[str]] = {}  # the workers that a job became: one, unless Slurm started it again
         self._states: dict[str, Job] = {}
+        self._running: dict[str, float] = {}  # since when jobs run that are no workers yet
+        self._left: set[str] = set()
         self._count = self._stillborn = self._hopeless = 0
         self._alone = self._told_at = time.monotonic()
         self._not_before, self._delay, self._refused = 0.0, 1.0, ""
@@ -57,6 +60,15 @@ class Crew:
         workers.append(worker)
         self._stillborn = 0
         self._spool.admit(worker)
+
+    def departed(self) -> bool:
+        """Whether a worker has left since this was asked last: its job is over, or soon will be."""
+        present = set(self._spool.names("workers"))
+        away = {worker for workers in self._jobs.values() for worker in workers[-1:] if worker not in present}
+        news, self._left = bool(away - self._left), away
+        if news:
+            self.pause = _SOONEST
+        return news
 
     def demand(self, greeting: bytes, agreed: Terms) -> None:
         """Raise what a worker says that a person must put right, or that its node is less isolated than the run."""
@@ -116,19 +128,25 @@ class Crew:
             now, words = told.get(job, (None, ""))
             if now is not None and now.over:
                 self._ended(job, now, words)
-            elif self._silent(job):
+            elif self._silent(job, now):
                 await self._asking.ask("cancel", job)
                 self._ended(job, Job("SILENT"), "")
         self._report(said is None)
         self._judge()
         await self._fill()
 
-    def _silent(self, job: str) -> bool:
-        return any(self._spool.silent(f"pulses/{worker}") > LAPSE for worker in self._jobs[job][-1:])
+    def _silent(self, job: str, now: Job | None) -> bool:
+        """Whether its worker has no pulse any more, or it runs and never becomes one."""
+        workers = self._jobs[job]
+        if workers or now is None or now.state != "RUNNING":
+            self._running.pop(job, None)
+            return any(self._spool.silent(f"pulses/{worker}") > LAPSE for worker in workers[-1:])
+        return time.monotonic() - self._running.setdefault(job, time.monotonic()) > _BEGIN_SECONDS
 
     def _ended(self, job: str, now: Job, words: str) -> None:
         workers = self._jobs.pop(job)
         self._states.pop(job, None)
+        self._running.pop(job, None)
         for worker in workers:
             self._lose(self._spool.expel(worker), now.loss)
         if workers:
@@ -141,7 +159,9 @@ class Crew:
             raise self._unborn(now, words)
 
     def _unborn(self, now: Job, words: str) -> Unavailable:
-        last = words.strip().splitlines()[-1:] or [f"the last one said nothing in {self._spool.root}"]
+        lines = [line.strip() for line in words.splitlines() if line.strip()]
+        said = [line for line in lines if not line.startswith(("srun:", "slurmstepd"))] or lines
+        last = said[-1:] or [f"the last one said nothing in {self._spool.root}"]
         state = f"{now.state}{f' on {now.node}' if now.node else ''}"
         fix = "see that nodes have the same culmen and Python, and write to that folder (--backend-set folder=PATH)"
         if now.state == "CANCELLED":
@@ -149,7 +169,7 @@ class Crew:
         return Unavailable(f"jobs end before they begin: {state}: {last[0]}", where="Slurm", fix=fix)
 
     def _judge(self) -> None:
-        if any(self._jobs.values()):
+        if any(self._jobs.values()) or self._running:
             self._alone, self._hopeless = time.monotonic(), 0
             return
         why = queue.hopeless(self._states)

@@ -56,6 +56,7 @@ class _Worker:
             if not self._ending:
                 raise
         finally:
+            self._spool.drop(f"workers/{self._name}")
             beating.cancel()
             await self._node.close()
 
