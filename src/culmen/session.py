@@ -16,7 +16,7 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.event import CustomRequest, Effect, Entry
-from culmen.core.ports import Backend, Craft, Embedder, Gateway, Proposer, Strategy
+from culmen.core.ports import Backend, Craft, Embedder, Gateway, Proposer, Shelf, Strategy
 from culmen.core.task import Task
 from culmen.core.trust import Scoring
 from culmen.engine.driver import Driver
@@ -35,6 +35,7 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products only; idle BLAS threads would spin on all cores
     from culmen.evaluate.guard import GuardedBackend, carried
     from culmen.store.journal import SqlJournal
+    from culmen.store.shelf import JournalShelf
 
     remembered = carried(remembered, _integrity(meta))
     async with AsyncExitStack() as stack:
@@ -46,7 +47,9 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         backend = GuardedBackend(inner, meta.task, _integrity(meta))
         stack.push_async_callback(backend.close)
         isolation, scoring = await backend.start(), getattr(inner, "scoring", Scoring())
-        journal.set_meta(isolation=isolation, scoring=scoring)
+        meta = journal.set_meta(
+            isolation=isolation, scoring=scoring, workers=meta.workers or getattr(inner, "workers", 1)
+        )
         _say(parts, f"Scores are {scoring.trust}: {scoring.why}." if scoring.why else "")
         gateway, proposer, editor = _models(path, meta, parts)
         for part in (gateway, editor):
@@ -57,7 +60,7 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         if isinstance(world, LiveWorld):
             stack.push_async_callback(world.close)
         estimate = getattr(world, "estimate", at_least)
-        search = _search(meta, parts, proposer, estimate)
+        search = _search(meta, parts, proposer, estimate, JournalShelf(path))
         stack.callback(search.close)
         search.watch = _Answers()
         asking: Any = gateway
@@ -160,12 +163,13 @@ class _signals:
                 loop.remove_signal_handler(number)
 
 
-def _search(meta: RunMeta, parts: Parts, proposer: Proposer | None, estimate: Estimate) -> Search:
-    strategy = _strategy(meta, parts)
+def _search(
+    meta: RunMeta, parts: Parts, proposer: Proposer | None, estimate: Estimate, shelf: Shelf | None = None
+) -> Search:
+    strategy, goal = _strategy(meta, parts), meta.extra.get("stop_at")
     return Search(
-        strategy, meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate, integrity=_integrity(meta),
-        stop_at=meta.extra.get("stop_at"),
-    )  # fmt: skip
+        strategy, meta.task, meta.budget, meta.seed, meta.workers, proposer, estimate, _integrity(meta), goal, shelf
+    )
 
 
 def _integrity(meta: RunMeta) -> str:

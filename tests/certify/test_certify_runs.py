@@ -19,7 +19,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import EvaluateRequest
 from culmen.core.task import Limits, Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.lab import mark
+from culmen.engine.marks import mark
 from culmen.engine.ledger import final_share
 from culmen.evaluate import outcome
 from culmen.evaluate.contracts import example_path, load

@@ -15,7 +15,7 @@ from culmen.core.errors import JournalMismatch, UserError
 from culmen.core.evaluation import Case
 from culmen.core.event import Custom, ProposeRequest
 from culmen.core.usage import Budget, Usage
-from culmen.engine.lab import mark
+from culmen.engine.marks import mark
 from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
 from culmen.store.memory import MemoryJournal
@@ -204,7 +204,7 @@ def test_one_lucky_sample_does_not_win():
     gap = 0.0
     for seed in range(20):
         run = simulate(Lucky(), TASK, Hill(sigma=0.4), Budget(evaluations=80, final=0.5), seed=seed)
-        true = float(run.search.record.tallies[run.verdict.id].candidate.text)
+        true = float(run.search.lab.find(run.verdict.id).text)
         good += true == 0.9
         gap += (run.verdict.score - true) / 20
     assert good >= 17

@@ -45,7 +45,7 @@ def test_fresh_batch_draws_cases_of_its_own():
 
 def test_the_best_are_explored_and_explored_again():
     witness, result = run(Polca(explore=2, epsilon=None, summarizer=None), evaluations=120)
-    tallies = list(result.search.record.tallies.values())
+    tallies = list(result.search.record.tallies())
     often = max(tallies, key=lambda t: t.count)
     assert often.count >= 8
     assert often.mean >= sorted(t.mean for t in tallies)[len(tallies) // 2]
@@ -63,7 +63,7 @@ def test_refused_proposals_are_not_evaluated():
     world = Landscape(sigma=0.1, delta0=0.3)
     witness, result = run(Polca(epsilon=0.1), world=world)
     seen = list(dict.fromkeys(request.candidate.id for request in witness.evaluations))
-    places = [truth(result.search.record.tallies[key].candidate) for key in seen]
+    places = [truth(result.search.lab.find(key)) for key in seen]
     gaps = [abs(a - b) for i, a in enumerate(places) for b in places[:i]]
     assert all(world.distance(gap) >= 0.1 - 1e-6 for gap in gaps)
     assert len(witness.briefs) > len(seen)

@@ -70,8 +70,8 @@ def test_theorem_1_ucb_spends_few_observations_on_poor_programs():
     spent = []
     for seed in range(5):
         run = simulate(strategy, task(), world, Budget(calls=n, final=0.0), seed=seed)
-        tallies = run.search.record.tallies.values()
-        spent.append(sum(t.count for t in tallies if truth(t.candidate) <= world.bound - world.gamma))
+        tallies, find = list(run.search.record.tallies()), run.search.lab.find
+        spent.append(sum(t.count for t in tallies if truth(find(t.id)) <= world.bound - world.gamma))
         assert len(tallies) <= world.net_size(epsilon)
     interval, single = 2 * math.log(n) / world.delta0, 64 * world.sigma**2 / world.gamma**2 * math.log(n)
     assert statistics.mean(spent) <= 2 * world.bound / world.gamma * interval + world.net_size(epsilon) * (single + 3)
@@ -83,7 +83,7 @@ def true_reward(strategy, seeds):
     pairs = []
     for seed in seeds:
         run = simulate(strategy, task(), world, Budget(evaluations=300, calls=3000), seed=seed, workers=4)
-        pairs.append((truth(run.search.record.tallies[run.verdict.id].candidate), run.verdict.score))
+        pairs.append((truth(run.search.lab.find(run.verdict.id)), run.verdict.score))
     return pairs
 
 

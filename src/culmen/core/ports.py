@@ -197,6 +197,23 @@ class Journal(Protocol):
     def close(self) -> None: ...
 
 
+class Shelf(Protocol):
+    """Gives back what was evaluated, so that a search need not keep the texts of all that it met.
+
+    What is asked for was `kept` before, or is durable in the journal behind the shelf; anything else is a `KeyError`.
+    """
+
+    def keep(self, mark: str, candidate: Candidate, observation: Observation) -> None:
+        """An evaluation with this mark was delivered."""
+        ...
+
+    def candidate(self, id: str) -> Candidate: ...
+
+    def observation(self, candidate: str, mark: str) -> Observation:
+        """The first observation of this candidate under this mark."""
+        ...
+
+
 class Observer(Protocol):
     """Sees events after they are durable; cannot slow or change the search."""
 

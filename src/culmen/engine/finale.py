@@ -60,7 +60,7 @@ class Finale:
         self._noisy = not task.deterministic and noise.within != 0
         kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
         self._kept = kept if self._noisy else min(kept, 3 * once(task))
-        self._search = {t.candidate.id: (t.mean, t.count) for t in record.tallies.values()}
+        self._field = record.ranking(_FINALISTS)
         self._chosen: Tally | None = None
         self._fresh: list[Observation] = []
         self._finalists: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Finale:
 
     async def run(self, lab: EngineLab) -> None:
         """Pick the winner, then confirm it."""
-        field = self._record.ranking()[:_FINALISTS]
+        field = self._field
         if not field or self._kept < 1:
             return
         if self._task.evaluator.verifier:
@@ -80,11 +80,10 @@ class Finale:
 
     def verdict(self) -> Verdict | None:
         """The choice so far; None if nothing ever scored."""
-        ranking = self._record.ranking()
-        chosen = self._chosen or (ranking[0] if ranking else None)
+        chosen = self._record.tally(self._chosen.id) if self._chosen else next(iter(self._record.ranking(1)), None)
         if chosen is None:
             return None
-        mean, count = self._search.get(chosen.candidate.id, (None, 0))
+        before = next((t for t in self._field if t.id == chosen.id), chosen)  # only finalists were looked at again
         scores = [o.score for o in self._fresh if o.score is not None]
         failures = sum(1 for o in self._fresh if not o.ok and o.status is not Status.LOST)
         confirmed = bool(scores) and not failures
@@ -94,12 +93,12 @@ class Finale:
         trust = weakest(o.trust for o in self._fresh if o.ok) if scores else chosen.trust
         trust = "verified" if trust == "certified" and vouched is None else trust
         return Verdict(
-            id=chosen.candidate.id,
+            id=chosen.id,
             score=score,
             count=len(scores) if scores else chosen.count,
             se=_standard_error(scores),
-            search_score=None if mean is None else self._task.objective.score(mean),
-            search_count=count,
+            search_score=self._task.objective.score(before.mean),
+            search_count=before.count,
             confirmed=confirmed,
             verified=confirmed and strict is not False and reaches(trust, "verified"),
             failures=failures,
@@ -115,21 +114,21 @@ class Finale:
         choosing = self._kept // 2
         while len(field) > 1 and choosing // (3 * len(field)) == 0 and len(field) > 2:
             field = field[:-1]  # fewer finalists, rather than one or two noisy looks at each
-        self._finalists = tuple(t.candidate.id for t in field)
+        self._finalists = tuple(t.id for t in field)
         rounds = max(1, (len(field) - 1).bit_length())
         while len(field) > 1 and choosing >= len(field):
             each = max(1, choosing // rounds // len(field))
-            await lab.gather(*(lab.evaluate_afresh(t.candidate, self._cases(lab, each)) for t in field))
+            await lab.gather(*(lab.evaluate_afresh(lab.find(t.id), self._cases(lab, each)) for t in field))
             choosing, rounds = choosing - each * len(field), max(1, rounds - 1)
-            names = {t.candidate.id for t in field}
-            field = [t for t in self._record.ranking() if t.candidate.id in names][: (len(field) + 1) // 2]
+            names = {t.id for t in field}
+            field = self._record.ranking((len(field) + 1) // 2, names)
         await self._confirm(lab, field[0], self._kept - self._kept // 2)
 
     async def _recheck(self, lab: EngineLab, field: list[Tally]) -> None:
         """Without noise one more look suffices: the first finalist that holds its score wins."""
         times = min(once(self._task), self._kept)
         field = field[: self._kept // times]
-        self._finalists = tuple(t.candidate.id for t in field)
+        self._finalists = tuple(t.id for t in field)
         for tally in field:
             await self._confirm(lab, tally, times)
             if self._fresh and all(o.ok for o in self._fresh):
@@ -144,13 +143,13 @@ class Finale:
         """
         times = once(self._task)
         field = field[: max(1, self._kept // times)]
-        self._finalists = tuple(t.candidate.id for t in field)
+        self._finalists = tuple(t.id for t in field)
         cases = self._cases(lab, min(times, self._kept), self._split)
         best: tuple[int, float, int] = (2, 0.0, 0)
 
         async def look(place: int) -> None:
             nonlocal best
-            roll = await lab.evaluate_afresh(field[place].candidate, cases)
+            roll = await lab.evaluate_afresh(lab.find(field[place].id), cases)
             seen = (*self._standing(roll), place)
             if seen < best:
                 best, self._chosen, self._fresh = seen, field[place], list(roll.observations)
@@ -173,7 +172,7 @@ class Finale:
     async def _confirm(self, lab: EngineLab, tally: Tally, times: int) -> None:
         self._chosen, self._fresh = tally, []
         cases = self._cases(lab, times, self._split)
-        rollout = await lab.evaluate_afresh(tally.candidate, cases)
+        rollout = await lab.evaluate_afresh(lab.find(tally.id), cases)
         self._fresh = list(rollout.observations)
 
     def _cases(self, lab: EngineLab, times: int, split: str = "") -> Sequence[Case | None]:

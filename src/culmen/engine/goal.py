@@ -21,7 +21,7 @@ class Goal:
     def claimed(self, candidate: Candidate) -> bool:
         """Whether this one seems to be good enough and is worth a look. Where scores are noisy, one that was looked at
         in vain is worth another when twice as much is known of it."""
-        tally = self._record.tallies.get(candidate.id)
+        tally = self._record.tally(candidate.id)
         if self.reached or tally is None or tally.barred or tally.failures or not tally.count:
             return False
         seen = self._looks.get(candidate.id, 0)
@@ -31,14 +31,20 @@ class Goal:
     async def look(self, lab: Lab, candidate: Candidate) -> None:
         """Measure it on all training cases. What a deterministic task without a verifier said already is not asked
         again; where the budget has no room nothing is."""
-        tally = self._record.tallies[candidate.id]
-        seen, self._looks[candidate.id] = self._looks.get(candidate.id, 0), tally.count
+        seen = self._looks.get(candidate.id, 0)
+        self._looks[candidate.id] = self._count(candidate)
         if lab.lacks(evaluations=len(self._task.split("train")) or 1):
             self._looks[candidate.id] = seen
             return
         rollout = await lab.evaluate(candidate, certify=True)
-        self._looks[candidate.id] = tally.count
-        self.reached = self.reached or (not tally.barred and self._holds(rollout, tally.mean))
+        self._looks[candidate.id] = self._count(candidate)
+        tally = self._record.tally(candidate.id)
+        held = tally is not None and not tally.barred and self._holds(rollout, tally.mean)
+        self.reached = self.reached or held
+
+    def _count(self, candidate: Candidate) -> int:
+        tally = self._record.tally(candidate.id)
+        return 0 if tally is None else tally.count
 
     @property
     def _exact(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
@@ -12,6 +11,7 @@ import msgspec
 
 from culmen.core.brief import Brief, Proposal, Text, Told
 from culmen.core.candidate import Candidate
+from culmen.core.compact import Numbers, name_of
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout
 from culmen.core.event import (
@@ -32,6 +32,7 @@ from culmen.core.task import Task, fingerprint
 from culmen.core.usage import Usage
 from culmen.engine.ledger import Ledger
 from culmen.engine.loop import Future, Loop
+from culmen.engine.marks import encode, number
 
 T = TypeVar("T")
 _STALL = 100_000  # remembered answers in a row, without a single effect, after which a strategy is plainly spinning
@@ -45,10 +46,13 @@ class ModelProposer:
 
 
 class Outlets(NamedTuple):
-    """What a lab does through its search: `issue` turns a request into a future, `remark` journals a note, `short`
-    names the budget that has no room for a request or so much usage."""
+    """What a lab does through its search: `issue` turns a request into a future, `remembered` gives the future of an
+    evaluation that was issued before (None: none was), `find` a candidate that was evaluated, `remark` journals a note,
+    `short` names the budget that has no room for a request or so much usage."""
 
     issue: Callable[[Request], Future[Any]]
+    remembered: Callable[[EvaluateRequest], Future[Any] | None]
+    find: Callable[[str], Candidate]
     remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None]
     short: Callable[[Usage | Request], str]
 
@@ -68,12 +72,11 @@ class EngineLab:
     ) -> None:
         self.task, self.workers, self.rng = task, workers, Random(seed)
         self.seeds = task.candidates()
-        self.known = {candidate.id for candidate in self.seeds}
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
-        self._issue, self._remark, self._short = outlets
+        self._issue, self._remembered, self.find, self._remark, self._short = outlets
         self._seed = seed
-        self._occurrences: dict[str, int] = {}
-        self._remembered: dict[tuple[str, str, bool], Future[Observation]] = {}
+        self._known, self._occurrences = Numbers(), Numbers()  # ids; how often what was asked
+        self._meet(self.seeds)
         self._train = task.split("train") or (None,)
         self._idle = 0
         self._told: list[Told] = []
@@ -142,7 +145,7 @@ class EngineLab:
         """Ask the model behind `brief.role`; it reads what a person told the search, too."""
         brief = self._hinted(brief)
         proposal: Proposal = await self._issue(ProposeRequest(brief, self._seed_for("propose", encode(brief))))
-        self.known.update(candidate.id for candidate in proposal.candidates)
+        self._meet(proposal.candidates)
         return proposal
 
     async def write(self, role: str, **slots: Any) -> Text:
@@ -199,7 +202,7 @@ class EngineLab:
         room = self._ledger.left("evaluations")
         cases = self._train if room >= len(self._train) else self._train[: int(room)]
         if told.candidate is not None and cases:
-            self.known.add(told.candidate.id)
+            self._meet((told.candidate,))
             await self.evaluate(told.candidate, cases)
 
     def issued(self) -> None:
@@ -215,44 +218,48 @@ class EngineLab:
         return msgspec.structs.replace(brief, context=f"{context}\n\n{brief.context}".strip())
 
     def _observe(self, candidate: Candidate, case: Case | None, certify: bool) -> Future[Observation]:
-        if not self.task.deterministic:
-            return self._issue(self._evaluation(candidate, case, certify))
-        place = (candidate.id, case.id if case else "", certify)
-        remembered = self._remembered.get(place)
+        request = self._evaluation(candidate, case, certify)
+        remembered = self._remembered(request) if self.task.deterministic else None
         if remembered is None:
-            remembered = self._remembered[place] = self._issue(self._evaluation(candidate, case, certify))
-        else:
-            self._count_idle()
+            return self._issue(request)
+        self._count_idle()
         return remembered
 
     def _evaluation(self, candidate: Candidate, case: Case | None, certify: bool = False) -> EvaluateRequest:
         self._admit((candidate,))
         name = case.id if case else ""
         if self.task.deterministic:
-            seed = _number(fingerprint("evaluate", name))
+            seed = number(fingerprint("evaluate", name))
         else:
             seed = self._seed_for("evaluate", f"{candidate.digest}/{name}".encode())
         return EvaluateRequest(candidate, case, seed, certify)
 
     def _admit(self, candidates: Sequence[Candidate]) -> None:
-        fresh = tuple(c for c in candidates if c.id not in self.known)
+        fresh = self._meet(candidates)
         if fresh:
-            self.known.update(c.id for c in fresh)
             self._remark("candidates", {}, fresh)
+
+    def _meet(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        """Count these as known from now on; those that were not."""
+        fresh = tuple(c for c in candidates if name_of(c.id) not in self._known)
+        for candidate in fresh:
+            self._known.put(name_of(candidate.id))
+        return fresh
 
     def _seed_for(self, kind: str, content: bytes) -> int:
         """A seed from the run's seed, what is asked, and how often it was asked: the same in a fork of the run."""
         name = fingerprint(kind, content)
-        self._occurrences[name] = self._occurrences.get(name, 0) + 1
-        return self._nth_seed(name, self._occurrences[name])
+        times = self._occurrences.get(name_of(name), 0) + 1
+        self._occurrences.put(name_of(name), times)
+        return self._nth_seed(name, times)
 
     def _next_seed(self, kind: str, content: bytes) -> int:
         """The seed that asking this next would get."""
         name = fingerprint(kind, content)
-        return self._nth_seed(name, self._occurrences.get(name, 0) + 1)
+        return self._nth_seed(name, self._occurrences.get(name_of(name), 0) + 1)
 
     def _nth_seed(self, name: str, nth: int) -> int:
-        return _number(fingerprint(str(self._seed), name, str(nth)))
+        return number(fingerprint(str(self._seed), name, str(nth)))
 
     def _count_idle(self) -> None:
         self._idle += 1
@@ -262,25 +269,6 @@ class EngineLab:
                 where="evaluate on a deterministic task",
                 fix="propose or embed between evaluations, or return from search()",
             )
-
-
-def encode(value: Any) -> bytes:
-    """Plain data and structs as JSON bytes, the same on every run, also of texts that are no valid Unicode."""
-    try:
-        return msgspec.json.encode(value, order="sorted" if isinstance(value, dict) else None)
-    except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(value), sort_keys=True).encode()
-
-
-def mark(request: Request) -> str:
-    """Digest of a request: 16 hex digits. Candidates count by content."""
-    if isinstance(request, EvaluateRequest):
-        case = request.case.id if request.case else ""
-        certify = ("certify",) if request.certify else ()
-        return fingerprint("evaluate", request.candidate.digest, case, str(request.seed), *certify)[:16]
-    if isinstance(request, EmbedRequest):
-        return fingerprint("embed", *(candidate.digest for candidate in request.candidates))[:16]
-    return fingerprint(encode(request))[:16]
 
 
 def pack(rows: Sequence[Sequence[float]], embedder: str) -> Vectors:
@@ -294,7 +282,3 @@ def unpack(vectors: Vectors) -> tuple[tuple[float, ...], ...]:
     """The inverse of `pack`."""
     flat = struct.unpack(f"<{vectors.count * vectors.width}f", vectors.data)
     return tuple(flat[i * vectors.width : (i + 1) * vectors.width] for i in range(vectors.count))
-
-
-def _number(digest: str) -> int:
-    return int(digest[:8], 16) & 0x7FFFFFFF

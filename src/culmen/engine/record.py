@@ -6,20 +6,29 @@ pulled towards the mean of all candidates, so one lucky sample never wins.
 
 from __future__ import annotations
 
+import heapq
 import math
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from culmen.core.candidate import Candidate
+from culmen.core.compact import Numbers, name_of
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.core.trust import weakest
+from culmen.core.trust import LEVELS, weakest
+
+_ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
+_REFUSED, _BARRED = 1, 2
+_TRUST: tuple[str, ...] = ("", *LEVELS)
 
 
 @dataclass(slots=True)
 class Tally:
-    """Rewards of one candidate: count, mean, sum of squared deviations (Welford), failures."""
+    """Rewards of one candidate at one moment: count, mean, sum of squared deviations (Welford), failures."""
 
-    candidate: Candidate
+    id: str
     order: int
     count: int = 0
     mean: float = 0.0
@@ -43,38 +52,45 @@ class Tally:
         if certified is not None:
             self.certified = certified if self.certified is None else min(self.certified, certified)
 
-    @property
-    def variance(self) -> float | None:
-        """Sample variance, None below two observations."""
-        return self.m2 / (self.count - 1) if self.count > 1 else None
-
 
 @dataclass(slots=True)
 class Noise:
-    """Variance within candidates (None: cannot tell), and mean and variance of the candidates' true rewards."""
+    """Variance within candidates (None: cannot tell), mean and variance of the candidates' true rewards, and the least
+    of their mean rewards."""
 
     within: float | None
     centre: float
     between: float
+    least: float = 0.0
 
 
-@dataclass
 class Record:
-    """All tallies of a run, fed in journal order."""
+    """All tallies of a run, fed in journal order; 70 bytes for each candidate, however long its text is."""
 
-    task: Task
-    tallies: dict[str, Tally] = field(default_factory=dict[str, Tally])
-    evaluations: int = 0
-    slowest: float = 0.0  # seconds of the longest evaluation that gave a score
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.evaluations = 0
+        self.slowest = 0.0  # seconds of the longest evaluation that gave a score
+        self._places, self._rows = Numbers(), bytearray()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def tally(self, candidate: str) -> Tally | None:
+        """What is known now of the candidate with this id; None if nothing."""
+        place = self._places.get(name_of(candidate))
+        return None if place < 0 else _tally(place, _ROW.unpack_from(self._rows, place * _ROW.size))
+
+    def tallies(self) -> Iterator[Tally]:
+        """What is known of each candidate, in the order in which they were first evaluated."""
+        return (_tally(place, row) for place, row in enumerate(self._known()))
 
     def see(self, candidate: Candidate, observation: Observation) -> None:
         """Count one observation; lost ones count for nothing."""
         if observation.status is Status.LOST:
             return
         self.evaluations += 1
-        tally = self.tallies.get(candidate.id)
-        if tally is None:
-            tally = self.tallies[candidate.id] = Tally(candidate, len(self.tallies))
+        tally = self.tally(candidate.id) or self._enter(candidate.id)
         tally.barred = tally.barred or observation.barred
         reward = self.task.reward(observation)
         if reward is not None and observation.strict is not None:
@@ -85,52 +101,68 @@ class Record:
             self.slowest = max(self.slowest, observation.seconds)
             tally.add(reward)
             tally.trust = weakest((observation.trust, tally.trust or observation.trust))
+        _ROW.pack_into(self._rows, tally.order * _ROW.size, *_row(tally))
 
     def noise(self) -> Noise:
         """Pooled within-candidate variance, and the spread between candidates that remains after it."""
-        scored = [t for t in self.tallies.values() if t.count]
-        degrees = sum(t.count - 1 for t in scored)
-        within = sum(t.m2 for t in scored) / degrees if degrees else (0.0 if self.task.deterministic else None)
-        if not scored:
+        number = degrees = 0
+        means = squares = shares = 0.0
+        least = math.inf
+        for _, count, _, mean, m2, *_ in self._known():
+            if count:
+                number, degrees = number + 1, degrees + count - 1
+                means, squares, shares, least = means + mean, squares + m2, shares + 1 / count, min(least, mean)
+        within = squares / degrees if degrees else (0.0 if self.task.deterministic else None)
+        if not number:
             return Noise(within, 0.0, 0.0)
-        centre = sum(t.mean for t in scored) / len(scored)
-        spread = sum((t.mean - centre) ** 2 for t in scored) / max(1, len(scored) - 1)
-        sampling = (within or 0.0) * sum(1 / t.count for t in scored) / len(scored)
-        return Noise(within, centre, max(spread - sampling, spread * 0.05))
+        centre = means / number
+        spread = sum((mean - centre) ** 2 for _, count, _, mean, *_ in self._known() if count) / max(1, number - 1)
+        sampling = (within or 0.0) * shares / number
+        return Noise(within, centre, max(spread - sampling, spread * 0.05), least)
 
-    def ranking(self) -> list[Tally]:
-        """Candidates that ever scored, best first by certified value where there is one, else by shrunken mean.
+    def ranking(self, most: int, among: Collection[str] | None = None) -> list[Tally]:
+        """The best `most` of the candidates (or of those `among` them) that ever scored: best first by certified value
+        where there is one, else by shrunken mean.
 
         Those whose output a verifier did not accept come last; fewer failures, then age, break ties. None that was
         rejected for its integrity is among them.
         """
         noise = self.noise()
-        scored = [t for t in self.tallies.values() if t.count and not t.barred]
-        return sorted(scored, key=lambda t: (t.refused, -self._judged(t, noise), t.failures, t.order))
+        scored = (t for t in self.tallies() if t.count and not t.barred and (among is None or t.id in among))
+        return heapq.nsmallest(most, scored, key=lambda t: (t.refused, -self._judged(t, noise), t.failures, t.order))
 
-    def shrunken(self, tally: Tally) -> float:
-        """The candidate's shrunken mean under the noise seen so far."""
-        return self._judged(tally, self.noise())
+    def _known(self) -> Iterator[Any]:
+        """The rows, of this moment: what comes meanwhile does not matter."""
+        return _ROW.iter_unpack(bytes(self._rows))
+
+    def _enter(self, candidate: str) -> Tally:
+        tally = Tally(candidate, len(self))
+        self._places.put(name_of(candidate), tally.order)
+        self._rows += bytes(_ROW.size)
+        return tally
 
     def _judged(self, tally: Tally, noise: Noise) -> float:
         value = tally.mean if tally.certified is None else tally.certified
         if tally.certified is None and noise.within and noise.between > 0:
             weight = noise.between / (noise.between + noise.within / tally.count)
             value = noise.centre + weight * (tally.mean - noise.centre)
-        return self._with_failures(value, tally)
-
-    def _with_failures(self, value: float, tally: Tally) -> float:
-        """A failed observation counts as the lowest reward there is (declared, else seen)."""
         if not tally.failures:
             return value
-        floor = self.task.objective.floor
-        if floor is None:
-            floor = min(t.mean for t in self.tallies.values() if t.count)
+        # A failed observation counts as the lowest reward there is (declared, else seen).
+        floor = noise.least if self.task.objective.floor is None else self.task.objective.floor
         share = tally.failures / (tally.failures + tally.count)
         return value + share * (min(floor, value) - value)
 
 
-def standard_error(tally: Tally, noise: Noise) -> float | None:
-    """Standard error of a tally's mean, from its own variance or the pooled one; None if neither is known."""
-    variance = tally.variance if tally.count >= 5 else noise.within
-    return math.sqrt(variance / tally.count) if variance is not None and tally.count else None
+def _row(tally: Tally) -> tuple[int | float, ...]:
+    certified = math.nan if tally.certified is None else tally.certified
+    flags = _REFUSED * tally.refused + _BARRED * tally.barred
+    known = (name_of(tally.id), tally.count, tally.failures, tally.mean, tally.m2)
+    return (*known, certified, flags, _TRUST.index(tally.trust))
+
+
+def _tally(order: int, row: tuple[Any, ...]) -> Tally:
+    name, count, failures, mean, m2, certified, flags, trust = row
+    vouched = None if math.isnan(certified) else certified
+    refused, barred = bool(flags & _REFUSED), bool(flags & _BARRED)
+    return Tally(f"{name:012x}", order, count, mean, m2, failures, vouched, refused, barred, _TRUST[int(trust)])

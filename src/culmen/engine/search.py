@@ -22,16 +22,18 @@ from culmen.core.event import (
     Request,
     WriteRequest,
 )
-from culmen.core.ports import Proposer, Strategy
+from culmen.core.ports import Proposer, Shelf, Strategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.engine.costs import NOTHING, Estimate, at_least, usage_of
 from culmen.engine.finale import Finale, Verdict, soon
 from culmen.engine.goal import Goal
-from culmen.engine.lab import EngineLab, ModelProposer, Outlets, mark
+from culmen.engine.lab import EngineLab, ModelProposer, Outlets
 from culmen.engine.ledger import Ledger, final_share
 from culmen.engine.loop import Future, Loop
 from culmen.engine.loop import Task as Coroutine
+from culmen.engine.marks import mark
+from culmen.engine.recall import MemoryShelf, Recall
 from culmen.engine.record import Record
 
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
@@ -44,7 +46,8 @@ class Search:
 
     phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
     `integrity` = stop, the first candidate that is rejected for its integrity ends it; with `stop_at`, the first that
-    is known to score as much (`goal`). `watch` is told of each effect that was finished, also of those that are
+    is known to score as much (`goal`). `shelf` gives back what was evaluated: without one it is all kept in memory.
+    `watch` is told of each effect that was finished, also of those that are
     replayed.
     """
 
@@ -59,6 +62,7 @@ class Search:
         estimate: Estimate = at_least,
         integrity: str = "warn",
         stop_at: float | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
         self._halts = integrity == "stop"
@@ -71,6 +75,7 @@ class Search:
         self.issued = 0
         self._estimate = estimate
         self._futures: dict[int, Future[Any]] = {}
+        self._recall = Recall(task, shelf or MemoryShelf(), self._futures)
         self._waiting: dict[int, Effect] = {}
         self._fresh: list[int] = []  # of these, the keys that nobody has tried to admit yet
         self._refused: set[Usage] = set()  # what the others would cost
@@ -80,7 +85,7 @@ class Search:
         self._notes = 0
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
-        outlets = Outlets(self._issue, self._remark, self._short)
+        outlets = Outlets(self._issue, self._recall.future, self._recall.find, self._remark, self._short)
         self.lab = EngineLab(task, proposer or ModelProposer(), self.ledger, self._loop, seed, workers, outlets)
         self._finale: Finale | None = None
         self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
@@ -135,6 +140,7 @@ class Search:
         future = self._futures[effect.key] = Future()
         self._waiting[effect.key] = effect
         self._fresh.append(effect.key)
+        self._recall.issued(effect)
         return future
 
     def _remark(self, kind: str, fields: dict[str, Any], candidates: tuple[Candidate, ...]) -> None:
@@ -172,6 +178,7 @@ class Search:
         halt = False
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             self.record.see(effect.request.candidate, entry.result)
+            self._recall.delivered(effect.mark, effect.request.candidate, entry.result)
             halt = self._halts and entry.result.barred
             self._look(effect.request.candidate)
         if self.watch is not None:

@@ -106,7 +106,7 @@ def check_finishes(strategy: Strategy, task: Task, world: VirtualWorld, budget: 
     assert run.search.reason == "evaluations", f"the search ended by '{run.search.reason}'"
     assert run.verdict is not None, "nothing was reported"
     for seed in task.candidates():
-        assert seed.id in run.search.record.tallies, f"the seed {seed.id} was never evaluated"
+        assert run.search.record.tally(seed.id), f"the seed {seed.id} was never evaluated"
     return run
 
 

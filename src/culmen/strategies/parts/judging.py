@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from culmen.core.candidate import Candidate
+from culmen.core.compact import Numbers, name_of
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
 from culmen.memory.grid import Axis, Elite, Grid
@@ -15,12 +16,13 @@ class Known:
     """Contents met so far in a search."""
 
     def __init__(self) -> None:
-        self._digests: dict[str, None] = {}
+        self._met = Numbers()
 
     def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Those not met before, each once, in their order; they count as met from now on."""
-        fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._digests}
-        self._digests.update((digest, None) for digest in fresh)
+        fresh = {c.digest: c for c in reversed(candidates) if name_of(c.digest) not in self._met}
+        for digest in fresh:
+            self._met.put(name_of(digest))
         return list(reversed(fresh.values()))
 
 

@@ -1,0 +1,142 @@
+"""What a search remembers of its past, and in how little memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from culmen.core.candidate import Candidate
+from culmen.core.compact import Numbers, name_of
+from culmen.core.evaluation import Observation, Status
+from culmen.core.usage import Budget
+from culmen.engine.recall import MemoryShelf
+from culmen.engine.record import Record
+from culmen.testing.shelf_kit import ShelfContract
+from culmen.testing.virtual import simulate
+
+from .worlds import EXACT, TASK, Hill
+
+
+class TestMemoryShelf(ShelfContract):
+    def make(self, folder):
+        return MemoryShelf(), lambda *_: None
+
+
+class NumbersAgainstADict(RuleBasedStateMachine):
+    """Few names, so that they meet; some share their low bits, so that they collide."""
+
+    def __init__(self):
+        super().__init__()
+        self.real, self.model = Numbers(), {}
+
+    names = st.integers(0, 40).map(lambda n: n << 58) | st.integers(0, 2**64 - 1) | st.integers(0, 300)
+
+    @rule(name=names, number=st.integers(-(2**63), 2**63 - 1))
+    def put(self, name, number):
+        self.real.put(name, number)
+        self.model[name] = number
+
+    @rule(names=st.lists(st.integers(1, 2**64 - 1), max_size=200))
+    def put_many(self, names):
+        for number, name in enumerate(names):
+            self.real.put(name, number)
+            self.model[name] = number
+
+    @rule(name=names)
+    def look(self, name):
+        assert self.real.get(name) == self.model.get(name, -1)
+        assert (name in self.real) == (name in self.model)
+
+    @invariant()
+    def same(self):
+        assert len(self.real) == len(self.model)
+
+
+TestNumbers = NumbersAgainstADict.TestCase
+TestNumbers.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+
+
+def test_many_names_take_few_bytes():
+    rng, numbers = Random(1), Numbers()
+    tracemalloc.start()
+    for number in range(20_000):
+        numbers.put(rng.getrandbits(64), number)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(numbers) == 20_000
+    assert size < 50 * 20_000
+
+
+def test_a_name_is_the_beginning_of_a_digest():
+    one = Candidate.of({"x": "1"})
+    assert name_of(one.digest) == int(one.digest[:16], 16)
+    assert f"{name_of(one.id):012x}" == one.id
+
+
+seen = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.one_of(st.none(), st.floats(-100, 100)),
+        st.sampled_from(["", "verified", "self-reported"]),
+        st.sampled_from([None, True, False]),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@given(seen)
+def test_tallies_are_what_was_seen(observations):
+    record, held = Record(TASK), {}
+    for which, score, trust, strict, barred in observations:
+        one = Candidate.of({"x": str(which)})
+        barred = barred and score is None
+        status = Status.REJECTED if barred else Status.ERROR if score is None else Status.OK
+        strict = None if score is None else strict
+        certified = score if strict else None
+        reason = "integrity_frames" if barred else ""
+        record.see(
+            one, Observation(one.id, status, score, reason=reason, trust=trust, strict=strict, certified=certified)
+        )
+        held.setdefault(one.id, []).append((score, trust, strict, certified, barred))
+    tallies = list(record.tallies())
+    assert [tally.id for tally in tallies] == list(held) and len(record) == len(held)
+    for tally in tallies:
+        assert record.tally(tally.id) == tally
+        mine = held[tally.id]
+        scores = [score for score, *_ in mine if score is not None]
+        assert (tally.count, tally.failures) == (len(scores), len(mine) - len(scores))
+        assert not scores or abs(tally.mean - sum(scores) / len(scores)) < 1e-9 * (1 + max(map(abs, scores)))
+        assert tally.certified == min((c for *_, c, _ in mine if c is not None), default=None)
+        assert tally.refused == any(strict is False for _, _, strict, _, _ in mine)
+        assert tally.barred == any(barred for *_, barred in mine)
+        doubtful = any(trust != "verified" for score, trust, *_ in mine if score is not None)
+        assert tally.trust == ("" if not scores else "self-reported" if doubtful else "verified")
+    best = record.ranking(3)
+    assert best == record.ranking(1000)[:3]
+    assert all(tally.count and not tally.barred for tally in best)
+    assert {t.id for t in record.ranking(1000, {tallies[0].id} if tallies else set())} <= {t.id for t in tallies[:1]}
+
+
+class AgainAndAgain:
+    """Asks for the same evaluations, while they run and long after."""
+
+    async def search(self, lab):
+        first, other = lab.seeds[0], Candidate.of({"x": "0.7"})
+        twice = await lab.gather(lab.evaluate(first), lab.evaluate(first))
+        later = await lab.evaluate(first)
+        assert twice[0] == twice[1] == later
+        assert (await lab.evaluate(other)).observations != later.observations
+        assert await lab.evaluate(first) == later
+
+
+def test_what_a_deterministic_task_said_comes_from_the_shelf():
+    run = simulate(AgainAndAgain(), EXACT, Hill(), Budget(evaluations=9, final=0.0), seed=1)
+    made = [e.entry for e in run.journal.read() if e.entry.kind == "done" and e.entry.effect == "evaluate"]
+    searched = [entry for entry in made if entry.body.get("phase") != "final"]
+    assert run.search.reason == "strategy_done"
+    assert len(searched) == 2 * (len(EXACT.split("train")) or 1)

@@ -1,0 +1,25 @@
+"""The journal as a search's shelf, in folders and in PostgreSQL."""
+
+import pytest
+
+from culmen.core.event import Entry
+from culmen.store.shelf import JournalShelf
+from culmen.testing.shelf_kit import ShelfContract
+
+from .runs import new_run, proposed
+
+
+class TestJournalShelf(ShelfContract):
+    @pytest.fixture(autouse=True)
+    def _stores(self, each_store):
+        self.key = 0
+
+    def make(self, folder):
+        journal = new_run(folder)
+
+        def deliver(mark, candidate, observation):
+            self.key += 2
+            evaluated = Entry("done", self.key, mark, "evaluate", result=observation)
+            journal.append([proposed(self.key - 1, candidate), evaluated])
+
+        return JournalShelf(journal.run_dir, at_hand=8), deliver
