@@ -33,7 +33,15 @@ def runs(screen: Screen, url: Url) -> Answer:
     from culmen.store.address import anchor, parse
 
     lines = views.runs(anchor(parse(url.partition("#")[0])))
-    return Answer({"runs": msgspec.to_builtins(lines)}, lambda screen: pages.runs(screen, lines))
+
+    def show(screen: Screen) -> None:
+        if lines:
+            pages.runs(screen, lines)
+        else:
+            screen.line("no runs there")
+            screen.next_steps((f"culmen run TASK --db '{parse(url).url}'", "make one"))
+
+    return Answer({"runs": msgspec.to_builtins(lines)}, show)
 
 
 def copy(
@@ -87,6 +95,8 @@ def migrate(screen: Screen, url: Url) -> Answer:
     def show(screen: Screen) -> None:
         for name, state in states.items():
             screen.line(f"{name}: {state}")
+        if not states:
+            screen.line("no runs there")
 
     return Answer({"runs": states}, show)
 

@@ -26,6 +26,7 @@ VARIABLE = "CULMEN_DB"
 
 _SCHEMES = ("postgresql+psycopg", "postgresql", "postgres")
 _NAME = re.compile(r"[^/\\#\x00-\x1f]{1,200}")
+_WHERE = "the URL of the database"
 _EXAMPLE = "postgresql+psycopg://user@host/database"
 _secrets: dict[str, str] = {}  # passwords by redacted URL, of this process only
 
@@ -67,13 +68,15 @@ def parse(text: str, name: str = "") -> Address:
     base, _, fragment = text.partition("#")
     parts = urlsplit(base)
     if parts.scheme not in _SCHEMES:
-        raise UserError(f"no database is reached by '{parts.scheme or 'this'}'", where="--db", fix=f"write {_EXAMPLE}")
+        raise UserError(f"no database is reached by '{parts.scheme or 'this'}'", where=_WHERE, fix=f"write {_EXAMPLE}")
     login, _, host = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
+    if re.search(r":[^\]]*[^\]\d][^\]]*$", host):
+        raise UserError(f"'{host.rpartition(':')[2]}' is no port", where=_WHERE, fix=f"write {_EXAMPLE}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     password = unquote(password) or options.pop("password", "")
     if not parts.path.strip("/"):
-        raise UserError("the URL names no database", where="--db", fix=f"write {_EXAMPLE}")
+        raise UserError("the URL names no database", where=_WHERE, fix=f"write {_EXAMPLE}")
     netloc = f"{user}@{host}" if user else host
     query = f"?{urlencode(options, safe='/')}" if options else ""
     url = f"{_SCHEMES[0]}://{netloc}/{parts.path.strip('/')}{query}"
@@ -137,5 +140,5 @@ def anchor(address: Address, base: Path | None = None) -> Path:
 
 def _checked(name: str) -> str:
     if name and (not _NAME.fullmatch(name) or name in (".", "..")):
-        raise UserError(f"'{name}' cannot be the name of a run", where="--db", fix="letters, digits, '-', '_' and '.'")
+        raise UserError(f"'{name}' cannot be the name of a run", where=_WHERE, fix="letters, digits, '-', '_' and '.'")
     return name

@@ -11,14 +11,15 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, delete, exc, insert, make_url, pool, select, text
 
-from culmen.core.errors import CulmenError, JournalDamaged, RunLocked, Unavailable, UserError
+from culmen.core.errors import RunLocked, UserError
 from culmen.store import catalogue
-from culmen.store.address import VARIABLE, Address
+from culmen.store.address import Address
 from culmen.store.lock import Owner
+from culmen.store.postgres_errors import meaning
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -197,32 +198,3 @@ def errors(address: Address) -> Iterator[None]:
         if known is None:
             raise
         raise known from None  # the driver's own words are in it, and its chain may hold the connection's settings
-
-
-def meaning(error: object, address: Address) -> CulmenError | None:
-    """What an error of psycopg means to a person; None if it is a bug."""
-    state, said = cast("str | None", getattr(error, "sqlstate", None)), str(error).strip().partition("\n")[0]
-    where = str(address)
-    if state is None and "password" in said:
-        fix = f"give it with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
-        return UserError(f"the database wants a password ({said})", where=where, fix=fix)
-    if type(error).__name__ in ("OperationalError", "ConnectionTimeout", "InterfaceError") and state is None:
-        return Unavailable(
-            f"the database does not answer ({said}); everything recorded so far is safe",
-            where=where,
-            fix="once it does: culmen resume, with the run's folder or address",
-        )
-    state = state or ""
-    if state.startswith(("08", "57P")):
-        return Unavailable(
-            f"the connection to the database was lost ({said}); everything recorded so far is safe",
-            where=where,
-            fix="once it answers: culmen resume, with the run's folder or address",
-        )
-    if state.startswith("53"):
-        return Unavailable(f"the database has no room ({said}); everything recorded so far is safe", where=where)
-    if state == "42P01":
-        return JournalDamaged(f"the tables of the run are not as they should be ({said})", where=where)
-    if state.startswith("28") or state in ("3D000", "42501", "25006"):
-        return UserError(f"the database refuses: {said}", where=where, fix="check user, password, name and rights")
-    return None

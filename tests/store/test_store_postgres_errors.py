@@ -1,0 +1,93 @@
+"""What is said where a database cannot be used: what is wrong, which database, what to do; never a password."""
+
+import sys
+
+import pytest
+
+from culmen.core.errors import Unavailable, UserError
+from culmen.store import catalogue, postgres, transfer
+from culmen.store.address import anchor, parse
+from culmen.store.database import run_folders
+from culmen.store.upkeep import drop
+from tests.postgres import USER
+from tests.store.runs import new_run
+
+pytestmark = pytest.mark.postgres
+SECRET = "hush-hush"
+
+
+@pytest.fixture
+def guest(postgres_server, database):
+    """The URL of the database for a user who may connect to it, and no more."""
+    with postgres_server.connect() as connection:
+        if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = 'guest'").fetchone():
+            connection.execute(f"CREATE ROLE guest LOGIN PASSWORD '{SECRET}'")
+    login = database.partition("//")[2].partition("@")[0]
+    return database.replace(login, f"guest:{SECRET}")
+
+
+def listed(url):
+    with postgres.session(parse(url)) as connection:
+        return catalogue.lines(connection)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "what", "fix"),
+    [
+        ((":pass%20word%2F%E2%84%961@", f":{SECRET}@"), UserError, f"refuses the password of {USER}", "PGPASSWORD"),
+        ((":pass%20word%2F%E2%84%961@", "@"), UserError, f"wants a password of {USER}", "CULMEN_DB"),
+        (("/test_", "/none_"), UserError, "no such database", f"-U {USER} none_"),
+        (("?host=", "?host=/nowhere"), Unavailable, "does not answer", "pg_isready -h /nowhere"),
+        (("?host=", "?nonsense=1&host="), UserError, 'option "nonsense"', "libpq"),
+        ((f"{USER}:pass%20word%2F%E2%84%961", "stranger:x"), UserError, "refuses", "PGPASSWORD"),
+    ],
+)
+def test_why_a_database_cannot_be_reached(database, change, kind, what, fix):
+    url = database.replace(*change)
+    assert url != database
+    with pytest.raises(kind) as caught:
+        listed(url)
+    told = caught.value
+    assert what in told.what and fix in told.fix and told.where == str(parse(url))
+    assert SECRET not in str(told) and "pass%20word" not in str(told) and "pass word" not in str(told)
+
+
+def test_nobody_there_and_no_such_host():
+    for url in (f"postgresql://u:{SECRET}@127.0.0.1:9/x", f"postgresql://u:{SECRET}@nowhere.invalid:9/x"):
+        with pytest.raises(Unavailable, match="does not answer") as caught:
+            listed(url)
+        assert "-p 9 -U u says whether it does" in caught.value.fix and SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["mysql://h/d", "postgresql://h", "postgresql://h:port/d", "postgresql://[::1]:x/d"])
+def test_what_is_no_url_comes_with_an_example(text):
+    with pytest.raises(UserError) as caught:
+        parse(text)
+    assert "postgresql+psycopg://user@host/database" in caught.value.fix and caught.value.where
+
+
+def test_rights_that_are_missing_come_with_the_grant(database, guest, postgres_server, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    new_run(tmp_path).close()
+    assert listed(guest) == [] == run_folders(anchor(parse(guest)))
+    with pytest.raises(UserError, match="permission denied for database") as caught:
+        transfer.copy(tmp_path / "run-1", parse(guest, "copy"))
+    assert "GRANT CREATE ON DATABASE test_" in caught.value.fix
+    transfer.copy(tmp_path / "run-1", parse(database, "copy"))
+    for use in (listed, lambda url: drop(parse(url, "copy")), lambda url: run_folders(anchor(parse(url)))):
+        with pytest.raises(UserError, match="permission denied for schema culmen") as caught:
+            use(guest)
+        assert "TO guest" in caught.value.fix
+    with postgres_server.connect() as connection:
+        connection.execute(f"GRANT {USER} TO guest")
+    assert [line.name for line in listed(guest)] == ["copy"]
+    drop(parse(guest, "copy"))
+    with postgres_server.connect() as connection:
+        connection.execute(f"REVOKE {USER} FROM guest")
+
+
+def test_without_the_driver_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UserError, match="psycopg") as caught:
+        listed("postgresql://u@h/never-connected")
+    assert caught.value.fix == "pip install 'culmen[postgres]'"
