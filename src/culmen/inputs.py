@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 import sys
 import time
@@ -108,7 +107,7 @@ def meta(
         models=dict(named) if isinstance(named, dict) else {"default": str(named)},
         budget=budget,
         seed=seed,
-        workers=workers or min(8, os.cpu_count() or 1),
+        workers=workers or choice.usual(backend),
         created=time.time(),
         culmen=__version__,
         python=platform.python_version(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,11 +25,15 @@ class Nodes:
     """A head without cores, and nodes that the tests add and kill."""
 
     def __init__(self) -> None:
-        from ray.cluster_utils import Cluster
+        from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
         small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
         self._small = small
-        self.cluster: Any = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 0, **small})
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.outside = f"ray://127.0.0.1:{port}"  # Ray's client server
+        head = {"num_cpus": 0, "ray_client_server_port": port, **small}
+        self.cluster: Any = Cluster(initialize_head=True, connect=False, head_node_args=head)
 
     @property
     def address(self) -> str:

@@ -75,6 +75,7 @@ def lines(meta: RunMeta) -> list[tuple[str, str]]:
     known = prices(meta)
     goal = meta.task.objective
     stop = meta.extra.get("stop_at")
+    workers = count(meta.workers, "worker") if meta.workers else "as many workers as the cluster has room for"
     target = "" if goal.target is None else f", target {number(goal.target)}"
     return [
         ("task", f"{clean(meta.task.name)}  ({'maximise' if goal.direction == 'max' else 'minimise'}{target})"),
@@ -84,7 +85,7 @@ def lines(meta: RunMeta) -> list[tuple[str, str]]:
         ("embedder", str(meta.extra.get("embedder", ""))),
         ("at most", _limits(meta, known)),
         ("until", "" if stop is None else f"a candidate is known to score {number(stop)}"),
-        ("seed", f"{meta.seed}, {count(meta.workers, 'worker')}"),
+        ("seed", f"{meta.seed}, {workers}"),
     ]
 
 

@@ -19,7 +19,8 @@ class RunMeta(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `strategy` is `{"path": "module:Class", "config": {...}}` and `proposer` has the same form; `models` maps a role to
     the name of its model, never to a key. `created` is Unix seconds. `isolation` is the level found in force,
-    `scoring` how far scores can be trusted and why.
+    `scoring` how far scores can be trusted and why. `workers` is 0 until the run first starts, where its cluster is
+    to say how many it has room for.
     """
 
     id: str

@@ -24,13 +24,15 @@ def make(
     scoring: Scoring | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Backend:
-    """The backend a run asked for; `tell` is told what a person should know while it waits for others.
+    """The backend a run asked for, with its usual number of `workers` for 0.
 
-    Raises `UserError` where its extra is not installed or it cannot run this task.
+    `tell` is told what a person should know while it waits for others. Raises `UserError` where its extra is not
+    installed or it cannot run this task.
     """
     from culmen.evaluate.backends import choice as choices
 
     choices.check(choice)
+    workers = workers or choices.usual(choice)
     if choice.name == "local":
         from culmen.evaluate.local import LocalBackend
 
@@ -50,7 +52,7 @@ def _carrier(choice: Choice, workers: int, tell: Callable[[str], None] | None) -
     if choice.name == "ray":
         from culmen.evaluate.backends.ray import RayCarrier
 
-        return RayCarrier(choice)
+        return RayCarrier(choice, tell)
     from culmen.evaluate.backends.slurm import SlurmCarrier
 
     return SlurmCarrier(choice, workers, tell)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -80,6 +81,12 @@ def of(value: Any) -> Choice:
     found = Choice(name=value) if isinstance(value, str) else msgspec.convert(value or {}, Choice)
     _understood(found)
     return found
+
+
+def usual(backend: Any) -> int:
+    """Evaluations at once where nobody says how many: one per core of this machine, up to 8. 0 on Ray: as many as the
+    cluster has room for when the run first starts."""
+    return 0 if isinstance(backend, Choice) and backend.name == "ray" else min(8, os.cpu_count() or 1)
 
 
 def check(choice: Choice) -> None:

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
-import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.evaluate.backends import ray_node
 from culmen.evaluate.backends.choice import Choice
-from culmen.evaluate.backends.ray_crew import Crew, aside, shortage
-from culmen.evaluate.backends.ray_local import LOOPBACK, QUIET, LocalCluster
-from culmen.evaluate.backends.remote import Lost
+from culmen.evaluate.backends.ray_crew import Crew, shortage, unreachable
+from culmen.evaluate.backends.ray_link import Later, aside, connect, future_of
+from culmen.evaluate.backends.ray_local import LOOPBACK, LocalCluster
+from culmen.evaluate.backends.remote import NODE_SLOTS, Lost
 
 WAIT_SECONDS = 300.0
-_CONNECT_SECONDS = 120.0
-_REACH_SECONDS, _SHUTDOWN_SECONDS = 20.0, 30.0
+_SEND_SECONDS = 600.0  # for the parcel, which may be large, over a line that may be slow
+_SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
+_SILENT_SECONDS = 5.0
 _LOOKS = 500  # times a second that all that wait together look whether waiting still makes sense, at most
 _PATIENCE = 150.0  # how long an errand waits for the actor of its node, which loads packages when it starts
 _FAILURES = {
@@ -40,7 +40,7 @@ _FAILURES = {
 class RayCarrier:
     """See `remote.Carrier`."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: Choice, tell: Callable[[str], None] | None = None) -> None:
         self.retries, self.terms = choice.retries, b""
         self._choice, self._wait = choice, choice.wait or WAIT_SECONDS
         self._prefix, self._namespace = "culmen-node", f"culmen-{secrets.token_hex(8)}"
@@ -49,6 +49,8 @@ class RayCarrier:
         self._crew: Crew | None = None
         self._served = self._flying = 0
         self._errand: Any = None
+        self._later = Later()
+        self._tell, self._told = tell or (lambda _: None), False
 
     async def open(self, parcel: bytes, name: str) -> bytes:
         """Raises `UserError` naming the resource that no node has, or the address where no cluster answers."""
@@ -56,8 +58,8 @@ class RayCarrier:
         await self._connect(address)
         import ray  # pyright: ignore[reportMissingImports]
 
-        self._crew = Crew(self._choice.needs, self._prefix, self._namespace, ray.put(parcel), name, lambda: self.terms)
-        needs = self._choice.needs
+        brought, needs = await aside(lambda: ray.put(parcel), _SEND_SECONDS), self._choice.needs
+        self._crew = Crew(needs, self._prefix, self._namespace, brought, name, lambda: self.terms, self._choice.address)
         more = {"memory": needs.memory} if needs.memory else {}
         self._errand = ray.remote(ray_node.errand).options(
             num_cpus=needs.cpu, num_gpus=needs.gpu, resources=needs.custom or None, max_retries=0, **more
@@ -72,69 +74,72 @@ class RayCarrier:
         return self._local.address
 
     async def _connect(self, address: str) -> None:
-        """Raises `Unavailable` where no cluster answers. A connection that the program has is used as it is."""
-        own = {} if self._local is None else LOOPBACK | {
-            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._local.token
-        }  # fmt: skip
-
-        def connect() -> bool:
-            with _environment(QUIET | own):
-                import ray  # pyright: ignore[reportMissingImports]
-
-                if ray.is_initialized() and self._local is None:
-                    self._namespace = ray.get_runtime_context().namespace
-                    return False
-                _hush()
-                ray.init(address=address, namespace=self._namespace, log_to_driver=False, logging_level="ERROR")
-                return True
-
-        try:
-            await _reached(address)
-            self._connected = await aside(connect, _CONNECT_SECONDS)
-        except (OSError, RuntimeError, ValueError) as error:  # Ray raises all of these, and time-outs are OSErrors
-            told = [line for line in str(error).splitlines() if line.strip()]
-            raise Unavailable(
-                f"no Ray cluster answers: {told[0].strip() if told else type(error).__name__}",
-                where=f"--ray-address {self._choice.address}",
-                fix="start one (ray start --head), give its address, or use --ray-address local",
-            ) from None
+        own = {} if self._local is None else {**LOOPBACK, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._local.token}
+        found = await connect(address, self._namespace, own, self._choice.address)
+        self._connected, self._namespace = found == self._namespace, found
 
     async def _first(self, crew: Crew) -> bytes:
         """Wait for a node that has what an evaluation needs; an autoscaler is shown that one is wanted."""
-        ends, wish = time.monotonic() + self._wait, None
+        import ray  # pyright: ignore[reportMissingImports]
+
+        started, wish = time.monotonic(), None
         while True:
             await crew.look()
             if crew.able:
                 break
             if wish is None:
                 wish = self._errand.remote(self._prefix, self._namespace, "wish", b"", 0.0, 0.0)
-            if time.monotonic() > ends or not await self._may_grow(crew):
+            if not self._may_grow(crew) or self._idle_since(started):
                 raise shortage(self._choice.needs, crew.nodes, self._choice.address, UserError)
             await asyncio.sleep(_LOOK_SECONDS)
+        self._idle_since(started)
         if wish is not None:
-            _cancelled(wish)
+            self._later(lambda: ray.cancel(wish, force=True))
         greeting = await crew.first()
         crew.tend()
         return greeting
 
-    async def _may_grow(self, crew: Crew) -> bool:
+    def _may_grow(self, crew: Crew) -> bool:
         """Whether waiting makes sense: always, but for the one node that we started ourselves."""
         return self._local is None or not crew.nodes
 
-    async def carry(self, number: str, job: bytes, seconds: float) -> bytes:
-        """See `remote.Carrier`."""
+    def _idle_since(self, started: float) -> bool:
+        """Whether work that is wanted since then has had no node for too long. Tells of the waiting, once."""
         crew = self._crew
         assert crew is not None
+        if crew.able:
+            if self._told:
+                self._tell("There is a node for evaluations again.")
+            self._told = False
+            return False
+        seconds = min(time.monotonic() - started, crew.idle_seconds)
+        if seconds > _SILENT_SECONDS and not self._told:
+            self._told = True
+            self._tell(f"No node can take evaluations now; waiting for one, at most {self._wait:g} seconds.")
+        return seconds > self._wait
+
+    def room(self) -> int:
+        """See `remote.Carrier`."""
+        return 0 if self._crew is None else self._crew.room(NODE_SLOTS)
+
+    async def carry(self, number: str, job: bytes, seconds: float) -> bytes:
+        """See `remote.Carrier`."""
+        import ray  # pyright: ignore[reportMissingImports]
+
+        crew = self._crew
+        assert crew is not None
+        if not ray.is_initialized():
+            raise unreachable(ConnectionError())
         ref = self._errand.remote(self._prefix, self._namespace, number, job, seconds, _PATIENCE)
-        future = asyncio.wrap_future(ref.future())
+        future = await future_of(ref, self._choice.address)
         self._flying += 1
         try:
             answer: bytes = await self._patiently(future, seconds + 2 * _PATIENCE)
         except BaseException:
             if not future.done() or future.cancelled():
                 future.cancel()
-                _cancelled(ref)
-            crew.cancel(number)
+                self._later(lambda: ray.cancel(ref, force=True))
+            self._later(lambda: crew.cancel(number))
             raise
         finally:
             self._flying -= 1
@@ -147,10 +152,11 @@ class RayCarrier:
         crew = self._crew
         assert crew is not None
         served, ahead, since = self._served, self._flying, time.monotonic()
+        started = since
         while not future.done():
             await asyncio.wait({future}, timeout=_LOOK_SECONDS + self._flying / _LOOKS)
             crew.check()
-            if crew.idle_seconds > self._wait:
+            if self._idle_since(started):
                 raise shortage(self._choice.needs, crew.nodes, self._choice.address, Unavailable)
             if not crew.able:
                 since = time.monotonic()
@@ -174,6 +180,8 @@ class RayCarrier:
             ) from None
         except failures.RayError as error:
             raise Lost(_FAILURES.get(type(error).__name__, "node_died")) from None
+        except (ConnectionError, RuntimeError) as error:  # of the client, whose server is gone
+            raise unreachable(error) from None
 
     async def close(self) -> None:
         """See `remote.Carrier`."""
@@ -188,42 +196,3 @@ class RayCarrier:
                 await aside(ray.shutdown, _SHUTDOWN_SECONDS)
         if self._local is not None:
             await self._local.close()
-
-
-def _hush() -> None:
-    """Keep Ray's reports of dead workers off our standard output, which may be a document; statuses tell of them."""
-    worker = importlib.import_module("ray._private.worker")
-    if hasattr(worker, "print_to_stdstream"):
-        setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 - no attribute that types know
-
-
-async def _reached(address: str) -> None:
-    """Raise OSError where nothing listens at HOST:PORT; Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), _REACH_SECONDS)
-        writer.close()
-
-
-def _cancelled(ref: Any) -> None:
-    import ray  # pyright: ignore[reportMissingImports]
-
-    if not ray.is_initialized():
-        return
-    with contextlib.suppress(ray.exceptions.RayError, ValueError, ConnectionError):
-        ray.cancel(ref, force=True)
-
-
-@contextlib.contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Variables that Ray reads while it connects; they do not stay."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from culmen.core.errors import Unavailable, UserError
 from culmen.evaluate.backends import parcel as parcels
 from culmen.evaluate.backends.choice import Needs
 from culmen.evaluate.backends.parcel import Answer
+from culmen.evaluate.backends.ray_link import aside, future_of, listing
 from culmen.evaluate.backends.ray_node import NodeActor
-
-T = TypeVar("T")
 
 _LOOK_SECONDS = 1.0
 _BEGIN_SECONDS, _TRIES = 240.0, 4
-_ASK_SECONDS = 30.0
+_ASK_SECONDS, _KILL_SECONDS = 30.0, 10.0
 _CALLS = 1000  # evaluations that one actor may have waiting; Ray places no more than the node has room for
 
 
@@ -27,10 +25,17 @@ class Crew:
     """`nodes` are the resources of the nodes that are alive, by id; `able` those that can take an evaluation."""
 
     def __init__(
-        self, needs: Needs, prefix: str, namespace: str, parcel: Any, name: str, terms: Callable[[], bytes]
+        self,
+        needs: Needs,
+        prefix: str,
+        namespace: str,
+        parcel: Any,
+        name: str,
+        terms: Callable[[], bytes],
+        address: str,
     ) -> None:
         self._needs, self._prefix, self._namespace = wanted(needs), prefix, namespace
-        self._parcel, self._name, self._terms = parcel, name, terms
+        self._parcel, self._name, self._terms, self._address = parcel, name, terms, address
         self.nodes: dict[str, dict[str, float]] = {}
         self.able: set[str] = set()
         self._actors: dict[str, Any] = {}
@@ -38,11 +43,18 @@ class Crew:
         self._since = time.monotonic()
         self._trouble: UserError | None = None
         self._tending: asyncio.Task[None] | None = None
+        self._deaf = False
 
     @property
     def idle_seconds(self) -> float:
         """How long there has been no node that could take an evaluation."""
         return 0.0 if self.able else time.monotonic() - self._since
+
+    def room(self, most: int) -> int:
+        """How many evaluations all nodes together can take at once, at most so many each."""
+        needs = self._needs or {"CPU": 1.0}
+        rooms = [min(int(self.nodes[n].get(k, 0.0) / v) for k, v in needs.items()) for n in self.able]
+        return sum(min(most, each) for each in rooms)
 
     def check(self) -> None:
         """Raise what a node told that a person must put right."""
@@ -54,13 +66,10 @@ class Crew:
         import ray  # pyright: ignore[reportMissingImports]
 
         try:
-            listed: list[dict[str, Any]] = await aside(ray.nodes, _ASK_SECONDS)
+            listed: list[dict[str, Any]] = await aside(listing, _ASK_SECONDS)
         except (TimeoutError, ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
-            raise Unavailable(
-                f"the Ray cluster does not answer any more: {type(error).__name__}",
-                where="Ray",
-                fix="culmen resume, once it is back",
-            ) from None
+            self._deaf = True
+            raise unreachable(error) from None
         if self.able:
             self._since = time.monotonic()
         self.nodes = {node["NodeID"]: dict(node["Resources"]) for node in listed if node["Alive"]}
@@ -126,12 +135,11 @@ class Crew:
         """Bring the task, then see the actor die; a mistake that it tells stops everything."""
         import ray  # pyright: ignore[reportMissingImports]
 
-        held = asyncio.wrap_future(actor.hold.remote().future())
+        held = await future_of(actor.hold.remote(), self._address)
         held.add_done_callback(lambda done: self._ended(node, actor, done))
         try:
-            answer: bytes = await asyncio.wrap_future(
-                actor.begin.remote(self._parcel, self._name, self._terms()).future()
-            )
+            begun = actor.begin.remote(self._parcel, self._name, self._terms())
+            answer: bytes = await (await future_of(begun, self._address))
         except ray.exceptions.RayActorError:
             if self._tending is None:
                 raise
@@ -155,53 +163,29 @@ class Crew:
 
     def cancel(self, number: str) -> None:
         """End an evaluation, wherever it runs."""
-        import ray  # pyright: ignore[reportMissingImports]
-
-        if not ray.is_initialized():
-            return
-        for actor in self._actors.values():
-            with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
-                actor.cancel.remote(number)
+        for actor in list(self._actors.values()):
+            actor.cancel.remote(number)
 
     async def close(self) -> None:
         """End the evaluators, those that answer by their own hand."""
-        import ray  # pyright: ignore[reportMissingImports]
-
         if self._tending is not None:
             self._tending.cancel()
         actors = list(self._actors.values())
-        closing = [asyncio.wrap_future(actor.close.remote().future()) for actor in actors]
-        if closing:
-            await asyncio.wait(closing, timeout=_ASK_SECONDS)
-        for each in closing:
-            if each.done() and not each.cancelled():
-                each.exception()
-        for actor in actors:
-            with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                ray.kill(actor, no_restart=True)
+        if actors and not self._deaf:
+            with contextlib.suppress(TimeoutError, ConnectionError, RuntimeError):
+                await aside(lambda: _dismiss(actors), _ASK_SECONDS + _KILL_SECONDS)
         for node in list(self._actors):
             self._drop(node)
 
 
-async def aside(work: Callable[[], T], seconds: float) -> T:
-    """Do it on a thread that nobody waits for longer than so; raises what it raises, and `TimeoutError`."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
+def _dismiss(actors: list[Any]) -> None:
+    import ray  # pyright: ignore[reportMissingImports]
 
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if not future.done():
-            future.set_exception(error) if error is not None else future.set_result(result)  # pyright: ignore
-
-    def target() -> None:
-        try:
-            done: tuple[T | None, BaseException | None] = work(), None
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-            done = None, error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, *done)
-
-    threading.Thread(target=target, daemon=True, name="culmen-ray").start()
-    return await asyncio.wait_for(future, seconds)
+    closing = [actor.close.remote() for actor in actors]
+    ray.wait(closing, num_returns=len(closing), timeout=_ASK_SECONDS)
+    for actor in actors:
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            ray.kill(actor, no_restart=True)
 
 
 def wanted(needs: Needs) -> dict[str, float]:
@@ -225,4 +209,13 @@ def shortage(needs: Needs, nodes: dict[str, dict[str, float]], address: str, kin
         what,
         where=f"--ray-address {address}, {len(nodes)} nodes",
         fix="add such a node, or ask for less with --backend-set; then culmen resume",
+    )
+
+
+def unreachable(error: Exception) -> Unavailable:
+    """The error about a cluster that answered once, and does not now."""
+    return Unavailable(
+        f"the Ray cluster does not answer any more: {type(error).__name__}",
+        where="Ray",
+        fix="culmen resume, once it is back",
     )

@@ -37,6 +37,7 @@ class Carrier(Protocol):
              fix, also for a resource that no node has. Nodes that join later begin with the `terms` as they are then
     carry    one job, named `number`, to a node that has room, with at most `seconds` of work there; the bytes of its
              answer. Raises `Lost`, and `UserError` where no node will ever come. Cancelled, it ends the work over there
+    room     how many evaluations at once the nodes that there are have room for; 0: not known
     close    end everything everywhere
     """
 
@@ -47,11 +48,14 @@ class Carrier(Protocol):
 
     async def carry(self, number: str, job: bytes, seconds: float) -> bytes: ...
 
+    def room(self) -> int: ...
+
     async def close(self) -> None: ...
 
 
 class RemoteBackend:
-    """Evaluates `task` wherever the carrier goes, up to `workers` at once. See `core.ports.Backend`."""
+    """Evaluates `task` wherever the carrier goes, up to `workers` at once; with 0 of them it sets `workers` to what
+    there is room for when it starts. See `core.ports.Backend`."""
 
     def __init__(
         self, task: Task, workers: int, carrier: Carrier, require: str | None = None, *, scoring: Scoring | None = None
@@ -66,7 +70,7 @@ class RemoteBackend:
         """Open the carrier; the isolation level of the first node, which the others must reach. Raises what its start
         raises."""
         self._seal.check()
-        terms = Terms(min(self.workers, NODE_SLOTS), self.require, "", self.scoring, self.seconds)
+        terms = Terms(min(self.workers or NODE_SLOTS, NODE_SLOTS), self.require, "", self.scoring, self.seconds)
         self._carrier.terms = parcels.dump(terms)
         parcel = parcels.pack(self.task)
         try:
@@ -74,7 +78,7 @@ class RemoteBackend:
         except BaseException:
             await self._carrier.close()
             raise
-        self.scoring = first.scoring
+        self.scoring, self.workers = first.scoring, self.workers or max(1, self._carrier.room())
         self._carrier.terms = parcels.dump(msgspec.structs.replace(terms, level=first.level, scoring=first.scoring))
         return first.level
 
