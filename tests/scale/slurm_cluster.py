@@ -6,6 +6,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -191,7 +192,20 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        for pid in self._steps():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def _steps(self) -> list[int]:
+        """What the nodes started for jobs and is still there: it waits for a controller that is gone."""
+        found = list[int]()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().startswith("slurmstepd"):
+                    links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+                    found += [int(pid)] if any(link.startswith(f"{self.home}/") for link in links) else []
+        return found
 
 
 def _free_ports(count: int) -> list[int]:

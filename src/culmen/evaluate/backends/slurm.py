@@ -72,6 +72,7 @@ class SlurmCarrier:
             self._spool.make()
             self._spool.put(f"parcel-{name}", parcel)
             self._beat()
+            self._spool.tidy()
         except OSError as error:
             fix = "name a folder that all nodes see: --backend-set folder=PATH"
             raise UserError(f"cannot write: {error}", where=str(self._spool.root.parent), fix=fix) from None

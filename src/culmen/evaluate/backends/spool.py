@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from pathlib import Path
 
 FOLDERS = ("jobs", "held", "done", "cancel", "workers", "pulses", "gone", "drafts", "logs")
+_STALE = 7 * 86400.0  # seconds without a pulse after which a folder belongs to nobody
 
 
 class Spool:
@@ -31,6 +33,15 @@ class Spool:
         self.root.mkdir(parents=True, mode=0o700)
         for name in FOLDERS:
             (self.root / name).mkdir(mode=0o700)
+
+    def tidy(self) -> None:
+        """Remove folders beside this one whose driver and launcher died with their machine, by the file system's own
+        clock."""
+        now = (self.root / "pulse").stat().st_mtime
+        for pulse in self.root.parent.glob("*/pulse"):
+            with contextlib.suppress(OSError):
+                if now - pulse.stat().st_mtime > _STALE:
+                    shutil.rmtree(pulse.parent, ignore_errors=True)
 
     def put(self, place: str, content: bytes) -> None:
         """Write a file whole."""
