@@ -11,6 +11,7 @@ proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +173,8 @@ class Study:
         It begins with the evaluator as it lies there now; what another version of it scored is not reused.
         `changes` are arguments of `create` (strategy, budget, model, ...); the rest is the parent's.
         """
+        from culmen.store.address import pointer
+
         parent = cls.open(run)
         meta, keep = parent.meta, Parts(**{k: v for k, v in changes.items() if k in Parts.__struct_fields__})
         strategy = changes.pop("strategy", None) or inputs.revive(meta, keep)
@@ -185,7 +188,8 @@ class Study:
             "stop_at": meta.extra.get("stop_at"),
         }
         task = inputs.as_it_is(meta.task)
-        return cls.create(task, strategy, run_dir=run_dir, fork_of=str(parent.path), **{**defaults, **changes})
+        known_as = str(pointer(parent.path) or parent.path)  # an address means the same run on every machine
+        return cls.create(task, strategy, run_dir=run_dir, fork_of=known_as, **{**defaults, **changes})
 
     @classmethod
     def open(cls, run: str | Path) -> Study:
@@ -208,10 +212,8 @@ class Study:
         if self._parts is None:
             raise UserError("this study was opened for reading", where=str(self.path), fix="Study.resume(run).run()")
         from culmen import session as sessions
-        from culmen.store.address import has_run
 
-        parent = Path(self.meta.extra.get("fork_of") or "")
-        known = Study.open(parent)._finished() if has_run(parent) else {}
+        known = Study._known(str(self.meta.extra.get("fork_of") or ""))
         judge = self.meta.task.evaluator.digest
         remembered = {m: r for m, r in known.items() if not isinstance(r, Observation) or r.evaluator in ("", judge)}
         return sessions.run_blocking((session or sessions.live)(self.path, self.meta, self._parts, remembered))
@@ -245,6 +247,17 @@ class Study:
         for _, result in self._results():
             if isinstance(result, Observation):
                 yield result
+
+    @staticmethod
+    def _known(parent: str) -> dict[str, Any]:
+        """What the run that this one was forked from has finished; nothing if there is no such run any more."""
+        from culmen.store.address import has_run, is_address
+
+        if not is_address(parent):
+            return Study.open(Path(parent))._finished() if parent and has_run(Path(parent)) else {}
+        with suppress(UserError):
+            return Study.open(parent)._finished()
+        return {}
 
     def _finished(self) -> dict[str, Any]:
         """Results by mark in journal order, the first of each; what our own failure lost is asked again.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import PASSWORD
+from tests.postgres import PASSWORD, Server
 
 from .conftest import Place
 
@@ -75,3 +75,40 @@ def test_an_address_without_a_database_says_what_to_set(done: Place, monkeypatch
     monkeypatch.delenv("CULMEN_DB", raising=False)
     asked = done.here("status", "db:first")
     assert asked.code == 2 and "export CULMEN_DB=" in asked.err
+
+
+def results(place: Place, run: str) -> dict:
+    """What was finished first for the mark of what was asked: that is what a fork takes over."""
+    events = told(place, "log", run, "--all")["events"]
+    return {event["mark"]: event["result"] for event in reversed(events) if event["kind"] == "done"}
+
+
+@pytest.mark.postgres
+@pytest.mark.jail
+def test_forks_go_into_a_database_from_one_to_another_and_back(
+    served: Place, postgres_server: Server, tmp_path: Path
+) -> None:
+    other = f"{postgres_server.new_database()}#second"
+    steps = (("first", "db:forked", "db:forked"), ("db:forked", other, other), (other, "", str(tmp_path / "back")))
+    first = results(served, "first")
+    for number, (parent, into, run) in enumerate(steps):
+        options = ["--budget", f"evaluations={16 + number}", "--quiet", "--workers", "1"]
+        folder = tmp_path / ("back" if not into else f"here-{number}")
+        made = told_of_fork(served, parent, *options, "--run-dir", str(folder), *(["--db", into] if into else []))
+        assert made["evaluations"] > 10 and (folder / "journal.db").exists() == (not into)
+        old, new = results(served, parent), results(served, run)
+        shared = old.keys() & new.keys()
+        assert len(shared) >= 3 and all(old[mark] == new[mark] for mark in shared)  # seconds and all: not made again
+        assert told(served, "status", run)["state"] == "finished" and told(served, "replay", run)["matches"]
+    assert first.keys() & results(served, str(tmp_path / "back")).keys()
+    told(served, "db", "drop", other, "--yes")  # a fork outlives its parent
+    resumed = served.here("resume", str(tmp_path / "back"), "--json")
+    assert resumed.code == 0, resumed.err
+
+
+def told_of_fork(place: Place, *arguments: str) -> dict:
+    """A search takes over signals, so it is a process of its own."""
+    made = place.culmen("fork", *arguments, "--json")
+    assert made.code == 0, made.err + made.out
+    assert PASSWORD not in made.out + made.err
+    return made.document
