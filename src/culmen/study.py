@@ -167,12 +167,14 @@ class Study:
         return study
 
     @classmethod
-    def fork(cls, run: str | Path, run_dir: str | Path | None = None, **changes: Any) -> Study:
+    def fork(cls, run: str | Path, run_dir: str | Path | None = None, *, carry: int = 0, **changes: Any) -> Study:
         """A new run with changed settings that reuses every finished result of `run` asked for again, by content.
 
         It begins with the evaluator as it lies there now; what another version of it scored is not reused.
+        `carry` of the run's best candidates become further seeds (`culmen.onward`).
         `changes` are arguments of `create` (strategy, budget, model, ...); the rest is the parent's.
         """
+        from culmen import onward
         from culmen.store.address import pointer
 
         parent = cls.open(run)
@@ -188,6 +190,7 @@ class Study:
             "stop_at": meta.extra.get("stop_at"),
         }
         task = inputs.as_it_is(meta.task)
+        task = onward.carried(task, parent.path, carry) if carry else task
         known_as = str(pointer(parent.path) or parent.path)  # an address means the same run on every machine
         return cls.create(task, strategy, run_dir=run_dir, fork_of=known_as, **{**defaults, **changes})
 

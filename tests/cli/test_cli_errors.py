@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from culmen.core.event import Entry
 from culmen.store.journal import SqlJournal
 
 from .conftest import TOML, Place
@@ -96,7 +97,8 @@ def test_no_runs_yet(place: Place) -> None:
 def test_run_being_written_is_refused_with_its_process_named(place: Place) -> None:
     place.task("peak")
     assert place.here("run", "peak", "--budget", "evaluations=3", "--run-dir", "runs/mine", "--json").code == 0
-    with contextlib.closing(SqlJournal.open(place.root / "runs" / "mine", write=True)):
+    with contextlib.closing(SqlJournal.open(place.root / "runs" / "mine", write=True)) as journal:
+        journal.append([Entry("state", body={"state": "interrupted"})])  # one that is finished has nothing to write
         asked = place.culmen("resume", "mine", "--json")
         read = place.culmen("status", "mine", "--json")
     assert (asked.code, asked.document["error"]["kind"]) == (3, "run_locked")
@@ -109,6 +111,7 @@ def test_changed_task_seed_is_a_mismatch_that_names_fork(place: Place) -> None:
     assert place.here("run", "peak", "--budget", "evaluations=6", "--run-dir", "runs/mine", "--json").code == 0
     with contextlib.closing(SqlJournal.open(place.root / "runs" / "mine", write=True)) as journal:
         journal.set_meta(seed=journal.meta.seed + 1)
+        journal.append([Entry("state", body={"state": "interrupted"})])
     asked = place.culmen("replay", "mine", "--verify", "--json")
     assert (asked.code, asked.document["matches"]) == (4, False)
     assert asked.document["differences"]
@@ -116,7 +119,7 @@ def test_changed_task_seed_is_a_mismatch_that_names_fork(place: Place) -> None:
     assert "culmen fork mine" in told.out
     resumed = place.here("resume", "mine", "--json")
     assert (resumed.code, resumed.document["error"]["kind"]) == (4, "journal_mismatch")
-    assert "culmen fork" in resumed.document["error"]["next"]
+    assert "culmen fork mine" in resumed.document["error"]["next"]
 
 
 def test_damaged_journal_can_be_recovered(place: Place) -> None:

@@ -76,7 +76,7 @@ def _check_model(model: str, file: str | None) -> None:
 
 
 def changes(meta: RunMeta, given: Given) -> dict[str, Any]:
-    """What `Study.fork` changes: only what was given."""
+    """What `Study.fork` changes: only what was given; for its budget see `culmen.onward`."""
     from culmen.strategies import catalog
 
     found: dict[str, Any] = {}
@@ -86,8 +86,6 @@ def changes(meta: RunMeta, given: Given) -> dict[str, Any]:
         found["strategy"] = catalog.make(given.strategy, settings) if given.strategy else _altered(meta, settings)
     if given.model:
         found["model"] = ",".join(given.model)
-    if given.budget:
-        found["budget"] = Budget.parse(given.budget)
     if given.seed is not None:
         found["random_seed"] = given.seed
     if given.workers is not None:
@@ -137,6 +135,9 @@ def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
 def _budget(text: str | None, task: Task) -> Budget | None:
     """The given budget, the task's, or as many evaluations as an OpenEvolve folder has iterations."""
     if text is not None:
+        if "=+" in text:
+            fix = f"culmen fork RUN --budget {text} goes on with a run; for a new one leave the +"
+            raise UserError("a new run has no budget to add to", where=f"--budget {text}", fix=fix)
         return Budget.parse(text)
     if task.defaults.get("budget"):
         return Budget.parse(task.defaults["budget"])

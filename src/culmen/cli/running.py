@@ -34,9 +34,20 @@ Model = Annotated[
     typer.Option(metavar="[ROLE=]MODEL", help="Model, for one role or for all. Repeatable.", show_default="offline"),
 ]
 Models = Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices (TOML or YAML).")]
-Budget = Annotated[
-    str | None,
-    typer.Option(metavar="NAME=N,...", help="Hard limits: evaluations, seconds, calls, tokens, dollars, final."),
+_LIMITS = "Hard limits: evaluations, seconds, calls, tokens, dollars, final."
+Budget = Annotated[str | None, typer.Option(metavar="NAME=N,...", help=_LIMITS)]
+Further = Annotated[
+    str | None, typer.Option("--budget", metavar="NAME=N,...", help=f"{_LIMITS} NAME=+N is N more than the run had.")
+]
+NotHere = Annotated[str | None, typer.Option("--budget", hidden=True)]
+Carry = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Begin with the run's N best candidates, too.",
+        show_default="0; with +N for runs that cannot be retraced up to 50",
+    ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Of all random choices.", show_default="0")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.", show_default="one per core")]
@@ -145,21 +156,27 @@ def resume(
     ray_address: RayAddress = None,
     backend_set: BackendSet = None,
     track: Track = None,
+    budget: NotHere = None,
     quiet: Quiet = False,
 ) -> Answer:
-    """Go on with a run that was interrupted, from where its journal ends."""
+    """Go on with a run that was interrupted, from where its journal ends.
+
+    A run that has spent its budget goes on with: culmen fork RUN --budget evaluations=+100
+    """
     from culmen.cli import runs, session, where
     from culmen.store import views
     from culmen.study import Study
 
     parts: dict[str, Any] = {} if require is None else {"require": require}
     path, tracks = runs.adopt(run), session.trackers(track)
+    if budget is not None:
+        raise session.unchangeable(path, budget)
     parts |= where.changed(views.meta(path), backend, ray_address, backend_set)
 
     def create(watch: Watch) -> Study:
         return Study.resume(path, observers=(watch, *tracks), **parts)
 
-    return session.search(screen, create, quiet, tracks=tracks)
+    return session.over(screen, path) or session.search(screen, create, quiet, tracks=tracks)
 
 
 def fork(
@@ -169,7 +186,7 @@ def fork(
     settings: Settings = None,
     model: Model = None,
     models: Models = None,
-    budget: Budget = None,
+    budget: Further = None,
     seed: Seed = None,
     workers: Workers = None,
     run_dir: RunDir = None,
@@ -183,12 +200,15 @@ def fork(
     stop_at: StopAt = None,
     agent: Agent = None,
     track: Track = None,
+    carry: Carry = None,
     quiet: Quiet = False,
 ) -> Answer:
     """Start a new run from an old one: same task and settings but for those given, nothing finished paid twice.
 
     Whatever the new run asks for that the old one has already done is answered from the old journal.
+    To go on where a budget has ended: culmen fork RUN --budget evaluations=+100
     """
+    from culmen import onward
     from culmen.cli import options, runs, session, where
     from culmen.store import views
     from culmen.study import Study
@@ -199,10 +219,13 @@ def fork(
     )
     meta = views.meta(parent)
     changes = options.changes(meta, given) | where.changed(meta, backend, ray_address, backend_set)
+    if budget:
+        changes["budget"], carry = onward.settle(meta, views.status(parent).evaluations, budget, carry)
+    notes = onward.notes(parent.name, carry or 0)
 
     tracks = session.trackers(track)
 
     def create(watch: Watch) -> Study:
-        return Study.fork(parent, run_dir=run_dir, db=db, observers=(watch, *tracks), **changes)
+        return Study.fork(parent, run_dir=run_dir, carry=carry or 0, db=db, observers=(watch, *tracks), **changes)
 
-    return session.search(screen, create, quiet, tracks=tracks)
+    return session.search(screen, create, quiet, notes, tracks)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from culmen import onward
 from culmen.cli import preflight, runs
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.strategy import strategy_name
@@ -59,7 +60,8 @@ def search(
                 stack.enter_context(each.of(study.path, watch.told))
             study.run()
     except UserError as error:
-        error.fix = error.fix or f"culmen resume {runs.shown(study.path)}"
+        run = runs.shown(study.path)
+        error.fix = error.fix.replace("culmen fork RUN", f"culmen fork {run}") or f"culmen resume {run}"
         raise
     except KeyboardInterrupt:  # before the search had begun, or while it was taken down
         pass
@@ -73,6 +75,27 @@ def beforehand(task: Task) -> list[str]:
     if task.evaluator.form != "legacy" or task.evaluator.proxy == "never" or not task.seeds:
         return []
     return ["the seed is scored with and without a proxy first, to see how far scores can be trusted"]
+
+
+def over(screen: Screen, path: Path) -> Answer | None:
+    """The answer to who resumes a run that has nothing left to do: how it ended; None if it has."""
+    now = views.status(path)
+    if now.state != "finished":
+        return None
+    if not screen.as_json:
+        screen.note("this run is finished: there is nothing left to do in it")
+    data = {**document(now, path), "at_most": preflight.data(views.meta(path))}
+    return Answer(data, lambda screen: end(screen, now, path), code(now))
+
+
+def unchangeable(path: Path, budget: str) -> UserError:
+    """The answer to who would resume with another budget."""
+    wanted = budget if "=+" in budget else budget.replace("=", "=+")
+    return UserError(
+        "a run keeps the budget it was made with: to resume is to replay it",
+        where=f"--budget {budget}",
+        fix=f"culmen fork {runs.shown(path)} --budget {wanted}",
+    )
 
 
 def code(now: Status) -> int:
@@ -216,4 +239,6 @@ def next_steps(now: Status, path: Path) -> list[tuple[str, str]]:
         steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
     if now.best is not None:
         steps += [(f"culmen best {run}", "print the best"), (f"culmen diff {run} seed best", "what changed")]
+    if now.state == "finished" and (more := onward.again(now.budget, now.reason)):
+        steps.append((f"culmen fork {run} --budget {more}", "go on with more"))
     return steps or [(f"culmen log {run}", "what happened")]

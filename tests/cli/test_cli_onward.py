@@ -1,0 +1,120 @@
+"""Going on with a run whose budget is spent: what the budget of the fork is, and what it begins with."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import pytest
+
+from culmen import onward
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Case
+from culmen.core.usage import Budget
+from culmen.store import views
+from culmen.store.meta import RunMeta
+from culmen.testing.openai_server import OpenAIServer
+
+from .conftest import Place
+
+
+@pytest.fixture
+def meta(done: Place) -> RunMeta:
+    """Of a run with the offline proposer and 14 evaluations."""
+    return views.meta(done.root / "runs/first")
+
+
+def asked(meta: RunMeta) -> RunMeta:
+    """The same with a model and a limit of dollars."""
+    budget = Budget(evaluations=200, dollars=2.0)
+    return msgspec.structs.replace(meta, extra={**meta.extra, "model": "openai/any"}, budget=budget)
+
+
+def test_a_budget_without_a_plus_is_taken_as_it_stands(meta: RunMeta):
+    assert onward.settle(asked(meta), 190, "evaluations=50") == (Budget(evaluations=50), 0)
+    assert onward.settle(meta, 14, "evaluations=50", 3) == (Budget(evaluations=50), 3)
+
+
+def test_a_run_that_can_be_retraced_gets_more_on_top_of_what_it_had(meta: RunMeta):
+    assert onward.settle(asked(meta), 190, "evaluations=+50") == (Budget(evaluations=250, dollars=2.0), 0)
+    assert onward.settle(asked(meta), 190, "dollars=+1.5,final=0.2")[0] == Budget(200, dollars=3.5, final=0.2)
+
+
+def test_the_offline_proposer_begins_with_what_was_found(meta: RunMeta):
+    budget, carry = onward.settle(meta, 14, "evaluations=+100")
+    assert (budget, carry) == (Budget(evaluations=125), 25)  # a quarter is looked at first, on top
+    assert onward.settle(meta, 14, "evaluations=+1000")[1] == onward.MOST
+    cases = msgspec.structs.replace(meta.task, cases=tuple(Case(str(i)) for i in range(10)))
+    with_cases = msgspec.structs.replace(meta, task=cases)
+    assert onward.settle(with_cases, 14, "evaluations=+100") == (Budget(evaluations=120), 2)
+    assert onward.settle(meta, 14, "evaluations=+100", 0) == (Budget(evaluations=114), 0)
+
+
+@pytest.mark.parametrize("text", ["dollars=+1", "seconds=+60", "final=+0.1", "evaluations=+x", "evals=+3"])
+def test_more_of_what_was_not_limited_is_a_mistake(meta: RunMeta, text: str):
+    with pytest.raises(UserError):
+        onward.settle(meta, 14, text)
+
+
+def test_agents_do_not_retrace(meta: RunMeta):
+    from culmen.strategies import catalog
+
+    assert onward.retraces(asked(meta))
+    strategy = catalog.config(catalog.make("cato", {"agent": "builtin"}))
+    assert not onward.retraces(msgspec.structs.replace(asked(meta), strategy=strategy))
+
+
+def test_a_fork_with_more_begins_with_the_best_and_ends_no_worse(done: Place):
+    before = done.here("status", "first", "--json").document
+    assert f"culmen fork first --budget evaluations=+{before['budget']['evaluations']}" in before["next"]
+    forked = done.here("fork", "first", "--budget", "evaluations=+12", "--run-dir", "runs/further", "--json").document
+    further = done.root / "runs/further"
+    seeds = {row.id for row in views.candidates(further, "old", operator="seed")}
+    assert before["best"]["id"] in seeds
+    assert forked["best"]["score"] >= before["best"]["score"]
+    assert forked["evaluations"] <= 12 + len(seeds) - 1
+
+
+def test_a_finished_run_is_not_touched_by_resuming_it(done: Place):
+    run = done.root / "runs/first"
+    events = len(list(views.log(run)))
+    told = done.here("resume", "first")
+    assert told.code == 0 and "nothing left to do" in told.err and "culmen fork first --budget" in told.out
+    assert done.here("resume", "first", "--json").document["state"] == "finished"
+    assert len(list(views.log(run))) == events
+
+
+def test_who_would_resume_with_more_is_told_to_fork(done: Place):
+    error = done.here("resume", "first", "--budget", "evaluations=100", "--json").document["error"]
+    assert error["next"] == "culmen fork first --budget evaluations=+100"
+    error = done.here("run", "peak", "--budget", "evaluations=+100", "--json").document["error"]
+    assert "culmen fork RUN --budget evaluations=+100" in error["next"]
+
+
+def another_number(body: dict) -> str:
+    """A scripted model."""
+    draw = int(hashlib.sha256(body["messages"][-1]["content"].encode()).hexdigest()[:6], 16)
+    return f"Another number.\n\n```guess.py\ndef run():\n    return {draw % 1000 / 100}\n```\n"
+
+
+def test_with_a_model_the_fork_retraces_the_run_and_goes_on_behind_it(place: Place, monkeypatch: pytest.MonkeyPatch):
+    place.task("peak")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place.root / "cache"))
+    with OpenAIServer(another_number) as server:
+        book = f'[providers.local]\nbase_url = "{server.url}"\n[models.m]\nprovider = "local"\n'
+        (place.root / "models.toml").write_text(book)
+        model = ("--model", "m", "--models", "models.toml", "--workers", "1")
+        limits = ("--budget", "evaluations=20,calls=100")
+        first = place.here("run", "peak", *model, *limits, "--run-dir", "runs/first", "--json").document
+        asked = len(server.requests)
+        more = ("--budget", "evaluations=+10", "--run-dir", "runs/more", "--json")
+        second = place.here("fork", "first", *more).document
+        anew = len(server.requests) - asked
+    before, after = (
+        [row.id for row in views.candidates(place.root / "runs" / name, "old", limit=None)]
+        for name in ("first", "more")
+    )
+    assert second["budget"]["evaluations"] == 30 and second["budget"]["calls"] == 100
+    assert first["usage"]["calls"] == asked and second["usage"]["calls"] == asked + anew
+    assert len(before) > 5 and after[: len(before)] == before and len(after) > len(before)
+    assert second["evaluations"] > first["evaluations"]
