@@ -35,6 +35,7 @@ from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
+from culmen.store.shelf import JournalShelf
 from culmen.strategies.polca import Polca
 
 PROGRAM = "\n".join(f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40))  # about 1.5 kB, as a small program
@@ -81,13 +82,13 @@ def measure(evaluations: int, folder: Path) -> None:
         folder / f"run-{evaluations}", RunMeta(id=f"run-{evaluations}", task=TASK, budget=budget)
     )
     world = Instant()
-    search = Search(STRATEGY, TASK, budget, 1, 8)
+    search = Search(STRATEGY, TASK, budget, 1, 8, shelf=JournalShelf(folder / f"run-{evaluations}"))
     driver = Driver(search, world, journal, workers=8)
     began, wall = time.process_time(), time.perf_counter()
     state = asyncio.run(driver.run())
     cpu, wall = time.process_time() - began - world.cpu, time.perf_counter() - wall
     journal.close()
-    candidates = len(search.record.tallies)
+    candidates = len(search.record)
     size = sum(f.stat().st_size for f in (folder / f"run-{evaluations}").rglob("*") if f.is_file())
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     reader = SqlJournal.open(folder / f"run-{evaluations}", write=False)

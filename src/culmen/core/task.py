@@ -172,5 +172,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def fingerprint(*pieces: bytes | str) -> str:
     """SHA-256 (hex) over length-prefixed pieces."""
-    raws = [piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece for piece in pieces]
-    return hashlib.sha256(b"".join([len(raw).to_bytes(8, "big") + raw for raw in raws])).hexdigest()
+    raws: list[bytes] = []
+    for piece in pieces:
+        raw = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
+        raws += (len(raw).to_bytes(8, "big"), raw)
+    return hashlib.sha256(b"".join(raws)).hexdigest()

@@ -241,10 +241,13 @@ class EngineLab:
 
     def _meet(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """Count these as known from now on; those that were not."""
-        fresh = tuple(c for c in candidates if name_of(c.id) not in self._known)
-        for candidate in fresh:
-            self._known.put(name_of(candidate.id))
-        return fresh
+        fresh: list[Candidate] = []
+        for candidate in candidates:
+            name = name_of(candidate.id)
+            if name not in self._known:
+                self._known.put(name)
+                fresh.append(candidate)
+        return tuple(fresh)
 
     def _seed_for(self, kind: str, content: bytes) -> int:
         """A seed from the run's seed, what is asked, and how often it was asked: the same in a fork of the run."""

@@ -44,7 +44,8 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
             count += 1
             started.pop(entry.key, None)
             pending.pop(entry.key, None)
-            pending.update((effect.key, effect) for effect in search.feed(entry))
+            for effect in search.feed(entry):
+                pending[effect.key] = effect
             if entry.kind == "torn" and entry.key in search.in_flight:
                 pending[entry.key] = search.in_flight[entry.key]
             if entry.kind == "stop":
