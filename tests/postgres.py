@@ -53,8 +53,8 @@ class Server:
 
 
 @contextmanager
-def server():
-    """Runs until the block ends; dies with the tests' process."""
+def server(inside=(), **more):
+    """Runs until the block ends; dies with the tests' process. `inside` is a command that it is started through."""
     bin_folder = programs()
     assert bin_folder is not None
     home = Path(tempfile.mkdtemp(prefix="culmen-pg-"))
@@ -65,12 +65,17 @@ def server():
          "--pwfile", home / "password", "-E", "UTF8", "--locale", "C.UTF-8"],
         check=True, capture_output=True, cwd=home,
     )  # fmt: skip
+    with (home / "data" / "pg_hba.conf").open("a") as rules:
+        rules.write("host all all samenet scram-sha-256\n")
     settings = {"listen_addresses": "", "unix_socket_directories": home, "fsync": "off", "max_connections": "100",
-                "autovacuum": "off", "shared_buffers": "32MB"}  # fmt: skip
+                "autovacuum": "off", "shared_buffers": "32MB", **more}  # fmt: skip
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*as_user, bin_folder / "postgres", "-D", home / "data", *options], stdout=log, stderr=log, cwd=home
+            [*inside, *as_user, bin_folder / "postgres", "-D", home / "data", *options],
+            stdout=log,
+            stderr=log,
+            cwd=home,
         )
     running = Server(home)
     try:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from culmen.core.errors import Unavailable
 from culmen.core.event import Event
 from culmen.store import views
 from culmen.store.views import Best, Status
@@ -99,10 +101,13 @@ class Watch:
         began = time.monotonic()
         if self._now is None or last or (self._changed and began >= self._look_at):
             self._changed = False
-            self._look(views.status(self._run))
+            with suppress(
+                Unavailable
+            ):  # a database that is away: the driver notices, too, and it decides what that means
+                self._look(views.status(self._run))
             self._look_at = time.monotonic() + (time.monotonic() - began) / _SHARE
-        assert self._now is not None
-        self._display.draw(self._now)
+        if self._now is not None:
+            self._display.draw(self._now)
 
     def _say(self) -> None:
         """What waits to be said, also before the run has begun: a cluster's queue may take long."""

@@ -32,7 +32,11 @@ _LIVENESS = {  # a peer that is silent this long is gone: seconds, seconds, time
     "tcp_user_timeout": "60000",
     "connect_timeout": "10",
 }
-_SERVER = "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3"
+_SERVER = """SELECT set_config(name, most::text, false) FROM (VALUES ('tcp_keepalives_idle', 30),
+('tcp_keepalives_interval', 10), ('tcp_keepalives_count', 3), ('tcp_user_timeout', 60000)) AS wanted (name, most)
+WHERE (SELECT setting::integer FROM pg_settings WHERE pg_settings.name = wanted.name) NOT BETWEEN 1 AND most"""
+"""The same for the server, which holds the lock as long as it believes in the connection; where it is stricter already,
+it stays so. Without the last one it would believe for a quarter of an hour in a peer that owes it an answer."""
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 _readers: dict[str, Engine] = {}
 
