@@ -43,6 +43,7 @@ MISTAKES = [
     (("strategies", "polka"), "user_error", "polca"),
     (("status", "frist"), "user_error", "first"),
     (("resume", "nowhere"), "user_error", "first"),
+    (("resume", "first", "--backend-set", "gpus=1"), "user_error", "gpu"),
     (("show", "first", "zzzz"), "user_error", "zzzz"),
     (("diff", "first", "seed", "ffffffffffff0"), "user_error", "ffff"),
     (("log", "first", "--follow"), "user_error", "--follow"),

@@ -130,6 +130,21 @@ def test_nodes_come_and_go(pair: Nodes, tmp_path: Path):
     assert [each.score for each in seen[2:]] == [-float(n) for n in range(6)]
 
 
+def test_evaluators_without_work_leave_their_nodes_and_come_back(pair: Nodes, tmp_path: Path):
+    """So that an autoscaler may take the nodes while a model thinks."""
+
+    def here() -> set[int]:
+        return set(called("ray::NodeActor")) & set(descendants(os.getpid()))
+
+    async def work(backend: Any) -> list[Observation]:
+        first = await on(backend, [WAITS.format(seconds=0, n=n) for n in range(6)])
+        await until(lambda: not here(), "no evaluator is left")
+        return first + await on(backend, [WAITS.format(seconds=0, n=n) for n in range(6)])
+
+    seen = using(kit_task(tmp_path), choice(pair, rest=1.0), work)
+    assert [each.score for each in seen] == [-float(n) for n in range(6)] * 2
+
+
 def test_what_kills_its_worker_every_time_is_lost_and_no_bad_candidate(pair: Nodes, tmp_path: Path, capfd):
     async def work(backend: Any) -> Observation:
         async def killing() -> None:

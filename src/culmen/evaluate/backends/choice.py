@@ -17,7 +17,7 @@ NAMES = ("local", "ray", "slurm")
 _PACKAGES = {"ray": "ray", "slurm": "submitit"}
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
-_NUMBERS = ("wait", "retries", "jobs", "slots", "minutes")
+_NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
 
 
 class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,6 +37,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     address   of Ray: auto (the cluster of this machine's environment), local (a new one, here), ray://... or host:port
     wait      seconds without any node that could take an evaluation after which the run gives up; 0: the backend's own
+    rest      of Ray: seconds without work after which a node's evaluator ends, so that an autoscaler may take the node
     retries   how often an evaluation is tried again that a worker or node took down with it
     The others are Slurm's: `jobs` of `slots` evaluations each, for `minutes`, with its own words (partition, ...) in
     `texts`.
@@ -46,6 +47,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = "auto"
     needs: Needs = Needs()
     wait: float = 0.0
+    rest: float = 60.0
     retries: int = 2
     jobs: int = 1
     slots: int = 0
@@ -137,7 +139,7 @@ def _with(choice: Choice, given: Mapping[str, str], where: str) -> Choice:
             needs["custom"][name.removeprefix("custom.")] = _number(name, value, where)
         elif name in _NUMBERS:
             number = _number(name, value, where)
-            fields[name] = number if name == "wait" else int(number)
+            fields[name] = number if name in ("wait", "rest") else int(number)
         elif name in _TEXTS:
             texts[name] = value
         else:

@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,12 @@ class NodeEvaluator:
         self._running: dict[str, asyncio.Task[Answer]] = {}
         self._folder, self._lock = _own_folder()
         self._renewing = asyncio.Lock()
+        self._rested = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long there has been nothing to do, since it began."""
+        return 0.0 if self._running or self._backend is None else time.monotonic() - self._rested
 
     async def begin(self, parcel: bytes, name: str, terms: bytes) -> bytes:
         """Unpack, check, and start the jail; the level in force and how far scores can be trusted, or a mistake."""
@@ -49,6 +56,7 @@ class NodeEvaluator:
             task = await asyncio.to_thread(parcels.unpack, parcel, name, self._folder)
             backend = LocalBackend(task, agreed.workers, agreed.require, scoring=agreed.scoring)
             level = await backend.start()
+            self._rested = time.monotonic()
             self._backend, self._cases = backend, {case.id: case for case in task.cases}
             if agreed.level and levels.rank(level) > levels.rank(agreed.level):
                 raise IsolationError(
@@ -77,6 +85,7 @@ class NodeEvaluator:
         finally:
             task.cancel()
             self._running.pop(number, None)
+            self._rested = time.monotonic()
 
     async def _evaluate(self, job: Job) -> Answer:
         backend = self._backend

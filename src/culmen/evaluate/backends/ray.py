@@ -28,6 +28,7 @@ _SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
 _LOOKS = 500  # times a second that all that wait together look whether waiting still makes sense, at most
+_NAPS = 50  # nodes without an evaluator that one evaluation may come upon, one after the other
 _PATIENCE = 150.0  # how long an errand waits for the actor of its node, which loads packages when it starts
 _FAILURES = {
     "OutOfMemoryError": "node_out_of_memory",
@@ -59,7 +60,8 @@ class RayCarrier:
         import ray  # pyright: ignore[reportMissingImports]
 
         brought, needs = await aside(lambda: ray.put(parcel), _SEND_SECONDS), self._choice.needs
-        self._crew = Crew(needs, self._prefix, self._namespace, brought, name, lambda: self.terms, self._choice.address)
+        terms, chosen = (lambda: self.terms), self._choice
+        self._crew = Crew(needs, self._prefix, self._namespace, brought, name, terms, chosen.address, chosen.rest)
         more = {"memory": needs.memory} if needs.memory else {}
         self._errand = ray.remote(ray_node.errand).options(
             num_cpus=needs.cpu, num_gpus=needs.gpu, resources=needs.custom or None, max_retries=0, **more
@@ -130,6 +132,16 @@ class RayCarrier:
         assert crew is not None
         if not ray.is_initialized():
             raise unreachable(ConnectionError())
+        for _ in range(_NAPS):
+            answer = await self._errand_of(crew, number, job, seconds)
+            if not answer.startswith(ray_node.ASLEEP):
+                return answer
+            crew.wake(answer.removeprefix(ray_node.ASLEEP).decode())
+        raise Lost("no_evaluator")
+
+    async def _errand_of(self, crew: Crew, number: str, job: bytes, seconds: float) -> bytes:
+        import ray  # pyright: ignore[reportMissingImports]
+
         ref = self._errand.remote(self._prefix, self._namespace, number, job, seconds, _PATIENCE)
         future = await future_of(ref, self._choice.address)
         self._flying += 1

@@ -33,12 +33,14 @@ class Crew:
         name: str,
         terms: Callable[[], bytes],
         address: str,
+        rest: float,
     ) -> None:
         self._needs, self._prefix, self._namespace = wanted(needs), prefix, namespace
         self._parcel, self._name, self._terms, self._address = parcel, name, terms, address
         self.nodes: dict[str, dict[str, float]] = {}
         self.able: set[str] = set()
         self._actors: dict[str, Any] = {}
+        self._rest, self._resting = rest, set[str]()
         self._begun: dict[str, asyncio.Task[bytes]] = {}
         self._since = time.monotonic()
         self._trouble: UserError | None = None
@@ -74,6 +76,7 @@ class Crew:
             self._since = time.monotonic()
         self.nodes = {node["NodeID"]: dict(node["Resources"]) for node in listed if node["Alive"]}
         self.able = {n for n, has in self.nodes.items() if all(has.get(k, 0.0) >= v for k, v in self._needs.items())}
+        self._resting &= self.able
         for gone in self._actors.keys() - self.able:
             self._drop(gone)
 
@@ -102,7 +105,7 @@ class Crew:
         )
 
     def tend(self) -> None:
-        """From now on see to it that every node has its evaluator."""
+        """From now on see to it that every node has its evaluator, but for those that rested until they are woken."""
         self._tending = asyncio.create_task(self._tend())
 
     async def _tend(self) -> None:
@@ -112,7 +115,7 @@ class Crew:
             except UserError as error:
                 self._trouble = error
                 return
-            for node in self.able - self._actors.keys():
+            for node in self.able - self._actors.keys() - self._resting:
                 self._begin(node)
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -124,7 +127,8 @@ class Crew:
             ray.remote(NodeActor)
             .options(
                 name=f"{self._prefix}-{node}", namespace=self._namespace, num_cpus=0, max_restarts=0,
-                max_concurrency=_CALLS, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+                get_if_exists=True, max_concurrency=_CALLS,  # one that goes to rest may still be there
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             )
             .remote()
         )  # fmt: skip
@@ -135,7 +139,7 @@ class Crew:
         """Bring the task, then see the actor die; a mistake that it tells stops everything."""
         import ray  # pyright: ignore[reportMissingImports]
 
-        held = await future_of(actor.hold.remote(), self._address)
+        held = await future_of(actor.hold.remote(self._rest), self._address)
         held.add_done_callback(lambda done: self._ended(node, actor, done))
         try:
             begun = actor.begin.remote(self._parcel, self._name, self._terms())
@@ -150,10 +154,17 @@ class Crew:
         return answer
 
     def _ended(self, node: str, actor: Any, held: asyncio.Future[Any]) -> None:
-        if not held.cancelled():
-            held.exception()
+        rests = not held.cancelled() and held.exception() is None
         if self._actors.get(node) is actor:
             self._drop(node)
+            if rests:
+                self._resting.add(node)
+
+    def wake(self, node: str) -> None:
+        """There is work on a node whose evaluator went to rest."""
+        self._resting.discard(node)
+        if node in self.able and node not in self._actors and self._tending is not None:
+            self._begin(node)
 
     def _drop(self, node: str) -> None:
         self._actors.pop(node, None)
