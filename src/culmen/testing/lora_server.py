@@ -9,13 +9,13 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from culmen.testing.openai_server import LoopbackHTTP
+from culmen.testing.loopback import Loopback
 from culmen.train.chat import ChatTokenizer
 from culmen.train.extra import require
 from culmen.train.torch_engine import TorchEngine
 
 
-class LoraServer:
+class LoraServer(Loopback):
     """`with LoraServer(load, tokenizer) as server:` serves at `server.url`; `load()` gives the base model.
 
     wrong   a name that vLLM's answers carry instead of the adapter's, or None
@@ -32,22 +32,7 @@ class LoraServer:
         self.drawn: list[str] = []
         self.loaded: list[str] = []
         self.unloaded: list[str] = []
-        self._http = LoopbackHTTP(("127.0.0.1", 0), type("Handler", (_Handler,), {"served": self}))
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The address without a path."""
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
-
-    def __enter__(self) -> LoraServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().__init__(_Handler)
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any] | str]:
         """Status and answer of one request."""

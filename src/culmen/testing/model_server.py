@@ -14,10 +14,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from culmen.llm.call import Tokens
+from culmen.testing.loopback import Loopback
 from culmen.testing.model_openai import Chat, Responses
 from culmen.testing.model_others import Gemini, Messages
 from culmen.testing.model_script import Asked, Script, Turn, counted, play
-from culmen.testing.openai_server import LoopbackHTTP
 
 FAULTS = (
     "400",
@@ -48,7 +48,7 @@ _PATHS = (
 _DIALECTS = {"chat": Chat(), "responses": Responses(), "messages": Messages(), "gemini": Gemini()}
 
 
-class ModelServer:
+class ModelServer(Loopback):
     """`with ModelServer(script) as server:` serves chat, responses, messages and Gemini at `server.url`.
 
     script   turns that are given out by how often the model has spoken in a conversation, or a function of what is
@@ -74,13 +74,7 @@ class ModelServer:
         self.billed: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
         self.errors: list[str] = []
-        self._http = LoopbackHTTP(("127.0.0.1", 0), type("Handler", (_Handler,), {"model_server": self}))
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The address without a path; the formats are below /v1 and /v1beta."""
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+        super().__init__(_Handler)
 
     def fail(self, *names: str) -> None:
         """Let the next requests fail like this."""
@@ -92,16 +86,10 @@ class ModelServer:
         """Let what hangs or stalls go on; later ones do not wait."""
         self._gate.set()
 
-    def __enter__(self) -> ModelServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def ending(self) -> None:
+        """Let go of what waits."""
         self._over = True
         self._gate.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
 
     def wait(self) -> bool:
         """Block a request's thread until `release` or the end; whether it may go on."""
@@ -146,9 +134,9 @@ class ModelServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection of a client; `model_server` is set by the server."""
+    """One connection of a client; `served` is set by the server."""
 
-    model_server: ModelServer
+    served: ModelServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -156,10 +144,10 @@ class _Handler(BaseHTTPRequestHandler):
         if not path.endswith("/models"):
             self._send(404, {"error": {"message": f"no {path}"}})
         elif path.startswith("/v1beta"):
-            self._send(200, {"models": [{"name": f"models/{name}"} for name in self.model_server.models]})
+            self._send(200, {"models": [{"name": f"models/{name}"} for name in self.served.models]})
         else:
             listed = [
-                {"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self.model_server.models
+                {"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self.served.models
             ]
             self._send(200, {"object": "list", "data": listed})
 
@@ -178,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         names = ("Authorization", "x-api-key", "x-goog-api-key")
         keys = [self.headers.get(name, "") for name in names]
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.model_server.arrived(f"{self.command} {parts.path}", keys, headers)
+        self.served.arrived(f"{self.command} {parts.path}", keys, headers)
         return parts.path
 
     def _model(self, name: str, kind: str, model: str, body: dict[str, Any]) -> None:
@@ -188,22 +176,22 @@ class _Handler(BaseHTTPRequestHandler):
             tokens = len(json.dumps(body)) // 4 + 1
             self._send(200, {"input_tokens": tokens} if name == "messages" else {"totalTokens": tokens})
             return
-        fault = self.model_server.take(asked)
+        fault = self.served.take(asked)
         if fault[:1].isdigit():
             self._refuse(dialect, fault)
-        elif fault == "hang" and not self.model_server.wait():
+        elif fault == "hang" and not self.served.wait():
             self.close_connection = True
-            self.model_server.settle("hang")
+            self.served.settle("hang")
         elif fault == "html" or (fault == "garbage" and not asked.stream):
             self._send(200, b"<html><body>Bad gateway</body></html>" if fault == "html" else b'{"choices": [{')
-            self.model_server.settle(fault)
+            self.served.settle(fault)
         else:
             self._reply(dialect, asked, fault)
 
     def _reply(self, dialect: Any, asked: Asked, fault: str) -> None:
-        turn = self.model_server.turn(asked)
+        turn = self.served.turn(asked)
         cost = counted(turn, asked)
-        self.model_server.bill(cost)
+        self.served.bill(cost)
         tokens = None if fault == "no_usage" else cost
         if asked.stream:
             parts = list(dialect.events(asked, turn, tokens))
@@ -217,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._parts(asked.stream, parts, half, fault)
         except OSError:
             self.close_connection, fault = True, "left"
-        self.model_server.settle(fault or "ok")
+        self.served.settle(fault or "ok")
 
     def _parts(self, stream: bool, parts: list[bytes], half: int, fault: str) -> None:
         """Send a reply: all of its parts, or the first half and a cut connection."""
@@ -227,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header(*length)
         self.end_headers()
         self._write(parts[:half], stream)
-        if fault == "cut" or (fault == "stall" and not self.model_server.wait()):
+        if fault == "cut" or (fault == "stall" and not self.served.wait()):
             self.close_connection = True
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
@@ -246,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         shown = shown or self.headers.get("x-goog-api-key", "")
         headers = {"Retry-After": "1"} if fault == "429_after" else {}
         self._send(status, dialect.error(status, f"error {status}; you sent {shown}"), headers)
-        self.model_server.settle(fault)
+        self.served.settle(fault)
 
     def _send(self, status: int, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None) -> None:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()

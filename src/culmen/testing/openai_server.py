@@ -10,8 +10,10 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from culmen.testing.loopback import Loopback
 
 Answer = Callable[[dict[str, Any]], str]
 
@@ -34,7 +36,7 @@ FAULTS = (
 )
 
 
-class OpenAIServer:
+class OpenAIServer(Loopback):
     """`with OpenAIServer(answer) as server:` serves /v1/chat/completions and /v1/embeddings at `server.url`.
 
     answer   the reply's text, or a function from the request's body to it
@@ -67,28 +69,21 @@ class OpenAIServer:
         self.keys: set[str] = set()
         self.outcomes: Counter[str] = Counter()
         self.billed: Counter[str] = Counter()
-        self._http = LoopbackHTTP(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+        super().__init__(_Handler)
 
     @property
     def url(self) -> str:
         """The base URL, ending in /v1."""
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+        return f"{super().url}/v1"
 
     def fail(self, *names: str) -> None:
         """Let the next requests fail like this."""
         with self._lock:
             self._queue.extend(names)
 
-    def __enter__(self) -> OpenAIServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def ending(self) -> None:
+        """Let go of what waits."""
         self._ended.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
 
     def wait_for_end(self) -> None:
         """Block a request's thread until the server is closed."""
@@ -153,68 +148,57 @@ class OpenAIServer:
         return [value / 2**31 - 1 for value in struct.unpack(f"<{self.width}I", raw)]
 
 
-class LoopbackHTTP(ThreadingHTTPServer):
-    """An HTTP server with a thread for each connection, which nothing that clients do can stop."""
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a client; `served` is set by the server."""
 
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
+    served: OpenAIServer
+    protocol_version = "HTTP/1.1"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that leave early are part of the game."""
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        fault = self.served.take(body, self.headers.get("Authorization", ""))
+        if fault == "hang":
+            self.served.wait_for_end()
+            self.close_connection = True
+        elif fault[:1].isdigit():
+            self._refuse(fault)
+        elif fault in ("html", "garbage"):
+            html = fault == "html"
+            self._send(200, b"<html><body>Bad gateway</body></html>" if html else b'{"choices": [{', html=html)
+        else:
+            chat = self.path.endswith("/chat/completions")
+            self._send(
+                200, json.dumps(self.served.chat(body, fault) if chat else self.served.embeddings(body)).encode(), fault
+            )
 
+    def _refuse(self, fault: str) -> None:
+        headers = {"Retry-After": f"{self.served.retry_after:g}"} if fault == "429_after" else {}
+        message = f"error {fault[:3]}; you sent {self.headers.get('Authorization', '')}"
+        self._send(int(fault[:3]), json.dumps({"error": {"message": message}}).encode(), headers=headers)
 
-def _handler(server: OpenAIServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def _send(
+        self,
+        status: int,
+        body: bytes,
+        fault: str = "",
+        *,
+        html: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html" if html else "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if fault == "cut":
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+            self.connection.close()
+        else:
+            self.wfile.write(body)
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-            fault = server.take(body, self.headers.get("Authorization", ""))
-            if fault == "hang":
-                server.wait_for_end()
-                self.close_connection = True
-            elif fault[:1].isdigit():
-                self._refuse(fault)
-            elif fault in ("html", "garbage"):
-                html = fault == "html"
-                self._send(200, b"<html><body>Bad gateway</body></html>" if html else b'{"choices": [{', html=html)
-            else:
-                chat = self.path.endswith("/chat/completions")
-                self._send(
-                    200, json.dumps(server.chat(body, fault) if chat else server.embeddings(body)).encode(), fault
-                )
-
-        def _refuse(self, fault: str) -> None:
-            headers = {"Retry-After": f"{server.retry_after:g}"} if fault == "429_after" else {}
-            message = f"error {fault[:3]}; you sent {self.headers.get('Authorization', '')}"
-            self._send(int(fault[:3]), json.dumps({"error": {"message": message}}).encode(), headers=headers)
-
-        def _send(
-            self,
-            status: int,
-            body: bytes,
-            fault: str = "",
-            *,
-            html: bool = False,
-            headers: Mapping[str, str] | None = None,
-        ) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "text/html" if html else "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            for name, value in (headers or {}).items():
-                self.send_header(name, value)
-            self.end_headers()
-            if fault == "cut":
-                self.wfile.write(body[: len(body) // 2])
-                self.wfile.flush()
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                self.close_connection = True
-                self.connection.close()
-            else:
-                self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing is printed."""
-
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is printed."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from culmen.testing import tinker_wire as wire
-from culmen.testing.openai_server import LoopbackHTTP
+from culmen.testing.loopback import Loopback
 from culmen.testing.tinker_models import Refused, Trained
 
 _CHECKPOINT = re.compile(
@@ -28,7 +28,7 @@ _CHECKPOINT = re.compile(
 )
 
 
-class TinkerServer:
+class TinkerServer(Loopback):
     """`with TinkerServer(load) as server:` serves at `server.url`; `load(name)` gives a new base model of transformers.
 
     aggregate   how the loss is summed over responses: token_sum, or sequence_mean (SkyRL's)
@@ -48,22 +48,7 @@ class TinkerServer:
         self.drawn: list[str] = []
         self.deleted: list[str] = []
         self.fail: list[str] = []
-        self._http = LoopbackHTTP(("127.0.0.1", 0), type("Handler", (_Handler,), {"served": self}))
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The base URL."""
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
-
-    def __enter__(self) -> TinkerServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().__init__(_Handler)
 
     def trained(self) -> list[Trained]:
         """The models in training, in the order in which they were made."""
