@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
-from culmen.core.task import Objective, Surface, Task
+from culmen.core.task import Limits, Objective, Surface, Task
 from culmen.core.usage import Budget
 from culmen.proposers.offline import OPERATORS, OfflineProposer
 from culmen.store.memory import MemoryJournal
@@ -30,6 +31,17 @@ TIMED = {
 UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in TIMED}
 CURVE = "SCALE = 1.0\n\ndef model():\n    return [SCALE * x + 0.5 for x in (0.0, 1.0, 2.0, 3.0)]\n"
 RULES = "Use many words.\nkeep calm\nNever shout.\nrepeat repeat repeat\nanswer in order: 9\n"
+ROUTE = """import numpy as np
+
+def start():
+    return np.array([3.0, -2.0, 4.0])
+
+def height(point):
+    return -((point - 1.0) ** 2)
+
+def run():
+    return float(np.sum(height(start())))
+"""
 BOWL = "def point():\n    return [4.0, -3.0, 2.5]\n"
 
 
@@ -125,6 +137,34 @@ def test_without_a_parent_there_is_no_proposal() -> None:
     asking = _Asking(rounds=1, parent=False)
     simulate(asking, TASKS["bowl"][0], Workshop(depth), Budget(evaluations=50), proposer=OfflineProposer())
     assert asking.faults == ["no_parent"]
+
+
+def climb(parts: dict[str, str], case: Case | None) -> float | None:
+    value = run(parts["route.py"], "run")
+    return value if isinstance(value, float) and -1e9 < value <= 0.0 else None  # above zero it was not the hill
+
+
+def race(seconds: float) -> Simulation:
+    """One lane with loops, on a world whose evaluations say that they took so long."""
+    task = Task("r", seeds=({"route.py": ROUTE},), limits=Limits(seconds=1.0), deterministic=True)
+    world, budget = Workshop(climb, seconds), Budget(evaluations=30)
+    strategy = Polca(explore=1, epsilon=None)
+    return simulate(strategy, task, world, budget, workers=2, seed=4, proposer=OfflineProposer(), order="request")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_where_evaluations_are_counted_the_clock_decides_nothing() -> None:
+    slow, fast = (race(seconds) for seconds in (9.0, 0.001))
+    assert slow.verdict == fast.verdict and slow.verdict is not None
+    assert _finished(slow) == _finished(fast)
+    assert slow.verdict.score > -1.0  # the seed scores -22
+    calls = [call for text in _texts(slow) for call in re.findall(r"calls=(\d+), seconds=[\d.e-]+, seed", text)]
+    assert len(set(calls)) > 2  # the best of many short loops were given longer ones
+
+
+def _texts(simulation: Simulation) -> list[str]:
+    results = [event.entry.result for event in simulation.journal.read()]
+    return [one.parts["route.py"] for result in results for one in getattr(result, "candidates", ())]
 
 
 def _finished(simulation: Simulation) -> dict[int, str]:

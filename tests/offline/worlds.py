@@ -15,10 +15,11 @@ from culmen.proposers.edits.worker import perform
 
 
 class Workshop:
-    """Every effect takes one virtual second. `judge(parts, case)` gives a score, or None for a failure."""
+    """Every effect takes one virtual second. `judge(parts, case)` gives a score, or None for a failure; an evaluation
+    says that it took `seconds`."""
 
-    def __init__(self, judge: Callable[[dict[str, str], Case | None], float | None]) -> None:
-        self._judge = judge
+    def __init__(self, judge: Callable[[dict[str, str], Case | None], float | None], seconds: float = 0.1) -> None:
+        self._judge, self._seconds = judge, seconds
         self._embedder = make("hashing")
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
@@ -35,7 +36,7 @@ class Workshop:
     def _observe(self, candidate: Candidate, case: Case | None) -> Observation:
         score, name = self._judge(candidate.parts, case), case.id if case else ""
         status = Status.ERROR if score is None else Status.OK
-        return Observation(candidate.id, status, score, case=name, seconds=0.1, trust="verified")
+        return Observation(candidate.id, status, score, case=name, seconds=self._seconds, trust="verified")
 
 
 def run(text: str, name: str) -> object:

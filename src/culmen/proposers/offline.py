@@ -7,7 +7,6 @@ and rewards. What it does to a text is done by the tools of `edits`; here is dec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from culmen.core.brief import Brief, Proposal
@@ -16,6 +15,8 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
 from culmen.core.ports import Lab
+from culmen.proposers.credit import Birth, Credit
+from culmen.proposers.purse import Purse
 
 OPERATORS = {  # and how many successes in eight trials each is believed to have at first
     "numbers": 1.0,
@@ -23,47 +24,20 @@ OPERATORS = {  # and how many successes in eight trials each is believed to have
     "crossover": 1.0,
     "statements": 0.5,
     "operators": 0.5,
-    "bounds": 1.0,
-    "cheaper": 1.5,
+    "bounds": 3.0,
+    "cheaper": 0.5,
     "refine": 4.0,
     "method": 1.5,
     "restart": 0.5,
-    "effort": 1.5,
+    "effort": 4.0,
     "cma": 0.75,
 }
 _TIMED = ("refine", "method", "restart", "effort")
 UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in _TIMED}  # nothing that runs on the clock
-_FADE = 0.98  # older trials count less, so that an operator whose time comes later is found
-_AGAIN = 0.4  # probability of one more edit on top of the last
+_FIELD, _ANY = 4, 10**9  # a race has this many times as many variants; whatever their loops want, it sets the pace
+_AGAIN = 0.25  # probability of one more edit on top of the last
 _PREFIX = "offline:"
-_OVERHEAD = 0.02  # seconds that an evaluation takes beside the candidate's own, roughly
 _BARREN = 500  # proposals in a row without a child after which there is plainly nothing to edit
-
-
-@dataclass
-class Credit:
-    """How an operator has done: faded counts of its children and of those better than their parents."""
-
-    prior: float = 1.0
-    tried: float = 0.0
-    better: float = 0.0
-
-    @property
-    def weight(self) -> float:
-        """Probability matching on the success rate, from an optimistic prior, never quite zero."""
-        return (self.better + self.prior) / (self.tried + 8.0)
-
-    def fade(self) -> None:
-        """Let what is past count less."""
-        self.tried, self.better = self.tried * _FADE, self.better * _FADE
-
-
-@dataclass(frozen=True)
-class Birth:
-    """What is to be remembered of a child until its reward is seen."""
-
-    operators: tuple[str, ...]
-    reward: float
 
 
 class OfflineProposer:
@@ -81,15 +55,16 @@ class OfflineProposer:
         self._credits = {name: Credit(prior) for name, prior in operators.items()}
         self._births: dict[str, Birth] = {}
         self._reached: dict[str, tuple[Candidate, float | None]] = {}
-        self._most, self._depth, self._share = width, depth, share
+        self._purse, self._depth = Purse(width, share), depth
         self._step, self._barren = 0.3, 0
-        self._spent = self._usual = 0.0  # seconds of evaluation: all so far, a typical one of late
+        self._loops = "refine" in operators
 
     async def propose(self, lab: Lab, brief: Brief) -> Proposal:
         """Up to `brief.k` children of the parent; fault `inapplicable` if no operator found anything to change."""
         if brief.parent is None:
             return Proposal(fault="no_parent", model="offline")
         self._learn(brief)
+        self._purse.open(lab)
         if brief.hypothesis:
             return await self._directed(lab, brief, brief.parent)
         children: dict[str, Candidate] = {}
@@ -120,12 +95,14 @@ class OfflineProposer:
         start, reward = self._reached.get(parent.id, (parent, _level(lab, brief)))
         best, repeats = start, lab.task.deterministic and not lab.task.cases
         for _ in range(self._depth):
-            if lab.rng.random() < self._odds("cma"):
+            if repeats and self._loops:
+                top = await self._race(lab, brief, best)
+            elif lab.rng.random() < self._odds("cma"):
                 top = await self._tune(lab, brief, best)
                 self._credit(("cma",), top is not None and _above(top.reward, reward))
             else:
                 variants = await self._variants(lab, brief, best)
-                if len(variants) == 1 and self._width(lab) == 1 and not repeats:
+                if len(variants) == 1 and self._purse.width(lab) == 1 and not repeats:
                     return self._unseen(variants[0], brief)
                 rollouts = await self._try(lab, brief, variants)
                 for rollout in rollouts:
@@ -140,11 +117,49 @@ class OfflineProposer:
                 break
         return None if best.id == start.id else best
 
-    async def _variants(self, lab: Lab, brief: Brief, parent: Candidate) -> list[Candidate]:
+    async def _race(self, lab: Lab, brief: Brief, parent: Candidate) -> Rollout | None:
+        """Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943) over how long inserted loops work: many
+        variants with short loops, the best quarter of them with loops four times as long, and so on.
+
+        The parent runs along. Its short form says which variants are better, and its loops get longer like theirs.
+        """
+        rungs = self._purse.rungs(lab)
+        short = (await self._paced(lab, brief, [parent], rungs[0]))[0]
+        if lab.rng.random() < self._odds("cma"):
+            (base,) = await self._try(lab, brief, [short])
+            top = await self._tune(lab, brief, short)
+            rollouts = [base, *([top] if top else [])]
+        else:
+            variants = await self._variants(lab, brief, short, _FIELD, most=_ANY, rung=rungs[0])
+            base, *rollouts = await self._try(lab, brief, [short, *variants])
+            rollouts = [base, *(each for each in rollouts if each.reward != base.reward)]  # the rest had no effect
+        for each in rollouts[1:]:
+            self._credit(_operators(each.candidate), _above(each.reward, base.reward))
+        for rung in rungs[1:]:
+            ranked = sorted(
+                (each for each in rollouts if each.reward is not None), key=lambda each: -(each.reward or 0)
+            )
+            kept = [each.candidate for each in ranked[: max(lab.workers, len(ranked) // 4)]]
+            rollouts = await self._try(lab, brief, await self._paced(lab, brief, kept, rung))
+        return _best(rollouts)
+
+    async def _paced(self, lab: Lab, brief: Brief, programs: Sequence[Candidate], calls: int) -> list[Candidate]:
+        """These programs with so many calls for their loops together; those without loops as they are."""
+        options = self._options(lab) | {"calls": calls}
+        edits: Edits = await lab.edit("pace", tuple(programs), **options)
+        pairs = zip(programs, edits.parts)
+        return [old if old.parts == parts else _bred(parts, brief, _named(old)) for old, parts in pairs]
+
+    async def _variants(
+        self, lab: Lab, brief: Brief, parent: Candidate, times: int = 1, **more: Any
+    ) -> list[Candidate]:
         """Different edits of the parent, by operators drawn according to their credit."""
         mates = [exhibit.candidate for exhibit in brief.inspirations]
         weights = {name: credit.weight for name, credit in self._credits.items() if name != "cma"}
-        options = self._options(lab) | {"weights": weights, "count": self._width(lab), "again": _AGAIN}
+        if "rung" in more:
+            weights.pop("effort", None)
+        count = times * self._purse.width(lab)
+        options = self._options(lab) | {"weights": weights, "count": count, "again": _AGAIN} | more
         edits: Edits = await lab.edit("vary", (parent, *mates), **options)
         self._barren = 0 if edits.parts else self._barren + 1
         if self._barren > _BARREN:
@@ -155,18 +170,16 @@ class OfflineProposer:
         """Evaluate on the cases of the brief, and learn what an evaluation costs of the budget."""
         cases = _cases(lab, brief)
         rollouts = await lab.gather(*(lab.evaluate(variant, cases) for variant in variants))
-        for rollout in rollouts:
-            seconds = _OVERHEAD + sum(observation.seconds for observation in rollout.observations)
-            self._spent += seconds
-            self._usual += 0.1 * (seconds - self._usual)
+        self._purse.pay(rollouts)
         return rollouts
 
     async def _tune(self, lab: Lab, brief: Brief, parent: Candidate) -> Rollout | None:
         """CMA-ES over the parent's numbers until it stalls or its share of the budget is spent; the best seen."""
         size, best, stalled, rewards = max(6, 2 * lab.workers), None, 0, list[list[float | None]]()
-        begun, most = lab.progress, 5 * self._share * (1 - lab.progress)
+        begun = self._purse.progress(lab)
+        most = 5 * self._purse.share * (1 - begun)
         options = self._options(lab) | {"seed": lab.rng.getrandbits(30), "size": size, "step": 0.15}
-        while stalled < 2 and lab.progress - begun + size * self._price(lab) <= most:
+        while stalled < 2 and self._purse.progress(lab) - begun + size * self._purse.price(lab) <= most:
             edits: Edits = await lab.edit("cma", (parent,), generations=rewards, **options)
             if not edits.parts:
                 break
@@ -177,40 +190,17 @@ class OfflineProposer:
             best = top
         return best
 
-    def _width(self, lab: Lab) -> int:
-        """How many variants to look at: as many as a small share of what is left of the budget pays for."""
-        price = self._price(lab)
-        return self._most if price <= 0 else max(1, min(self._most, int(self._share * (1 - lab.progress) / price)))
-
-    def _price(self, lab: Lab) -> float:
-        """What a typical evaluation costs as a share of the budget."""
-        return self._usual * self._rate(lab)
-
-    def _rate(self, lab: Lab) -> float:
-        """What a second of evaluation costs as a share of the budget: the progress so far, shared out by seconds."""
-        return lab.progress / self._spent if self._spent > 0 else 0.0
-
     def _options(self, lab: Lab) -> dict[str, Any]:
-        """What tools may do: the task's surface, the step, and time for inserted loops well inside the limit."""
-        surface, seconds = lab.task.surface, lab.task.limits.seconds
+        """What tools may do: the task's surface, the step, and what inserted loops may use."""
+        surface = lab.task.surface
         return {
             "step": self._step,
             "frozen": list(surface.frozen),
             "marked": surface.markers != "off",
             "chars": surface.max_chars,
-            "seconds": min(0.15, 0.05 * seconds),
-            "most": self._patience(lab),
+            "sense": 1 if lab.task.objective.direction == "max" else -1,
+            **self._purse.allowed(lab),
         }
-
-    def _patience(self, lab: Lab) -> float:
-        """Seconds that loops inserted in one program may use: many quick looks first, few long ones last.
-
-        Where time is the budget, a share of what is left of it that grows from 2 to 42 %; else half a second, growing
-        to two. Never more than 0.4 of the evaluation's limit.
-        """
-        left = lab.left("seconds")
-        seconds = (0.02 + 0.4 * lab.progress) * left if left < float("inf") else 0.5 + 1.5 * lab.progress
-        return min(0.4 * lab.task.limits.seconds, seconds)
 
     def _odds(self, name: str) -> float:
         """Probability of this operator among all."""
@@ -259,6 +249,12 @@ def _bred(parts: dict[str, str], brief: Brief, names: str) -> Candidate:
     mates = brief.inspirations if "crossover" in names else ()
     parents = (*((brief.parent.id,) if brief.parent else ()), *(mate.candidate.id for mate in mates))
     return Candidate.of(parts, parents, Origin(_PREFIX + names, model="offline", island=brief.island))
+
+
+def _named(candidate: Candidate) -> str:
+    """The operators that made a candidate; longer loops alone for one that was made elsewhere."""
+    made = candidate.origin.operator
+    return made.removeprefix(_PREFIX) if made.startswith(_PREFIX) else "effort"
 
 
 def _operators(child: Candidate) -> tuple[str, ...]:

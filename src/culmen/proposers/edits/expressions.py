@@ -30,9 +30,12 @@ def operators(source: Source, edit: Edit) -> str | None:
 
 
 def bounds(source: Source, edit: Edit) -> str | None:
-    """One value given an upper or lower bound: a number of any magnitude between 0.01 and 10."""
+    """One value given an upper or lower bound: a number of any magnitude between 0.01 and 10, or, for arrays, a level
+    of their own: a multiple of their mean, or a quantile."""
     bound = f"{math.exp(edit.rng.uniform(math.log(0.01), math.log(10.0))):.3g}"
-    return _one_of(source, edit, [change for node in source.nodes() for change in _bounded(source, edit, node, bound)])
+    changes = [change for node in source.nodes() for change in _bounded(source, edit, node, bound)]
+    levels = _levels(source, edit) if "np." in source.text else []
+    return _one_of(source, edit, levels if levels and edit.rng.random() < 0.7 else changes)
 
 
 def cheaper(source: Source, edit: Edit) -> str | None:
@@ -101,6 +104,35 @@ def _bounded(source: Source, edit: Edit, node: ast.AST, bound: str) -> Iterator[
                 yield source.span(value), f"{name}({source.code(value)}, {bound})"
         case _:
             return
+
+
+def _levels(source: Source, edit: Edit) -> list[Change]:
+    """For each array that is computed outside of loops, a line after it that bounds it by a level of its own.
+
+    What was made a list stays one.
+    """
+    changes: list[Change] = []
+    loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
+    for node in source.nodes():
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.Call() | ast.Subscript() as value):
+                start, place = source.span(node)[0], source.lines(node)
+            case _:
+                continue
+        looped = any(low <= start < high for low, high in loops)
+        if looped or place is None or not source.text[: place[1]].endswith("\n"):
+            continue
+        bound = edit.rng.choice(("np.minimum", "np.minimum", "np.maximum"))
+        listed = ".tolist()" if source.code(value).endswith(".tolist()") else ""
+        line = f"{source.indent(node)}{name} = {bound}({name}, {_level(edit, name)}){listed}\n"
+        changes.append(((place[1], place[1]), line))
+    return changes
+
+
+def _level(edit: Edit, name: str) -> str:
+    """A multiple of the mean, or a quantile."""
+    multiple = f"{10 ** edit.rng.uniform(-0.5, 0.5):.2g} * np.mean({name})"
+    return edit.rng.choice((multiple, f"np.quantile({name}, {edit.rng.random():.2g})"))
 
 
 def _functions(source: Source) -> list[ast.FunctionDef]:

@@ -24,10 +24,10 @@ class Literal:
 def literals(source: Source) -> list[Literal]:
     """All editable numbers: the numeric constants of Python code, or what looks like a number in other texts.
 
-    Time allowances (keyword `seconds`) are not among them: `effort` sees to those, inside the evaluation's limit.
+    What inserted loops may use (keywords `calls` and `seconds`) is not among them: `effort` sees to that.
     """
     if source.tree is not None:
-        timed = {id(node.value) for node in source.nodes() if isinstance(node, ast.keyword) and node.arg == "seconds"}
+        timed = {id(node.value) for node in source.allowances()}
         found = [
             Literal(source.span(node), node.value)
             for node in source.nodes()

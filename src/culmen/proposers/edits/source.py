@@ -95,6 +95,15 @@ class Source:
             if not isinstance(node, ast.JoinedStr):
                 queue.extend(reversed(list(ast.iter_child_nodes(node))))
 
+    def allowances(self) -> Iterator[ast.keyword]:
+        """What the calls of idioms may use: their keywords `calls` and `seconds`, where these are plain numbers."""
+        for node in self.nodes():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IDIOMS:
+                for keyword in node.keywords:
+                    value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+                    if keyword.arg in ("calls", "seconds") and type(value) in (int, float):
+                        yield keyword
+
     def bodies(self) -> list[list[ast.stmt]]:
         """The statement lists of the program, module first, without those of idioms."""
         found: list[list[ast.stmt]] = []
@@ -132,16 +141,20 @@ class Source:
 
 @dataclass
 class Edit:
-    """What an operator gets beside the source: randomness, step size, other texts of the same part, time allowances.
+    """What an operator gets beside the source: randomness, step size, other texts of the same part, allowances.
 
-    `seconds` is the wall time that an inserted loop may use at first, `most` what it may grow to.
+    `calls` is how often an inserted loop may call its criterion at first, `most` what the loops of a program may grow
+    to together, `pace` the seconds of processor time per call after which a loop gives up. `sense` is 1 or -1 where the
+    task is known to want its score high or low.
     """
 
     rng: Random
     step: float = 0.3
     mates: tuple[str, ...] = ()
-    seconds: float = 0.5
-    most: float = 10.0
+    calls: int = 1500
+    most: int = 60_000
+    pace: float = 2e-4
+    sense: int = 0
 
 
 def parse(text: str) -> ast.Module | None:

@@ -1,4 +1,4 @@
-"""Idioms: a computed value refined in a time-bounded loop, a function restarted, a loop given more time.
+"""Idioms: a computed value refined in a loop of so many calls, a function restarted, loops given more calls.
 
 What the loop should improve is not known, so it is drawn at random: a function of the program that takes the value
 (or what follows it in the same block), how its result is reduced to a number (sum, mean, min, max), and the sign.
@@ -16,8 +16,9 @@ from pathlib import Path
 from culmen.proposers.edits.flow import handed_on
 from culmen.proposers.edits.source import IDIOMS, Edit, Source, Span
 
-_REFINERS = {"refine_by_gradient": 3, "refine_by_climbing": 3, "refine_by_solver": 1, "refine_order": 1}
+_REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2, "refine_by_solver": 1, "refine_order": 1}
 _METHODS = ("L-BFGS-B", "Nelder-Mead", "Powell", "BFGS", "SLSQP", "COBYLA")
+_HEAVY = 50  # calls of a criterion that one more run of a restarted function stands for
 _HANDED = 0.6  # how often a value that one function makes for another is preferred to any other value
 _CHANCE = re.compile(r"rand|rng|shuffle|choice|sample|gauss")
 _LEAVES = ast.Return | ast.Break | ast.Continue | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
@@ -37,7 +38,7 @@ class Spot:
 def refine(source: Source, edit: Edit) -> str | None:
     """Wrap one value, assigned or returned, in a loop that improves it by a criterion drawn from the program."""
     spots = _spots(source)
-    if not spots or sum(value for _, value in allowances(source)) + edit.seconds > edit.most:
+    if not spots or total(source) + edit.calls > edit.most:
         return None
     (idiom,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
     handed = _handed_on(source, spots)
@@ -52,9 +53,8 @@ def refine(source: Source, edit: Edit) -> str | None:
     if criterion is None:
         return None
     before, call = criterion
-    wrapped = (
-        f"{idiom}({call}, {source.code(spot.value)}, {_goal(edit)}, {_settings(idiom, edit, f'{edit.seconds:.3g}')})"
-    )
+    settings = _settings(idiom, edit, _allowed(edit.calls, edit.pace))
+    wrapped = f"{idiom}({call}, {source.code(spot.value)}, {_goal(edit)}, {settings})"
     return _written(source, spot.statement, idiom, before, (source.span(spot.value), wrapped))
 
 
@@ -69,9 +69,10 @@ def method(source: Source, edit: Edit) -> str | None:
         return None
     call, spot = edit.rng.choice(found)
     kept = [source.code(part) for part in (*call.args, *(k for k in call.keywords if k.arg in ("reduce", "sign")))]
-    seconds = next((source.code(k.value) for k in call.keywords if k.arg == "seconds"), f"{edit.seconds:.3g}")
+    allowed = [source.code(k) for k in call.keywords if k.arg in ("calls", "seconds")]
     (idiom,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
-    wrapped = f"{idiom}({', '.join(kept)}, {_settings(idiom, edit, seconds)})"
+    settings = _settings(idiom, edit, ", ".join(allowed) or _allowed(edit.calls, edit.pace))
+    wrapped = f"{idiom}({', '.join(kept)}, {settings})"
     return _written(source, spot.statement, idiom, "", (source.span(call), wrapped))
 
 
@@ -89,19 +90,27 @@ def restart(source: Source, edit: Edit) -> str | None:
     call = criterion[1] if criterion and edit.rng.random() < 0.7 else _own(edit)
     indent, start = source.indent(node), source.span(node)[0]
     helper = _helper(source, "best_of_restarts", indent)
-    decorator = f"@best_of_restarts({call}, {_goal(edit)}, seconds={edit.seconds:.3g})\n{indent}"
+    allowed = _allowed(max(2, edit.calls // _HEAVY), edit.pace * _HEAVY)
+    decorator = f"@best_of_restarts({call}, {_goal(edit)}, {allowed})\n{indent}"
     return source.replace(((start, start), helper + decorator))
 
 
 def effort(source: Source, edit: Edit) -> str | None:
-    """Give the loops of one or all idioms in the program more time, up to the share of the limit they may use."""
-    spans = allowances(source)
-    total = sum(value for _, value in spans)
-    most = edit.most / total if total > 0 else 0.0
+    """Let the loops of the program work longer, up to what they may use together."""
+    most = edit.most / max(total(source), 1)
     factor = min(edit.rng.choice((2.0, 4.0, most)), most)
     if factor < 1.2:
         return None
-    return source.replace(*((span, f"{value * factor:.3g}") for span, value in spans))
+    return _stretched(source, factor)
+
+
+def paced(source: Source, calls: int) -> str:
+    """The text with so many calls for its inserted loops together; as it is where it has none."""
+    return (_stretched(source, calls / total(source)) if total(source) else None) or source.text
+
+
+def _stretched(source: Source, factor: float) -> str | None:
+    return source.replace(*((source.span(each.value), _times(each, factor)) for each in source.allowances()))
 
 
 @cache
@@ -128,28 +137,41 @@ def _spots(source: Source) -> list[Spot]:
     return found
 
 
-def allowances(source: Source) -> list[tuple[Span, float]]:
-    """The seconds that inserted loops may use, and where they are written."""
-    spans: list[tuple[Span, float]] = []
+def total(source: Source) -> float:
+    """How often the inserted loops of a program may call their criteria; a restarted function counts for many calls."""
+    found = 0.0
     for node in source.nodes():
-        match node:
-            case ast.keyword(arg="seconds", value=ast.Constant(value=int() | float() as value) as place):
-                spans.append((source.span(place), float(value)))
-            case _:
-                continue
-    return spans
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IDIOMS:
+            weight = 1 if node.func.id in _REFINERS else _HEAVY
+            found += weight * sum(_number(each) for each in node.keywords if each.arg == "calls")
+    return found
+
+
+def _number(keyword: ast.keyword) -> float:
+    value = keyword.value.value if isinstance(keyword.value, ast.Constant) else 0
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _times(keyword: ast.keyword, factor: float) -> str:
+    value = _number(keyword) * factor
+    return str(max(1, round(value))) if keyword.arg == "calls" else f"{value:.3g}"
+
+
+def _allowed(calls: int, pace: float) -> str:
+    return f"calls={calls}, seconds={calls * pace:.3g}"
 
 
 def _goal(edit: Edit) -> str:
     reduce = edit.rng.choice(("sum", "sum", "sum", "min", "max", "mean"))
-    return f'reduce="{reduce}", sign={edit.rng.choice((1, -1))}'
+    sign = edit.rng.choice((1, -1, edit.sense or 1, edit.sense or -1))
+    return f'reduce="{reduce}", sign={sign}'
 
 
-def _settings(idiom: str, edit: Edit, seconds: str) -> str:
-    rng, step = edit.rng, f"{10 ** edit.rng.uniform(-1.5, 0.0):.2g}"
-    text = f"seconds={seconds}, seed={rng.randrange(1000)}"
+def _settings(idiom: str, edit: Edit, allowed: str) -> str:
+    rng, step = edit.rng, f"{10 ** edit.rng.uniform(-2.0, -0.3):.2g}"
+    text = f"{allowed}, seed={rng.randrange(1000)}"
     if idiom == "refine_by_gradient":
-        return f"{text}, step={step}"
+        return f"{text}, step={step}, pairs={rng.choice((2, 4, 8))}"
     if idiom == "refine_by_climbing":
         return f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
     if idiom == "refine_by_solver":

@@ -1,4 +1,6 @@
-def refine_by_climbing(score, start, reduce="sum", sign=1, seconds=0.5, step=0.3, moved=2, heat=0.0, seed=0):
+def refine_by_climbing(
+    score, start, reduce="sum", sign=1, calls=1000, seconds=0.5, step=0.1, moved=2, heat=0.0, seed=0
+):
     """A few numbers in `start` changed at a time, kept when sign * reduce(score(.)) rises, or by chance while hot."""
     import time
 
@@ -22,16 +24,17 @@ def refine_by_climbing(score, start, reduce="sum", sign=1, seconds=0.5, step=0.3
     best, scale = x.copy(), np.std(x) or np.max(np.abs(x), initial=0.0) or 1.0
     warmth, width = heat * abs(top), step
     begin, used = time.process_time(), vars(refine_by_climbing).setdefault("used", {})
-    seconds = min(seconds, 2 * seconds - used.get(score.__code__, 0.0))  # all calls from one place share twice the time
-    while (spent := (time.process_time() - begin) / max(seconds, 1e-9)) < 1:
+    looks, (done, took) = 1, used.get(score.__code__, (0, 0.0))
+    room, time_left = min(calls, 2 * calls - done), min(seconds, 2 * seconds - took)  # one place gets twice that
+    while (spent := max(looks / max(room, 1), 2 * (time.process_time() - begin) / max(time_left, 1e-9) - 1)) < 1:
         trial, places = x.copy(), rng.integers(max(x.size, 1), size=max(1, int(moved)))
         trial[places] += width * scale * rng.standard_normal(places.size)
-        value = gain(trial)
+        value, looks = gain(trial), looks + 1
         width *= 1.3 if value > now else 0.98
         width = step if width < 1e-7 * step else width
         if value > now or rng.random() < np.exp(min(0.0, (value - now) / (warmth * (1 - spent) ** 2 + 1e-12))):
             x, now = trial, value
         if now > top:
             best, top = x.copy(), now
-    used[score.__code__] = used.get(score.__code__, 0.0) + time.process_time() - begin
+    used[score.__code__] = done + looks, took + time.process_time() - begin
     return rebuild(best)

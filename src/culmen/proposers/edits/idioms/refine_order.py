@@ -1,4 +1,4 @@
-def refine_order(score, start, reduce="sum", sign=1, seconds=0.5, heat=0.05, seed=0):
+def refine_order(score, start, reduce="sum", sign=1, calls=1000, seconds=0.5, heat=0.05, seed=0):
     """The items of `start` rearranged (exchanged, moved, reversed) so that sign * reduce(score(.)) rises."""
     import math
     import random
@@ -22,8 +22,11 @@ def refine_order(score, start, reduce="sum", sign=1, seconds=0.5, heat=0.05, see
     now = top = gain(items)
     best = list(items)
     begin, used = time.process_time(), vars(refine_order).setdefault("used", {})
-    seconds = min(seconds, 2 * seconds - used.get(score.__code__, 0.0))  # all calls from one place share twice the time
-    while len(items) > 1 and (spent := (time.process_time() - begin) / max(seconds, 1e-9)) < 1:
+    looks, (done, took) = 1, used.get(score.__code__, (0, 0.0))
+    room, time_left = min(calls, 2 * calls - done), min(seconds, 2 * seconds - took)  # one place gets twice that
+    while (spent := max(looks / max(room, 1), 2 * (time.process_time() - begin) / max(time_left, 1e-9) - 1)) < 1:
+        if len(items) < 2:
+            break
         trial = list(items)
         low, high = sorted(rng.sample(range(len(items)), 2))
         move = rng.randrange(3)
@@ -33,10 +36,10 @@ def refine_order(score, start, reduce="sum", sign=1, seconds=0.5, heat=0.05, see
             trial.insert(low, trial.pop(high))
         else:
             trial[low : high + 1] = trial[low : high + 1][::-1]
-        value = gain(trial)
+        value, looks = gain(trial), looks + 1
         if value >= now or rng.random() < math.exp((value - now) / (heat * abs(top) * (1 - spent) ** 2 + 1e-12)):
             items, now = trial, value
         if now > top:
             best, top = list(items), now
-    used[score.__code__] = used.get(score.__code__, 0.0) + time.process_time() - begin
+    used[score.__code__] = done + looks, took + time.process_time() - begin
     return rebuild(best)
