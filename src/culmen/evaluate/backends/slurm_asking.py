@@ -17,8 +17,15 @@ from culmen.evaluate.backends import slurm_queue as queue
 _ASK_SECONDS = 120.0
 _END_SECONDS = 60.0
 _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "USER", "LOGNAME", "SHELL")
-_PREFIXES = ("SLURM_CONF", "MODULE", "SBATCH_")
-_NOT_KEPT = ("SBATCH_EXPORT", "SBATCH_GET_USER_ENV")  # jobs get what is kept here, neither more nor less
+_PREFIXES = ("SLURM_CONF", "MODULE")
+_HABITS = (
+    "ACCOUNT",
+    "PARTITION",
+    "QOS",
+    "CONSTRAINT",
+    "RESERVATION",
+    "WCKEY",
+)  # as SBATCH_...: they beat what we write
 _LAUNCHER = "culmen.evaluate.backends.slurm_launcher"
 
 
@@ -32,7 +39,9 @@ class Asking:
 
     async def start(self) -> None:
         """Raises `UserError` where submitit cannot work with what it is told."""
-        kept = {n: v for n, v in os.environ.items() if n in _KEPT or (n.startswith(_PREFIXES) and n not in _NOT_KEPT)}
+        kept = {n: v for n, v in os.environ.items() if n in _KEPT or n.startswith(_PREFIXES)}
+        habits = (f"SBATCH_{name}" for name in _HABITS if name.lower() not in self._setup["texts"])
+        kept |= {name: os.environ[name] for name in habits if name in os.environ}
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", _LAUNCHER, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL, env=kept, start_new_session=True, limit=1 << 24,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -39,8 +40,9 @@ class Spool:
         clock."""
         now = (self.root / "pulse").stat().st_mtime
         for pulse in self.root.parent.glob("*/pulse"):
+            ours = re.fullmatch(r"[0-9a-f]{16}", pulse.parent.name) and (pulse.parent / "held").is_dir()
             with contextlib.suppress(OSError):
-                if now - pulse.stat().st_mtime > _STALE:
+                if ours and now - pulse.stat().st_mtime > _STALE:
                     shutil.rmtree(pulse.parent, ignore_errors=True)
 
     def put(self, place: str, content: bytes) -> None:
