@@ -17,9 +17,14 @@ from culmen.evaluate.backends import make
 from culmen.evaluate.backends.choice import Choice
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
 from tests.scale.conftest import Nodes
-from tests.scale.test_scale_ray import DRIVER, WAITS, using
+from tests.scale.test_scale_ray import DRIVER, WAITS, descendants, using
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def ours(name: str) -> list[int]:
+    """Processes of this test's own cluster that are called so."""
+    return sorted(set(called(name)) & set(descendants(os.getpid())))
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +47,9 @@ def test_from_outside_a_killed_worker_is_tried_again_and_a_cancel_harms_nobody(o
         case, name = backend.task.cases[0], "kitcancel01"
         long = asyncio.create_task(backend.evaluate(candidate(SLEEPER.replace("{name}", name)), case, 1))
         short = asyncio.create_task(backend.evaluate(candidate(WAITS.format(seconds=1.5, n=0)), case, 2))
-        await until(lambda: bool(called(name)) and len(called("ray::errand")) >= 2, "both are on their way")
+        await until(lambda: bool(called(name)) and len(ours("ray::errand")) >= 2, "both are on their way")
         long.cancel()
-        for pid in called("ray::errand"):
+        for pid in ours("ray::errand"):
             try:
                 os.kill(pid, 9)
             except ProcessLookupError:
@@ -68,7 +73,7 @@ def test_from_outside_a_killed_driver_leaves_nothing_running(outside: str, tmp_p
         driver.kill()
         driver.wait()
         await until(lambda: not called(name), "the candidate has ended")
-        await until(lambda: not called("ray::NodeActor"), "the evaluators have ended")
+        await until(lambda: not ours("ray::NodeActor"), "the evaluators have ended")
 
     asyncio.run(watch())
 

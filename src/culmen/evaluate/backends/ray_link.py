@@ -42,7 +42,7 @@ async def connect(address: str, namespace: str, own: Mapping[str, str], shown: s
         raise Unavailable(
             f"no Ray cluster answers: {_told(error)}",
             where=f"--ray-address {shown}",
-            fix="start one (ray start --head), give its address, or use --ray-address local",
+            fix="start one (ray start --head), give its address, or use --ray-address local; then culmen resume",
         ) from None
     kept = {name: value for name, value in _ALIVE.items() if name not in os.environ}
     try:
