@@ -50,7 +50,9 @@ Carry = Annotated[
     ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Of all random choices.", show_default="0")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.", show_default="one per core")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Evaluations at once.", show_default="one per core; on Ray, its room")
+]
 RunDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Where the run lies.", show_default="runs/TASK-TIME")]
 Db = Annotated[
     str | None,
