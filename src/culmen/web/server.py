@@ -66,7 +66,7 @@ class Dashboard:
     async def _runs(self, request: Request) -> Response:
         def make() -> dict[str, Any]:
             lines = [msgspec.to_builtins(line) | {"name": name} for name, line in self.shelf.lines()]
-            return {"runs": lines, "single": self.shelf.single, "folder": str(self.shelf.folder)}
+            return {"runs": lines, "single": self.shelf.single, "folder": self.shelf.place}
 
         return await self._answer(make)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.store import views
-from culmen.store.address import has_run, journal_file
+from culmen.store.address import has_run, journal_file, pointer
 from culmen.store.database import run_folders
 from culmen.store.views import RunLine
 from culmen.web.digest import Digest
@@ -35,6 +35,11 @@ class Shelf:
         self._only = place.resolve() if self.single else None
         self._digests: dict[str, tuple[int, Digest]] = {}
         self._lock = threading.Lock()
+
+    @property
+    def place(self) -> str:
+        """Where they lie, for people: a folder, or a database."""
+        return str(pointer(self.folder) or self.folder)
 
     def lines(self) -> list[tuple[str, RunLine]]:
         """All of them, newest first, each with its name."""

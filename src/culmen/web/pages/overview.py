@@ -11,6 +11,7 @@ from culmen.core.event import Event
 from culmen.core.task import Objective
 from culmen.observe.words import words
 from culmen.store import views
+from culmen.store.address import pointer
 from culmen.store.views import Point, Status
 from culmen.web.digest import Digest
 
@@ -67,7 +68,7 @@ def standing(now: Status, run: Digest) -> dict[str, Any]:
         "seed": now.seed,
         "created": now.created,
         "owner": None if now.owner is None else str(now.owner),
-        "path": now.path,
+        "path": str(pointer(run.run) or now.path),
     }
 
 

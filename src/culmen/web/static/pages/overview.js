@@ -142,7 +142,7 @@ function about(doc) {
   return section("What is run", { wide: true },
     doc.goal ? h("p", { class: "plain" }, doc.goal) : null,
     h("details", { open: true }, h("summary", {}, "Settings"),
-      facts([["strategy", doc.strategy], ["task", doc.task], ["isolation", doc.isolation || "not started"], ["workers", count(doc.workers)], ...Object.entries(doc.models).map(([role, model]) => [`model: ${role}`, model]), ...config.map(([name, value]) => [name, setting(value)]), ["folder", doc.path]])),
+      facts([["strategy", doc.strategy], ["task", doc.task], ["isolation", doc.isolation || "not started"], ["workers", count(doc.workers)], ...Object.entries(doc.models).map(([role, model]) => [`model: ${role}`, model]), ...config.map(([name, value]) => [name, setting(value)]), [doc.path.includes("://") ? "database" : "folder", doc.path]])),
     doc.notes.length ? h("details", {}, h("summary", {}, "Remarks of the task's loader"), doc.notes.map((note) => h("p", { class: "note" }, note))) : null);
 }
 

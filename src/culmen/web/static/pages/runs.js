@@ -1,4 +1,4 @@
-// All runs of the folder.
+// All runs of the folder or database.
 
 import { h } from "../dom.js";
 import { count, decimals, moment, number } from "../format.js";
