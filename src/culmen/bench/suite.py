@@ -24,7 +24,7 @@ class Suite(msgspec.Struct, frozen=True):
 
     `budget` may limit evaluations, dollars or both: what is equal is what a strategy may spend. `plain` is how many
     seconds of processor time the plain optimiser of a task gets; 0 leaves it out. Without `timed` the offline proposer
-    does without the loops that run for a time: what those reach depends on the machine and on what else runs there.
+    writes no loops at all: where their guard of time ends them, what they reach depends on the machine.
     """
 
     name: str

@@ -86,7 +86,7 @@ def bench(
         float, typer.Option(min=0.0, metavar="SECONDS", help="Of the tasks' plain optimisers; 0 leaves them out.")
     ] = 60.0,
     untimed: Annotated[
-        bool, typer.Option("--untimed", help="Without the loops on a clock that the offline model writes.")
+        bool, typer.Option("--untimed", help="Without the loops that the offline model writes.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where runs and tables lie.", show_default="runs/bench-SUITE")

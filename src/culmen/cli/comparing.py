@@ -42,7 +42,7 @@ def compare(
     models: Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")] = None,
     untimed: Annotated[
-        bool, typer.Option("--untimed", help="Without the loops on a clock that the offline model writes.")
+        bool, typer.Option("--untimed", help="Without the loops that the offline model writes.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where made runs lie.", show_default="runs/compare")

@@ -25,6 +25,24 @@ def lines(first: Detail, second: Detail) -> list[str]:
     return found
 
 
+def without_helpers(found: Sequence[str]) -> list[str]:
+    """The diff with one line for each helper of the offline proposer that came in whole: only its calls are news."""
+    from culmen.proposers.edits.source import IDIOMS
+
+    kept: list[str] = []
+    inside = 0  # lines of the helper that is being left out
+    for text in (*found, ""):
+        body = text[:1] == "+" and (not text[1:].strip() or text[1:2] in (" ", ")"))
+        if inside and body:
+            inside += 1
+            continue
+        if inside:
+            kept[-1] += f" ...  # a general-purpose loop of {inside} lines, left out here"
+        inside = int(any(text.startswith(f"+def {name}(") for name in IDIOMS))
+        kept.append(f"{text.partition('(')[0]}()" if inside else text)
+    return kept[:-1]
+
+
 def answer(first: Detail, second: Detail) -> Answer:
     """The diff as an answer."""
     found = lines(first, second)

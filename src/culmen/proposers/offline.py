@@ -33,7 +33,7 @@ OPERATORS = {  # and how many successes in eight trials each is believed to have
     "cma": 0.75,
 }
 _TIMED = ("refine", "method", "restart", "effort")
-UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in _TIMED}  # nothing that runs on the clock
+UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in _TIMED}  # nothing that a clock guards
 _FIELD, _ANY = 4, 10**9  # a race has this many times as many variants; whatever their loops want, it sets the pace
 _AGAIN = 0.25  # probability of one more edit on top of the last
 _PREFIX = "offline:"
@@ -125,7 +125,7 @@ class OfflineProposer:
         """
         rungs = self._purse.rungs(lab)
         short = (await self._paced(lab, brief, [parent], rungs[0]))[0]
-        if lab.rng.random() < self._odds("cma"):
+        if self._credits["refine"].tried and lab.rng.random() < self._odds("cma"):  # not first: it is slow to load
             (base,) = await self._try(lab, brief, [short])
             top = await self._tune(lab, brief, short)
             rollouts = [base, *([top] if top else [])]
