@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from itertools import pairwise
@@ -9,6 +10,7 @@ from random import Random
 
 import pytest
 
+from culmen.cli.differences import without_helpers
 from culmen.proposers.edits import wrapping
 from culmen.proposers.edits.expressions import bounds, cheaper
 from culmen.proposers.edits.source import IDIOMS, Edit, Source, valid
@@ -223,3 +225,19 @@ def test_cheaper_forms_give_the_same_numbers() -> None:
     )
     assert all(_outcome_or_worst(text) in (18.0, -math.inf) for text in made)
     assert sum(_outcome_or_worst(text) == 18.0 for text in made) >= 2
+
+
+def test_a_shown_diff_leaves_out_the_helpers_and_nothing_else() -> None:
+    text = next(text for text in children(refine, ROUTE, range(60)) if "return refine_by" in text)
+    diff = list(difflib.unified_diff(ROUTE.splitlines(), text.splitlines(), lineterm=""))
+    shown = without_helpers(diff)
+    (helper,) = (line for line in shown if line.startswith("+def "))
+    left = int(re.findall(r"loop of (\d+) lines", helper)[0])
+    assert len(shown) == len(diff) - left + 1
+    assert [line for line in diff if line in shown] == [line for line in shown if line is not helper]
+    assert any(line.startswith("+    return refine_by") for line in shown)
+    assert without_helpers(["-def refine_order(a):", "+x = 1", "+    y"]) == [
+        "-def refine_order(a):",
+        "+x = 1",
+        "+    y",
+    ]
