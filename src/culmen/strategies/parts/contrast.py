@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,8 @@ def threshold(tau: Tau, objective: Objective, rewards: Sequence[float]) -> float
     if not rewards:
         return 0.0
     level = quantile(rewards, tau.q)
-    lower = [reward for reward in rewards if reward < rewards[-1]]
-    return lower[-1] if level >= rewards[-1] and lower else level
+    lower = bisect_left(rewards, rewards[-1])  # how many lie below the highest
+    return rewards[lower - 1] if level >= rewards[-1] and lower else level
 
 
 def split(traces: Sequence[Trace], level: float) -> tuple[list[Trace], list[Trace]]:
