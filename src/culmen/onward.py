@@ -36,7 +36,7 @@ def settle(meta: RunMeta, evaluations: int, text: str, carry: int | None = None)
 
     `NAME=N` is taken as it stands, and alone replaces the old budget. `NAME=+N` is N more; what is not named stays.
     A run that retraces the old one counts what it takes over, so N comes on top of the old limit. One that begins with
-    candidates asks for one look at each, which comes on top of N. Seconds are those of the new run in any case.
+    candidates makes N evaluations, a quarter of them to look at these. Seconds are those of the new run in any case.
     Raises `UserError` for more of a budget that had no limit.
     """
     more = {name: value for name, value in _items(text).items() if value.startswith("+")}
@@ -59,8 +59,6 @@ def settle(meta: RunMeta, evaluations: int, text: str, carry: int | None = None)
             raise UserError("a share is not added to", where=f"--budget {text}", fix="write final=0.1")
         if carry == 0 and name != "seconds":
             given[name] += old
-    if carry and "evaluations" in more:
-        given["evaluations"] += carry * max(1, len(meta.task.split("train")))
     return msgspec.structs.replace(meta.budget, **given), carry
 
 
@@ -81,13 +79,24 @@ def carried(task: Task, run: Path, most: int) -> Task:
     return msgspec.structs.replace(task, seeds=tuple(seeds))
 
 
+def seed(meta: RunMeta, wanted: int | None) -> int:
+    """The random seed of a fork that carries candidates: another than its parent's, unless scores know no chance.
+
+    Under the same seed it would be given the very evaluations that made these candidates the best, also for its final
+    choice, and report a score chosen for its luck. Raises `UserError` if the parent's is wanted.
+    """
+    if wanted is not None and wanted == meta.seed and not meta.task.deterministic:
+        raise UserError(
+            "a run that carries candidates needs a random seed of its own",
+            where=f"--seed {wanted}",
+            fix=f"leave --seed out, or write --seed {wanted + 1}",
+        )
+    return meta.seed if meta.task.deterministic else meta.seed + 1
+
+
 def notes(run: str, carry: int) -> list[str]:
     """What to say before such a fork starts."""
-    if not carry:
-        return []
-    return [
-        f"the best {carry} candidates of {run} are among the first here; what it knows of them is not measured again"
-    ]
+    return [f"the best {carry} candidates of {run} are among the first here, and are evaluated again"] if carry else []
 
 
 def again(budget: Budget, reason: str) -> str:

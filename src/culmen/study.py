@@ -171,7 +171,7 @@ class Study:
         """A new run with changed settings that reuses every finished result of `run` asked for again, by content.
 
         It begins with the evaluator as it lies there now; what another version of it scored is not reused.
-        `carry` of the run's best candidates become further seeds (`culmen.onward`).
+        `carry` of the run's best candidates become further seeds, under another random seed (`culmen.onward`).
         `changes` are arguments of `create` (strategy, budget, model, ...); the rest is the parent's.
         """
         from culmen import onward
@@ -190,7 +190,9 @@ class Study:
             "stop_at": meta.extra.get("stop_at"),
         }
         task = inputs.as_it_is(meta.task)
-        task = onward.carried(task, parent.path, carry) if carry else task
+        if carry:
+            task = onward.carried(task, parent.path, carry)
+            defaults["random_seed"] = onward.seed(meta, changes.get("random_seed"))
         known_as = str(pointer(parent.path) or parent.path)  # an address means the same run on every machine
         return cls.create(task, strategy, run_dir=run_dir, fork_of=known_as, **{**defaults, **changes})
 

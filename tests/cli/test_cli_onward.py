@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from culmen.store import views
 from culmen.store.meta import RunMeta
 from culmen.testing.openai_server import OpenAIServer
 
-from .conftest import Place
+from .conftest import TOML, Place
 
 
 @pytest.fixture
@@ -42,11 +43,11 @@ def test_a_run_that_can_be_retraced_gets_more_on_top_of_what_it_had(meta: RunMet
 
 def test_the_offline_proposer_begins_with_what_was_found(meta: RunMeta):
     budget, carry = onward.settle(meta, 14, "evaluations=+100")
-    assert (budget, carry) == (Budget(evaluations=125), 25)  # a quarter is looked at first, on top
+    assert (budget, carry) == (Budget(evaluations=100), 25)  # a quarter is for looking at them
     assert onward.settle(meta, 14, "evaluations=+1000")[1] == onward.MOST
     cases = msgspec.structs.replace(meta.task, cases=tuple(Case(str(i)) for i in range(10)))
     with_cases = msgspec.structs.replace(meta, task=cases)
-    assert onward.settle(with_cases, 14, "evaluations=+100") == (Budget(evaluations=120), 2)
+    assert onward.settle(with_cases, 14, "evaluations=+100") == (Budget(evaluations=100), 2)
     assert onward.settle(meta, 14, "evaluations=+100", 0) == (Budget(evaluations=114), 0)
 
 
@@ -64,15 +65,37 @@ def test_agents_do_not_retrace(meta: RunMeta):
     assert not onward.retraces(msgspec.structs.replace(asked(meta), strategy=strategy))
 
 
-def test_a_fork_with_more_begins_with_the_best_and_ends_no_worse(done: Place):
+def test_a_fork_with_more_begins_with_the_best_and_ends_no_worse(done: Place, tmp_path: Path):
     before = done.here("status", "first", "--json").document
     assert f"culmen fork first --budget evaluations=+{before['budget']['evaluations']}" in before["next"]
-    forked = done.here("fork", "first", "--budget", "evaluations=+12", "--run-dir", "runs/further", "--json").document
-    further = done.root / "runs/further"
+    further = tmp_path / "further"
+    asked = done.here("fork", "first", "--budget", "evaluations=+12", "--run-dir", str(further), "--json")
+    forked = asked.document
     seeds = {row.id for row in views.candidates(further, "old", operator="seed")}
     assert before["best"]["id"] in seeds
     assert forked["best"]["score"] >= before["best"]["score"]
-    assert forked["evaluations"] <= 12 + len(seeds) - 1
+    assert forked["evaluations"] <= 12
+
+
+def test_a_carried_candidate_is_judged_by_fresh_evaluations_at_the_end(place: Place):
+    """What made it one of the best before may not be what its score is reported from."""
+    noisy = "def score(output, seed):\n    return -(output - 7.0) ** 2 + seed % 997 / 100\n"
+    place.task("noisy", evaluator=noisy, toml=TOML.replace("deterministic = true\n", "").replace("0.0]", "1e9]"))
+    place.here("run", "noisy", "--budget", "evaluations=40", "--run-dir", "runs/first", "--quiet")
+    made = place.here("fork", "first", "--budget", "evaluations=+40", "--run-dir", "runs/more", "--json")
+    assert made.code == 0, made.out
+
+    def looks(run: str, *phases: str | None) -> set[tuple[str, int]]:
+        events = place.here("log", run, "--all", "--json").document["events"]
+        found = [e for e in events if e["kind"] == "done" and e["effect"] == "evaluate"]
+        return {(e["result"]["candidate"], e["result"]["seed"]) for e in found if e["body"].get("phase") in phases}
+
+    known = looks("first", None, "final")
+    carried = {candidate for candidate, _ in known} & {candidate for candidate, _ in looks("more", None)}
+    assert len(carried) > 3 and looks("more", "final")
+    assert not looks("more", None, "final") & known
+    error = place.here("fork", "first", "--carry", "3", "--seed", "0", "--json").document["error"]
+    assert "--seed 1" in error["next"]
 
 
 def test_a_finished_run_is_not_touched_by_resuming_it(done: Place):
