@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +21,16 @@ if HAS_RAY:  # read when Ray is imported: loopback only, a token, no telemetry
     )
 
 
+def patiently(start: Callable[[], Any]) -> Any:
+    """Start something of Ray, which may give up on the first try on a busy machine."""
+    for last in (False, False, True):
+        try:
+            return start()
+        except Exception:
+            if last:
+                raise
+
+
 class Nodes:
     """A head without cores, and nodes that the tests add and kill."""
 
@@ -33,20 +43,15 @@ class Nodes:
             port = free.getsockname()[1]
         self.outside = f"ray://127.0.0.1:{port}"  # Ray's client server
         head = {"num_cpus": 0, "ray_client_server_port": port, **small}
-        self.cluster: Any = Cluster(initialize_head=True, connect=False, head_node_args=head)
+        self.cluster: Any = patiently(lambda: Cluster(initialize_head=True, connect=False, head_node_args=head))
 
     @property
     def address(self) -> str:
         return self.cluster.address
 
     def add(self, cpus: int = 2, **resources: float) -> Any:
-        """A node with so many cores and these resources. On a busy machine Ray may give up on the first try."""
-        for last in (False, True):
-            try:
-                return self.cluster.add_node(num_cpus=cpus, resources=resources, **self._small)
-            except Exception:
-                if last:
-                    raise
+        """A node with so many cores and these resources."""
+        return patiently(lambda: self.cluster.add_node(num_cpus=cpus, resources=resources, **self._small))
 
     def kill(self, node: Any) -> None:
         """At once, as a machine that is gone."""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from culmen.testing.backend_kit import kit_task
-from tests.scale.conftest import HAS_RAY
+from tests.scale.conftest import HAS_RAY, patiently
 from tests.scale.hosts import Host, Network, Unable, network
 from tests.scale.test_scale_ray import WAITS
 
@@ -42,7 +42,12 @@ class Cluster:
 
     def start(self, host: Host, *words: str) -> None:
         small = ("--object-store-memory=80000000", f"--node-ip-address={host.address}")
-        host.run("ray", "start", *words, *small, more=TOKEN)
+
+        def start() -> None:
+            host.run("ray", "stop", "--force", more=TOKEN)
+            host.run("ray", "start", *words, *small, more=TOKEN)
+
+        patiently(start)
 
     def culmen(self, host: Host, *words: str) -> subprocess.Popen[Any]:
         pipe = subprocess.PIPE

@@ -17,10 +17,10 @@ from culmen.evaluate.backends.ray_local import QUIET
 
 T = TypeVar("T")
 
-_CONNECT_SECONDS = 150.0
+_CONNECT_SECONDS = 240.0
 _REACH_SECONDS = 20.0
 _FUTURE_SECONDS = 120.0
-_TRIES = 3
+_TRIES = 5
 _REFUSED = ("Initialization failure", "Starting Ray client server failed")
 # A machine whose cable is pulled says nothing. Ray waits seven minutes for it; its servers allow a question a minute.
 _ALIVE = {"RAY_grpc_client_keepalive_time_ms": "61000", "RAY_grpc_client_keepalive_timeout_ms": "15000"}
