@@ -12,15 +12,18 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@echo "installing culmen and what it needs into $(VENV): a minute or two"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "installing what the tests need into $(VENV): some minutes"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed
-	$(BIN)/culmen demo
+	@$(BIN)/culmen demo
+	@echo; echo "culmen is $(BIN)/culmen; after '. $(BIN)/activate' it is just culmen"
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(JOBS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,7 +62,7 @@ def search(
             study.run()
     except UserError as error:
         run = runs.shown(study.path)
-        error.fix = error.fix.replace("culmen fork RUN", f"culmen fork {run}") or f"culmen resume {run}"
+        error.fix = re.sub(r"(culmen \w+) RUN\b", rf"\g<1> {run}", error.fix) or f"culmen resume {run}"
         raise
     except KeyboardInterrupt:  # before the search had begun, or while it was taken down
         pass

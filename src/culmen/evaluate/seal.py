@@ -56,5 +56,6 @@ def _changed(path: str, expected: str, *, gone: bool) -> EvaluatorChanged:
     return EvaluatorChanged(
         f"{what} since the run began: its scores could not be compared with the earlier ones",
         where=f"{path} (SHA-256 was {expected[:16]}...)",
-        fix="put it back as it was, then culmen resume; or go on with it as it is: culmen fork",
+        fix="put it back as it was, then culmen resume RUN"
+        + ("" if gone else "; or go on with it as it is: culmen fork RUN"),
     )
