@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TASK = "circle_packing"
 DIFF_LINES = 40
 SETTINGS = {"explore": "1", "epsilon": "0.03", "lanes": "1"}  # greedy: there is under a minute
-EVALUATIONS = 280  # one lane and counted evaluations: a machine that does them in time finds the same for a seed
+EVALUATIONS = 280  # one lane, counted evaluations: a machine that does them in time finds the same for a seed
 
 
 def answer(screen: Screen, seed: int, seconds: float, workers: int, run_dir: Path | None) -> Answer:
