@@ -30,12 +30,12 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
     """
     pending = {effect.key: effect for effect in search.start()}
     started: dict[int, int] = {}
-    notes, elapsed, count = 0, 0.0, 0
+    elapsed, count = 0.0, 0
     for event in events:
         entry = event.entry
         elapsed = max(elapsed, entry.elapsed)
         if entry.kind == "note":
-            notes = max(notes, entry.key)
+            _drop(search.outbox, entry.key)
         elif entry.kind == "started":
             started[entry.key] = started.get(entry.key, 0) + 1
         elif entry.kind == "tell":
@@ -51,9 +51,16 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
             if entry.kind == "stop":
                 pending = {key: effect for key, effect in pending.items() if key in search.in_flight}
     torn = [_torn(effect, estimate, elapsed) for key, effect in pending.items() if key in started]
-    search.outbox[:] = [entry for entry in search.outbox if entry.key > notes]
     missing = [entry for entry in torn if entry.body["usage"]]
     return Replayed(list(pending.values()), missing, elapsed, count)
+
+
+def _drop(outbox: list[Entry], number: int) -> None:
+    """Forget the notes up to this one, which are in the journal: as they come, so that they never pile up."""
+    kept = 0
+    while kept < len(outbox) and outbox[kept].key <= number:
+        kept += 1
+    del outbox[:kept]
 
 
 def _torn(effect: Effect, estimate: Estimate, elapsed: float) -> Entry:
