@@ -28,7 +28,7 @@ def main() -> None:
     """Run the seeds one after another and print a table and its spread."""
     options = _options()
     print(f"{'seed':>4} {'start':>8} {'best':>8} {'seconds':>8} {'evaluations':>11}   load before")
-    rows = [measure(options, seed) for seed in range(options.seeds)]
+    rows = [measure(options, seed) for seed in range(options.first, options.first + options.seeds)]
     best, seconds = [row["best"] for row in rows], [row["seconds"] for row in rows]
     reached = sum(row["best"] >= GOAL and row["seconds"] <= LIMIT for row in rows)
     print(f"best: {min(best):.4f} .. {max(best):.4f}, median {statistics.median(best):.4f}")
@@ -64,8 +64,9 @@ def _command(options: argparse.Namespace, seed: int) -> list[str]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on (default 3)")
-    parser.add_argument("--seconds", type=float, default=50.0, help="the run's budget (default 50)")
+    parser.add_argument("--seeds", type=int, default=3, help="how many (default 3)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--seconds", type=float, default=55.0, help="the run's budget (default 55, the demo's)")
     parser.add_argument("--strategy", default="", help="run this strategy instead of the demo")
     return parser.parse_args()
 

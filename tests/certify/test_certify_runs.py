@@ -19,8 +19,8 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import EvaluateRequest
 from culmen.core.task import Limits, Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.marks import mark
 from culmen.engine.ledger import final_share
+from culmen.engine.marks import mark
 from culmen.evaluate import outcome
 from culmen.evaluate.contracts import example_path, load
 from culmen.evaluate.local import LocalBackend

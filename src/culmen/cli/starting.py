@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 def demo(
     screen: Screen,
     seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
-    seconds: Annotated[float, typer.Option(min=1.0, help="How long to search at most, the final choice included.")] = 55.0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="The longest, final choice included.")] = 55.0,
     workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 2,
     run_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the run lies.", show_default="runs/...")
