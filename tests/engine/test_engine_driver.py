@@ -164,15 +164,31 @@ class FullDisk(MemoryJournal):
     def append(self, entries):
         self.appends += 1
         if self.refuse(self.appends):
-            raise Unavailable("database or disk is full")
+            raise Unavailable("database or disk is full", where="here")
         return super().append(entries)
+
+
+class Listener:
+    """An observer that passes sentences on to a person."""
+
+    def __init__(self):
+        self.heard = []
+
+    def see(self, events):
+        """Events do not matter here."""
+
+    def told(self, text):
+        self.heard.append(text)
 
 
 def test_a_full_disk_is_waited_for_and_the_run_goes_on():
     journal = FullDisk(lambda n: n == 12)
-    assert asyncio.run(driver(journal, Instant(), Budget(evaluations=30)).run()) == "finished"
+    listener = Listener()
+    assert asyncio.run(driver(journal, Instant(), Budget(evaluations=30), observers=(listener,)).run()) == "finished"
     keys = [e.entry.key for e in journal.read() if e.entry.kind == "done"]
     assert sorted(keys) == sorted(set(keys))
+    waiting, on = listener.heard
+    assert "database or disk is full" in waiting and "goes on" in on
 
 
 def test_a_disk_that_stays_full_ends_the_session_with_everything_acknowledged_readable():

@@ -207,18 +207,30 @@ class Driver:
         loop, waited = asyncio.get_running_loop(), 0.0
         for attempt in range(1_000_000):
             try:
-                return await loop.run_in_executor(self._writer, self._journal.append, batch)
-            except Unavailable:
+                events = await loop.run_in_executor(self._writer, self._journal.append, batch)
+            except Unavailable as error:
                 pause = _PAUSES[min(attempt, len(_PAUSES) - 1)]
                 if waited + pause > self._patience or self._interrupts > 1:
                     raise
+                if not attempt:
+                    self._say(f"Waiting, for {self._patience:.0f} s at most: {error.what} ({error.where}).")
                 waited += pause
                 await asyncio.sleep(pause)
+            else:
+                if attempt:
+                    self._say("The journal can be written again: the run goes on.")
+                return events
         raise AssertionError("unreachable")
 
     def _tell(self, events: list[Event]) -> None:
         for observer in self._observers:  # through the event loop: an observer's error is reported, not ours
             asyncio.get_running_loop().call_soon(observer.see, events)
+
+    def _say(self, text: str) -> None:
+        """A sentence for people, to the observers that pass such on."""
+        for observer in self._observers:
+            if hasattr(observer, "told"):
+                asyncio.get_running_loop().call_soon(getattr(observer, "told"), text)  # noqa: B009 - not all have it
 
     async def _abandon(self, keys: list[int]) -> None:
         tasks = [task for key in keys if (task := self._running.get(key)) is not None]
