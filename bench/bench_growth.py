@@ -34,6 +34,7 @@ from culmen.store import views
 from culmen.store.archive import archive
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
+from culmen.store.shelf import JournalShelf
 from culmen.store.upkeep import size, vacuum
 from culmen.strategies.map_elites import MapElites
 
@@ -65,16 +66,16 @@ class Timed:
         return getattr(self._journal, name)
 
 
-def search(observations: int) -> Search:
+def search(folder: Path, observations: int) -> Search:
     """The same search each time."""
-    return Search(STRATEGY, TASK, Budget(evaluations=observations), 1, 256)
+    return Search(STRATEGY, TASK, Budget(evaluations=observations), 1, 256, shelf=JournalShelf(folder))
 
 
 def grow(folder: Path, observations: int) -> None:
     """Make the run, and print what appending cost as it grew."""
     meta = RunMeta(folder.name, TASK, budget=Budget(evaluations=observations))
     journal, began = Timed(SqlJournal.create(folder, meta)), time.process_time()
-    driver = Driver(search(observations), Instant(), journal, workers=256)  # pyright: ignore[reportArgumentType]
+    driver = Driver(search(folder, observations), Instant(), journal, workers=256)  # pyright: ignore[reportArgumentType]
     assert asyncio.run(driver.run()) == "finished"
     cpu = time.process_time() - began
     journal._journal.close()
@@ -93,7 +94,7 @@ def grow(folder: Path, observations: int) -> None:
 def resume(folder: Path, observations: int) -> None:
     """Replay from the journal, as a session begins."""
     began, wall = time.process_time(), time.perf_counter()
-    again = search(observations)
+    again = search(folder, observations)
     import gc
 
     gc.disable()
