@@ -15,18 +15,8 @@ from culmen.proposers.edits import wrapping
 from culmen.proposers.edits.expressions import bounds, cheaper
 from culmen.proposers.edits.source import IDIOMS, Edit, Source, valid
 from culmen.proposers.edits.wrapping import effort, method, refine, restart, template
+from tests.offline.worlds import ROUTE
 
-ROUTE = """import numpy as np
-
-def start():
-    return np.array([3.0, -2.0, 4.0])
-
-def height(point):
-    return -((point - 1.0) ** 2)
-
-def run():
-    return float(np.sum(height(start())))
-"""
 INLINE = """def run():
     x = [3.0, -2.0]
     y = [-(x[0] - 1) ** 2, -(x[1] - 1) ** 2]

@@ -19,7 +19,7 @@ from culmen.store.memory import MemoryJournal
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import Polca
 from culmen.testing.virtual import Simulation, simulate
-from tests.offline.worlds import Workshop, run
+from tests.offline.worlds import ROUTE, Workshop, run
 
 Judge = Callable[[dict[str, str], Case | None], float | None]
 TIMED = {
@@ -31,17 +31,6 @@ TIMED = {
 UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in TIMED}
 CURVE = "SCALE = 1.0\n\ndef model():\n    return [SCALE * x + 0.5 for x in (0.0, 1.0, 2.0, 3.0)]\n"
 RULES = "Use many words.\nkeep calm\nNever shout.\nrepeat repeat repeat\nanswer in order: 9\n"
-ROUTE = """import numpy as np
-
-def start():
-    return np.array([3.0, -2.0, 4.0])
-
-def height(point):
-    return -((point - 1.0) ** 2)
-
-def run():
-    return float(np.sum(height(start())))
-"""
 BOWL = "def point():\n    return [4.0, -3.0, 2.5]\n"
 
 

@@ -13,6 +13,18 @@ from culmen.embed import make
 from culmen.engine.lab import pack
 from culmen.proposers.edits.worker import perform
 
+ROUTE = """import numpy as np
+
+def start():
+    return np.array([3.0, -2.0, 4.0])
+
+def height(point):
+    return -((point - 1.0) ** 2)
+
+def run():
+    return float(np.sum(height(start())))
+"""
+
 
 class Workshop:
     """Every effect takes one virtual second. `judge(parts, case)` gives a score, or None for a failure; an evaluation

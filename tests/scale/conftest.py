@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from culmen.testing.backend_kit import called, until
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 HAS_SUBMITIT = importlib.util.find_spec("submitit") is not None
@@ -19,6 +22,15 @@ if HAS_RAY:  # read when Ray is imported: loopback only, a token, no telemetry
         RAY_AUTH_TOKEN="0123456789abcdef" * 4,
         RAY_USAGE_STATS_ENABLED="0",
     )
+
+
+async def killed(driver: subprocess.Popen[bytes], name: str) -> None:
+    """Kill a driver while a candidate with this name runs, and see that it ends."""
+    await until(lambda: bool(called(name)) or driver.poll() is not None, "the candidate runs")
+    assert driver.poll() is None
+    driver.kill()
+    driver.wait()
+    await until(lambda: not called(name), "the candidate has ended")
 
 
 def patiently(start: Callable[[], Any]) -> Any:

@@ -32,7 +32,7 @@ from culmen.testing.backend_kit import (
     kit_task,
     until,
 )
-from tests.scale.conftest import Nodes
+from tests.scale.conftest import Nodes, killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 WAITS = "import time\n\ndef run(x):\n    time.sleep({seconds})\n    return 2 * x + {n}\n"
@@ -193,14 +193,7 @@ def test_a_driver_that_is_killed_leaves_nothing_running(pair: Nodes, tmp_path: P
     name = "kitorphan01"
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), pair.address, name])
 
-    async def watch() -> None:
-        await until(lambda: bool(called(name)) or driver.poll() is not None, "the candidate runs")
-        assert driver.poll() is None
-        driver.kill()
-        driver.wait()
-        await until(lambda: not called(name), "the candidate has ended")
-
-    asyncio.run(watch())
+    asyncio.run(killed(driver, name))
 
 
 def test_a_run_whose_cluster_goes_away_is_resumed_on_another(pair: Nodes, tmp_path: Path):

@@ -16,7 +16,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.evaluate.backends import make
 from culmen.evaluate.backends.choice import Choice
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
-from tests.scale.conftest import Nodes
+from tests.scale.conftest import Nodes, killed
 from tests.scale.test_scale_ray import DRIVER, WAITS, descendants, using
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -68,11 +68,7 @@ def test_from_outside_a_killed_driver_leaves_nothing_running(outside: str, tmp_p
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path), outside, name], env=hurried)
 
     async def watch() -> None:
-        await until(lambda: bool(called(name)) or driver.poll() is not None, "the candidate runs")
-        assert driver.poll() is None
-        driver.kill()
-        driver.wait()
-        await until(lambda: not called(name), "the candidate has ended")
+        await killed(driver, name)
         await until(lambda: not ours("ray::NodeActor"), "the evaluators have ended")
 
     asyncio.run(watch())

@@ -11,8 +11,8 @@ _ZERO = 0x9E3779B97F4A7C15  # stands for the name 0, which marks a free place
 class Numbers:
     """A map from names of 64 bits, the beginnings of digests, to whole numbers of 64 bits.
 
-    16 bytes a place and three places to two entries, where a dict of texts takes 200. Open addressing with linear
-    probing (Knuth, The Art of Computer Programming, Volume 3, Section 6.4): names are digests, so they lie scattered.
+    24 to 48 bytes an entry, by how full the table is. Open addressing with linear probing (Knuth, The Art of Computer
+    Programming, Volume 3, Section 6.4): names are digests, so they lie scattered.
     """
 
     __slots__ = ("_count", "_mask", "_names", "_numbers")

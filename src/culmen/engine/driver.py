@@ -213,7 +213,8 @@ class Driver:
                 if waited + pause > self._patience or self._interrupts > 1:
                     raise
                 if not attempt:
-                    self._say(f"Waiting, for {self._patience:.0f} s at most: {error.what} ({error.where}).")
+                    place = f" ({error.where})" if error.where else ""
+                    self._say(f"Waiting, for {self._patience:.0f} s at most: {error.what}{place}.")
                 waited += pause
                 await asyncio.sleep(pause)
             else:

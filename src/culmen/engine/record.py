@@ -65,7 +65,7 @@ class Noise:
 
 
 class Record:
-    """All tallies of a run, fed in journal order; 70 bytes for each candidate, however long its text is."""
+    """All tallies of a run, fed in journal order: a packed row of 42 bytes for each candidate, and where it stands."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
