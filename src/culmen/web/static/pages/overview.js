@@ -26,7 +26,7 @@ function tiles(doc, ctx) {
   const { usage } = doc;
   const tile = (label, value, more, big) => h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: `value ${big ? "big" : ""}` }, value), h("div", { class: "note" }, more));
   const lead = best
-    ? [number(best.score), best.se ? h("span", { class: "error" }, ` ${plusMinus(best.se)}`) : null]
+    ? [number(best.score), " ", best.se ? h("span", { class: "error" }, plusMinus(best.se)) : null]
     : "–";
   const trust = best ? [idLink(ctx, best.id), best.confirmed ? pill("confirmed", best.how) : pill("not confirmed", best.how), best.trust ? pill(best.trust) : null] : "nothing has scored yet";
   const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");
