@@ -69,12 +69,12 @@ def strategy(arm: str, settings: dict[str, str]) -> PacevolvePlusPlus:
 
 def one(arm: str, seed: int, settings: dict[str, str], folder: Path) -> dict[str, Any]:
     """One run: mean rewards of its quarters, share of failures in the last, and the score of its best."""
-    from culmen.evaluate import contracts
+    from culmen.evaluate import taskfiles
     from culmen.store import views
     from culmen.study import Study
 
     study = Study.create(
-        contracts.load(contracts.example_path(TASK)),
+        taskfiles.load(taskfiles.example_path(TASK)),
         strategy(arm, settings),
         budget=Budget(evaluations=1 + ISLANDS * int(settings["barriers"]), final=0.02),
         random_seed=seed,

@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 
 from bench_kill import RESUME, finished, task_folder
+from culmen.agents.sandbox.sandbox import MARK, mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
-from culmen.evaluate import census
-from culmen.sessions.sandbox import MARK, mark
+from culmen.evaluate.jail import census
 from culmen.store.journal import SqlJournal
 from culmen.strategies.cato import Cato
 from culmen.study import Study

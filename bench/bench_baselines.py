@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from multiprocessing import get_context
 from typing import Any
 
-from culmen.evaluate.contracts import example_path, load
+from culmen.evaluate.taskfiles import example_path, load
 
 TASKS = (
     "first_autocorr_ineq",

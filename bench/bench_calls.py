@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from culmen.core.usage import Budget
-from culmen.evaluate.contracts import example_path, load
+from culmen.evaluate.taskfiles import example_path, load
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog
 from culmen.study import Study

@@ -56,7 +56,7 @@ def _command(options: argparse.Namespace, seed: int) -> list[str]:
     common = ["--seed", str(seed), "--workers", "2", "--json"]
     if not options.strategy:
         return [*culmen, "demo", "--seconds", str(options.seconds), *common]
-    from culmen.evaluate.contracts import example_path
+    from culmen.evaluate.taskfiles import example_path
 
     task, budget = str(example_path("circle_packing")), f"seconds={options.seconds}"
     return [*culmen, "run", task, "--strategy", options.strategy, "--model", "offline", "--budget", budget, *common]

@@ -30,9 +30,9 @@ from culmen.testing.backend_kit import kit_task
 SLOW = "import time\n\n\ndef run(x):\n    time.sleep(1.0)\n    return 2 * x\n"
 WORKS = """
 import asyncio, json, sys, time
-from culmen.evaluate.backends import make
-from culmen.evaluate.backends.choice import Choice, Needs
-from culmen.evaluate.contracts import load
+from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster.choice import Choice, Needs
+from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import candidate
 
 PROGRAM = "import time\\n\\ndef run(x):\\n    time.sleep({seconds})\\n    return 2 * x + {n}\\n"

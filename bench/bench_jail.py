@@ -17,7 +17,7 @@ from pathlib import Path
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate import levels
+from culmen.evaluate.jail import levels
 from culmen.evaluate.local import LocalBackend
 
 SCORE = "def score(output): return output\n"

@@ -81,7 +81,7 @@ def check_best(run: Path) -> None:
     journal = SqlJournal.open(run, write=False)
     meta = journal.meta
     proposer = None
-    from culmen.proposers.offline import OfflineProposer
+    from culmen.offline.proposer import OfflineProposer
 
     proposer = OfflineProposer()
     search = Search(

@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from culmen.agents.sandbox.repository import git
+from culmen.agents.sandbox.world import SessionWorld
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.event import CustomRequest
@@ -26,9 +28,7 @@ from culmen.core.session import Answer, End, Open, Row, Wait, Waited, plain, rea
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.local import LocalBackend
-from culmen.inputs import folder_task
-from culmen.sessions.repository import git
-from culmen.sessions.world import SessionWorld
+from culmen.run.inputs import folder_task
 from culmen.strategies.cato import Cato
 from culmen.study import Study
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen import inputs
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
@@ -26,6 +25,7 @@ from culmen.core.event import Custom, Entry
 from culmen.core.ports import Backend, Embedder, Observer, Proposer, Strategy
 from culmen.core.task import Limits, Task
 from culmen.core.usage import Budget
+from culmen.run import inputs
 
 if TYPE_CHECKING:
     from culmen.store.meta import RunMeta
@@ -62,7 +62,7 @@ class Parts(msgspec.Struct, frozen=True):
     `require` is the lowest isolation level accepted, `fork_of` the run whose finished results are reused, `crafts` make
     performers of custom effects (`culmen.core.ports.Craft`) by family. `integrity` says what is done about grave signs
     of gaming (warn | reject | stop), `stop_at` at which score the search ends before its budget does (a number, or
-    "target"). `backend` is an object, or a name or a `culmen.evaluate.backends.choice.Choice`. These are kept with the
+    "target"). `backend` is an object, or a name or a `culmen.evaluate.cluster.choice.Choice`. These are kept with the
     run, but for objects.
     """
 
@@ -171,10 +171,10 @@ class Study:
         """A new run with changed settings that reuses every finished result of `run` asked for again, by content.
 
         It begins with the evaluator as it lies there now; what another version of it scored is not reused.
-        `carry` of the run's best candidates become further seeds, under another random seed (`culmen.onward`).
+        `carry` of the run's best candidates become further seeds, under another random seed (`culmen.run.fork`).
         `changes` are arguments of `create` (strategy, budget, model, ...); the rest is the parent's.
         """
-        from culmen import onward
+        from culmen.run import fork as onward
         from culmen.store.address import pointer
 
         parent = cls.open(run)
@@ -212,11 +212,11 @@ class Study:
         """Search until the budget ends, or Ctrl-C. Returns finished | interrupted.
 
         Works in scripts and, where an asyncio loop already runs, in notebooks. `session` replaces the asyncio session
-        (`culmen.session.live`) for callers that drive it themselves.
+        (`culmen.run.live.live`) for callers that drive it themselves.
         """
         if self._parts is None:
             raise UserError("this study was opened for reading", where=str(self.path), fix="Study.resume(run).run()")
-        from culmen import session as sessions
+        from culmen.run import live as sessions
 
         known = Study._known(str(self.meta.extra.get("fork_of") or ""))
         judge = self.meta.task.evaluator.digest

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from culmen.sessions.adapters.base import Job, Pipes, Sign
+from culmen.agents.adapters.base import Job, Pipes, Sign
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "agents"
 STREAMS = FIXTURES / "streams"

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from culmen.sessions.adapters import programs
-from culmen.sessions.adapters.tested import TESTED, pinned
+from culmen.agents.adapters import programs
+from culmen.agents.adapters.tested import TESTED, pinned
 
 TRIES, SECONDS = 3, 600
 

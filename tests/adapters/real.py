@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from culmen import Budget, Study
-from culmen.sessions.adapters import named
-from culmen.sessions.repository import git
+from culmen.agents.adapters import named
+from culmen.agents.sandbox.repository import git
 from culmen.store.journal import SqlJournal
 from culmen.strategies.cato import Cato
 from culmen.testing.model_script import Asked, Turn

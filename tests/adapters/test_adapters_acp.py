@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from culmen.sessions.adapters import acp, named
-from culmen.sessions.adapters.base import Job, Parting
+from culmen.agents.adapters import acp, named
+from culmen.agents.adapters.base import Job, Parting
 from tests.adapters.driving import Signs, job, python, started
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from culmen.sessions.smoke import PROMPT, smoke
+from culmen.agents.sandbox.smoke import PROMPT, smoke
 from culmen.testing.model_script import Turn
 from culmen.testing.model_server import ModelServer
 from tests.adapters.driving import FIXTURES

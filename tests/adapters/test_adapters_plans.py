@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from culmen.agents.adapters import KNOWN, NATIVE, is_program, named, programs
+from culmen.agents.adapters.base import Job
+from culmen.agents.adapters.survey import survey
+from culmen.agents.adapters.tested import TESTED, drift, pinned
 from culmen.core.errors import UserError
-from culmen.sessions.adapters import KNOWN, NATIVE, is_program, named, programs
-from culmen.sessions.adapters.base import Job
-from culmen.sessions.adapters.survey import survey
-from culmen.sessions.adapters.tested import TESTED, drift, pinned
 
 URL, TOKEN = "http://127.0.0.1:4180", "sk-culmen-token"
 PROMPT = "-improve 'it' {model}\nand \"more\""
@@ -221,7 +221,7 @@ def test_versions_are_compared_by_number() -> None:
 
 
 def test_pinned_versions_are_printed_for_npm() -> None:
-    line = [sys.executable, "-m", "culmen.sessions.adapters.tested", "codex", "opencode"]
+    line = [sys.executable, "-m", "culmen.agents.adapters.tested", "codex", "opencode"]
     said = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
     assert said == pinned("codex", "opencode") == ["@openai/codex@0.169.0", "opencode-ai@1.18.33"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from culmen.sessions.adapters import KNOWN, NATIVE, programs
-from culmen.sessions.adapters import named as adapter
-from culmen.sessions.adapters.tested import TESTED
+from culmen.agents.adapters import KNOWN, NATIVE, programs
+from culmen.agents.adapters import named as adapter
+from culmen.agents.adapters.tested import TESTED
 from culmen.strategies.cato import Cato
 from tests.adapters.real import LAST, LEARNED, SECRET, need, ran
 

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from culmen.sessions.adapters import NATIVE, headless, lines, named
-from culmen.sessions.adapters.base import Job, Parting, Sign
-from culmen.sessions.adapters.claude import ClaudeReading
-from culmen.sessions.adapters.codex import CodexReading
-from culmen.sessions.adapters.cursor import CursorReading
-from culmen.sessions.adapters.gemini import GeminiReading
-from culmen.sessions.adapters.headless import Reading
-from culmen.sessions.adapters.mini import MiniReading
-from culmen.sessions.adapters.opencode import OpenCodeReading
-from culmen.sessions.adapters.plain import PlainReading
+from culmen.agents.adapters import NATIVE, headless, lines, named
+from culmen.agents.adapters.base import Job, Parting, Sign
+from culmen.agents.adapters.claude import ClaudeReading
+from culmen.agents.adapters.codex import CodexReading
+from culmen.agents.adapters.cursor import CursorReading
+from culmen.agents.adapters.gemini import GeminiReading
+from culmen.agents.adapters.headless import Reading
+from culmen.agents.adapters.mini import MiniReading
+from culmen.agents.adapters.opencode import OpenCodeReading
+from culmen.agents.adapters.plain import PlainReading
 from tests.adapters.driving import STREAMS, Signs, job, started
 
 SHELL = "echo changed >> candidates/a.py && cat candidates/a.py"

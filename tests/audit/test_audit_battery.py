@@ -11,7 +11,7 @@ import pytest
 from culmen.audit import Report, catalog
 from culmen.core.errors import UserError
 from culmen.core.task import Task
-from culmen.evaluate.contracts import load
+from culmen.evaluate.taskfiles import load
 from tests.audit.worlds import OLD, OLD_PACK, PACK, SCORER, audited, old, packing, triangle
 from tests.jail.conftest import need
 
@@ -286,9 +286,9 @@ def test_whole_numbers_cannot_be_pushed(tmp_path: Path) -> None:
 def test_a_function_as_evaluator_is_attacked_too() -> None:
     import asyncio
 
-    from culmen import inputs
     from culmen.audit import audit
     from culmen.evaluate.function import FunctionBackend
+    from culmen.run import inputs
 
     def judge(text: str) -> float:
         names: dict = {}

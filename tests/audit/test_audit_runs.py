@@ -20,7 +20,7 @@ from culmen.core.evaluation import Case, Observation, Sign, Status
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Budget
 from culmen.engine.search import Search
-from culmen.evaluate.guard import GuardedBackend, carried, under
+from culmen.evaluate.integrity.guard import GuardedBackend, carried, under
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.study import Study
@@ -42,7 +42,7 @@ def value(text: str) -> float:
 
 def made(folder: Path, *texts: str, policy: str | None = None, budget: int = 20, **options: Any) -> Path:
     """A finished run over these programs with a Python function as evaluator."""
-    from culmen import inputs
+    from culmen.run import inputs
 
     task = inputs.function_task({"pack.py": HONEST}, (), "", "max", "numbers", True, None, value)
     task = msgspec.structs.replace(task, **options)

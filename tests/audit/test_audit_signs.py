@@ -9,8 +9,8 @@ import pytest
 
 from culmen.core.evaluation import Observation, Sign, Status
 from culmen.core.task import Evaluator, Objective, Task
-from culmen.evaluate import guard, signs
-from culmen.evaluate.contracts import example_path, examples, load
+from culmen.evaluate.integrity import guard, signs
+from culmen.evaluate.taskfiles import example_path, examples, load
 from tests.audit.worlds import POINTS, PUSHED, SCALED
 
 TASK = Task("t", seeds=({"program.py": "def run():\n    return 1\n"},), evaluator=Evaluator(path="/x/evaluator.py"))
@@ -41,7 +41,7 @@ BAD = {
         "from evaluator import score\n",
         "__import__('evaluator')\n",
         "open('../task/evaluator.py').read()\n",
-        "import culmen.evaluate.wire\n",
+        "import culmen.evaluate.jail.wire\n",
     ],
     "answers": ["open('cases.jsonl')\n", "open('/proc/1/environ')\n"],
     "native": ["import ctypes\n", "from ctypes import CDLL\n", "import cffi\n"],

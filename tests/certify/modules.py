@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from types import ModuleType
 
-from culmen.evaluate.contracts import example_path
+from culmen.evaluate.taskfiles import example_path
 
 NAMES = (
     "first_autocorr_ineq",

@@ -22,9 +22,9 @@ from culmen.core.usage import Budget
 from culmen.engine.ledger import final_share
 from culmen.engine.marks import mark
 from culmen.evaluate import outcome
-from culmen.evaluate.contracts import example_path, load
+from culmen.evaluate.jail.scorer import read_certificate
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.scorer import read_certificate
+from culmen.evaluate.taskfiles import example_path, load
 from culmen.store import views
 from culmen.store.views.run import Best
 from culmen.study import Study

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.evaluate.certify import Invalid
-from culmen.evaluate.contracts import example_path, load
+from culmen.evaluate.taskfiles import example_path, load
 from tests.certify.modules import NAMES, modules
 
 STEP = ("first_autocorr_ineq", "second_autocorr_ineq", "erdos_min_overlap")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import CulmenError, UserError
-from culmen.mailbox import Mailbox
+from culmen.run.inbox import Mailbox
 from culmen.store import inbox, sending, views
 from tests.cli.conftest import TOML, Place
 

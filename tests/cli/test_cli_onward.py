@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from culmen import onward
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.usage import Budget
+from culmen.run import fork
 from culmen.store import views
 from culmen.store.meta import RunMeta
 from culmen.testing.openai_server import OpenAIServer
@@ -32,37 +32,37 @@ def asked(meta: RunMeta) -> RunMeta:
 
 
 def test_a_budget_without_a_plus_is_taken_as_it_stands(meta: RunMeta):
-    assert onward.settle(asked(meta), 190, "evaluations=50") == (Budget(evaluations=50), 0)
-    assert onward.settle(meta, 14, "evaluations=50", 3) == (Budget(evaluations=50), 3)
+    assert fork.settle(asked(meta), 190, "evaluations=50") == (Budget(evaluations=50), 0)
+    assert fork.settle(meta, 14, "evaluations=50", 3) == (Budget(evaluations=50), 3)
 
 
 def test_a_run_that_can_be_retraced_gets_more_on_top_of_what_it_had(meta: RunMeta):
-    assert onward.settle(asked(meta), 190, "evaluations=+50") == (Budget(evaluations=250, dollars=2.0), 0)
-    assert onward.settle(asked(meta), 190, "dollars=+1.5,final=0.2")[0] == Budget(200, dollars=3.5, final=0.2)
+    assert fork.settle(asked(meta), 190, "evaluations=+50") == (Budget(evaluations=250, dollars=2.0), 0)
+    assert fork.settle(asked(meta), 190, "dollars=+1.5,final=0.2")[0] == Budget(200, dollars=3.5, final=0.2)
 
 
 def test_the_offline_proposer_begins_with_what_was_found(meta: RunMeta):
-    budget, carry = onward.settle(meta, 14, "evaluations=+100")
+    budget, carry = fork.settle(meta, 14, "evaluations=+100")
     assert (budget, carry) == (Budget(evaluations=100), 25)  # a quarter is for looking at them
-    assert onward.settle(meta, 14, "evaluations=+1000")[1] == onward.MOST
+    assert fork.settle(meta, 14, "evaluations=+1000")[1] == fork.MOST
     cases = msgspec.structs.replace(meta.task, cases=tuple(Case(str(i)) for i in range(10)))
     with_cases = msgspec.structs.replace(meta, task=cases)
-    assert onward.settle(with_cases, 14, "evaluations=+100") == (Budget(evaluations=100), 2)
-    assert onward.settle(meta, 14, "evaluations=+100", 0) == (Budget(evaluations=114), 0)
+    assert fork.settle(with_cases, 14, "evaluations=+100") == (Budget(evaluations=100), 2)
+    assert fork.settle(meta, 14, "evaluations=+100", 0) == (Budget(evaluations=114), 0)
 
 
 @pytest.mark.parametrize("text", ["dollars=+1", "seconds=+60", "final=+0.1", "evaluations=+x", "evals=+3"])
 def test_more_of_what_was_not_limited_is_a_mistake(meta: RunMeta, text: str):
     with pytest.raises(UserError):
-        onward.settle(meta, 14, text)
+        fork.settle(meta, 14, text)
 
 
 def test_agents_do_not_retrace(meta: RunMeta):
     from culmen.strategies import catalog
 
-    assert onward.retraces(asked(meta))
+    assert fork.retraces(asked(meta))
     strategy = catalog.config(catalog.make("cato", {"agent": "builtin"}))
-    assert not onward.retraces(msgspec.structs.replace(asked(meta), strategy=strategy))
+    assert not fork.retraces(msgspec.structs.replace(asked(meta), strategy=strategy))
 
 
 def test_a_fork_with_more_begins_with_the_best_and_ends_no_worse(done: Place, tmp_path: Path):

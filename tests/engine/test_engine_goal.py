@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from culmen import inputs
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.event import EvaluateRequest
@@ -15,6 +14,7 @@ from culmen.core.task import Evaluator, Objective
 from culmen.core.usage import Budget
 from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
+from culmen.run import inputs
 from culmen.store.memory import MemoryJournal
 from culmen.strategies import catalog
 from culmen.strategies.cato import Cato

@@ -18,8 +18,8 @@ import pytest
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate import census
-from culmen.evaluate.jail import MARK, Jail, JailFailed
+from culmen.evaluate.jail import census
+from culmen.evaluate.jail.jail import MARK, Jail, JailFailed
 from culmen.evaluate.local import LocalBackend
 
 FAKE_KEY = "sk-fake-0123456789"

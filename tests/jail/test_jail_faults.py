@@ -14,8 +14,8 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
-from culmen.evaluate import census
-from culmen.evaluate.jail import MARK
+from culmen.evaluate.jail import census
+from culmen.evaluate.jail.jail import MARK
 
 from .conftest import LIMITS, Ground, need, wait_until
 

@@ -298,7 +298,7 @@ def test_evaluators_of_built_in_tasks_are_out_of_sight(ground: Make, level: str)
 
 @pytest.mark.parametrize("level", ["namespaces", "restricted"])
 def test_evaluators_below_the_built_in_tasks_still_run_in_the_jail(ground: Make, level: str, monkeypatch) -> None:
-    from culmen.evaluate import bubblewrap
+    from culmen.evaluate.jail import bubblewrap
 
     arena = ground("def evaluate(path): return 1.0", level, form="legacy")
     folder = os.path.dirname(arena.task.evaluator.path)

@@ -14,7 +14,7 @@ from culmen.core.errors import IsolationError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Limits, Task
 from culmen.evaluate.function import FunctionBackend, takes_case
-from culmen.evaluate.scorer import Invalid
+from culmen.evaluate.jail.scorer import Invalid
 
 TASK = Task("f", evaluator=Evaluator(form="function"), limits=Limits(seconds=1.5, memory_mb=512, processes=16))
 

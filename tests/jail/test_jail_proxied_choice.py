@@ -121,8 +121,8 @@ def test_a_decision_of_an_earlier_session_is_kept(tmp_path, monkeypatch) -> None
     import asyncio
 
     from culmen.core.task import Evaluator, Task
-    from culmen.evaluate import trial
     from culmen.evaluate.local import LocalBackend
+    from culmen.evaluate.openevolve import trial
 
     (tmp_path / "evaluator.py").write_text(READS)
     task = Task("t", seeds=({"program.py": HONEST},), evaluator=Evaluator("legacy", str(tmp_path / "evaluator.py")))

@@ -12,9 +12,9 @@ import pytest
 from culmen import Study
 from culmen.core.candidate import Candidate
 from culmen.core.usage import Budget
-from culmen.evaluate.contracts import load
+from culmen.evaluate.integrity.seal import EvaluatorChanged, Seal
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.seal import EvaluatorChanged, Seal
+from culmen.evaluate.taskfiles import load
 from culmen.store import views
 
 EVALUATOR = "import helper\ndef score(output):\n    return output + helper.BONUS\n"

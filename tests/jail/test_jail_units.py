@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import IsolationError
-from culmen.evaluate import census, levels, probes, wire
-from culmen.evaluate.pipes import Log, clean
-from culmen.evaluate.proxy import exact
-from culmen.evaluate.run import apart
-from culmen.evaluate.runner import arguments
-from culmen.evaluate.seccomp import Filter
+from culmen.evaluate.jail import census, levels, probes, wire
+from culmen.evaluate.jail.pipes import Log, clean
+from culmen.evaluate.jail.run import apart
+from culmen.evaluate.jail.runner import arguments
+from culmen.evaluate.jail.seccomp import Filter
+from culmen.evaluate.openevolve.proxy import exact
 
 from .conftest import need
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.task import Task
-from culmen.proposers.diff import Edit, Mismatch, apply_edits, read_edits
-from culmen.proposers.formats import FORMATS
-from culmen.proposers.reply import Sample, parse
+from culmen.prompts.diff import Edit, Mismatch, apply_edits, read_edits
+from culmen.prompts.formats import FORMATS
+from culmen.prompts.reply import Sample, parse
 
 TEXT = "def f(x):\n    y = x + 1\n    return y\n\n\ndef g(x):\n    return x\n"
 

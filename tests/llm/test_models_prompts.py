@@ -13,10 +13,10 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Objective, Surface, Task
 from culmen.core.wording import clip, fence
-from culmen.proposers.formats import FORMATS, Format
-from culmen.proposers.model import Prompt, Writer
-from culmen.proposers.template import Templates
-from culmen.proposers.verbalized import SEVERAL
+from culmen.prompts.formats import FORMATS, Format
+from culmen.prompts.model import Prompt, Writer
+from culmen.prompts.template import Templates
+from culmen.prompts.verbalized import SEVERAL
 from culmen.strategies.parts.voice import STEPS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -130,9 +130,9 @@ def test_long_texts_are_cut_in_the_middle_and_fences_cannot_be_closed() -> None:
 
 
 def test_every_shipped_template_is_used(task: Task) -> None:
-    import culmen.proposers
+    import culmen.prompts
 
-    names = {p.stem for p in (Path(culmen.proposers.__file__).parent / "templates").glob("*.md")}
+    names = {p.stem for p in (Path(culmen.prompts.__file__).parent / "templates").glob("*.md")}
     forms: list[Format] = [*FORMATS.values(), *SEVERAL.values()]
     shared = {"verbalized_diff"}  # fills the template of `verbalized`
     steps = {f"advisor.{step}" for step in STEPS} | {"advisor.system"}

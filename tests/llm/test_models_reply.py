@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
 from culmen.core.task import Surface, Task
-from culmen.proposers.blocks import read_blocks
-from culmen.proposers.formats import FORMATS, part_names
-from culmen.proposers.reply import Sample, broken_off, parse, read_replies, summary
+from culmen.prompts.blocks import read_blocks
+from culmen.prompts.formats import FORMATS, part_names
+from culmen.prompts.reply import Sample, broken_off, parse, read_replies, summary
 
 REWRITE = FORMATS["rewrite"]
 NEW = "def run(n):\n    return [2 / n] * n\n"

@@ -14,10 +14,10 @@ from culmen.core.candidate import Candidate
 from culmen.core.task import Task
 from culmen.llm.gateway import ModelGateway
 from culmen.llm.roles import ModelBook
-from culmen.proposers.fallback import GIVEN_UP, FallbackProposer
-from culmen.proposers.model import Writer
-from culmen.proposers.reply import Sample, parse, read_replies
-from culmen.proposers.verbalized import SEVERAL
+from culmen.prompts.fallback import GIVEN_UP, FallbackProposer
+from culmen.prompts.model import Writer
+from culmen.prompts.reply import Sample, parse, read_replies
+from culmen.prompts.verbalized import SEVERAL
 from culmen.testing.scripted import ScriptedModel
 
 ONE, TWO = "def run(n):\n    return [1.0] * n\n", "def run(n):\n    return [2.0] * n\n"

@@ -14,11 +14,11 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
+from culmen.agents.gateway import Metering
 from culmen.core.usage import Budget
 from culmen.llm.call import Tokens
 from culmen.llm.prices import Price
 from culmen.llm.spec import Model, Provider
-from culmen.metering import Metering
 from culmen.testing.model_script import ToolCall, Turn
 from culmen.testing.model_server import ModelServer
 

@@ -13,13 +13,13 @@ import httpx2
 import openai
 import pytest
 
+from culmen.agents.gateway import Limits, Metering
+from culmen.agents.gateway.listening import CONNECTIONS
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget, Usage
 from culmen.llm.call import Tokens
 from culmen.llm.prices import Price
 from culmen.llm.spec import Model, Provider
-from culmen.metering import Limits, Metering
-from culmen.metering.listening import CONNECTIONS
 from culmen.testing.model_script import Turn
 from culmen.testing.model_server import ModelServer
 from tests.metering.conftest import FORMATS, Agent, model, request, rows, running, until

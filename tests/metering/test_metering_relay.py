@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.metering import relay
+from culmen.agents.gateway import relay
 from culmen.testing.model_server import ModelServer
 from tests.metering.conftest import COST, TURN, model, request, running
 
@@ -82,7 +82,7 @@ def test_many_connections_and_large_bodies(tmp_path: Path) -> None:
         with ModelServer([TURN]) as server:
             async with running({"*": model(server)}, tmp_path, socket=path) as agent:
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "culmen.metering.relay", str(path), str(port), "--", "cat",
+                    sys.executable, "-m", "culmen.agents.gateway.relay", str(path), str(port), "--", "cat",
                     stdin=asyncio.subprocess.PIPE,
                 )  # fmt: skip
                 await _listening(port)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from culmen.agents.gateway import Limits
+from culmen.agents.gateway.transcript import Transcript
 from culmen.core.usage import Budget
 from culmen.llm.spec import Provider
-from culmen.metering import Limits
-from culmen.metering.transcript import Transcript
 from culmen.testing.model_script import Turn
 from culmen.testing.model_server import ModelServer
 from tests.metering.conftest import FORMATS, SECRET, model, rows, running
@@ -106,7 +106,7 @@ def test_a_full_disk_does_not_stop_an_agent(tmp_path: Path, caplog: pytest.LogCa
                 assert agent.gateway.report(agent.token).unwritten == 3
 
     asyncio.run(main())
-    assert len([record for record in caplog.records if record.name == "culmen.metering"]) == 1
+    assert len([record for record in caplog.records if record.name == "culmen.agents.gateway"]) == 1
 
 
 def test_an_interrupted_transcript_goes_on(tmp_path: Path) -> None:

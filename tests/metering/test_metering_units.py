@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from culmen.agents.gateway.account import Account
+from culmen.agents.gateway.formats import Refused, formats, route
+from culmen.agents.gateway.sse import Events
+from culmen.agents.gateway.upstream import address, credentials, most
 from culmen.core.usage import Budget, Usage
 from culmen.llm.call import Tokens
 from culmen.llm.prices import Price
 from culmen.llm.roles import ModelBook
 from culmen.llm.spec import PROVIDERS, Model, Provider
-from culmen.metering.account import Account
-from culmen.metering.formats import Refused, formats, route
-from culmen.metering.sse import Events
-from culmen.metering.upstream import address, credentials, most
 from culmen.testing.model_openai import Chat, Responses
 from culmen.testing.model_others import Gemini, Messages
 from culmen.testing.model_script import Asked, ToolCall, Turn

@@ -11,10 +11,10 @@ from random import Random
 import pytest
 
 from culmen.cli.differences import without_helpers
-from culmen.proposers.edits import wrapping
-from culmen.proposers.edits.expressions import bounds, cheaper
-from culmen.proposers.edits.source import IDIOMS, Edit, Source, valid
-from culmen.proposers.edits.wrapping import effort, method, refine, restart, template
+from culmen.offline.edits import wrapping
+from culmen.offline.edits.expressions import bounds, cheaper
+from culmen.offline.edits.source import IDIOMS, Edit, Source, valid
+from culmen.offline.edits.wrapping import effort, method, refine, restart, template
 from tests.offline.worlds import ROUTE
 
 INLINE = """def run():

@@ -8,8 +8,8 @@ import signal
 
 from culmen.core.candidate import Candidate
 from culmen.core.event import EditRequest, Edits
-from culmen.proposers.edits.worker import perform
-from culmen.proposers.toolbox import Toolbox
+from culmen.offline.edits.worker import perform
+from culmen.offline.toolbox import Toolbox
 
 OPTIONS = {"weights": {"numbers": 1.0}, "count": 2}
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
-from culmen.proposers.edits import OPERATORS, PYTHON, TOOLS, apply
-from culmen.proposers.edits.numbers import literals
-from culmen.proposers.edits.source import Edit, Source
-from culmen.proposers.edits.tuning import tune
+from culmen.offline.edits import OPERATORS, PYTHON, TOOLS, apply
+from culmen.offline.edits.numbers import literals
+from culmen.offline.edits.source import Edit, Source
+from culmen.offline.edits.tuning import tune
 
 PROGRAM = '''"""Doc."""
 import math

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import culmen
-from culmen import pool as pools
 from culmen.cli.main import main
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.task import Surface, Task
-from culmen.pool import Member, Pool, Source
+from culmen.run import pool as pools
+from culmen.run.pool import Member, Pool, Source
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
 

@@ -13,12 +13,12 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.evaluate.backends import choice, make, parcel
-from culmen.evaluate.backends.choice import Choice, Needs
-from culmen.evaluate.backends.parcel import Answer, Job, Terms
-from culmen.evaluate.backends.remote import Lost, RemoteBackend
-from culmen.evaluate.contracts import load
-from culmen.evaluate.seal import EvaluatorChanged
+from culmen.evaluate.cluster import choice, make, parcel
+from culmen.evaluate.cluster.choice import Choice, Needs
+from culmen.evaluate.cluster.parcel import Answer, Job, Terms
+from culmen.evaluate.cluster.remote import Lost, RemoteBackend
+from culmen.evaluate.integrity.seal import EvaluatorChanged
+from culmen.evaluate.taskfiles import load
 from culmen.study import Study
 from culmen.testing.backend_kit import check_backend, check_cancel, kit_task
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from culmen.core.evaluation import Observation, Status
-from culmen.evaluate.backends import make
-from culmen.evaluate.backends.choice import Choice
+from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster.choice import Choice
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
 from tests.scale.conftest import Nodes, killed
 from tests.scale.test_scale_ray import DRIVER, WAITS, descendants, using

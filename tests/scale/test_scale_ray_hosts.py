@@ -127,9 +127,9 @@ def test_an_evaluator_that_was_changed_on_one_host_stops_the_run_and_names_the_h
 
 SCORES = f"""
 import asyncio, json, sys
-from culmen.evaluate.backends import make
-from culmen.evaluate.backends.choice import Choice
-from culmen.evaluate.contracts import load
+from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster.choice import Choice
+from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import candidate
 
 PROGRAM = {WAITS!r}

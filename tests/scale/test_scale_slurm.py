@@ -14,9 +14,9 @@ import pytest
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Status
 from culmen.core.task import Task
-from culmen.evaluate.backends import make, slurm_launcher, slurm_queue
-from culmen.evaluate.backends.choice import Choice
-from culmen.evaluate.backends.slurm_queue import Job
+from culmen.evaluate.cluster import make, slurm_launcher, slurm_queue
+from culmen.evaluate.cluster.choice import Choice
+from culmen.evaluate.cluster.slurm_queue import Job
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
 from tests.scale.conftest import HAS_SUBMITIT
 
@@ -84,7 +84,7 @@ def workers_of(spool: Path) -> list[int]:
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
-from culmen.evaluate.backends import make
+from culmen.evaluate.cluster import make
 from culmen.testing.backend_kit import SLEEPER, candidate, kit_task
 from tests.scale.test_scale_slurm import choice
 import msgspec

@@ -19,9 +19,9 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate.backends import make
-from culmen.evaluate.backends.choice import Choice, Needs
-from culmen.evaluate.contracts import load
+from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster.choice import Choice, Needs
+from culmen.evaluate.taskfiles import load
 from culmen.store import views
 from culmen.study import Study
 from culmen.testing.backend_kit import (

@@ -13,6 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from culmen.agents.sandbox import confinement
+from culmen.agents.sandbox.sandbox import MARK, mark
+from culmen.agents.sandbox.settings import Settings
+from culmen.agents.sandbox.world import SessionWorld
 from culmen.core.errors import IsolationError
 from culmen.core.event import Custom, CustomRequest
 from culmen.core.session import (
@@ -32,11 +36,7 @@ from culmen.core.session import (
     read,
 )
 from culmen.core.task import Evaluator, Task
-from culmen.evaluate import census
-from culmen.sessions import confinement
-from culmen.sessions.sandbox import MARK, mark
-from culmen.sessions.settings import Settings
-from culmen.sessions.world import SessionWorld
+from culmen.evaluate.jail import census
 
 PYTHON = f"cmd: {sys.executable} {{prompt_file}}"  # the prompt is the program
 PATIENCE = 120.0  # seconds; only there to fail
@@ -156,7 +156,7 @@ class Ground:
 
     def git(self, *words: str) -> str:
         """Ask the shared repository."""
-        from culmen.sessions.repository import git
+        from culmen.agents.sandbox.repository import git
 
         return git(self.run_folder / "control" / "repo.git", *words).decode()
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from culmen.agents.sandbox.sandbox import MARK, mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
-from culmen.evaluate import census
-from culmen.sessions.sandbox import MARK, mark
+from culmen.evaluate.jail import census
 from culmen.store.journal import SqlJournal
 from culmen.strategies.cato import Cato
 from culmen.study import Study

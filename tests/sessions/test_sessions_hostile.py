@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from culmen.agents.sandbox.settings import Settings
 from culmen.core.session import Waited
 from culmen.core.task import Evaluator, Task
-from culmen.sessions.settings import Settings
 
 from .grounds import ASK, Ground, everything
 
@@ -387,7 +387,7 @@ def test_hostile_evaluator_in_a_visible_folder_is_covered(ground: Make, tmp_path
     (project / "lib").mkdir(parents=True)
     (project / "lib/tool.py").write_text("tool")
     (project / "evaluator.py").write_text("SECRET")
-    from culmen.sessions import sandbox
+    from culmen.agents.sandbox import sandbox
 
     hidden = (str(project), str(project / "evaluator.py"))
     line = sandbox._masks(hidden, [str(project)])

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from culmen.agents.sandbox import worktree
+from culmen.agents.sandbox.merge import allowed, blob, merge, union
+from culmen.agents.sandbox.repository import Repository, Stamp, git, message
 from culmen.core.errors import Unavailable
-from culmen.sessions import worktree
-from culmen.sessions.merge import allowed, blob, merge, union
-from culmen.sessions.repository import Repository, Stamp, git, message
 
 TEXT = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n", "\n"]), max_size=8).map(
     lambda lines: "".join(lines).encode()

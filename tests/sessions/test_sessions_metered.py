@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from culmen.agents.sandbox.settings import Settings
 from culmen.core.session import End, Nudge, Open, Wait, Waited
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
-from culmen.sessions.settings import Settings
 from culmen.testing.model_script import Turn
 from culmen.testing.model_server import ModelServer
 

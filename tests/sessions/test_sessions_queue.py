@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from culmen.sessions import intake
-from culmen.sessions.intake import Queue, parse, printable
-from culmen.sessions.safe import Refused
-from culmen.sessions.settings import BATCH, CANDIDATE_BYTES, CANDIDATE_FILES, FAULTS, NOTE_CHARS, PENDING, REPORTS
+from culmen.agents.sandbox import intake
+from culmen.agents.sandbox.intake import Queue, parse, printable
+from culmen.agents.sandbox.safe import Refused
+from culmen.agents.sandbox.settings import BATCH, CANDIDATE_BYTES, CANDIDATE_FILES, FAULTS, NOTE_CHARS, PENDING, REPORTS
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from culmen.sessions import safe
-from culmen.sessions.safe import Refused
+from culmen.agents.sandbox import safe
+from culmen.agents.sandbox.safe import Refused
 
 
 def test_safe_read_and_walk(tmp_path: Path) -> None:

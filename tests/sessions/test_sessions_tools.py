@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from culmen.agents.sandbox.settings import Settings
 from culmen.core.session import Open, Told, Tool, Wait
-from culmen.sessions.settings import Settings
 
 from .grounds import Ground
 
@@ -54,9 +54,9 @@ def test_tools_files(bench: Bench) -> None:
 
 def test_tools_work_on_a_built_in_task_and_do_not_see_it(ground: Make) -> None:
     """Built-in tasks lie in the package, and are covered twice: as such, and as the evaluator of this run."""
-    from culmen.evaluate import contracts
+    from culmen.evaluate import taskfiles
 
-    task = contracts.load(contracts.example_path("circle_packing"))
+    task = taskfiles.load(taskfiles.example_path("circle_packing"))
     evaluator = Path(task.evaluator.path)
     bench = Bench(ground(task=task))
     assert bench.use("read", path="TASK.md") == Told("Be good.\n")

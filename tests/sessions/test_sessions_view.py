@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from culmen.agents.sandbox import worktree
+from culmen.agents.sandbox.view import View
 from culmen.core.session import Answer, Row
-from culmen.sessions import worktree
-from culmen.sessions.view import View
 
 from .grounds import everything
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from culmen.agents.sandbox.settings import Settings
 from culmen.core.errors import IsolationError
 from culmen.core.session import Answer, Commit, End, Nudge, Open, Row, Tool, Wait
-from culmen.sessions.settings import Settings
 
 from .grounds import ASK, PYTHON, Ground, everything, need_confinement
 
@@ -271,7 +271,7 @@ def test_sessions_unconfined_strays_are_ended(ground: Make) -> None:
 def test_sessions_user_namespace_way(monkeypatch: pytest.MonkeyPatch, ground: Make) -> None:
     """What people who are not root get, also where the tests run as root."""
     need_confinement()
-    monkeypatch.setattr("culmen.sessions.confinement.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("culmen.agents.sandbox.confinement.os.geteuid", lambda: 1000)
     here = ground()
     here.open(GOOD)
     waited, _ = here.serve()

@@ -20,7 +20,7 @@ from culmen.memory.failures import Failure, FailureMemory
 from culmen.memory.ideas import Idea, Ranked, Repository, bounded
 from culmen.memory.momentum import Momentum, absolute_progress, interventions, version_weights
 from culmen.memory.ranked import Population
-from culmen.proposers.offline import OPERATORS
+from culmen.offline.proposer import OPERATORS
 from culmen.strategies import catalog
 from culmen.strategies.pacevolve import Pacevolve
 from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus

@@ -146,7 +146,7 @@ def test_mistakes_say_what_where_and_what_next(tmp_path):
 
 @pytest.mark.parametrize("budget", [{"dollars": 5}, {"calls": 9, "tokens": 10}])
 def test_a_budget_that_the_offline_model_never_spends_is_refused(tmp_path, budget):
-    from culmen.proposers.offline import UNTIMED, OfflineProposer
+    from culmen.offline.proposer import UNTIMED, OfflineProposer
 
     for place, parts in enumerate(({}, {"proposer": OfflineProposer(UNTIMED)}, {"embedder": "hashing"})):
         with pytest.raises(culmen.UserError, match=f"offline model spends no {next(iter(budget))}") as error:

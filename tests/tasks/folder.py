@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from culmen.evaluate.contracts import example_path
+from culmen.evaluate.taskfiles import example_path
 
 
 def modules(folder: str | Path, *names: str) -> list[ModuleType]:

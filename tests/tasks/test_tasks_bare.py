@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from culmen.core.errors import TaskError
-from culmen.evaluate.contracts import asked, load, stub
+from culmen.evaluate.taskfiles import asked, load, stub
 
 LOADS = """
 import importlib.util

@@ -14,8 +14,8 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate.check import Report, check
-from culmen.evaluate.contracts import example_path, examples, load, surface_fault, write_new
 from culmen.evaluate.local import LocalBackend
+from culmen.evaluate.taskfiles import example_path, examples, load, surface_fault, write_new
 
 NAMES = [name for name, _ in examples()]
 LIGHT = [name for name in NAMES if "torch" not in load(example_path(name)).evaluator.packages]  # others: tests/train

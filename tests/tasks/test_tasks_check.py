@@ -11,10 +11,10 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Limits, Objective, Task
-from culmen.evaluate import findings
 from culmen.evaluate.check import Report, check, pooled, spread, summarize
-from culmen.evaluate.contracts import load
+from culmen.evaluate.integrity import findings
 from culmen.evaluate.local import LocalBackend
+from culmen.evaluate.taskfiles import load
 
 EVALUATOR = "def score(output):\n    return output\n"
 

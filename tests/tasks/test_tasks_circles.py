@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from culmen.evaluate.contracts import example_path
+from culmen.evaluate.taskfiles import example_path
 
 
 def load_evaluator() -> ModuleType:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
-from culmen.evaluate.contracts import example_path, load, surface_fault
 from culmen.evaluate.local import LocalBackend
+from culmen.evaluate.taskfiles import example_path, load, surface_fault
 from tests.tasks.folder import modules
 
 interactions, evaluator, baseline, outside = modules("kuairec", "interactions", "evaluator", "baseline", "outside")

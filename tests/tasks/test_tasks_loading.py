@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import TaskError
-from culmen.evaluate.contracts import load
+from culmen.evaluate.taskfiles import load
 
 EVALUATOR = "def score(output):\n    return float(output)\n"
 OPAQUE = "def score(output):\n    return judge(output)\n"  # what it asks for cannot be seen

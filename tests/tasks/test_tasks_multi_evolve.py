@@ -21,8 +21,8 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.evaluate.contracts import example_path, load
 from culmen.evaluate.local import LocalBackend
+from culmen.evaluate.taskfiles import example_path, load
 from tests.tasks.folder import modules
 
 variants, evaluator, baseline, predictor = modules("multi_evolve", "variants", "evaluator", "baseline", "predictor")

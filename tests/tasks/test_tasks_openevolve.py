@@ -14,8 +14,8 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
 from culmen.core.trust import Scoring
-from culmen.evaluate.contracts import load, with_proxy
 from culmen.evaluate.local import LocalBackend
+from culmen.evaluate.taskfiles import load, with_proxy
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.task import Surface, Task
-from culmen.evaluate.contracts import markers, surface_fault
+from culmen.evaluate.taskfiles import markers, surface_fault
 
 STYLES = {
     "python": ("# {}", "#{}", "    # {} (the search)"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.evaluate.contracts import example_path
+from culmen.evaluate.taskfiles import example_path
 
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "safetensors", "tinker", "numpy", "sqlalchemy", "pandas")
 HIDING = "import sys; sys.modules.update(dict.fromkeys(('torch', 'transformers', 'peft', 'tinker')))\n"

@@ -22,7 +22,7 @@ from culmen.audit.slack import Slack
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
-from culmen.evaluate import census
+from culmen.evaluate.jail import census
 
 SECONDS = 300.0
 _MARGIN, _TIMES = 5.0, 10.0  # seconds for an attack: so many, and so many times what the honest program took

@@ -11,7 +11,7 @@ from typing import Any
 
 from culmen.audit.catalog import Attack, prelude
 from culmen.core.task import Task
-from culmen.evaluate.signs import python
+from culmen.evaluate.integrity.signs import python
 
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.M)
 

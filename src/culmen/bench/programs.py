@@ -13,8 +13,8 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
-from culmen.evaluate.contracts import load
 from culmen.evaluate.local import LocalBackend
+from culmen.evaluate.taskfiles import load
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -19,9 +19,9 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.core.task import Task
-from culmen.evaluate.backends import make
-from culmen.evaluate.backends.choice import Choice
-from culmen.evaluate.contracts import load
+from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster.choice import Choice
+from culmen.evaluate.taskfiles import load
 
 _FILES = {
     "task.toml": 'name = "scale"\ngoal = "Return a number."\n[seed]\nfiles = ["p.py"]\n[evaluator]\npackages = []\n',
@@ -89,7 +89,7 @@ def has_ray() -> bool:
 @contextmanager
 def ray_nodes(count: int, cpus: int) -> Iterator[str]:
     """A Ray cluster of so many nodes on this machine's loopback; its address."""
-    from culmen.evaluate.backends.ray_local import LOOPBACK, QUIET
+    from culmen.evaluate.cluster.ray_local import LOOPBACK, QUIET
 
     os.environ.update(QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]

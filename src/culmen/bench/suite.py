@@ -180,7 +180,7 @@ def _parts(suite: Suite) -> dict[str, Any]:
     """What a study of this suite is given beside its settings."""
     if suite.timed or suite.model != "offline":
         return {}
-    from culmen.proposers.offline import UNTIMED, OfflineProposer
+    from culmen.offline.proposer import UNTIMED, OfflineProposer
 
     return {"proposer": OfflineProposer(UNTIMED)}
 
@@ -216,9 +216,9 @@ def _study(suite: Suite, cell: Cell, task: Task) -> Any:
 
 def _load(task: str) -> Task:
     """A task folder, or a built-in task by name."""
-    from culmen.evaluate import contracts
+    from culmen.evaluate import taskfiles
 
-    return contracts.load(task if Path(task).exists() else contracts.example_path(task))
+    return taskfiles.load(task if Path(task).exists() else taskfiles.example_path(task))
 
 
 def _plain(name: str) -> str:

@@ -47,7 +47,7 @@ def hosted(config: Any) -> bool:
 
 def _installed(kind: str) -> None:
     """Raise `UserError` for a program that nobody knows or that is not installed."""
-    from culmen.sessions import adapters
-    from culmen.sessions.adapters import programs
+    from culmen.agents import adapters
+    from culmen.agents.adapters import programs
 
     programs.find(adapters.named(kind).program)

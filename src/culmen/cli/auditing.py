@@ -95,16 +95,16 @@ def of_task(
 
 def _with_program(path: Path, program: Path | None) -> tuple[Task, dict[str, str] | None]:
     """The task, and the parts to attack with (None: its first seed)."""
-    from culmen.evaluate import contracts
+    from culmen.evaluate import taskfiles
 
     if program is None:
-        return contracts.load(path, goal="audit"), None
+        return taskfiles.load(path, goal="audit"), None
     if not program.is_file():
         raise UserError(f"there is no program '{program}'", where="--program", fix="check the path")
     text = program.read_text(encoding="utf-8", errors="replace")
-    task = contracts.load(path, goal="audit")
+    task = taskfiles.load(path, goal="audit")
     if not task.seeds:
-        return contracts.load(path, goal="audit", seeds=[{program.name: text}]), {program.name: text}
+        return taskfiles.load(path, goal="audit", seeds=[{program.name: text}]), {program.name: text}
     seed = task.seeds[0]
     return task, {**seed, task.evaluator.module or next(iter(seed)): text}
 

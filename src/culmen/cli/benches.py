@@ -54,7 +54,7 @@ def settle(
 
 def check(suite: Suite) -> None:
     """Raise `UserError` for a strategy that there is not, and for cells that would never end: before any is begun."""
-    from culmen import inputs
+    from culmen.run import inputs
     from culmen.strategies import catalog
 
     for strategy in suite.strategies:

@@ -25,11 +25,11 @@ EVALUATIONS = 280  # one lane, counted evaluations: a machine that does them in 
 
 def answer(screen: Screen, seed: int, seconds: float, workers: int, run_dir: Path | None) -> Answer:
     """Search for at most `seconds` with POLCA and the offline proposer, then show what was gained and how."""
-    from culmen.evaluate import contracts
+    from culmen.evaluate import taskfiles
     from culmen.strategies import catalog
     from culmen.study import Study
 
-    task = contracts.load(contracts.example_path(TASK))
+    task = taskfiles.load(taskfiles.example_path(TASK))
     if not screen.as_json:
         screen.err.print(_WELCOME, style="dim", markup=False)
 

@@ -59,7 +59,7 @@ def answer(screen: Screen, seed: int, workers: int, run_dir: Path | None) -> Ans
 
 
 def _search(screen: Screen, objective: str, seed: int, workers: int, run_dir: Path | None) -> Answer:
-    from culmen.evaluate import contracts
+    from culmen.evaluate import taskfiles
     from culmen.strategies import catalog
     from culmen.study import Study
 
@@ -68,7 +68,7 @@ def _search(screen: Screen, objective: str, seed: int, workers: int, run_dir: Pa
 
     def create(watch: Watch) -> Study:
         return Study.create(
-            contracts.load(contracts.example_path(TASK)),
+            taskfiles.load(taskfiles.example_path(TASK)),
             catalog.make("pacevolve_plus_plus", {**SETTINGS, "objective": objective}),
             budget=Budget(evaluations=1 + ISLANDS * BARRIERS, final=0.02),
             random_seed=seed,

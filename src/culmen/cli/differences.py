@@ -27,7 +27,7 @@ def lines(first: Detail, second: Detail) -> list[str]:
 
 def without_helpers(found: Sequence[str]) -> list[str]:
     """The diff with one line for each helper of the offline proposer that came in whole: only its calls are news."""
-    from culmen.proposers.edits.source import IDIOMS
+    from culmen.offline.edits.source import IDIOMS
 
     kept: list[str] = []
     inside = 0  # lines of the helper that is being left out

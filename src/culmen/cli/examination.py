@@ -18,7 +18,7 @@ def examine() -> dict[str, Any]:
     """Everything, as plain data; keys by name only."""
     from culmen import __version__
     from culmen.cli import outfit
-    from culmen.evaluate import probes
+    from culmen.evaluate.jail import probes
 
     disk = shutil.disk_usage(Path.cwd())
     return {

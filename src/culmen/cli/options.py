@@ -76,7 +76,7 @@ def _check_model(model: str, file: str | None) -> None:
 
 
 def changes(meta: RunMeta, given: Given) -> dict[str, Any]:
-    """What `Study.fork` changes: only what was given; for its budget see `culmen.onward`."""
+    """What `Study.fork` changes: only what was given; for its budget see `culmen.run.fork`."""
     from culmen.strategies import catalog
 
     found: dict[str, Any] = {}
@@ -152,12 +152,12 @@ def _parts(given: Given) -> dict[str, Any]:
             raise UserError(f"there is no models file '{given.models}'", where="--models", fix="check the path")
         parts["models_file"] = str(given.models.resolve())
     if given.require is not None:
-        from culmen.evaluate.levels import rank
+        from culmen.evaluate.jail.levels import rank
 
         rank(given.require)
         parts["require"] = given.require
     if given.integrity is not None:
-        from culmen.evaluate.guard import policy
+        from culmen.evaluate.integrity.guard import policy
 
         parts["integrity"] = policy(given.integrity)
     if given.stop_at is not None:

@@ -11,7 +11,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.observe.figures import clean, count, dollars, joined
 
 if TYPE_CHECKING:
-    from culmen.sessions.smoke import Smoke
+    from culmen.agents.sandbox.smoke import Smoke
 
 _STATES = {
     "tested": "the version that was tried",
@@ -23,10 +23,10 @@ _STATES = {
 
 def examine() -> dict[str, Any]:
     """Known agents and the sandbox they would work in, as plain data."""
+    from culmen.agents.adapters.survey import survey
+    from culmen.agents.sandbox import confinement
+    from culmen.agents.sandbox.settings import Settings
     from culmen.core.errors import IsolationError
-    from culmen.sessions import confinement
-    from culmen.sessions.adapters.survey import survey
-    from culmen.sessions.settings import Settings
 
     try:
         sandbox, why = confinement.choose(Settings()).isolation, ""
@@ -56,9 +56,9 @@ def try_out(agent: str, model: list[str] | None, models: Path | None) -> Answer:
     """One call: exit code 1 if it does not work."""
     import asyncio
 
+    from culmen.agents import adapters
+    from culmen.agents.sandbox.smoke import smoke
     from culmen.cli.agents import BUILTIN, OFFLINE
-    from culmen.sessions import adapters
-    from culmen.sessions.smoke import smoke
 
     if agent not in (OFFLINE, BUILTIN):
         adapters.named(agent)  # raises for what is no agent

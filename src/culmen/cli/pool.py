@@ -32,8 +32,8 @@ def build(
     licence: Licence = "",
 ) -> Answer:
     """Collect the best candidates of runs of one task into a file."""
-    from culmen import pool as pools
     from culmen.cli.runs import find
+    from culmen.run import pool as pools
 
     return _written(pools.build([find(run) for run in runs], best, licence), out)
 
@@ -44,8 +44,8 @@ def show(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Candidates shown.")] = 20,
 ) -> Answer:
     """Say what is in a pool: its task, licence, sources and candidates. Scores are what the file claims."""
-    from culmen import pool as pools
     from culmen.observe.figures import count
+    from culmen.run import pool as pools
 
     data = pools.summary(pools.load(file))
 
@@ -67,14 +67,14 @@ def merge(
     licence: Licence = "",
 ) -> Answer:
     """Make one pool of several; equal candidates once."""
-    from culmen import pool as pools
+    from culmen.run import pool as pools
 
     return _written(pools.merge([pools.load(file) for file in files], licence), out)
 
 
 def _written(pool: Any, out: Path) -> Answer:
-    from culmen import pool as pools
     from culmen.observe.figures import count
+    from culmen.run import pool as pools
 
     pools.save(pool, out)
     data = {"out": str(out), "task": pool.task, "candidates": len(pool.members), "licence": pool.licence}

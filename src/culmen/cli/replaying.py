@@ -39,7 +39,7 @@ class Journaled(msgspec.Struct):
 def answer(run: Path, verify: bool) -> Answer:
     """Replay and compare."""
     from culmen.engine.replay import replay
-    from culmen.session import rebuild
+    from culmen.run.live import rebuild
     from culmen.study import Parts
 
     journal = SqlJournal.open(run)

@@ -127,8 +127,8 @@ def run(
 
     Ctrl-C stops cleanly, a second one at once; culmen resume goes on from there.
     """
-    from culmen import inputs
     from culmen.cli import options, session, where
+    from culmen.run import inputs
     from culmen.study import Study
 
     loaded = inputs.folder_task(task, seed_program, goal or "", direction or "", proxy or "")
@@ -137,7 +137,7 @@ def run(
     )
     chosen = options.settle(loaded, given) | where.chosen(loaded, backend, ray_address, backend_set)
     if pool is not None:
-        from culmen import pool as pools
+        from culmen.run import pool as pools
 
         most = pools.allowance(loaded, chosen["budget"].evaluations, pool_share)
         loaded = pools.seeded(loaded, pools.load(pool), most)
@@ -210,8 +210,8 @@ def fork(
     Whatever the new run asks for that the old one has already done is answered from the old journal.
     To go on where a budget has ended: culmen fork RUN --budget evaluations=+100
     """
-    from culmen import onward
     from culmen.cli import options, runs, session, where
+    from culmen.run import fork as onward
     from culmen.store import views
     from culmen.study import Study
 

@@ -55,7 +55,7 @@ def _levels(text: str | None) -> tuple[int, ...]:
 
 def _real() -> Iterator[Measured]:
     from culmen.bench.scale_real import has_ray, measure, ray_nodes
-    from culmen.evaluate.backends.choice import Choice
+    from culmen.evaluate.cluster.choice import Choice
 
     for workers in (1, 2):
         yield measure("local", Choice(), workers, _REAL)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen import onward
 from culmen.cli import preflight, runs
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
 from culmen.core.trust import MEANINGS
 from culmen.observe.figures import count, dollars, duration, joined, number, plus_minus
+from culmen.run import fork
 from culmen.store import views
 from culmen.store.views import Best, Status
 
@@ -240,6 +240,6 @@ def next_steps(now: Status, path: Path) -> list[tuple[str, str]]:
         steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
     if now.best is not None:
         steps += [(f"culmen best {run}", "print the best"), (f"culmen diff {run} seed best", "what changed")]
-    if now.state == "finished" and (more := onward.again(now.budget, now.reason)):
+    if now.state == "finished" and (more := fork.again(now.budget, now.reason)):
         steps.append((f"culmen fork {run} --budget {more}", "go on with more"))
     return steps or [(f"culmen log {run}", "what happened")]

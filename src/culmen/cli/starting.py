@@ -57,13 +57,13 @@ def new(
     Edit them, then: culmen check DIR, culmen run DIR.
     """
     from culmen.core.errors import UserError
-    from culmen.evaluate import contracts
+    from culmen.evaluate import taskfiles
 
     if examples:
-        return _examples(contracts.examples())
+        return _examples(taskfiles.examples())
     if directory is None:
         raise UserError("no folder named", where="culmen new", fix="culmen new DIR, or culmen new --examples")
-    written = contracts.write_new(directory, example)
+    written = taskfiles.write_new(directory, example)
     place = shlex.quote(str(directory))
     commands = [f"culmen check {place}", f"culmen run {place}"]
     data = {"task": str(directory.resolve()), "files": [str(path) for path in written], "next": commands}
@@ -102,8 +102,8 @@ def check(
     Reports score, how far it can be trusted, noise, time, determinism and the isolation level in force. Exit code 1 if
     something is wrong.
     """
-    from culmen import inputs
     from culmen.cli.checking import answer
+    from culmen.run import inputs
 
     loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
     return answer(screen, loaded, task, times, require)

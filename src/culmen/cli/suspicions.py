@@ -52,7 +52,7 @@ def of_run(name: str | None) -> Answer:
 
 def collect(path: Path) -> list[Seen]:
     """All signs of a run, each once, grave ones first, then in the order they were seen."""
-    from culmen.evaluate import signs
+    from culmen.evaluate.integrity import signs
     from culmen.store import views
 
     told: dict[tuple[str, str, str], Seen] = {}
@@ -92,7 +92,7 @@ def _add(told: dict[tuple[str, str, str], Seen], each: Seen) -> None:
 
 def _complete(path: Path, each: Seen) -> Seen:
     """With what the sign means, and what its candidate is worth by the verifier."""
-    from culmen.evaluate import signs
+    from culmen.evaluate.integrity import signs
     from culmen.store import views
 
     meaning = signs.MEANINGS.get(each.sign, (each.grave, ""))[1]

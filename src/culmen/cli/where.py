@@ -25,7 +25,7 @@ BackendSet = Annotated[
 
 def chosen(task: Task, backend: str | None, address: str | None, settings: str | None) -> dict[str, Any]:
     """The part of `Study.create`: nothing, where nobody says anything. Raises `UserError`."""
-    from culmen.evaluate.backends import choice
+    from culmen.evaluate.cluster import choice
 
     found = choice.parse(backend, address, settings, task.defaults.get("resources", {}))
     return _part(found)
@@ -35,13 +35,13 @@ def changed(meta: RunMeta, backend: str | None, address: str | None, settings: s
     """The same for `Study.resume` and `Study.fork`, on top of what the run had."""
     if backend is None and address is None and settings is None:
         return {}
-    from culmen.evaluate.backends import choice
+    from culmen.evaluate.cluster import choice
 
     return _part(choice.parse(backend, address, settings, {}, choice.of(meta.extra.get("backend"))))
 
 
 def _part(found: Any) -> dict[str, Any]:
-    from culmen.evaluate.backends import choice
+    from culmen.evaluate.cluster import choice
 
     if found is None:
         return {}

@@ -35,7 +35,7 @@ class Case(msgspec.Struct, frozen=True):
 class Sign(msgspec.Struct, frozen=True, omit_defaults=True):
     """A sign that a candidate plays the evaluator instead of the problem, with what was seen.
 
-    `name` is a machine word (frames, tolerance, certified_gap, ...; `culmen.evaluate.signs` lists them), `line` the
+    `name` is a machine word (frames, tolerance, certified_gap, ...; see `culmen.evaluate.integrity.signs`), `line` the
     line of `part` it was found on (0: not in the text). `grave` ones have hardly any honest use: `--integrity` acts on
     them.
     """

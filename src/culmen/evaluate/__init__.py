@@ -7,7 +7,7 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     if name == "Invalid":
-        from culmen.evaluate.scorer import Invalid
+        from culmen.evaluate.jail.scorer import Invalid
 
         return Invalid
     raise AttributeError(name)

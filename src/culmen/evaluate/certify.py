@@ -14,7 +14,7 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from culmen.evaluate.scorer import Invalid
+from culmen.evaluate.jail.scorer import Invalid
 
 RANGE_BITS = 256  # entries smaller than the largest by more than 2**-256 are set to zero (they cost time, not value)
 _WHOLE = 2**53

@@ -14,8 +14,8 @@ from culmen.core.evaluation import Case, Observation
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.core.trust import Scoring, weakest
-from culmen.evaluate import findings
-from culmen.evaluate.findings import Finding
+from culmen.evaluate.integrity import findings
+from culmen.evaluate.integrity.findings import Finding
 
 CASES = 4  # training cases tried, spread over the data set
 

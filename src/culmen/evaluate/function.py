@@ -22,13 +22,13 @@ from typing import Any, NoReturn
 from culmen.core.evaluation import Case
 from culmen.core.task import Task
 from culmen.core.trust import Scoring
-from culmen.evaluate import census, kernel, levels, wire
-from culmen.evaluate.confine import CHANNEL, Cage, Job, own_descriptors, set_limits
-from culmen.evaluate.jail import Jail
+from culmen.evaluate.jail import census, kernel, levels, wire
+from culmen.evaluate.jail.confine import CHANNEL, Cage, Job, own_descriptors, set_limits
+from culmen.evaluate.jail.jail import Jail
+from culmen.evaluate.jail.plain import number
+from culmen.evaluate.jail.runner import REQUEST_LIMIT, describe, leave
+from culmen.evaluate.jail.zygote import Zygote
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.plain import number
-from culmen.evaluate.runner import REQUEST_LIMIT, describe, leave
-from culmen.evaluate.zygote import Zygote
 
 
 class FunctionBackend(LocalBackend):

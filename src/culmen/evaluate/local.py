@@ -12,14 +12,17 @@ from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Task
 from culmen.core.trust import Scoring, reaches
-from culmen.evaluate import findings, levels, outcome, probes, trial
-from culmen.evaluate.jail import Jail, JailFailed
-from culmen.evaluate.judge import Judges, ScorerFailed
+from culmen.evaluate import outcome
+from culmen.evaluate.integrity import findings
+from culmen.evaluate.integrity.seal import Seal
+from culmen.evaluate.jail import levels, probes
+from culmen.evaluate.jail.jail import Jail, JailFailed
+from culmen.evaluate.jail.judge import Judges, ScorerFailed
+from culmen.evaluate.jail.run import Run
+from culmen.evaluate.openevolve import trial
+from culmen.evaluate.openevolve.pair import Pair, python_program
+from culmen.evaluate.openevolve.proxy.session import CONSTRUCTORS
 from culmen.evaluate.outcome import Verdict
-from culmen.evaluate.pair import Pair, python_program
-from culmen.evaluate.proxy.session import CONSTRUCTORS
-from culmen.evaluate.run import Run
-from culmen.evaluate.seal import Seal
 
 VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 

@@ -11,10 +11,10 @@ from typing import Any
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.core.task import Objective
-from culmen.evaluate import wire
-from culmen.evaluate.contracts.surface import is_text
-from culmen.evaluate.jail import End
-from culmen.evaluate.pipes import clean
+from culmen.evaluate.jail import wire
+from culmen.evaluate.jail.jail import End
+from culmen.evaluate.jail.pipes import clean
+from culmen.evaluate.taskfiles.surface import is_text
 
 ARTIFACT_CHARS = 20_000
 _MAX_ARTIFACTS = 32

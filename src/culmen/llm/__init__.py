@@ -33,7 +33,7 @@ def make_gateway(
     from culmen.llm.providers import Providers
     from culmen.llm.roles import ModelBook
     from culmen.llm.spec import OTHERS
-    from culmen.proposers.template import Templates
+    from culmen.prompts.template import Templates
 
     named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
     roles = ModelBook(models_file).roles(named)

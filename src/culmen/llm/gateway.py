@@ -19,11 +19,11 @@ from culmen.llm.caller import worst
 from culmen.llm.providers import Providers
 from culmen.llm.sampler import Answers, Sampler, parts
 from culmen.llm.spec import Model, Roles
-from culmen.proposers.formats import FORMATS, Format
-from culmen.proposers.model import Prompt, Writer
-from culmen.proposers.reply import Sample, broken_off, read_replies, summary
-from culmen.proposers.template import Templates
-from culmen.proposers.verbalized import SEVERAL
+from culmen.prompts.formats import FORMATS, Format
+from culmen.prompts.model import Prompt, Writer
+from culmen.prompts.reply import Sample, broken_off, read_replies, summary
+from culmen.prompts.template import Templates
+from culmen.prompts.verbalized import SEVERAL
 
 _JSON = ("json", "verbalized", "verbalized_diff")  # replies of these formats are one JSON object
 

@@ -21,8 +21,8 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Task
-from culmen.evaluate.contracts import load
-from culmen.evaluate.seal import EvaluatorChanged
+from culmen.evaluate.integrity.seal import EvaluatorChanged
+from culmen.evaluate.taskfiles import load
 
 KEY, SECRET = "CULMEN_KIT_API_KEY", "sk-kit-5f2a"
 TOML = """

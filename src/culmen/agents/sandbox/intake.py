@@ -1,0 +1,227 @@
+"""The file queue: an agent leaves requests in its tree, culmen reads them. Files work in every sandbox, sockets do not.
+
+A request is one small JSON file, queue/NAME.json, put there by renaming it:
+
+    {"path": "candidates/a03/x.py", "note": "...", "parents": ["3f2a..."]}     evaluate this file, or folder of parts
+    {"paths": ["candidates/a03/x.py", ...], ...}                               evaluate all of these, side by side
+    {"report": "..."}                                                          tell culmen something
+    {"finish": "..."}                                                          the agent's own word that it is done
+
+The answer to aNN's request NAME is view/results/aNN-NAME.json; for the k-th of `paths`, aNN-NAME.k.json.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from culmen.agents.sandbox import safe
+from culmen.agents.sandbox.layout import QUEUE, tag
+from culmen.agents.sandbox.safe import Refused
+from culmen.agents.sandbox.settings import (
+    BATCH,
+    CANDIDATE_BYTES,
+    CANDIDATE_FILES,
+    FAULTS,
+    NOTE_CHARS,
+    PENDING,
+    REPORTS,
+    REQUEST_BYTES,
+    SCAN,
+    TOGETHER,
+    WORD_CHARS,
+)
+from culmen.core.session import Experiment
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.json")
+_PARENTS, _PARENT_CHARS = 16, 64
+_PATH_CHARS = 1000
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request as the agent wrote it; exactly one of path, paths, report, finish says what it is."""
+
+    path: str = ""
+    paths: tuple[str, ...] = ()
+    note: str = ""
+    parents: tuple[str, ...] = ()
+    report: str | None = None
+    finish: str | None = None
+
+
+@dataclass
+class Batch:
+    """What one look at the queue found. `taken` are requests that are dealt with once the rest is durable; `refused`
+    are tickets turned away, with the word."""
+
+    experiments: list[Experiment] = field(default_factory=list[Experiment])
+    reports: list[str] = field(default_factory=list[str])
+    finish: str | None = None
+    taken: list[str] = field(default_factory=list[str])
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def parse(data: bytes) -> Request:
+    """A request from its bytes, texts bounded. Refused: garbage, bad_request."""
+    try:
+        request = msgspec.json.decode(data, type=Request)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise Refused("garbage") from None
+    kinds = (bool(request.path), bool(request.paths), request.report is not None, request.finish is not None)
+    if sum(kinds) != 1 or len(request.paths) > TOGETHER:
+        raise Refused("bad_request")
+    return Request(
+        request.path,
+        request.paths,
+        printable(request.note, NOTE_CHARS),
+        tuple(printable(parent, _PARENT_CHARS) for parent in request.parents[:_PARENTS]),
+        None if request.report is None else printable(request.report, WORD_CHARS),
+        None if request.finish is None else printable(request.finish, WORD_CHARS),
+    )
+
+
+def printable(text: str, most: int) -> str:
+    """A text cut to `most` characters, without what could not be stored or would act on a terminal."""
+    kept = text[:most].encode("utf-8", "replace").decode("utf-8")
+    return "".join(char for char in kept if char in "\n\t" or (char >= " " and not "\x7f" <= char <= "\x9f"))
+
+
+class Queue:
+    """The queue of one agent. `part` is the name of the task's only part, "" if it has several; `faults` is how many
+    requests it got wrong before."""
+
+    def __init__(self, tree: Path, agent: int, part: str, faults: int = 0) -> None:
+        self._tree, self._agent, self._part = tree, agent, part
+        self._faults, self._reports = faults, 0
+
+    def look(self, known: Callable[[str], bool], patient: bool = False) -> Batch:
+        """Read what is there, oldest name first, `BATCH` experiments at most; `known` tickets were handed over before.
+
+        Touches nothing but what is no request. A queue that is missing or swapped for a link is an empty one. More than
+        `PENDING` requests are turned away, unless we are `patient`.
+        """
+        batch = Batch()
+        try:
+            with safe.folder(self._tree, (QUEUE,)) as fd:
+                names = _requests(fd)
+                for name in names[:PENDING]:
+                    if len(batch.experiments) >= BATCH or batch.finish is not None:
+                        break
+                    self._take(fd, name, known, batch)
+                excess = [] if patient else names[PENDING:]
+                batch.refused.update((self.ticket(name), "queue_full") for name in excess)
+                batch.taken += excess
+        except (Refused, OSError):
+            return batch
+        return batch
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Take requests that were dealt with out of the queue."""
+        with contextlib.suppress(Refused, OSError), safe.folder(self._tree, (QUEUE,)) as fd:
+            for name in names:
+                _unlink(fd, name)
+
+    def ticket(self, name: str) -> str:
+        """The ticket of a request."""
+        return f"{tag(self._agent)}-{name.removesuffix('.json')}"
+
+    def _take(self, fd: int, name: str, known: Callable[[str], bool], batch: Batch) -> None:
+        ticket = self.ticket(name)
+        batch.taken.append(name)
+        if known(ticket):
+            return
+        try:
+            request = parse(safe.read_at(fd, name, REQUEST_BYTES))
+        except Refused as refused:
+            return self._wrong(Experiment(ticket, fault=str(refused)), batch)
+        if request.report is not None:
+            self._reports += 1
+            if self._reports > REPORTS:
+                batch.refused[ticket] = "too_many_reports"
+            else:
+                batch.reports.append(request.report)
+        elif request.finish is not None:
+            batch.finish = request.finish
+        elif request.paths:
+            for n, path in enumerate(request.paths):
+                if not known(f"{ticket}.{n}"):
+                    self._ask(f"{ticket}.{n}", path, request, batch)
+        else:
+            self._ask(ticket, request.path, request, batch)
+
+    def _ask(self, ticket: str, path: str, request: Request, batch: Batch) -> None:
+        experiment = self._experiment(ticket, path, request)
+        self._wrong(experiment, batch) if experiment.fault else batch.experiments.append(experiment)
+
+    def _wrong(self, experiment: Experiment, batch: Batch) -> None:
+        """A request with a fault is an experiment for the record; an agent that makes nothing else is turned away."""
+        self._faults += 1
+        if self._faults > FAULTS:
+            batch.refused[experiment.ticket] = experiment.fault
+        else:
+            batch.experiments.append(experiment)
+
+    def _experiment(self, ticket: str, path: str, request: Request) -> Experiment:
+        try:
+            if len(path) > _PATH_CHARS:
+                raise Refused("bad_name")
+            names = safe.split(path)
+            if names[0] != "candidates" or len(names) < 2:
+                raise Refused("outside_candidates")
+            parts, fault = self._parts(names), ""
+        except Refused as refused:
+            parts, fault = {}, "outside_candidates" if str(refused) == "outside" else str(refused)
+        return Experiment(ticket, printable(path, _PATH_CHARS), parts, request.note, request.parents, fault)
+
+    def _parts(self, names: tuple[str, ...]) -> dict[str, str]:
+        """The texts of a file, or of all files of a folder by their paths in it."""
+        with safe.folder(self._tree, names[:-1]) as fd:
+            try:
+                mode = os.stat(names[-1], dir_fd=fd, follow_symlinks=False).st_mode
+            except OSError:
+                raise Refused("missing") from None
+            if not stat.S_ISDIR(mode):
+                return {self._part or names[-1]: safe.text(safe.read_at(fd, names[-1], CANDIDATE_BYTES))}
+        parts: dict[str, str] = {}
+        room = CANDIDATE_BYTES
+        for path, regular in safe.walk(self._tree, names, CANDIDATE_FILES + 1):
+            if not regular:
+                raise Refused("not_a_file")
+            if len(parts) >= CANDIDATE_FILES:
+                raise Refused("too_many_files")
+            data = safe.read(self._tree, path, room)
+            room -= len(data)
+            parts[path.removeprefix("/".join(names) + "/")] = safe.text(data)
+        if not parts:
+            raise Refused("empty")
+        return parts
+
+
+def _requests(fd: int) -> list[str]:
+    """Names of requests in the open folder, sorted; other entries are removed, hidden ones (being written) are not."""
+    names: list[str] = []
+    hidden = 0
+    with os.scandir(fd) as entries:
+        for count, entry in enumerate(entries):
+            if count >= SCAN:
+                break
+            if _NAME.fullmatch(entry.name):
+                names.append(entry.name)
+            elif not entry.name.startswith(".") or (hidden := hidden + 1) > PENDING:
+                _unlink(fd, entry.name)
+    return sorted(names)
+
+
+def _unlink(fd: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=fd)
+    except OSError:
+        with contextlib.suppress(OSError):  # a folder of that name; one that is not empty stays
+            os.rmdir(name, dir_fd=fd)

@@ -1,0 +1,97 @@
+"""Does an agent work here? One small question to it, in its sandbox, answered by the model that is configured."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.agents.sandbox.world import SessionWorld
+from culmen.core.errors import UserError
+from culmen.core.event import Custom, CustomRequest
+from culmen.core.session import REPLIES, End, Ended, Open, Opened, Wait, Waited, plain, read
+from culmen.core.task import Evaluator, Task
+from culmen.core.usage import Usage
+
+PROMPT = "This is a test of your connection. Answer with the one word: ready. Call no tool and change no file."
+LIMITS = {"seconds": 300.0, "idle": 120.0, "calls": 5.0}
+
+
+class Smoke(msgspec.Struct, frozen=True):
+    """What came of it: `word` is its last, `why` what went wrong; `usage` is the gateway's count."""
+
+    agent: str
+    works: bool
+    why: str = ""
+    word: str = ""
+    isolation: str = ""
+    metered: bool = True
+    version: str = ""
+    seconds: float = 0.0
+    usage: Usage = Usage()
+    claimed: dict[str, float] = {}
+
+
+async def smoke(agent: str, model: str = "", models: str | None = None) -> Smoke:
+    """Ask an agent one thing. `model` is a `--model` text ("": the program's own), `models` a models file."""
+    began = time.monotonic()
+    if agent == "offline":
+        return Smoke(agent, True, word="it needs nothing")
+    try:
+        done = await (_asked(agent, model, models) if agent == "builtin" else _hosted(agent, model, models))
+    except UserError as error:
+        done = Smoke(agent, False, "; ".join(filter(None, (error.what, error.where, error.fix))))
+    return msgspec.structs.replace(done, seconds=round(time.monotonic() - began, 1))
+
+
+def _task() -> Task:
+    return Task("smoke", seeds=({"main.py": "pass\n"},), evaluator=Evaluator())
+
+
+async def _asked(agent: str, model: str, models: str | None) -> Smoke:
+    """The built-in agent is as good as its model."""
+    from culmen.llm.gateway import ModelGateway
+    from culmen.llm.roles import ModelBook
+
+    if model in ("", "offline"):
+        return Smoke(agent, False, "no model is named: --model MODEL")
+    gateway = ModelGateway(_task(), ModelBook(models).roles(model))
+    try:
+        text = await gateway.write("agent", {"messages": [{"role": "user", "content": PROMPT}]}, 0)
+    finally:
+        await gateway.close()
+    return Smoke(agent, not text.fault, text.fault, text.text, usage=text.usage)
+
+
+async def _hosted(agent: str, model: str, models: str | None) -> Smoke:
+    with tempfile.TemporaryDirectory(prefix="culmen-smoke-") as folder:
+        world = SessionWorld(Path(folder) / "run", _task(), models=(model or None, models))
+        try:
+            opened, _ = await _ask(world, Open(0, agent, {"TASK.md": PROMPT + "\n"}, PROMPT, limits=LIMITS), Opened)
+            if opened.fault:
+                return Smoke(agent, False, opened.fault)
+            waited, usage = await _end(world)
+            ended, more = await _ask(world, End(0, waited.ended or "idle"), Ended)
+        finally:
+            await world.close()
+    answered = waited.ended == "finished" and bool(usage.calls or not opened.metered)
+    why = "" if answered else f"{waited.ended or 'idle'}: {waited.word or 'it said nothing'}"
+    facts = {"isolation": opened.isolation, "metered": opened.metered, "version": opened.version}
+    return Smoke(agent, answered, why, waited.word, usage=usage + more, claimed=ended.claimed, **facts)
+
+
+async def _end(world: SessionWorld) -> tuple[Waited, Usage]:
+    nth, usage = 1, Usage()
+    while True:
+        waited, more = await _ask(world, Wait(0, 0, nth), Waited)
+        nth, usage = nth + 1, usage + more
+        if waited.ended or waited.idle:
+            return waited, usage
+
+
+async def _ask(world: SessionWorld, request: msgspec.Struct, kind: Any) -> tuple[Any, Usage]:
+    done: Custom = await world.perform(CustomRequest(REPLIES[type(request)][0], plain(request), 0))
+    return read(dict(done.data), kind), done.usage

@@ -1,0 +1,163 @@
+"""Tools of an agent without a process: performed by a small program that lives in the agent's sandbox.
+
+    command (command)              read (path, offset, limit: lines)      list (path)
+    write (path, text)             edit (path, old, new: once)            append (path, text)
+
+A call that was answered before a crash is answered the same way again. A command that was cut off by one is not run a
+second time: it gets the fault `interrupted`, since half of it may have been done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.agents.sandbox import confinement, sandbox
+from culmen.agents.sandbox.intake import printable
+from culmen.agents.sandbox.process import Running
+from culmen.agents.sandbox.records import Log
+from culmen.agents.sandbox.settings import WORD_CHARS
+from culmen.agents.sandbox.watch import watch
+from culmen.core.session import Told, Tool, plain
+
+SECONDS = 600.0  # the most a command gets, whatever is asked
+_GRACE = 10.0
+_LAST = 16  # calls that may be asked for again; earlier ones are in the journal
+_LARGEST = 1 << 20  # characters of a file that is written
+_ARGUMENTS = {
+    "command": ("command",),
+    "read": ("path", "offset", "limit"),
+    "list": ("path",),
+    "write": ("path", "text"),
+    "edit": ("path", "old", "new"),
+    "append": ("path", "text"),
+}
+
+
+class Tools:
+    """The tools of one session. `log` remembers what must not be done twice."""
+
+    def __init__(self, cage: sandbox.Cage, log: Path, going: Callable[[], bool]) -> None:
+        self._cage, self._log, self._going = cage, Log(log), going
+        self._known = {record["nth"]: record for record in self._log.records[-_LAST:]}
+        self._running: Running | None = None
+        self._guard: asyncio.Task[None] | None = None
+        self._cause = ""
+        self._turn = asyncio.Lock()
+
+    async def use(self, call: Tool) -> Told:
+        """One call; calls of one agent come one after another."""
+        async with self._turn:
+            return await self._use(call)
+
+    async def _use(self, call: Tool) -> Told:
+        known = self._known.get(call.nth, {})
+        if "told" in known:
+            return msgspec.convert(known["told"], Told)
+        fault = _unfit(call)
+        if fault:
+            return fault
+        if call.tool == "command":
+            if known:
+                return self._keep(
+                    call.nth, Told("culmen was stopped while this ran; look what it has done", "interrupted")
+                )
+            self._remember({"nth": call.nth})
+            seconds = min(max(1.0, call.seconds), SECONDS)
+            return self._keep(call.nth, await self._ask("command", {**call.arguments, "seconds": seconds}, seconds))
+        if call.tool in ("edit", "append"):
+            if "text" not in known:
+                made = await self._ask(call.tool, call.arguments, call.seconds, whole=True)
+                if made.fault:
+                    return made
+                self._remember({"nth": call.nth, "text": made.text})
+            text = self._known[call.nth]["text"]
+            return await self._ask("write", {"path": call.arguments["path"], "text": text}, call.seconds)
+        return await self._ask(call.tool, call.arguments, call.seconds)
+
+    def _remember(self, record: dict[str, Any]) -> None:
+        self._log.add(record)
+        self._known[record["nth"]] = record
+        while len(self._known) > _LAST:
+            del self._known[next(iter(self._known))]
+        self._log.records.clear()
+
+    def _keep(self, nth: int, told: Told) -> Told:
+        self._remember({"nth": nth, "told": plain(told)})
+        return told
+
+    async def _ask(self, tool: str, arguments: dict[str, Any], seconds: float, *, whole: bool = False) -> Told:
+        try:
+            running = await self._ready()
+            pipes = running.pipes
+            assert pipes.stdin is not None
+            pipes.stdin.write(json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n")
+            await asyncio.wait_for(pipes.stdin.drain(), _GRACE)
+            line = await asyncio.wait_for(pipes.stdout.readuntil(b"\n"), seconds + _GRACE)
+            told = msgspec.json.decode(line, type=Told)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
+            await self.end()  # whatever it was, the next call gets a fresh sandbox
+            cause, self._cause = self._cause, ""
+            what = f"the sandbox was ended: {cause}" if cause else f"the tools do not answer: {type(error).__name__}"
+            return Told(what, cause or "lost")
+        except asyncio.CancelledError:
+            await self.end()  # else its answer would be taken for the next call's
+            raise
+        text = told.text if whole else printable(told.text, WORD_CHARS)
+        return Told(text, printable(told.fault, 40), told.code)
+
+    async def _ready(self) -> Running:
+        if self._running is None or self._running.over:
+            await self.end()
+            confinement.prepare(self._cage)
+            script = [sys.executable, "-I", "-S", str(sandbox.SCRIPTS / "toolbox.py"), "1" if self._cage.way else "0"]
+            env = sandbox.environment(self._cage, {})
+            cwd = None if self._cage.way else Path(self._cage.tree)
+            self._running = await Running.start(sandbox.command(self._cage, script), env, stdin=True, cwd=cwd)
+            self._guard = asyncio.create_task(self._watch(self._running))
+        return self._running
+
+    async def _watch(self, running: Running) -> None:
+        folders = [self._cage.layout.work(self._cage.agent)]
+        self._cause = await watch(running.pid, folders, self._cage.settings, self._going, lambda: running.over)
+        if self._cause:
+            await running.end()
+
+    async def end(self) -> None:
+        """End the sandbox; the next call starts another."""
+        running, self._running = self._running, None
+        guard, self._guard = self._guard, None
+        if running is not None:
+            await running.end()
+        if guard is not None:
+            guard.cancel()
+            await asyncio.gather(guard, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End it for good."""
+        await self.end()
+        self._log.close()
+
+
+def _unfit(call: Tool) -> Told | None:
+    """What is wrong with a call, before anything is done."""
+    names = _ARGUMENTS.get(call.tool)
+    if names is None:
+        return Told(f"there is no tool {call.tool}; there are {', '.join(_ARGUMENTS)}", "unknown_tool")
+    unknown = [name for name in call.arguments if name not in names]
+    needed = names[:1] if call.tool in ("read", "list") else names
+    lacking = [name for name in needed if name not in call.arguments and call.tool != "list"]
+    if unknown or lacking:
+        return Told(f"{call.tool} takes {', '.join(names)}", "bad_arguments")
+    for name, value in call.arguments.items():
+        if not isinstance(value, int if name in ("offset", "limit") else str):
+            return Told(f"{name} has the wrong type", "bad_arguments")
+        if isinstance(value, str) and len(value) > _LARGEST:
+            return Told(f"{name} is longer than {_LARGEST} characters", "too_large")
+    return None

@@ -1,0 +1,131 @@
+"""What agents read: the common history, results, programs, leaderboard. Mounted read-only, and only ever a copy.
+
+    past_experiments.jsonl    one row an experiment, of all agents and seeds
+    results/TICKET.json       the row an agent waits for
+    programs/ID/PART          every candidate's texts
+    leaderboard.md
+    closing/aNN               why no more experiments are taken from this agent
+    evaluate, history         the programs that agents call
+
+The journal is the truth; all of this is made again from it at every start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.agents.sandbox import safe
+from culmen.agents.sandbox.layout import tag
+from culmen.agents.sandbox.settings import REFUSALS
+from culmen.core.session import Answer, Row
+
+HISTORY = "past_experiments.jsonl"
+_SCRIPTS = Path(__file__).parent / "scripts"
+
+
+class View:
+    """The view of one run, in `folder`; `about` is what scripts want to know of the task. With `keep` it can `restore`
+    itself, which agents that are not confined make necessary. All methods may be called on any thread."""
+
+    def __init__(self, folder: Path, about: Mapping[str, Any], keep: bool = False) -> None:
+        self.folder, self._about = folder, about
+        self._kept: list[Answer] | None = [] if keep else None
+        self._known: set[str] = set()
+        self._refusals: dict[int, int] = {}
+        self._lock = threading.RLock()
+        self.leaderboard = ""
+
+    def make(self, answers: Iterable[Answer]) -> None:
+        """Make it from nothing but these answers, in order."""
+        with self._lock:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._known.clear()
+            for name in ("results", "programs", "closing"):
+                (self.folder / name).mkdir(parents=True, exist_ok=True)
+            for script in ("evaluate", "history"):
+                self._write(script, (_SCRIPTS / f"{script}.py").read_text(encoding="utf-8"), 0o755)
+            self._write("about.json", msgspec.json.encode(self._about).decode())
+            self._write(HISTORY, "")
+            self._write("leaderboard.md", "")
+            for answer in answers:
+                self.answer(answer)
+
+    def restore(self) -> None:
+        """Write all of it anew, whatever became of the files."""
+        if self._kept is not None:
+            with self._lock:
+                answers, self._kept = self._kept, []
+                self.make(answers)
+
+    def answer(self, answer: Answer) -> None:
+        """Add what was answered; what is there already is not added again."""
+        with self._lock:
+            if self._kept is not None:
+                self._kept.append(answer)
+            rows = [row for row in answer.rows if _key(row) not in self._known]
+            self._known.update(map(_key, rows))
+            with (self.folder / HISTORY).open("ab") as file:
+                file.write("".join(map(line, rows)).encode())
+            for candidate, parts in answer.parts.items():
+                self._program(candidate, parts)
+            for row in rows:  # last: who finds a result finds the rest
+                self._result(row.ticket, line(row))
+            if answer.closing:
+                self._write(f"closing/{tag(answer.agent)}", answer.closing)
+            if answer.leaderboard:
+                self.leaderboard = answer.leaderboard
+                self._write("leaderboard.md", answer.leaderboard)
+
+    def refuse(self, agent: int, refused: Mapping[str, str]) -> None:
+        """Answer requests that never became experiments; an agent that goes on for ever hears nothing any more."""
+        for ticket, reason in refused.items():
+            self._refusals[agent] = count = self._refusals.get(agent, 0) + 1
+            if count <= REFUSALS:
+                row = {"ticket": ticket, "status": "refused", "reason": reason}
+                with self._lock:
+                    self._result(ticket, msgspec.json.encode(row).decode() + "\n")
+
+    def answered(self, ticket: str) -> bool:
+        """Whether this experiment is in the history."""
+        return ticket in self._known
+
+    def _result(self, ticket: str, text: str) -> None:
+        if ticket and safe.sound(ticket):
+            self._write(f"results/{ticket}.json", text)
+
+    def _program(self, candidate: str, parts: Mapping[str, str]) -> None:
+        if not safe.sound(candidate):
+            return
+        folder = self.folder / "programs" / candidate
+        for name, text in parts.items():
+            try:
+                path = folder.joinpath(*safe.split(name))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._write(str(path.relative_to(self.folder)), text)
+            except (safe.Refused, FileExistsError, NotADirectoryError, IsADirectoryError):
+                continue  # a part whose name is no path, or runs into another's; it is in the journal all the same
+
+    def _write(self, name: str, text: str, mode: int = 0o644) -> None:
+        """Replace a file by renaming, so that readers see the old or the new one."""
+        path = self.folder / name
+        temporary = path.with_name(f".{path.name}.new")
+        temporary.write_bytes(text.encode("utf-8", "replace"))
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+
+
+def _key(row: Row) -> str:
+    return row.ticket or f"#{row.n}"
+
+
+def line(row: Row) -> str:
+    """A row as a line of JSON with every field, defaults too: agents query it with small scripts."""
+    fields: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
+    return msgspec.json.encode(fields).decode() + "\n"

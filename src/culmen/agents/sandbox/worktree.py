@@ -1,0 +1,180 @@
+"""One agent's work tree: made from the trunk, with a git of its own that is thrown away, and read again at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from culmen.agents.sandbox import merge, safe
+from culmen.agents.sandbox.layout import QUEUE, VIEW, tag
+from culmen.agents.sandbox.repository import git
+from culmen.agents.sandbox.safe import Refused
+from culmen.agents.sandbox.settings import COMMIT_BYTES, COMMIT_FILE_BYTES, COMMIT_FILES, SCAN
+
+COPIES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")  # names under which agents look for TASK.md
+RUN = """#!/usr/bin/env python3
+import os
+import runpy
+
+here = os.path.dirname(os.path.abspath(__file__))
+runpy.run_path(os.path.join(here, ".culmen", "evaluate"), run_name="__main__")
+"""
+_PRIVATE = (".git", VIEW, QUEUE, ".agent")  # at the top of a tree; neither committed nor reported
+_CLUTTER = ("__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".DS_Store")
+_EXCLUDED = "".join(f"/{name}\n" for name in (VIEW, QUEUE, ".agent")) + "__pycache__/\n"
+_REPORTED = 100
+VIEWED = ("past_experiments.jsonl", "leaderboard.md")  # links into the view, unless a text of that name is given
+
+
+@dataclass
+class Left:
+    """What an agent left: `changes` that may be committed (None: removed), and paths that were `dropped`."""
+
+    changes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
+    dropped: list[str] = field(default_factory=list[str])
+
+
+def texts_of(texts: Mapping[str, str]) -> dict[str, bytes]:
+    """Files that culmen puts into every tree: those given, the names of TASK.md that agents look for, the client."""
+    files = {path: text.encode("utf-8", "replace") for path, text in texts.items()}
+    if "TASK.md" in files:
+        files.update((name, files["TASK.md"]) for name in COPIES if name not in files)
+    return files | {"run_experiments.py": RUN.encode()}
+
+
+def make(tree: Path, agent: int, files: Mapping[str, bytes], owner: int | None, view: Path | None) -> None:
+    """Write a fresh work tree that belongs to user `owner` (None: to us).
+
+    `view` is where .culmen leads; None leaves an empty folder for it to be mounted on.
+    """
+    shutil.rmtree(tree, ignore_errors=True)
+    for folder in (f"candidates/{tag(agent)}", "notes", QUEUE):
+        (tree / folder).mkdir(parents=True)
+    for path, data in files.items():
+        target = tree.joinpath(*safe.split(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    (tree / ".agent").write_text(tag(agent) + "\n")
+    for name in VIEWED:
+        if name not in files:
+            (tree / name).symlink_to(f"{VIEW}/{name}")
+    (tree / "run_experiments.py").chmod(0o755)
+    _scratch_git(tree)
+    if view is None:
+        (tree / VIEW).mkdir()
+    else:
+        (tree / VIEW).symlink_to(view.resolve())
+    give(tree, owner)
+
+
+def give(folder: Path, owner: int | None) -> None:
+    """Let a user own a folder and all below it; links are not followed."""
+    if owner is None:
+        return
+    for here, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            os.chown(os.path.join(here, name), owner, owner, follow_symlinks=False)
+    os.chown(folder, owner, owner)
+
+
+def _scratch_git(tree: Path) -> None:
+    """A repository for the agent to use as it likes. Nobody reads it: what counts is what lies in the tree."""
+    git(tree, "init", "--quiet", "--template=", "--initial-branch=work", bare=False)
+    (tree / ".git" / "info").mkdir(exist_ok=True)
+    (tree / ".git" / "info" / "exclude").write_text(_EXCLUDED)
+    with (tree / ".git" / "config").open("a") as file:
+        file.write("[user]\n\tname = agent\n\temail = agent@culmen.invalid\n")
+    git(tree, "add", "--all", bare=False)
+    git(tree, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "Start", bare=False)
+
+
+def left(tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, str]) -> Left:
+    """Compare a tree with the `base` it was made from and the `texts` put into it (path -> git's name of the content).
+
+    Only allowed paths are read; sizes and numbers are bounded; what is not allowed and not as it was is dropped.
+    """
+    found = Left()
+    if not tree.is_dir():  # its session was never opened
+        return found
+    _own(tree, tag(agent), base, found)
+    _others(tree, tag(agent), {**base, **texts}, found)
+    if len(found.dropped) > _REPORTED:
+        found.dropped[_REPORTED:] = [f"... and {len(found.dropped) - _REPORTED} more"]
+    return found
+
+
+def _own(tree: Path, name: str, base: Mapping[str, str], found: Left) -> None:
+    """What the agent may change: read what is there, remove what is gone."""
+    room, kept = COMMIT_BYTES, set[str]()
+    for path, regular in _allowed(tree, name):
+        kept.add(path)
+        try:
+            if path == "...":
+                raise Refused("too_many_files")
+            if not regular:
+                raise Refused("not_a_file")
+            if len(found.changes) >= COMMIT_FILES:
+                raise Refused("too_many_files")
+            data = safe.read(tree, path, min(COMMIT_FILE_BYTES, room))
+            if path == merge.SHARED and not data.strip() and path in base:
+                raise Refused("emptied")
+        except Refused as refused:
+            if str(refused) != "missing":
+                found.dropped.append(f"{path} ({refused})")
+            continue
+        room -= len(data)
+        if merge.blob(data) != base.get(path):
+            found.changes[path] = data
+    if "..." not in kept:
+        gone = (path for path in base if merge.allowed(path, name) and path not in kept)
+        found.changes.update((path, None) for path in sorted(gone))
+
+
+def _allowed(tree: Path, name: str) -> Iterable[tuple[str, bool]]:
+    """Paths that may be committed; the two single files are named whether they are there or not."""
+    yield merge.SHARED, True
+    try:
+        with safe.folder(tree, ("notes",)) as fd:
+            if f"{name}.md" in os.listdir(fd):
+                yield f"notes/{name}.md", True
+        with safe.folder(tree, ("candidates", name)):
+            pass
+    except (Refused, OSError):
+        return
+    yield from safe.walk(tree, ("candidates", name), 2 * COMMIT_FILES, _clutter)
+
+
+def _others(tree: Path, name: str, put: Mapping[str, str], found: Left) -> None:
+    """Report what is not allowed in, unless it is as culmen put it there."""
+
+    def skip(way: tuple[str, ...]) -> bool:
+        return way[0] in _PRIVATE or _clutter(way)
+
+    seen: set[str] = set()
+    try:
+        for path, regular in safe.walk(tree, (), SCAN, skip):
+            seen.add(path)
+            if merge.allowed(path, name) or (regular and path in put and _as_put(tree, path, put[path])):
+                continue
+            if path in VIEWED and (tree / path).is_symlink():
+                continue
+            found.dropped.append(path)
+    except (Refused, OSError):
+        return
+    if "..." not in seen:
+        gone = (path for path in put if path not in seen and not merge.allowed(path, name))
+        found.dropped += [f"{path} (removed)" for path in sorted(gone)]
+
+
+def _as_put(tree: Path, path: str, content: str) -> bool:
+    try:
+        return merge.blob(safe.read(tree, path, COMMIT_FILE_BYTES)) == content
+    except Refused:
+        return False
+
+
+def _clutter(way: tuple[str, ...]) -> bool:
+    return way[-1] in _CLUTTER or way[-1].endswith(".pyc")

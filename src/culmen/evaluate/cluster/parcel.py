@@ -1,0 +1,216 @@
+"""What travels to a node, as plain bytes: the task with its folder, once; then jobs and their observations.
+
+The parcel is named by its SHA-256, and a node that unpacks it checks that name and every file of the evaluator. Cases
+travel with the task, so a job only names its case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import IsolationError, TaskError, UserError
+from culmen.core.evaluation import Case, Observation
+from culmen.core.task import Task
+from culmen.core.trust import Scoring
+from culmen.evaluate.integrity.seal import EvaluatorChanged
+from culmen.evaluate.taskfiles.digests import evaluator_digest, sha256
+
+T = TypeVar("T")
+
+MAX_FILES, MAX_BYTES = 5000, 256 * 2**20
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+_SKIPPED = {"__pycache__", "node_modules", "venv", "runs", "openevolve_output"}
+_ERRORS: dict[str, type[UserError]] = {
+    error.__name__: error for error in (UserError, TaskError, IsolationError, EvaluatorChanged)
+}
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """A task and its folder: `base` is where the folder lay, `files` the sizes of its files by path below
+    it; their bytes follow in that order."""
+
+    task: Task
+    base: str
+    files: dict[str, int]
+    culmen: str
+    python: str
+
+
+class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a node evaluates: at most `workers` at once, at no weaker isolation than `level` ("": any).
+
+    `require` is what the user asked for; `scoring` was found out by the first node; no evaluation takes longer than
+    `seconds`.
+    """
+
+    workers: int = 1
+    require: str | None = None
+    level: str = ""
+    scoring: Scoring = Scoring()
+    seconds: float = 0.0
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One evaluation. `epoch` grows when the judges must be new ones (see `Backend.renew`)."""
+
+    id: str
+    parts: dict[str, str]
+    case: str | None
+    seed: int
+    certify: bool
+    epoch: int
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node says: that it is ready (level, scoring), an observation, or a mistake that a person can fix."""
+
+    level: str = ""
+    scoring: Scoring = Scoring()
+    observation: Observation | None = None
+    error: dict[str, str] | None = None
+    lost: str = ""  # a short word: the evaluation was lost over there
+
+
+def pack(task: Task) -> bytes:
+    """The parcel of a task as it lies here. Raises `TaskError` for a folder that is too large to send."""
+    from culmen import __version__
+
+    base = _base(task)
+    sizes, chunks, size = dict[str, int](), list[bytes](), 0
+    for path in _walk(base):
+        size += path.stat().st_size
+        if len(sizes) >= MAX_FILES or size > MAX_BYTES:
+            raise TaskError(
+                f"the task folder is too large to send to nodes (over {MAX_FILES} files or {MAX_BYTES >> 20} MB)",
+                where=str(base),
+                fix="keep large data where every node can read it, and name it in [evaluator] options.readable",
+            )
+        chunks.append(path.read_bytes())
+        sizes[path.relative_to(base).as_posix()] = len(chunks[-1])
+    head = dump(Parcel(task, str(base), sizes, __version__, _PYTHON))
+    return b"".join([len(head).to_bytes(8, "big"), head, *chunks])
+
+
+def digest(parcel: bytes) -> str:
+    """The parcel's name."""
+    return hashlib.sha256(parcel).hexdigest()
+
+
+def unpack(parcel: bytes, name: str, folder: Path) -> Task:
+    """Write the folder below `folder`; the task with its paths as they are here.
+
+    Raises `TaskError` where what arrived is not what was sent, or the node's culmen or Python is another.
+    """
+    if digest(parcel) != name:
+        raise TaskError("the task arrived damaged", where=_here(), fix="culmen resume")
+    place = 8 + int.from_bytes(parcel[:8], "big")
+    made = load(parcel[8:place], Parcel)
+    _same_program(made)
+    home = folder / "task"
+    for relative, size in made.files.items():
+        target = home / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(parcel[place : place + size])
+        place += size
+    task = _moved(made.task, made.base, str(home))
+    _check(task)
+    return task
+
+
+def encoded(candidate: Candidate, case: Case | None, seed: int, certify: bool, epoch: int) -> bytes:
+    """A job as bytes: of the candidate only its texts."""
+    return dump(Job(candidate.id, candidate.parts, None if case is None else case.id, seed, certify, epoch))
+
+
+def dump(value: Any) -> bytes:
+    """A struct as JSON in ASCII, which also holds what candidates and cases may hold: NaN, lone surrogates, any int."""
+    return json.dumps(msgspec.to_builtins(value)).encode("ascii")
+
+
+def load(raw: bytes, kind: type[T]) -> T:
+    """The inverse of `dump`."""
+    return msgspec.convert(json.loads(raw), kind)
+
+
+def failure(error: UserError) -> Answer:
+    """A mistake as an answer."""
+    kind = type(error).__name__
+    return Answer(error={"kind": kind, "what": error.what, "where": f"{error.where} ({_here()})", "fix": error.fix})
+
+
+def raised(error: dict[str, str]) -> UserError:
+    """The mistake that a node told."""
+    kind = _ERRORS.get(error["kind"], UserError)
+    return kind(error["what"], where=error["where"], fix=error["fix"])
+
+
+def _base(task: Task) -> Path:
+    """The folder to send: the task's, if the evaluator is in it, else the evaluator's own."""
+    evaluator = Path(task.evaluator.path)
+    root = Path(task.root) if task.root else evaluator.parent
+    return root if evaluator.is_relative_to(root) else evaluator.parent
+
+
+def _walk(base: Path) -> Iterator[Path]:
+    for root, folders, names in os.walk(base):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
+        for name in sorted(names):
+            file = Path(root, name)
+            if not name.startswith(".") and file.is_file():
+                yield file
+
+
+def _moved(task: Task, base: str, home: str) -> Task:
+    def there(path: str) -> str:
+        inside = path == base or path.startswith(base.rstrip("/") + "/")
+        return home + path[len(base.rstrip("/")) :] if inside else path
+
+    evaluator, options = task.evaluator, dict[str, Any](task.evaluator.options)
+    if "readable" in options:
+        options["readable"] = [there(path) for path in options["readable"]]
+    moved = msgspec.structs.replace(
+        evaluator, path=there(evaluator.path), verifier=there(evaluator.verifier), options=options
+    )
+    return msgspec.structs.replace(task, evaluator=moved, root=there(task.root))
+
+
+def _check(task: Task) -> None:
+    """The evaluator on this node is the one the run began with, file by file."""
+    evaluator = task.evaluator
+    for path in evaluator.options.get("readable", ()):
+        if not os.path.exists(path):
+            raise TaskError(f"{path} is not there", where=_here(), fix="put it on every node, or share it")
+    folder = Path(evaluator.path).parent
+    found = {name: sha256(folder / name) for name in evaluator.files if (folder / name).is_file()}
+    wrong = [name for name, expected in evaluator.files.items() if found.get(name) != expected]
+    if wrong or (evaluator.files and evaluator_digest(found) != evaluator.digest):
+        raise EvaluatorChanged(
+            f"{wrong[0] if wrong else 'the evaluator'} is not what it was when the run began",
+            where=_here(),
+            fix="put it back as it was, then culmen resume; or go on with it as it is: culmen fork",
+        )
+
+
+def _same_program(parcel: Parcel) -> None:
+    from culmen import __version__
+
+    for what, theirs, ours in (("culmen", parcel.culmen, __version__), ("Python", parcel.python, _PYTHON)):
+        if theirs != ours:
+            raise UserError(
+                f"this node has {what} {ours}, the run uses {theirs}",
+                where=_here(),
+                fix=f"install {what} {theirs} there",
+            )
+
+
+def _here() -> str:
+    return f"node {os.uname().nodename}"

@@ -1,0 +1,193 @@
+"""The driver's connection to a Ray cluster: from one of its machines, or from outside through Ray's client server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from culmen.core.errors import Unavailable
+from culmen.evaluate.cluster.ray_local import QUIET
+
+T = TypeVar("T")
+
+_CONNECT_SECONDS = 240.0
+_REACH_SECONDS = 20.0
+_FUTURE_SECONDS = 120.0
+_TRIES = 5
+_REFUSED = ("Initialization failure", "Starting Ray client server failed")
+# A machine whose cable is pulled says nothing. Ray waits seven minutes for it; its servers allow a question a minute.
+_ALIVE = {"RAY_grpc_client_keepalive_time_ms": "61000", "RAY_grpc_client_keepalive_timeout_ms": "15000"}
+
+
+def outside(address: str) -> bool:
+    """Whether the connection goes through Ray's client server, where every call that waits for an answer may hang."""
+    return address.startswith("ray://")
+
+
+async def connect(address: str, namespace: str, own: Mapping[str, str], shown: str) -> str:
+    """Connect with these variables set; the namespace in force, which is another where the program was connected.
+
+    Raises `Unavailable` where no cluster answers, or none that lets us in.
+    """
+    try:
+        await _reached(address)
+    except OSError as error:  # time-outs are OSErrors
+        raise Unavailable(
+            f"no Ray cluster answers: {_told(error)}",
+            where=f"--ray-address {shown}",
+            fix="start one (ray start --head), give its address, or use --ray-address local; then culmen resume",
+        ) from None
+    kept = {name: value for name, value in _ALIVE.items() if name not in os.environ}
+    try:
+        return await aside(lambda: _init(address, namespace, QUIET | kept | dict(own), bool(own)), _CONNECT_SECONDS)
+    except (OSError, RuntimeError, ValueError) as error:  # Ray raises all of these
+        raise _refused(address, shown, error) from None
+
+
+def _init(address: str, namespace: str, variables: Mapping[str, str], new: bool) -> str:
+    with _environment(variables):
+        import ray  # pyright: ignore[reportMissingImports]
+
+        if ray.is_initialized() and not new:
+            return ray.get_runtime_context().namespace
+        _hush()
+        for left in reversed(range(_TRIES)):
+            try:
+                ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
+                break
+            except (ConnectionError, RuntimeError) as error:
+                # The client server forks a process for each driver, and the fork fails now and then.
+                if not left or not str(error).startswith(_REFUSED):
+                    raise
+        return namespace
+
+
+def _refused(address: str, shown: str, error: Exception) -> Unavailable:
+    told = _told(error)
+    if ":" not in address:
+        what, fix = f"no Ray cluster answers: {told}", "start one (ray start --head), or give its address"
+    elif outside(address):
+        what = f"Ray's client server does not let us in: {told}"
+        fix = "give it the cluster's token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), and the same Ray and Python here"
+    else:
+        host = address.rpartition(":")[0]
+        what = f"the Ray cluster does not let us in: {told}"
+        fix = "run this on one of its machines, with its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN); "
+        fix += f"from outside: --ray-address ray://{host}:10001"
+    return Unavailable(what, where=f"--ray-address {shown}", fix=fix)
+
+
+def _told(error: Exception) -> str:
+    """The one line of Ray's that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return lines[-1] if lines[0].startswith(_REFUSED) else lines[0]
+
+
+def _hush() -> None:
+    """Keep Ray's reports of dead workers off our standard output, which may be a document; statuses tell of them."""
+    worker = importlib.import_module("ray._private.worker")
+    if hasattr(worker, "print_to_stdstream"):
+        setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 - no attribute that types know
+
+
+async def _reached(address: str) -> None:
+    """Raise OSError where nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), _REACH_SECONDS)
+        writer.close()
+
+
+def listing() -> list[dict[str, Any]]:
+    """The cluster's nodes, as `ray.nodes` has them. Raises ConnectionError where the connection was given up."""
+    import ray  # pyright: ignore[reportMissingImports]
+
+    if not ray.is_initialized():  # else Ray raises an exception that has no type
+        raise ConnectionError("not connected")
+    return ray.nodes()
+
+
+async def aside(work: Callable[[], T], seconds: float) -> T:
+    """Do it on a thread that nobody waits for longer than so; raises what it raises, and `TimeoutError`."""
+    given: Future[T] = Future()
+
+    def target() -> None:
+        try:
+            given.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+            given.set_exception(error)
+
+    threading.Thread(target=target, daemon=True, name="culmen-ray").start()
+    return await asyncio.wait_for(_mirrored(given), seconds)
+
+
+async def future_of(ref: Any, address: str) -> asyncio.Future[Any]:
+    """What a reference will be. Asking may take a while from outside, so it is asked on another thread there."""
+    return _mirrored(await aside(ref.future, _FUTURE_SECONDS) if outside(address) else ref.future())
+
+
+def _mirrored(given: Future[T]) -> asyncio.Future[T]:
+    """A future of this loop. Cancelled, it leaves the given one alone, unlike asyncio's own: Ray's client breaks down
+    over a future that it may not fill."""
+    loop = asyncio.get_running_loop()
+    mirror: asyncio.Future[T] = loop.create_future()
+
+    def settle() -> None:
+        if mirror.done():
+            return
+        error = given.exception()
+        mirror.set_result(given.result()) if error is None else mirror.set_exception(error)
+
+    def done(_: Future[T]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle)
+
+    given.add_done_callback(done)
+    return mirror
+
+
+class Later:
+    """Does things that nobody waits for, one after the other, on a thread that no exit waits for either."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._started = False
+
+    def __call__(self, work: Callable[[], Any]) -> None:
+        self._work.put(work)
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._serve, daemon=True, name="culmen-ray-later").start()
+
+    def _serve(self) -> None:
+        import ray  # pyright: ignore[reportMissingImports]
+
+        while True:
+            work = self._work.get()
+            with contextlib.suppress(ray.exceptions.RayError, ValueError, OSError, RuntimeError):
+                if ray.is_initialized():
+                    work()
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables that Ray reads while it connects; they do not stay."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,133 @@
+"""The driver's side of a backend whose evaluations run elsewhere: packs, asks, tries again, tells whose fault it was.
+
+What carries bytes to nodes and back is a `Carrier`: Ray or Slurm. Evaluations that a worker or a node took down with it
+are tried again; after that they are `lost`, which no strategy holds against a candidate. The journal stays here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Protocol
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.task import Task
+from culmen.core.trust import Scoring
+from culmen.evaluate.cluster import parcel as parcels
+from culmen.evaluate.cluster.parcel import Answer, Terms
+from culmen.evaluate.integrity.seal import Seal
+from culmen.evaluate.jail.run import GRACE_SECONDS, time_allowed
+from culmen.evaluate.local import VERIFIER_PATIENCE
+
+NODE_SLOTS = 64  # evaluations at once on one node, at most: each has a user of its own there
+_ATTEMPTS = 2  # a node tries a second time what its own jail lost
+_START = 30.0
+
+
+class Lost(Exception):
+    """An evaluation came to nothing through no fault of its candidate; the word says what went: node, worker, ..."""
+
+
+class Carrier(Protocol):
+    """Carries bytes to nodes and back.
+
+    open     connect, bring the parcel to one node, and return its answer. Raises `UserError` for what a person can
+             fix, also for a resource that no node has. Nodes that join later begin with the `terms` as they are then
+    carry    one job, named `number`, to a node that has room, with at most `seconds` of work there; the bytes of its
+             answer. Raises `Lost`, and `UserError` where no node will ever come. Cancelled, it ends the work over there
+    room     how many evaluations at once the nodes that there are have room for; 0: not known
+    close    end everything everywhere
+    """
+
+    retries: int
+    terms: bytes
+
+    async def open(self, parcel: bytes, name: str) -> bytes: ...
+
+    async def carry(self, number: str, job: bytes, seconds: float) -> bytes: ...
+
+    def room(self) -> int: ...
+
+    async def close(self) -> None: ...
+
+
+class RemoteBackend:
+    """Evaluates `task` wherever the carrier goes, up to `workers` at once; with 0 of them it sets `workers` to what
+    there is room for when it starts. See `core.ports.Backend`."""
+
+    def __init__(
+        self, task: Task, workers: int, carrier: Carrier, require: str | None = None, *, scoring: Scoring | None = None
+    ) -> None:
+        self.task, self.workers, self.require = task, workers, require
+        self.scoring = scoring or Scoring()
+        self._carrier, self._seal = carrier, Seal(task.evaluator)
+        self._epoch = self._count = 0
+        self._name = secrets.token_hex(4)
+
+    async def start(self) -> str:
+        """Open the carrier; the isolation level of the first node, which the others must reach. Raises what its start
+        raises."""
+        self._seal.check()
+        terms = Terms(min(self.workers or NODE_SLOTS, NODE_SLOTS), self.require, "", self.scoring, self.seconds)
+        self._carrier.terms = parcels.dump(terms)
+        parcel = parcels.pack(self.task)
+        try:
+            first = self._understood(await self._carrier.open(parcel, parcels.digest(parcel)))
+        except BaseException:
+            await self._carrier.close()
+            raise
+        self.scoring, self.workers = first.scoring, self.workers or max(1, self._carrier.room())
+        self._carrier.terms = parcels.dump(msgspec.structs.replace(terms, level=first.level, scoring=first.scoring))
+        return first.level
+
+    def _understood(self, raw: bytes) -> Answer:
+        answer = parcels.load(raw, Answer)
+        if answer.error is not None:
+            raise parcels.raised(answer.error)
+        return answer
+
+    async def evaluate(
+        self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
+    ) -> Observation:
+        """One evaluation somewhere; every failure is a status. Raises `EvaluatorChanged`, and `Unavailable` where the
+        cluster is gone for good."""
+        self._seal.check()
+        job = parcels.encoded(candidate, case, seed, certify, self._epoch)
+        reason = ""
+        for _ in range(1 + self._carrier.retries):
+            self._count += 1
+            try:
+                answer = self._understood(await self._carrier.carry(f"{self._name}-{self._count}", job, self.seconds))
+            except Lost as error:
+                reason = str(error)
+                continue
+            if answer.observation is not None:
+                return answer.observation
+            reason = answer.lost
+        return Observation(
+            candidate.id,
+            Status.LOST,
+            case=case.id if case else "",
+            reason=reason,
+            feedback=f"lost {1 + self._carrier.retries} times: {reason.replace('_', ' ')}",
+            seed=seed,
+            evaluator=self.task.evaluator.digest,
+        )
+
+    @property
+    def seconds(self) -> float:
+        """The longest that one evaluation may take on a node, with its second try there."""
+        limits, evaluator = self.task.limits, self.task.evaluator
+        judging = limits.scorer_seconds * (1 + (VERIFIER_PATIENCE if evaluator.verifier else 0))
+        once = time_allowed(self.task, evaluator.form) + judging + 2 * GRACE_SECONDS
+        return _ATTEMPTS * once + _START
+
+    async def renew(self) -> None:
+        """From now on every node judges in processes that saw nothing of the search."""
+        self._epoch += 1
+
+    async def close(self) -> None:
+        """End everything everywhere."""
+        await self._carrier.close()

@@ -1,0 +1,126 @@
+"""A backend with eyes open: signs go with every observation, and a run that wants it refuses candidates for grave ones.
+
+    warn    the observation carries its signs
+    reject  a candidate with a grave sign in its text is not run; one whose evaluation shows one loses its score
+    stop    the same, and the engine ends the search
+
+What was seen is journaled with the observation, so a replay sees the same.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import BARRED, Case, Observation, Sign, Status
+from culmen.core.ports import Backend
+from culmen.core.task import Task
+from culmen.evaluate.integrity import signs
+
+POLICIES = ("warn", "reject", "stop")
+_REMEMBERED = 4096  # candidates whose texts need not be scanned again
+
+
+def policy(name: str | None) -> str:
+    """The policy of that name, "warn" for none; raises `UserError` for any other."""
+    if name is None or name in POLICIES:
+        return name or POLICIES[0]
+    raise UserError(f"there is no policy '{name}'", where="--integrity", fix=f"use one of {', '.join(POLICIES)}")
+
+
+class GuardedBackend:
+    """`backend`, under one of `POLICIES`.
+
+    Where the task has a verifier, a score beyond the best known value is certified at once.
+    """
+
+    def __init__(self, backend: Backend, task: Task, policy: str = "warn") -> None:
+        self.backend, self.task, self.policy = backend, task, policy
+        self._names = signs.Names.of(task)
+        self._seen: OrderedDict[str, tuple[Sign, ...]] = OrderedDict()
+
+    async def start(self) -> str:
+        """The isolation level in force."""
+        return await self.backend.start()
+
+    async def evaluate(
+        self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
+    ) -> Observation:
+        """The backend's observation with signs, or a refusal."""
+        found = self._of_text(candidate)
+        if self.policy != "warn" and any(each.grave for each in found):
+            refused = Observation(
+                candidate.id, Status.REJECTED, case=case.id if case else "", seed=seed,
+                evaluator=self.task.evaluator.digest, signs=found,
+            )  # fmt: skip
+            return under(self.policy, refused)
+        seen = await self._ask(candidate, case, seed, certify)
+        doubtful = seen.score is not None and self.task.objective.beyond(seen.score)
+        if doubtful and not certify and self.task.evaluator.verifier:
+            seen = await self._ask(candidate, case, seed, True)
+        found += signs.of_observation(seen, self.task.objective)
+        return under(self.policy, msgspec.structs.replace(seen, signs=found) if found else seen)
+
+    async def _ask(self, candidate: Candidate, case: Case | None, seed: int, certify: bool) -> Observation:
+        more = {"certify": True} if certify else {}  # backends of tasks without a verifier need not know
+        return await self.backend.evaluate(candidate, case, seed, **more)
+
+    def _of_text(self, candidate: Candidate) -> tuple[Sign, ...]:
+        known = self._seen.get(candidate.digest)
+        if known is None:
+            known = self._seen[candidate.digest] = signs.of_parts(candidate.parts, self.task, self._names)
+            if len(self._seen) > _REMEMBERED:
+                self._seen.popitem(last=False)
+        return known
+
+    async def renew(self) -> None:
+        """Begin the final choice with processes that saw nothing of the search, where the backend can."""
+        renew = getattr(self.backend, "renew", None)
+        if renew is not None:
+            await renew()
+
+    async def close(self) -> None:
+        """Close the backend."""
+        await self.backend.close()
+
+
+def under(policy: str, observation: Observation) -> Observation:
+    """An observation with signs as a policy has it: rejected for a grave one, or as it is."""
+    grave = observation.grave
+    if policy == "warn" or grave is None or observation.barred or observation.status is Status.LOST:
+        return observation
+    claimed = {} if observation.score is None else {"claimed_score": observation.score}
+    return msgspec.structs.replace(
+        observation,
+        status=Status.REJECTED,
+        score=None,
+        reason=BARRED + grave.name,
+        metrics={**observation.metrics, **claimed},
+        feedback="\n".join(filter(None, (_told(grave), observation.feedback))),
+    )
+
+
+def _told(grave: Sign) -> str:
+    """What the proposer is told."""
+    place = f" ({grave.part}:{grave.line})" if grave.line else ""
+    return (
+        f"Rejected for its integrity, {grave.name}: it {signs.MEANINGS[grave.name][1]}{place}: {grave.evidence}\n"
+        "A score must come from solving the problem. Solve it without this, and the candidate will be evaluated."
+    )
+
+
+def carried(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
+    """Results of another run, by mark, as this policy has them; what it would not have refused is asked again."""
+    kept: dict[str, Any] = {}
+    for mark, result in finished.items():
+        if isinstance(result, Observation):
+            if policy == "warn" and result.barred:
+                continue
+            result = under(policy, result)
+        kept[mark] = result
+    return kept

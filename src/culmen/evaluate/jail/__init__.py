@@ -1,0 +1,1 @@
+"""Candidates in confined processes: the fork-server, what a child gives up first, and the scorer."""

@@ -1,0 +1,217 @@
+"""What a freshly forked child does to itself before it may look at a candidate. Every step must work or it ends here.
+
+Order matters: mounts need the capabilities that are given up next, Landlock forbids mounts, seccomp comes last.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import random
+import resource
+import signal
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from culmen.evaluate.jail import kernel, landlock
+from culmen.evaluate.jail.seccomp import Filter
+
+CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
+LINE = 4  # the descriptor that joins the two processes of one evaluation, where there are two
+WORK = "/w"  # work folder at level namespaces
+_MB = 1 << 20
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_PROC_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/sys")
+
+
+@dataclass(frozen=True)
+class Cage:
+    """What the fork-server knows of its own jail when it forks.
+
+    level     name of the isolation level
+    switch    how a child gets another identity: "uid" (the fork-server is root: a host uid of its own for every slot,
+              from `first_uid`), "user" (a user namespace of its own) or "" (it stays who it is)
+    proc      whether a fresh /proc can be mounted
+    readable  folders candidates may read
+    shut      folders that a `blind` child must not see, though they lie in what the fork-server sees
+    spared    folders below those that it may see all the same
+    unshut    what a `blind` child may read at level restricted, and `listed` what it may only list
+    search    keep the right to read what is closed to others (a root whose interpreter or evaluator lies in such a
+              folder); what is in sight at all is decided by the mounts or by Landlock
+    scratch   folder of the work folders, removed at the end; "" at level namespaces
+    baseline  bytes of data the fork-server itself has mapped
+    """
+
+    level: str
+    switch: str = ""
+    first_uid: int = 0
+    proc: bool = True
+    readable: tuple[str, ...] = ()
+    shut: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+    unshut: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
+    search: bool = False
+    scratch: str = ""
+    baseline: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One evaluation as the fork-server sees it; sizes in megabytes, `work` the work folder."""
+
+    id: int
+    slot: int
+    seed: int
+    seconds: float
+    memory_mb: int
+    processes: int
+    files_mb: int
+    work: str = WORK
+    blind: bool = False
+
+
+def enter(cage: Cage, job: Job) -> None:
+    """Confine the calling process for `job`. Raises OSError; the caller must then leave without running anything."""
+    os.setsid()
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if cage.level == "namespaces":
+        _own_mounts(cage, job)
+    _other_identity(cage, job)
+    set_limits(cage, job)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # a changed uid closes /proc/self to its owner
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    if cage.level == "namespaces":
+        _second_layer(job)
+        Filter().install()
+    elif cage.level == "restricted":
+        readable, listed = (cage.unshut, cage.listed) if job.blind else (cage.readable, ())
+        landlock.restrict((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
+        Filter(leftovers=True, own_signals=not landlock.scopes_signals()).install()
+    _surroundings(cage, job)
+
+
+def _second_layer(job: Job) -> None:
+    """A second layer where the mounts already decide: kept when the kernel has it."""
+    if landlock.abi():
+        landlock.restrict(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
+
+
+def own_descriptors(channel: int, log: int, line: int = -1) -> None:
+    """0 is empty, 1 and 2 are the log, 3 the channel, 4 the line if there is one; nothing else stays open."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    wanted = [(null, 0), (log, 1), (log, 2), (channel, CHANNEL), *([(line, LINE)] if line >= 0 else [])]
+    # above all targets, so that no dup2 closes what the next one needs
+    parked = [(fcntl.fcntl(source, fcntl.F_DUPFD, LINE + 1), target) for source, target in wanted]
+    for source, target in parked:
+        os.dup2(source, target, inheritable=True)
+    os.closerange(wanted[-1][1] + 1, 1 << 20)
+
+
+def _own_mounts(cage: Cage, job: Job) -> None:
+    """A private work folder with a size limit; /tmp and /dev/shm live in it, so one limit holds for all of them."""
+    kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+    uid = cage.first_uid + job.slot if cage.switch == "uid" else 0
+    options = f"size={job.files_mb}m,nr_inodes={64 * job.files_mb + 1024},mode=0755,uid={uid},gid={uid}"
+    kernel.mount("tmpfs", WORK, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+    for hidden, target in ((".tmp", "/tmp"), (".shm", "/dev/shm")):
+        folder = f"{WORK}/{hidden}"
+        os.mkdir(folder)
+        os.chmod(folder, 0o1777)
+        for path in cage.readable:  # what lies below /tmp on this machine must stay in sight
+            if path.startswith(f"{target}/") and os.path.isdir(path) and not (job.blind and path in cage.shut):
+                kept = folder + path[len(target) :]
+                os.makedirs(kept, exist_ok=True)
+                kernel.mount(path, kept, "", kernel.MS_BIND | kernel.MS_REC)
+        kernel.mount(folder, target, "", kernel.MS_BIND | kernel.MS_REC)
+    if job.blind:
+        _shut(cage)
+    if cage.proc:
+        kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+
+
+def _shut(cage: Cage) -> None:
+    """Empty folders over what must not be seen; what lies below and may be seen is put back."""
+    spared = [(path, f"{WORK}/.spared-{place}") for place, path in enumerate(cage.spared)]
+    for path, aside in spared:
+        os.mkdir(aside)
+        kernel.mount(path, aside, "", kernel.MS_BIND | kernel.MS_REC)
+    for path in cage.shut:
+        if os.path.isdir(path):
+            kernel.mount("tmpfs", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,nr_inodes=1k,mode=0755")
+    for path, aside in spared:
+        os.makedirs(path, exist_ok=True)
+        kernel.mount(aside, path, "", kernel.MS_BIND | kernel.MS_REC)
+        kernel.unmount(aside)
+        os.rmdir(aside)
+    for path in cage.shut:
+        if os.path.isdir(path):
+            kernel.mount("", path, "", kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
+
+
+def _other_identity(cage: Cage, job: Job) -> None:
+    """Processes are counted per uid and user namespace: without one of its own a fork bomb starves its neighbours."""
+    if cage.switch == "uid":
+        uid = cage.first_uid + job.slot
+        kernel.prctl(kernel.PR_SET_KEEPCAPS, int(cage.search))
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    elif cage.switch == "user":
+        kernel.unshare(kernel.CLONE_NEWUSER)
+        for name, line in (("setgroups", "deny"), ("uid_map", "1000 0 1"), ("gid_map", "1000 0 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(line)
+    if cage.switch:
+        kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if cage.search else []))
+
+
+def set_limits(cage: Cage, job: Job) -> None:
+    """The limits of the operating system; processes of a user who keeps his uid are counted on top of what runs."""
+    data = cage.baseline + job.memory_mb * _MB
+    cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
+    processes = job.processes if cage.switch else job.processes + _processes_of_user()
+    for limit, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_DATA, data),
+        (resource.RLIMIT_AS, data + 1024 * _MB),  # shared mappings count here only, like code and files
+        (resource.RLIMIT_FSIZE, job.files_mb * _MB),
+        (resource.RLIMIT_NOFILE, 256),
+        (resource.RLIMIT_NPROC, processes),
+        (resource.RLIMIT_STACK, 8 * _MB),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
+
+
+def _processes_of_user() -> int:
+    """Threads of this uid on the machine: where children keep our uid, the limit counts those too."""
+    mine, total = os.getuid(), 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{name}").st_uid == mine:
+                total += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            continue
+    return total
+
+
+def _surroundings(cage: Cage, job: Job) -> None:
+    """A fixed environment, the work folder as current folder, and random numbers that depend on the seed alone."""
+    os.environ.clear()
+    os.environ.update(cage.environment)
+    temporary = "/tmp" if cage.level == "namespaces" else job.work
+    os.environ.update(HOME=job.work, TMPDIR=temporary)
+    os.umask(0o022)
+    os.chdir(job.work)
+    random.seed(job.seed)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(job.seed % (1 << 32))

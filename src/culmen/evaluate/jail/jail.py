@@ -1,0 +1,274 @@
+"""The orchestrator's handle on the fork-server: starts it, hands it jobs, learns how they ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from culmen.core.errors import TaskError
+from culmen.evaluate.jail import bubblewrap, census
+from culmen.evaluate.jail.confine import WORK, Cage, Job
+
+START_SECONDS = 120.0  # a fork-server imports what the task asks for, which may be large and on a cold disk
+_PACKET = 1 << 16
+_CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.zygote import main; main()"
+ENVIRONMENT = {
+    "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+}
+_EXTRAS = {"torch": "train", "transformers": "train", "sklearn": "pools"}  # of culmen, that bring a package
+MARK = "CULMEN_JAIL"  # names the fork-server a process came from, so that strays can be found
+
+
+class JailFailed(Exception):
+    """The fork-server cannot be started this way here; the text says why."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How a child ended: `end` exit | timeout | memory | killed | jail_error | zygote_died; `code` as Popen's."""
+
+    end: str
+    code: int = 0
+    cpu: float = 0.0
+    peak_kb: int = 0
+    text: str = ""
+
+
+class Jail:
+    """One fork-server at one level. Not thread-safe: it belongs to the event loop that started it.
+
+    Children see the paths `visible` and `shut`, those submitted as `blind` only the former.
+    """
+
+    def __init__(
+        self,
+        level: str,
+        packages: tuple[str, ...] = (),
+        visible: tuple[str, ...] = (),
+        shut: tuple[str, ...] = (),
+    ) -> None:
+        self.level, self.packages, self.visible, self.shut = level, packages, (*visible, *shut), shut
+        self._open = visible
+        self.scratch = os.path.join(tempfile.gettempdir(), f"culmen-jail-{secrets.token_hex(6)}")
+        if level != "namespaces":
+            os.mkdir(self.scratch, 0o711)
+        self._ends: dict[int, asyncio.Future[End]] = {}
+        self._count = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    async def start(self) -> None:
+        """Start the fork-server. Raises JailFailed where this level cannot be had, TaskError for a bad package."""
+        failure = JailFailed("not tried")
+        for proc in (True, False) if self.level == "namespaces" else (True,):
+            try:
+                return await self._launch(proc)
+            except JailFailed as error:
+                failure = error
+                self.drop()
+        raise failure
+
+    async def _launch(self, proc: bool) -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self._control = ours
+        python = [
+            sys.executable,
+            "-s",
+            "-P",
+            "-c",
+            _CODE.format(root=str(bubblewrap.PACKAGE.parent)),
+            str(theirs.fileno()),
+        ]
+        line, cage = python, self._cage(proc)
+        if self.level == "namespaces":
+            line = bubblewrap.command(python, self.visible, user=os.geteuid() != 0, proc=proc)
+        with theirs, tempfile.TemporaryFile() as complaints:
+            try:
+                self._process = subprocess.Popen(
+                    line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
+                    env={**ENVIRONMENT, MARK: os.path.basename(self.scratch)},
+                    pass_fds=[theirs.fileno()], start_new_session=True, cwd="/",
+                )  # fmt: skip
+            except OSError as error:
+                raise JailFailed(str(error)) from None
+            theirs.close()
+            setup = {"packages": self.packages, "cage": asdict(cage)}
+            setup["listable"], setup["readable"] = bubblewrap.around_hidden(cage.readable, self.visible)
+            try:
+                await loop.sock_sendall(ours, json.dumps(setup).encode())
+                hello = await asyncio.wait_for(loop.sock_recv(ours, _PACKET), START_SECONDS)
+            except (OSError, TimeoutError) as error:
+                hello = json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
+            complaints.seek(0)
+            self._greet(hello, complaints.read(4000).decode(errors="replace").strip())
+        loop.add_reader(ours, self._listen)
+
+    def _greet(self, hello: bytes, complaint: str) -> None:
+        if not hello:
+            raise JailFailed(complaint or "the fork-server ended before it was ready")
+        answer: dict[str, Any] = json.loads(hello)
+        if answer.get("error", "").startswith(("ImportError", "ModuleNotFoundError")):
+            extra = next((extra for name, extra in _EXTRAS.items() if f"'{name}'" in answer["error"]), "")
+            plain = "install it into the environment culmen runs in, or take it out of the evaluator's packages"
+            raise TaskError(
+                f"a package the task wants preloaded cannot be imported: {answer['error']}",
+                fix=f"pip install 'culmen[{extra}]'" if extra else plain,
+            )
+        if "error" in answer:
+            raise JailFailed(" ".join(filter(None, (answer["error"], complaint))))
+        if answer["threads"] > 1:
+            raise TaskError(
+                f"importing {', '.join(self.packages)} starts threads, which a fork cannot copy",
+                fix="take the package that does so out of the evaluator's packages; candidates can still import it",
+            )
+
+    def _cage(self, proc: bool) -> Cage:
+        root = os.geteuid() == 0
+        readable = bubblewrap.readable(self.visible)
+        unshut = bubblewrap.readable(self._open)
+        listed, free = bubblewrap.around_hidden(unshut, self._open, self.shut) if self.shut else ((), unshut)
+        return Cage(
+            level=self.level,
+            switch="uid" if root else "user" if self.level == "namespaces" else "",
+            first_uid=20_000 + (os.getpid() % 200) * 128,
+            proc=proc,
+            readable=readable,
+            shut=self.shut,
+            spared=tuple(path for path in unshut if any(path.startswith(f"{folder}/") for folder in self.shut)),
+            unshut=free,
+            listed=listed,
+            search=root and (bool(self.visible) or self._behind_closed_doors()),
+            scratch=self.scratch if self.level != "namespaces" else "",
+            environment=ENVIRONMENT,
+        )
+
+    def _behind_closed_doors(self) -> bool:
+        """Whether other users could not read our Python; bubblewrap opens the way to a folder, not the folder."""
+        way = _open_to_all if self.level != "namespaces" else _open_itself
+        return not all(map(way, bubblewrap.python_folders()))
+
+    def submit(
+        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+    ) -> tuple[int, asyncio.Future[End]]:
+        """Fork a child that owns `channel`, `log` and perhaps a `line`; its number and the future of its end."""
+        self._count += 1
+        number = self._count
+        work = WORK if self.level == "namespaces" else os.path.join(self.scratch, str(number))
+        job = Job(id=number, work=work, **limits)
+        future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        message = json.dumps({"op": "run", "job": asdict(job)}).encode()
+        try:
+            if self._control is None:
+                raise BrokenPipeError
+            socket.send_fds(self._control, [message], [channel.fileno(), log, *line])
+            self._ends[number] = future
+        except OSError:
+            future.set_result(End("zygote_died"))
+        return number, future
+
+    def kill(self, number: int) -> None:
+        """End a child at once; its future resolves when it is gone."""
+        if number in self._ends and self._control is not None:
+            with contextlib.suppress(OSError):
+                self._control.send(json.dumps({"op": "kill", "id": number}).encode())
+
+    @property
+    def alive(self) -> bool:
+        """Whether the fork-server still answers."""
+        return self._control is not None
+
+    def _listen(self) -> None:
+        assert self._control is not None
+        try:
+            data = self._control.recv(_PACKET)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            return self.drop()
+        message: dict[str, Any] = json.loads(data)
+        future = self._ends.pop(message.pop("id"), None)
+        if future is not None and not future.done():
+            future.set_result(End(**message))
+
+    def drop(self) -> None:
+        """Let the fork-server go: it is dead, or no longer does what it should."""
+        if self._control is not None:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().remove_reader(self._control)
+            self._control.close()
+            self._control = None
+        for future in self._ends.values():
+            if not future.done():
+                future.set_result(End("zygote_died"))
+        self._ends.clear()
+
+    async def close(self) -> None:
+        """End the fork-server and everything below it, and remove what is left on disk."""
+        self.drop()
+        process, self._process = self._process, None
+        if process is not None:
+            await _wait(process)
+        if self.level != "namespaces":  # there the kernel has ended them all; here the fork-server may have been killed
+            await asyncio.to_thread(self._end_strays)
+        await asyncio.to_thread(shutil.rmtree, self.scratch, True)
+
+    def _end_strays(self) -> None:
+        mark = f"{MARK}={os.path.basename(self.scratch)}"
+        for _ in range(100):
+            strays = census.marked(mark)
+            if not strays:
+                return
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+
+async def _wait(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
+    """Reap a process that was told to end; kill its session if it does not."""
+    pause = 0.001
+    while process.poll() is None and patience > 0:
+        await asyncio.sleep(pause)
+        patience -= pause
+        pause = min(pause * 2, 0.05)
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.to_thread(process.wait)
+
+
+def _open_itself(path: str) -> bool:
+    return bool(os.stat(path).st_mode & 0o001)
+
+
+def _open_to_all(path: str) -> bool:
+    """Whether any user may pass every folder on the way to `path`."""
+    while path != "/":
+        if not _open_itself(path):
+            return False
+        path = os.path.dirname(path)
+    return True

@@ -1,0 +1,170 @@
+"""The orchestrator's handle on scorer processes: starts them, asks them, replaces those that die or hang."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import msgspec
+
+from culmen.core.errors import TaskError
+from culmen.core.evaluation import Case
+from culmen.core.task import Evaluator
+from culmen.evaluate.integrity import findings
+from culmen.evaluate.jail import bubblewrap, wire
+from culmen.evaluate.jail.jail import ENVIRONMENT, START_SECONDS
+from culmen.evaluate.jail.pipes import read_frame, write_frame
+
+_CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.scorer import main; main()"
+
+
+class ScorerFailed(Exception):
+    """A scorer died, hung or spoke nonsense."""
+
+
+class Scorer:
+    """One process with the evaluator loaded."""
+
+    def __init__(self, evaluator: Evaluator, path: str = "") -> None:
+        self.path = path or evaluator.path
+        self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)
+        life, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        line = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(bubblewrap.PACKAGE.parent))]
+        role = "certify" if path else "score"
+        line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role]
+        wanted = {name: os.environ[name] for name in evaluator.options.get("environment", ()) if name in os.environ}
+        home = {"HOME": os.environ.get("HOME", "/"), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read and closed by `ready`
+        self._process = subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._complaints,
+            env={**ENVIRONMENT, **home, **wanted}, pass_fds=[theirs.fileno(), life], start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        os.close(life)
+
+    async def ready(self) -> None:
+        """Wait until the evaluator is loaded; a file that does not load raises TaskError with its last words."""
+        try:
+            _, payload = await asyncio.wait_for(read_frame(self._channel, 1 << 20), START_SECONDS)
+            error = json.loads(payload).get("error")
+        except (EOFError, TimeoutError):
+            self._complaints.seek(0)
+            last = self._complaints.read()[-2000:].decode(errors="replace").strip()
+            error = last or "its process ended or hung while it loaded"
+        self._complaints.close()
+        if error:
+            raise TaskError(
+                f"the evaluator cannot be used: {error.strip()}",
+                where=self.path,
+                fix=findings.installing(error)
+                or "make the file importable and let it define the function its form needs",
+            )
+
+    async def ask(
+        self, request: dict[str, Any], output: bytes | None, program: socket.socket | None, seconds: float
+    ) -> dict[str, Any]:
+        """One answer within `seconds`. Raises ScorerFailed; the process must then be replaced."""
+        try:
+            async with asyncio.timeout(seconds):
+                await write_frame(self._channel, "S", json.dumps(request).encode())
+                if program is not None:
+                    socket.send_fds(self._channel, [b"P"], [program.fileno()])
+                else:
+                    await write_frame(self._channel, "D", output or b"")
+                _, payload = await read_frame(self._channel, 1 << 26)
+            return json.loads(payload)
+        except (EOFError, TimeoutError, OSError, ValueError, wire.WireError) as error:
+            raise ScorerFailed(f"the scorer did not answer: {type(error).__name__}") from None
+
+    async def close(self) -> None:
+        """End the process and what it started in its session."""
+        self._channel.close()
+        os.close(self._lifeline)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await asyncio.to_thread(self._process.wait)
+
+
+class Judges:
+    """As many scorers as are needed at once, kept warm; at most one per evaluation in flight.
+
+    `path` is the file they load, if it is not the evaluator itself: its verifier.
+    """
+
+    def __init__(self, evaluator: Evaluator, seconds: float, path: str = "") -> None:
+        self.evaluator, self.seconds, self.path = evaluator, seconds, path
+        self._idle: list[Scorer] = []
+        self._busy: set[Scorer] = set()
+        self._retired: set[Scorer] = set()
+
+    async def start(self) -> None:
+        """Load the evaluator once, so that a broken one is reported before the run."""
+        self._idle.append(await self._new())
+
+    async def _new(self) -> Scorer:
+        scorer = Scorer(self.evaluator, self.path)
+        try:
+            await scorer.ready()
+        except BaseException:
+            await scorer.close()
+            raise
+        return scorer
+
+    async def ask(
+        self,
+        *,
+        case: Case | None,
+        parts: dict[str, str],
+        seed: int,
+        seconds: float,
+        output: bytes | None = None,
+        program: socket.socket | None = None,
+        patience: float = 0.0,
+    ) -> dict[str, Any]:
+        """Judge one output (or drive one `program`). Raises ScorerFailed if the scorer dies or is too slow."""
+        scorer = self._idle.pop() if self._idle else await self._replacement()
+        self._busy.add(scorer)
+        request = {"case": None if case is None else msgspec.to_builtins(case), "seed": seed, "parts": parts}
+        try:
+            answer = await scorer.ask({**request, "seconds": seconds}, output, program, self.seconds + patience)
+        except BaseException:
+            self._busy.discard(scorer)
+            self._retired.discard(scorer)
+            await scorer.close()
+            raise
+        self._busy.discard(scorer)
+        if scorer in self._retired:
+            self._retired.discard(scorer)
+            await scorer.close()
+        else:
+            self._idle.append(scorer)
+        return answer
+
+    async def renew(self) -> None:
+        """From now on ask none of the scorers there are; those at work end when they have answered."""
+        idle, self._idle = self._idle, []
+        self._retired |= self._busy
+        for scorer in idle:
+            await scorer.close()
+
+    async def _replacement(self) -> Scorer:
+        try:
+            return await self._new()
+        except TaskError as error:
+            raise ScorerFailed(error.what) from None
+
+    async def close(self) -> None:
+        """End all scorers."""
+        scorers, self._idle = [*self._idle, *self._busy], []
+        self._busy.clear()
+        for scorer in scorers:
+            await scorer.close()

@@ -1,0 +1,209 @@
+"""Finding out by trying: start a jail, send in a program that tries to get out, and report what it managed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import CulmenError
+from culmen.core.evaluation import Case
+from culmen.core.task import Evaluator, Limits, Task
+from culmen.evaluate.jail import bubblewrap, landlock, levels, wire
+from culmen.evaluate.jail.jail import Jail, JailFailed
+from culmen.evaluate.jail.judge import Judges
+from culmen.evaluate.jail.run import Run
+from culmen.evaluate.outcome import Verdict
+
+PASS, NOT_ENFORCED = "PASS", "NOT ENFORCED"
+_LIMITS = Limits(seconds=10.0, memory_mb=256, processes=16, files_mb=8)
+_PROGRAM = Candidate.of({"probe": (Path(__file__).parent / "probe_program.py").read_text(encoding="utf-8")})
+T = TypeVar("T")
+
+
+@dataclass
+class Targets:
+    """Things on this machine that a candidate must not reach; `values` describes them to the probe."""
+
+    values: dict[str, Any]
+
+
+@contextlib.asynccontextmanager
+async def targets(*, victim: bool) -> AsyncIterator[Targets]:
+    """A secret file, listening sockets and (with `victim`) a process holding a key, all ours and harmless."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="culmen-probe-")))
+        folder.chmod(0o777)
+        (folder / "secret").write_text("secret")
+        (folder / "secret").chmod(0o666)
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        udp.bind(("127.0.0.1", 0))
+        abstract = f"culmen-probe-{secrets.token_hex(8)}"
+        unix = stack.enter_context(socket.socket(socket.AF_UNIX))
+        unix.bind("\0" + abstract)
+        unix.listen()
+        key, pid = f"key-{secrets.token_hex(8)}", os.getpid()
+        if victim:
+            process = subprocess.Popen(["/bin/sleep", "600"], env={"PROBE_KEY": key})
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            pid = process.pid
+        yield Targets(
+            {
+                "secret": str(folder / "secret"),
+                "tcp": tcp.getsockname()[1],
+                "udp": udp.getsockname()[1],
+                "abstract": abstract,
+                "key": key,
+                "victim": pid,
+                "memory_mb": _LIMITS.memory_mb,
+                "processes": _LIMITS.processes,
+                "files_mb": _LIMITS.files_mb,
+                "shm_key": secrets.randbelow(1 << 30) + 1,
+                "nap": f"{600 + secrets.randbelow(10**9) / 1e9:.9f}",
+            }
+        )
+
+
+async def verify(jail: Jail) -> None:
+    """The fast subset, for every start: raises JailFailed where a jail that started does not hold."""
+    async with targets(victim=False) as aims:
+        results = await _probe(jail, "quick", aims)
+    broken = [name for name, held in results.items() if not held]
+    if broken and jail.level != "limits":
+        raise JailFailed(f"not enforced: {', '.join(broken)}")
+
+
+async def _probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS) -> dict[str, Any]:
+    evaluator = Evaluator(entry=entry, module="probe")
+    task = Task("probe", evaluator=evaluator, limits=limits)
+    with Run(task, jail, _PROGRAM, Case("probe", aims.values), 0) as run:
+        result = await run.perform(0, Judges(evaluator, 1.0))
+    if isinstance(result, Verdict):
+        raise JailFailed(f"{result.reason}: {result.feedback}".strip())
+    values = wire.decode(result)
+    return values if isinstance(values, dict) else {}
+
+
+async def probe(level: str) -> dict[str, str]:
+    """All probes at one level: name -> PASS or NOT ENFORCED. Raises JailFailed where the level cannot be had."""
+    jail = Jail(level)
+    try:
+        await jail.start()
+        async with targets(victim=True) as aims:
+            results = await _probe(jail, "run", aims)
+            results["time limit"] = await _ends(jail, aims)
+            with contextlib.suppress(JailFailed):
+                await _probe(jail, "linger", aims)
+            results["daemons left behind"] = not _sleeping(aims.values["nap"])
+            results["shared memory left behind"] = not _segment(aims.values["shm_key"])
+    finally:
+        await jail.close()
+    return {name: PASS if held else NOT_ENFORCED for name, held in results.items()}
+
+
+async def _ends(jail: Jail, aims: Targets) -> bool:
+    try:
+        await _probe(jail, "spin", aims, Limits(seconds=0.2))
+    except JailFailed as error:
+        return str(error).startswith("timeout")
+    return False
+
+
+def _sleeping(nap: str) -> bool:
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if nap.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                os.kill(int(name), 9)
+                return True
+    return False
+
+
+def _segment(key: int) -> bool:
+    """Whether a System V segment of this key is left in the machine's own namespace (and remove it)."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
+            if int(line.split()[0]) == key:
+                subprocess.run(["ipcrm", "-M", str(key)], check=False, capture_output=True)
+                return True
+    return False
+
+
+async def _first() -> str:
+    for level in levels.LEVELS[:-1]:
+        jail = Jail(level)
+        try:
+            await jail.start()
+            await verify(jail)
+            return level
+        except JailFailed:
+            continue
+        finally:
+            await jail.close()
+    return levels.LEVELS[-1]
+
+
+async def _all() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for level in levels.LEVELS[:-1]:
+        try:
+            found[level] = {"works": True, "loses": levels.LOSSES[level], "probes": await probe(level)}
+        except (JailFailed, CulmenError) as error:
+            found[level] = {"works": False, "why": str(error), "probes": {}}
+    return found
+
+
+def level() -> str:
+    """The strongest level that holds on this machine now; under a second."""
+    return _run(_first())
+
+
+def report() -> dict[str, Any]:
+    """For `doctor`: python, kernel, mechanisms present, the level in force, and every probe at every level."""
+    tried = _run(_all())
+    return {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)),
+        "mechanisms": {
+            "bubblewrap": bubblewrap.program() or "",
+            "landlock": landlock.abi(),
+            "seccomp": Path("/proc/sys/kernel/seccomp").is_dir(),
+            "cgroup2": Path("/sys/fs/cgroup/cgroup.controllers").exists(),
+        },
+        "level": next((name for name, result in tried.items() if result["works"]), levels.LEVELS[-1]),
+        "levels": tried,
+        "fix": levels.FIX,
+    }
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also where this thread already has a running loop."""
+    box: list[Any] = []
+
+    def body() -> None:
+        try:
+            box.append(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001 - carried over to the caller's thread
+            box.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    if isinstance(box[0], BaseException):
+        raise box[0]
+    return box[0]

@@ -1,0 +1,195 @@
+"""One child of the fork-server, from its request to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import os
+import socket
+import time
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import TaskError
+from culmen.core.evaluation import Case, Status
+from culmen.core.task import Task
+from culmen.evaluate import outcome
+from culmen.evaluate.jail import wire
+from culmen.evaluate.jail.jail import End, Jail
+from culmen.evaluate.jail.judge import Judges, ScorerFailed
+from culmen.evaluate.jail.pipes import Log, read_frame, write_frame
+from culmen.evaluate.outcome import Verdict
+
+GRACE_SECONDS = 10.0  # how long past its deadline a child may stay unreported before the fork-server counts as dead
+_LAST_WORDS_SECONDS = 0.25
+_DRAIN_SECONDS = 1.0  # what a child sent before it ended still counts; it lies in the socket's buffer
+
+
+class Run:
+    """A context: leaving it, for whatever reason, kills the child and closes both pipes."""
+
+    def __init__(
+        self, task: Task, jail: Jail, candidate: Candidate, case: Case | None, seed: int, form: str = ""
+    ) -> None:
+        self.task, self.jail, self.candidate, self.case, self.seed = task, jail, candidate, case, seed
+        self.limits, self.output_limit = task.limits, task.limits.output_kb * 1024
+        self.form: str = form or task.evaluator.form
+        self.allowed = time_allowed(task, self.form)
+        self.number, self.stands = 0, False
+        self.log = Log(self.output_limit)
+        self.channel, self._theirs = socket.socketpair()
+        self.channel.setblocking(False)
+        self.started = self.finished = time.monotonic()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.jail.kill(self.number)
+        self.log.close()
+        self.channel.close()
+        self._theirs.close()
+
+    @property
+    def _own_seed(self) -> int:
+        """The child's: an evaluator beside the candidate shares its random numbers, a scorer must not."""
+        return self.seed if self.form in ("legacy", "function", "check") else apart(self.seed)
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds from the standing jail to the answer (or the end)."""
+        return max(0.0, self.finished - self.started)
+
+    @property
+    def printed(self) -> str:
+        """What the candidate wrote to stdout and stderr."""
+        return self.log.close()
+
+    async def perform(self, slot: int, judges: Judges) -> Verdict | bytes:
+        """Fork, talk, wait for the end. Bytes are an output that the scorer must still judge."""
+        if (unfit := outcome.of_texts(self.candidate)) is not None:
+            return unfit
+        self.number, end = self.jail.submit(
+            self._theirs, self.log.write, slot=slot, seed=self._own_seed, seconds=self.allowed,
+            memory_mb=self.limits.memory_mb, processes=self.limits.processes, files_mb=self.limits.files_mb,
+        )  # fmt: skip
+        self._theirs.close()
+        self.log.handed_over()
+        talk = asyncio.create_task(self._talk(judges))
+        try:
+            await asyncio.wait({talk, end}, timeout=self.allowed + GRACE_SECONDS, return_when="FIRST_COMPLETED")
+            if end.done() and not talk.done():
+                slow = self.limits.scorer_seconds if self.form == "serve" else 0.0
+                await asyncio.wait({talk}, timeout=_DRAIN_SECONDS + slow)
+            said = talk.result() if talk.done() else None
+        finally:
+            talk.cancel()
+        self.finished = max(self.finished, time.monotonic()) if said is None else self.finished
+        if said is None:  # the pipe closes a moment before a dying child is reaped
+            await asyncio.wait({end}, timeout=_LAST_WORDS_SECONDS)
+        self.jail.kill(self.number)
+        ended = await self._ended(end)
+        if said is None and not self.stands and ended.end == "exit":
+            return outcome.lost("jail_error", f"the child left with status {ended.code} before its jail stood")
+        if said is None:
+            return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
+        return said
+
+    async def _ended(self, end: asyncio.Future[End]) -> End:
+        await asyncio.wait({end}, timeout=GRACE_SECONDS)
+        if not end.done():
+            self.jail.drop()
+        return await end
+
+    async def _talk(self, judges: Judges) -> Verdict | bytes | None:
+        """The conversation up to the candidate's answer; None if it went away without one."""
+        try:
+            kind, payload = await read_frame(self.channel, 1 << 16)
+            if kind == "J":
+                return outcome.lost("jail_error", payload.decode(errors="replace"))
+            self.stands = True
+            self.started = self.finished = time.monotonic()
+            await write_frame(self.channel, "Q", self._request())
+            kind, payload = await read_frame(self.channel, self.output_limit)
+        except EOFError:
+            return None
+        except wire.TooLarge:
+            return outcome.too_large(self.output_limit)
+        self.finished = time.monotonic()
+        if kind == "L" and self.form == "serve":
+            return await self._drive(judges)
+        if kind == "R":
+            own_word = self.form in ("legacy", "function")
+            return outcome.of_report(payload, self.task.objective) if own_word else payload
+        if kind == "X":
+            return Verdict(Status.INVALID, "no_output", feedback="the entry returned nothing")
+        return outcome.of_exception(payload if kind == "E" else b"")
+
+    async def _drive(self, judges: Judges) -> Verdict | None:
+        """Form serve: the scorer talks to the program itself; None if the program went away meanwhile."""
+        try:
+            answer = await judges.ask(
+                case=self.case, parts=self.candidate.parts, seed=self.seed, seconds=0.0,
+                program=self.channel, patience=self.allowed,
+            )  # fmt: skip
+        except ScorerFailed as error:
+            return outcome.lost("scorer_error", str(error))
+        self.finished = time.monotonic()
+        return None if answer["kind"] == "gone" else outcome.of_answer(answer, self.task.objective)
+
+    def _request(self) -> bytes:
+        content = request(self.task, self.form, self.candidate, self.case, limit=self.output_limit)
+        return packed(content, self.task, self.case)
+
+
+def apart(seed: int) -> int:
+    """The seed of the candidate's own random numbers, from which nobody gets back to the evaluator's: a candidate that
+    knows that one knows the cases, or the noise, which are drawn by it. Slow enough that trying all takes days."""
+    return int.from_bytes(hashlib.pbkdf2_hmac("sha256", str(seed).encode(), b"candidate", 500, 4))
+
+
+def time_allowed(task: Task, form: str) -> float:
+    """Wall seconds of one evaluation: every stage of a cascade has the full time limit."""
+    stages = 1 + len(task.evaluator.thresholds or ()) if form in ("legacy", "proxied") else 1
+    return task.limits.seconds * stages
+
+
+def packed(content: dict[str, Any], task: Task, case: Case | None) -> bytes:
+    """A request as bytes. Raises `TaskError` for a case that is no plain data: the same for every candidate."""
+    try:
+        return wire.encode(content)
+    except wire.WireError as error:
+        name = case.id if case is not None else ""
+        raise TaskError(
+            f"the input of case '{name}' cannot be handed to a program: {error}",
+            where=task.evaluator.path,
+            fix="make it plain data: numbers, lists, dicts, and texts without lone surrogates",
+        ) from None
+
+
+def request(task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any) -> dict[str, Any]:
+    """What a child is told of its work. The answer of a case (`info`) never enters a jail."""
+    evaluator = task.evaluator
+    return {
+        "form": form,
+        "parts": candidate.parts,
+        "module": evaluator.module or next(iter(candidate.parts), ""),
+        "program": f"candidate_{candidate.id}{evaluator.suffix}",
+        "entry": evaluator.entry,
+        "has_input": case is not None and case.input is not None,
+        "input": case.input if case is not None else None,
+        "command": evaluator.command,
+        "outputs": list(evaluator.options.get("outputs", ())),
+        "evaluator": evaluator.path if form in ("legacy", "proxied", "check") else "",
+        "thresholds": evaluator.thresholds,
+        "features": list(task.features),
+        # a function of the user's own process is no jail
+        "case": msgspec.to_builtins(case) if form == "function" else None,
+        **more,
+    }

@@ -1,0 +1,188 @@
+"""The scorer's process: loads the user's evaluator once and judges plain data. It never imports a candidate.
+
+In: S (JSON: case, seed, parts, seconds) followed by D (the output as bytes), or by a descriptor of the candidate's
+channel for the form serve. Out: H after loading, then one A (JSON) per S.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from culmen.core.evaluation import Case
+from culmen.evaluate.jail import kernel, wire
+from culmen.evaluate.jail.plain import last_lines, load_file, number
+from culmen.evaluate.jail.program import CandidateError, CandidateGone, Program
+
+LIMIT = 1 << 30  # our own peers; the candidate's data was bounded before it came here
+_KNOWN = ("score", "metrics", "feedback", "artifacts")
+_TEXTS = ("exact", "repaired", "feedback")
+_CERTIFICATE = dict.fromkeys(("score", "feasible", *_TEXTS)).keys()
+
+
+class Invalid(ValueError):
+    """Raise this in an evaluator: the candidate ran, but what it gave is not acceptable; the text is its feedback."""
+
+
+def main() -> None:
+    """Entry point: argv = channel descriptor, lifeline descriptor, path of the file, form, role (score or certify)."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    kernel.die_with(int(sys.argv[2]))
+    path, form, role = sys.argv[3:6]
+    try:
+        judge = load(path, form, role)
+    except BaseException as error:  # noqa: BLE001 - the user's file may raise anything while it loads
+        wire.send(channel, "H", json.dumps({"error": last_lines(error)}).encode())
+        return
+    wire.send(channel, "H", b"{}")
+    while True:
+        try:
+            _, payload = wire.receive(channel, LIMIT)
+            _, fds, _, _ = socket.recv_fds(channel, 1, 1) if form == "serve" else (b"", [], 0, None)
+            output = None if form == "serve" else wire.receive(channel, LIMIT)[1]
+        except EOFError:
+            return
+        program = Program(socket.socket(fileno=fds[0])) if fds else None
+        answer = _answer(judge, form, json.loads(payload), output, program, _READERS[role])
+        if program is not None:
+            program.channel.close()
+        wire.send(channel, "A", json.dumps(answer).encode("utf-8", "replace"))
+
+
+def load(path: str, form: str, role: str = "score") -> Callable[..., Any]:
+    """The function of an evaluator or verifier file. What the file raises passes through; no function: NameError."""
+    folder = os.path.dirname(path)
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    module = load_file(path, "evaluator")
+    wanted = ("drive", "score") if form == "serve" else (role,)
+    for candidate in wanted:
+        function = getattr(module, candidate, None)
+        if callable(function):
+            return function
+    raise NameError(f"the evaluator has no function {' or '.join(wanted)}")
+
+
+def _answer(
+    judge: Callable[..., Any],
+    form: str,
+    request: dict[str, Any],
+    output: wire.Data | None,
+    program: Program | None,
+    reader: Callable[[Any], dict[str, Any]],
+) -> dict[str, Any]:
+    """What the orchestrator is told: kind score | invalid | bad_output | candidate | tripped | gone | raised, and more.
+
+    An evaluator that trips over what it is given says something of the candidate; one that exits, or returns what is
+    no judgement at all, is broken.
+    """
+    try:
+        offered = _offer(form, request, output, program)
+    except wire.WireError as error:
+        return {"kind": "bad_output", "feedback": str(error)}
+    try:
+        judged = apply(judge, offered)
+    except CandidateGone:
+        answer = {"kind": "gone"}
+    except CandidateError as error:
+        answer = {"kind": "candidate", "feedback": str(error)}
+    except BaseException as error:  # noqa: BLE001 - the evaluator may raise anything; it becomes an answer
+        answer = _tripped(error)
+    else:
+        try:
+            answer = reader(judged)
+        except (TypeError, ValueError) as error:
+            answer = {"kind": "raised", "feedback": last_lines(error)}
+    return {"kind": "gone"} if program is not None and program.gone else answer
+
+
+def _tripped(error: BaseException) -> dict[str, Any]:
+    if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
+        return {"kind": "invalid", "feedback": str(error)}
+    kind = "tripped" if isinstance(error, Exception) and not isinstance(error, MemoryError) else "raised"
+    return {"kind": kind, "feedback": last_lines(error)}
+
+
+def _offer(form: str, request: dict[str, Any], output: wire.Data | None, program: Program | None) -> dict[str, Any]:
+    case = request["case"]
+    offered = {
+        "case": None if case is None else Case(**case),
+        "seed": request["seed"],
+        "parts": request["parts"],
+        "seconds": request["seconds"],
+    }
+    if program is not None:
+        return {"call": program, "candidate": program, **offered}
+    value: Any = None if not output else wire.decode(output)
+    if form != "command":
+        return {"output": value, **offered}
+    text = value["stdout"]
+    return {"output": text, "data": _json(text), "files": value["files"], **offered}
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
+    """Call the judge with what its signature names; one that names something else gets the first two by position."""
+    parameters = inspect.signature(judge).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return judge(**offered)
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if all(p.name in offered or p.default is not p.empty for p in named) and len(named) == len(parameters):
+        return judge(**{p.name: offered[p.name] for p in named if p.name in offered})
+    first = next(iter(offered.values())) if "call" in offered or "output" in offered else None
+    return judge(*[offered.get("call", offered.get("output", first)), offered["case"]][: len(parameters)])
+
+
+def read(result: Any) -> dict[str, Any]:
+    """A judge's result as an answer. A dict without "score", or with keys nobody knows, raises TypeError."""
+    if not isinstance(result, dict):
+        return {"kind": "score", "score": number(result)}
+    if "score" not in result:
+        raise TypeError(f"the evaluator returned a dict without 'score' (keys: {', '.join(map(str, result))})")
+    metrics = dict(result.get("metrics") or {})
+    for key, value in result.items():
+        if key not in _KNOWN:
+            metrics[key] = value
+    metrics = {str(key): number(value) for key, value in metrics.items()}
+    strange = [key for key, value in metrics.items() if not isinstance(value, int | float)]
+    if strange:
+        raise TypeError(f"the evaluator returned metrics that are no numbers: {', '.join(strange)}")
+    answer = {
+        "kind": "invalid" if result["score"] is None else "score",
+        "score": number(result["score"]),
+        "metrics": {key: float(value) for key, value in metrics.items() if math.isfinite(value)},
+        "feedback": str(result.get("feedback") or ""),
+        "artifacts": {str(key): str(text) for key, text in dict(result.get("artifacts") or {}).items()},
+    }
+    return answer
+
+
+def read_certificate(result: Any) -> dict[str, Any]:
+    """A verifier's result as an answer; TypeError if it is not a dict of the known keys with a real score."""
+    if not isinstance(result, dict) or not {"score", "feasible"} <= result.keys() <= _CERTIFICATE:
+        raise TypeError(f"certify() must return a dict with score and feasible, at most {', '.join(_CERTIFICATE)}")
+    score, texts = number(result["score"]), {key: str(result.get(key) or "") for key in _TEXTS}
+    if score is None:
+        return {"kind": "invalid", "feedback": texts["feedback"]}
+    if type(score) not in (int, float) or not math.isfinite(score) or type(result["feasible"]) is not bool:
+        raise TypeError("certify() must return a finite number as score and True or False as feasible")
+    return {"kind": "certified", "score": score, "feasible": result["feasible"], **texts}
+
+
+_READERS: dict[str, Callable[[Any], dict[str, Any]]] = {"score": read, "certify": read_certificate}
+
+
+if __name__ == "__main__":
+    main()

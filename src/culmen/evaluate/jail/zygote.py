@@ -1,0 +1,244 @@
+"""The fork-server: a warm single-threaded process that forks one confined child per evaluation.
+
+It runs only trusted code, knows no secret, starts inside bubblewrap at level namespaces, and does four things: fork,
+kill at the deadline or above the memory limit, reap, report. It ends, with everything below it, when its control
+socket closes, that is when the orchestrator dies in whatever way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from culmen.evaluate.jail import census, kernel, landlock, runner, wire
+from culmen.evaluate.jail.confine import CHANNEL, Cage, Job, enter, own_descriptors
+
+JAIL_FAILED = 121  # exit status of a child that could not confine itself
+WATCH_SECONDS = 0.1
+_BIG = 1 << 16
+Child = Callable[[Cage, Job, int, int, int], NoReturn]
+
+
+@dataclass
+class _Running:
+    job: Job
+    deadline: float
+    end: str = "exit"
+
+
+class Zygote:
+    """Serves the control socket until it closes. Messages are JSON, one per packet."""
+
+    def __init__(self, control: socket.socket, cage: Cage, child: Child) -> None:
+        self.control, self.cage, self.child = control, cage, child
+        self.running: dict[int, _Running] = {}
+        self.helpers: set[int] = set()
+        self.next_watch = 0.0
+        self.namespace = os.pidfd_open(os.getpid()) if cage.level == "namespaces" else -1
+        self.alarm, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """The loop."""
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(self.alarm, select.POLLIN)
+        while True:
+            ready = dict(poll.poll(self._patience()))
+            if self.alarm in ready:
+                os.read(self.alarm, _BIG)
+            if self.control.fileno() in ready and not self._obey():
+                return self._end()
+            self._reap()
+            self._enforce()
+
+    def _patience(self) -> float | None:
+        """Milliseconds until something must be looked at."""
+        if not self.running:
+            return None
+        now = time.monotonic()
+        due = min(self.next_watch, *(r.deadline for r in self.running.values()))
+        return max(0.0, due - now) * 1000 + 1
+
+    def _obey(self) -> bool:
+        """One message from the orchestrator; False when it is gone."""
+        data, fds, _, _ = socket.recv_fds(self.control, _BIG, 3)
+        try:
+            if not data:
+                return False
+            message = json.loads(data)
+            if message["op"] == "run":
+                self._start(Job(**message["job"]), *fds)
+            else:
+                self._stop(message["id"], "killed")
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def _start(self, job: Job, channel: int, log: int, line: int = -1) -> None:
+        try:
+            if self.cage.level == "namespaces":
+                # the next fork becomes process 1 of a fresh namespace, so one fork is enough and its end ends all
+                kernel.setns(self.namespace, kernel.CLONE_NEWPID)
+                kernel.unshare(kernel.CLONE_NEWPID)
+            else:
+                os.mkdir(job.work, 0o700)
+                if self.cage.switch == "uid":
+                    os.chown(job.work, self.cage.first_uid + job.slot, self.cage.first_uid + job.slot)
+            pid = os.fork()
+        except OSError as error:
+            return self._report({"id": job.id, "end": "jail_error", "text": str(error)})
+        if pid == 0:
+            self._become(job, channel, log, line)
+        now = time.monotonic()
+        self.next_watch = now + WATCH_SECONDS if not self.running else self.next_watch
+        self.running[pid] = _Running(job, now + job.seconds)
+
+    def _become(self, job: Job, channel: int, log: int, line: int) -> NoReturn:
+        """The child: confine, then run; whatever happens, it never returns into the fork-server's loop."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.child(self.cage, job, channel, log, line)
+        finally:
+            os._exit(1)
+
+    def _stop(self, number: int, why: str) -> None:
+        for pid, running in self.running.items():
+            if running.job.id == number:
+                running.end = why if running.end == "exit" else running.end
+                os.kill(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.helpers.discard(pid)
+            running = self.running.pop(pid, None)
+            if running is not None:
+                self._finish(running, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+
+    def _finish(self, running: _Running, status: int, cpu: float, peak_kb: int) -> None:
+        if self.cage.level != "namespaces":
+            self._sweep()
+            self._remove(running.job.work)
+        code = os.waitstatus_to_exitcode(status)
+        if code != -signal.SIGKILL:  # it ended by itself before our signal came
+            running.end = "exit"
+        self._report({"id": running.job.id, "end": running.end, "code": code, "cpu": cpu, "peak_kb": peak_kb})
+
+    def _enforce(self) -> None:
+        now = time.monotonic()
+        for running in list(self.running.values()):
+            if now >= running.deadline:
+                self._stop(running.job.id, "timeout")
+        if self.running and now >= self.next_watch:
+            self.next_watch = now + WATCH_SECONDS
+            for pid, kilobytes in census.memory(list(self.running), self._limit_kb).items():
+                if kilobytes > self._limit_kb(pid):
+                    self._stop(self.running[pid].job.id, "memory")
+            if self.cage.level != "namespaces":
+                self._sweep()
+
+    def _limit_kb(self, pid: int) -> int:
+        return self.running[pid].job.memory_mb * 1024 + self.cage.baseline // 1024
+
+    def _sweep(self) -> None:
+        """Kill what outlived its parent: orphans come to us because we are their sub-reaper."""
+        known = self.running.keys() | self.helpers
+        for _ in range(1000):
+            strays = [pid for pid in census.children(os.getpid()) if pid not in known]
+            if not strays:
+                return
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+    def _remove(self, folder: str) -> None:
+        """`rm` copes with trees that are too deep for us, and does not hold up the loop."""
+        self.helpers.add(os.posix_spawn("/bin/rm", ["rm", "-rf", "--", folder], {}))
+
+    def _end(self) -> None:
+        for pid in self.running:
+            os.kill(pid, signal.SIGKILL)
+        if self.cage.level != "namespaces":
+            for pid in list(self.running):
+                os.waitpid(pid, 0)
+            self.running.clear()
+            self._sweep()
+            self._remove(self.cage.scratch)
+
+    def _report(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.control.send(json.dumps(message).encode())
+
+
+def jailed(cage: Cage, job: Job, channel: int, log: int, line: int) -> NoReturn:
+    """What a child does: confine itself, or say why not and end; then serve its one request."""
+    own_descriptors(channel, log, line)
+    try:
+        enter(cage, job)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            wire.send(socket.socket(fileno=CHANNEL), "J", str(error).encode())
+        os._exit(JAIL_FAILED)
+    runner.main(job.work)
+
+
+def main() -> None:
+    """Entry point: the control socket is descriptor `argv[1]`; its first message is the set-up."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    setup = json.loads(control.recv(1 << 20))
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        cage = _settle(setup)
+    except (ImportError, OSError) as error:
+        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        return
+    control.send(json.dumps({"ready": True, "threads": census.threads()}).encode())
+    gc.collect()
+    gc.freeze()
+    Zygote(control, cage, jailed).serve()
+
+
+def _settle(setup: dict[str, Any]) -> Cage:
+    """Import what candidates will want, then look at ourselves."""
+    for name in setup["packages"]:
+        importlib.import_module(name)
+        if name == "numpy":
+            importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in setup["cage"].items()}
+    cage = Cage(**{**values, "baseline": census.data_bytes()})
+    if cage.level == "namespaces":
+        kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+    else:
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        os.umask(0o022)
+    if cage.level == "restricted":
+        listable, readable = setup["listable"], setup["readable"]
+        landlock.restrict((*readable, "/proc", "/dev"), (cage.scratch, "/dev/null", "/dev/tty"), listable)
+    return cage
+
+
+if __name__ == "__main__":
+    main()

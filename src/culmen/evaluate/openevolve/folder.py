@@ -1,0 +1,202 @@
+"""An unmodified OpenEvolve example folder: `initial_program.*`, `evaluator.py`, perhaps `config.yaml`.
+
+`evaluate(program_path)` and the candidate run in two processes inside the jail where the evaluator allows it, else in
+one (form legacy). Higher is better. Candidates are scored by `combined_score`, else by the mean of their numeric
+metrics.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.core.errors import TaskError
+from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
+from culmen.evaluate.openevolve.settings import Model, Settings, read_settings, variable
+from culmen.evaluate.taskfiles import digests, syntax
+from culmen.evaluate.taskfiles.languages import LANGUAGES
+from culmen.evaluate.taskfiles.places import missing, read_text
+from culmen.evaluate.taskfiles.seeds import check_text
+
+TIMEOUT = 300.0  # seconds, OpenEvolve's default
+THRESHOLDS = (0.5, 0.75, 0.9)  # OpenEvolve's default, used when `evaluate_stage1` exists
+_BUILT_IN_FEATURES = ("complexity", "diversity", "score")
+
+
+def initial_programs(folder: Path) -> list[Path]:
+    """The `initial_program.*` files of a folder."""
+    return sorted(path for path in folder.glob("initial_program.*") if path.is_file() and path.suffix != ".pyc")
+
+
+def read_folder(folder: Path, goal: str = "") -> Task:
+    """The task of an example folder; raises `TaskError`."""
+    programs = initial_programs(folder)
+    if len(programs) != 1:
+        found = ", ".join(p.name for p in programs) or "none"
+        fix = "keep one, or write a task.toml naming the seeds"
+        raise TaskError(f"expected one initial_program.*, found {found}", where=str(folder), fix=fix)
+    config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
+    task = read(programs[0], folder / "evaluator.py", config, goal)
+    others = sorted(p.name for p in folder.glob("*.y*ml") if p != config and p.suffix in (".yaml", ".yml"))
+    if not others:
+        return task
+    note = f"settings are read from config.yaml only; there is also {', '.join(others)}"
+    return msgspec.structs.replace(task, notes=(*task.notes, note))
+
+
+def read(program: Path | None, evaluator_path: Path, config: Path | None = None, goal: str = "") -> Task:
+    """The task of these files, as `openevolve-run PROGRAM EVALUATOR --config CONFIG` has it; `program` may be None."""
+    if not evaluator_path.is_file():
+        raise missing(evaluator_path)
+    evaluator_path = evaluator_path.resolve()
+    settings = read_settings(config) if config else Settings()
+    module = syntax.read_module(evaluator_path)
+    syntax.require(module, "evaluate", evaluator_path, "define evaluate(program_path) returning a dict of metrics")
+    suffix = program.suffix if program else settings.get("", "file_suffix", ".py")
+    apart = [path for path in (program, config) if path]
+    files, note = digests.evaluator_files(evaluator_path, apart)
+    evaluator = Evaluator(
+        form="legacy",
+        path=str(evaluator_path),
+        suffix=suffix,
+        thresholds=_thresholds(module, settings),
+        packages=_packages(program, evaluator_path),
+        digest=digests.evaluator_digest(files),
+        files=files,
+    )
+    seeds = _seeds(program)
+    surface = _surface(suffix, settings)
+    limits = _limits(settings, config)
+    features, feature_note = _features(settings)
+    objective = Objective()
+    llm, llm_note = _llm(settings)
+    notes = (note, *settings.notes, feature_note, llm_note, _fitness_note(evaluator_path))
+    return Task(
+        name=evaluator_path.parent.name,
+        goal=goal,
+        seeds=seeds,
+        evaluator=evaluator,
+        objective=objective,
+        surface=surface,
+        limits=limits,
+        features=features,
+        system=settings.get("prompt", "system_message", "").strip(),
+        defaults=_defaults(settings, llm),
+        notes=tuple(filter(None, notes)),
+        root=str(evaluator_path.parent),
+        digest=digests.task_digest(evaluator, (), objective, limits, surface, seeds),
+    )
+
+
+def _seeds(program: Path | None) -> tuple[dict[str, str], ...]:
+    if program is None:
+        return ()
+    text = read_text(program)
+    check_text(text, str(program))
+    return ({program.name: text},)
+
+
+def _packages(program: Path | None, evaluator: Path) -> tuple[str, ...]:
+    """What evaluator and program import of the usual numerical packages."""
+    texts = [read_text(path) for path in (program, evaluator) if path and path.suffix == ".py"]
+    return tuple(sorted({"numpy", *(name for text in texts for name in syntax.preloadable(text))}))
+
+
+def _thresholds(module: syntax.Module, settings: Settings) -> tuple[float, ...] | None:
+    """A cascade runs if it is not switched off and the evaluator has a first stage."""
+    if "evaluate_stage1" not in module.names or not settings.get("evaluator", "cascade_evaluation", True):
+        return None
+    return tuple(settings.get("evaluator", "cascade_thresholds", THRESHOLDS))
+
+
+def _surface(suffix: str, settings: Settings) -> Surface:
+    known = LANGUAGES.get(suffix) or settings.get("", "language", "text")
+    length = settings.get("", "max_code_length", Surface().max_chars)
+    return Surface(markers="optional", language=known, max_chars=max(1, length))
+
+
+def _limits(settings: Settings, config: Path | None) -> Limits:
+    seconds = settings.get("evaluator", "timeout", TIMEOUT)
+    if seconds <= 0:
+        raise TaskError(
+            f"timeout must be above 0, not {seconds}", where=f"{config} (evaluator.timeout)", fix="write seconds"
+        )
+    return Limits(seconds=seconds)
+
+
+def _features(settings: Settings) -> tuple[tuple[str, ...], str]:
+    given = settings.get("database", "feature_dimensions", [])
+    if isinstance(given, int):
+        return (), f"database.feature_dimensions = {given} is a number, not a list of names: no features are used"
+    own = [name for name in given if name not in _BUILT_IN_FEATURES]
+    note = f"feature dimensions {', '.join(own)} must be metrics that the evaluator returns" if own else ""
+    return tuple(given), note
+
+
+def _fitness_note(evaluator: Path) -> str:
+    if "combined_score" in read_text(evaluator):
+        return ""
+    return (
+        f"{evaluator.name} never mentions combined_score: candidates are scored by the mean of their metrics, "
+        "which is usually not what is meant; return a combined_score"
+    )
+
+
+def _llm(settings: Settings) -> tuple[dict[str, Any], str]:
+    """Model settings without any key, and a note if a key had to be dropped."""
+    keys = ("api_base", "temperature", "top_p", "max_tokens", "timeout", "retries")
+    llm: dict[str, Any] = settings.section("llm", keys)
+    dropped = False
+    if key := settings.get("llm", "api_key", ""):
+        if name := variable(key):
+            llm["api_key_env"] = name
+        else:
+            dropped = True
+    models: list[Model] = settings.get("llm", "models", [])
+    if not models:
+        for role in ("primary", "secondary"):
+            if name := settings.get("llm", f"{role}_model"):
+                models = [*models, Model(name, settings.get("llm", f"{role}_model_weight", 1.0))]
+    plain: list[dict[str, Any]] = []
+    for model in models:
+        entry = msgspec.to_builtins(msgspec.structs.replace(model, api_key=""))
+        if name := variable(model.api_key):
+            entry["api_key_env"] = name
+        dropped = dropped or bool(model.api_key and not variable(model.api_key))
+        plain.append(entry)
+    if plain:
+        llm["models"] = plain
+    note = "config.yaml holds an API key in plain text: it is not used; export it and write api_key: ${NAME}"
+    return llm, note if dropped else ""
+
+
+def _defaults(settings: Settings, llm: dict[str, Any]) -> dict[str, Any]:
+    """Run settings by culmen's names; only what the file says."""
+    found: dict[str, Any] = {
+        "iterations": settings.get("", "max_iterations"),
+        "seed": settings.get("", "random_seed"),
+        "workers": settings.get("evaluator", "parallel_evaluations"),
+        "format": {True: "diff", False: "rewrite", None: None}[settings.get("", "diff_based_evolution")],
+        "model": llm["models"][0]["name"] if llm.get("models") else None,
+        "llm": llm or None,
+        "prompt": settings.section("prompt", ("num_top_programs", "num_diverse_programs", "include_artifacts")) or None,
+        "settings": _search(settings) or None,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _search(settings: Settings) -> dict[str, Any]:
+    keys = (
+        "num_islands",
+        "feature_bins",
+        "migration_interval",
+        "migration_rate",
+        "population_size",
+        "archive_size",
+        "exploration_ratio",
+        "exploitation_ratio",
+        "elite_selection_ratio",
+    )
+    return settings.section("database", keys)

@@ -1,0 +1,223 @@
+"""The two children of one proxied evaluation: the evaluator's process and the candidate's, which end together.
+
+The candidate's child does not see the evaluator's folder; the evaluator's is never sent the candidate's Python text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import socket
+import time
+from dataclasses import replace
+from pathlib import PurePosixPath
+from types import TracebackType
+from typing import Any
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Status
+from culmen.core.task import Task
+from culmen.evaluate import outcome
+from culmen.evaluate.jail import wire
+from culmen.evaluate.jail.jail import End, Jail
+from culmen.evaluate.jail.pipes import Log, read_frame, write_frame
+from culmen.evaluate.jail.run import GRACE_SECONDS, apart, packed, request, time_allowed
+from culmen.evaluate.outcome import Verdict
+
+_EXTRA_PROCESSES = 1  # a supervisor stands beside the process that imports the candidate
+_LAST_WORDS_SECONDS = 1.0
+_TEXT_READ = 'the evaluator read the program\'s file, which holds no program behind a proxy: set proxy = "never"'
+_REFUSALS = {"too_large": (Status.REJECTED, "output_limit")}
+
+
+class Child:
+    """One of the two: its channel, its number, and the future of its end."""
+
+    def __init__(self, jail: Jail, log: Log, line: socket.socket, task: Task, seed: int, **job: Any) -> None:
+        self._jail, self.number, self.stands = jail, 0, False
+        self.channel, theirs = socket.socketpair()
+        self.channel.setblocking(False)
+        limits = task.limits
+        with theirs, line:
+            self.number, self.end = jail.submit(
+                theirs, log.write, (line.fileno(),), seed=seed, seconds=time_allowed(task, "proxied"),
+                memory_mb=limits.memory_mb, files_mb=limits.files_mb, **job,
+            )  # fmt: skip
+
+    async def begin(self, content: bytes) -> None:
+        """Wait until its jail stands and tell it what to do. Raises EOFError, JailError."""
+        kind, payload = await read_frame(self.channel, 1 << 16)
+        if kind == "J":
+            raise JailError(payload.decode(errors="replace"))
+        self.stands = True
+        await write_frame(self.channel, "Q", content)
+
+    async def ended(self) -> End:
+        """Kill it and wait for its end."""
+        self._jail.kill(self.number)
+        await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
+        if not self.end.done():
+            self._jail.drop()
+        return await self.end
+
+    def close(self) -> None:
+        """Kill it, if it still is there."""
+        self._jail.kill(self.number)
+        self.channel.close()
+
+
+class JailError(Exception):
+    """A child could not confine itself; the text says why."""
+
+
+class Pair:
+    """A context: leaving it, for whatever reason, kills both children.
+
+    `accept` are the things that may cross although they are no plain finite data (see proxy.session); with `learn`
+    everything may. Afterwards `account` says what crossed.
+    """
+
+    def __init__(
+        self, task: Task, jail: Jail, candidate: Candidate, case: Case | None, seed: int, accept: tuple[str, ...],
+        learn: bool = False,
+    ) -> None:  # fmt: skip
+        self.task, self.candidate, self.case, self.seed = task, candidate, case, seed
+        self._jail, self._accept, self._learn = jail, accept, learn
+        self._programs_seed = seed if learn else apart(seed)  # as beside the evaluator, while the two are compared
+        self._output_limit = task.limits.output_kb * 1024
+        self._log = Log(self._output_limit)
+        self._children: list[Child] = []
+        self.account: dict[str, Any] = {}
+        self.started = self.finished = time.monotonic()
+
+    def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._children:
+            child.close()
+        self._log.close()
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds from the standing jails to the answer (or the end)."""
+        return max(0.0, self.finished - self.started)
+
+    @property
+    def printed(self) -> str:
+        """What the two wrote to stdout and stderr."""
+        return self._log.close()
+
+    async def perform(self, slots: tuple[int, int]) -> Verdict:
+        """Fork both, let the evaluator work, end both."""
+        if (unfit := outcome.of_texts(self.candidate)) is not None:
+            return unfit
+        here, there = socket.socketpair()
+        more = {"processes": self.task.limits.processes}
+        many = {"processes": self.task.limits.processes + _EXTRA_PROCESSES}
+        host = Child(self._jail, self._log, there, self.task, self._programs_seed, slot=slots[0], blind=True, **many)
+        self._children.append(host)
+        guest = Child(self._jail, self._log, here, self.task, self.seed, slot=slots[1], **more)
+        self._children.append(guest)
+        self._log.handed_over()
+        watching = asyncio.create_task(self._watch(host))
+        talking = asyncio.create_task(self._talk(guest))
+        try:
+            allowed = time_allowed(self.task, "proxied") + GRACE_SECONDS
+            await asyncio.wait({talking, guest.end, host.end}, timeout=allowed, return_when="FIRST_COMPLETED")
+            if not talking.done() and guest.end.done():
+                await asyncio.wait({talking}, timeout=_LAST_WORDS_SECONDS)
+            said = talking.result() if talking.done() else None
+            if host.end.done() or self.account.get("lost"):
+                await asyncio.wait({watching}, timeout=_LAST_WORDS_SECONDS)
+                if watching.done() and watching.result() is None:  # its channel closes a moment before it is reaped
+                    await asyncio.wait({host.end}, timeout=_LAST_WORDS_SECONDS)
+            self.finished = time.monotonic() if said is None else self.finished
+            code = watching.result() if watching.done() else None
+        except JailError as error:  # of either
+            return outcome.lost("jail_error", str(error))
+        finally:
+            watching.cancel()
+            talking.cancel()
+        by_itself = host.end.result() if host.end.done() else None
+        ends = await asyncio.gather(host.ended(), guest.ended())  # the slots must be free again
+        return self._verdict(host.stands, by_itself, ends[1], said, code)
+
+    async def _talk(self, guest: Child) -> tuple[str, bytes] | None:
+        """The conversation with the evaluator's process; None if it went away without an answer."""
+        programs = [name for name in self.candidate.parts if name.endswith(".py")]
+        content = request(self.task, "proxied", self.candidate, self.case, accept=self._accept, learn=self._learn)
+        texts = {name: text for name, text in self.candidate.parts.items() if name not in programs}
+        texts.pop(content["module"], None)
+        others = [name for name in programs if name != content["module"]]
+        content |= {"parts": texts, "programs": [content["program"], *others]}
+        try:
+            await guest.begin(packed(content, self.task, self.case))
+            self.started = self.finished = time.monotonic()
+            while True:
+                kind, payload = await read_frame(guest.channel, self._output_limit)
+                if kind != "N":
+                    self.finished = time.monotonic()
+                    return kind, payload
+                self.account = wire.decode(payload)
+        except EOFError:
+            return None
+        except wire.TooLarge:
+            return "L", b""
+
+    async def _watch(self, host: Child) -> int | None:
+        """With which status the candidate's server left by itself; None if it did not."""
+        try:
+            asked = request(self.task, "host", self.candidate, None, seed=self._programs_seed)
+            await host.begin(packed(asked, self.task, None))
+            kind, payload = await read_frame(host.channel, 1 << 16)
+            said = json.loads(payload)
+            if kind == "E":  # the supervisor, before any candidate was loaded
+                raise JailError(str(said["trace"]))
+            return int(said["code"])
+        except (EOFError, wire.TooLarge, ValueError, KeyError, TypeError):
+            return None
+
+    def _verdict(
+        self, stood: bool, host: End | None, guest: End, said: tuple[str, bytes] | None, code: int | None
+    ) -> Verdict:
+        """`host` is how the candidate's process ended by itself, `code` how a server of it did; None: it did not."""
+        cpu = math.ceil(time_allowed(self.task, "proxied") * (os.cpu_count() or 1))
+        if host is not None:
+            if host.end == "exit" and not stood:
+                return outcome.lost("jail_error", f"the child left with status {host.code} before its jail stood")
+            return outcome.of_end(host, cpu)
+        if said is None:
+            verdict = outcome.of_end(guest, cpu)
+            broken = guest.end == "exit" and verdict.status is Status.ERROR
+            what = f"the evaluator's process left with status {guest.code}"
+            return outcome.lost("scorer_error", what) if broken else verdict
+        if self.account.get("gone"):
+            return outcome.of_end(End("exit", code or 0), cpu)
+        return self._judged(*said)
+
+    def _judged(self, kind: str, payload: bytes) -> Verdict:
+        if kind == "J":
+            return outcome.lost("jail_error", payload.decode(errors="replace"))
+        refused = self.account.get("refused", [])
+        if refused:
+            reason, text = refused[0]
+            status, word = _REFUSALS.get(reason, (Status.INVALID, reason))
+            return Verdict(status, word, feedback=f"not accepted from the program: {text}")
+        if kind == "R" and self.account.get("reads") and not self._learn:
+            return Verdict(Status.INVALID, "text_read", feedback=_TEXT_READ)
+        if kind == "L":
+            return outcome.too_large(self._output_limit)
+        if kind == "R":
+            return outcome.of_report(payload, self.task.objective)
+        verdict = outcome.of_exception(payload if kind == "E" else b"")
+        return replace(verdict, feedback=f"{verdict.feedback}\n{_TEXT_READ}") if self.account.get("reads") else verdict
+
+
+def python_program(task: Task) -> bool:
+    """Whether the program is a Python module, which a stub can stand in for."""
+    return PurePosixPath(f"x{task.evaluator.suffix}").suffix == ".py"

@@ -1,0 +1,285 @@
+"""What the evaluator holds instead of the candidate's functions, classes, objects and iterators.
+
+A face forwards attributes, calls and the container protocol, each answer being plain data or another face. It never
+forwards comparisons, arithmetic or conversions: an object that claims to equal everything is compared as what it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from culmen.evaluate.openevolve.proxy.session import Session
+
+KINDS = ("function", "class", "object", "iterator", "awaitable", "module")
+HARMLESS = frozenset({"iterator", "awaitable"})  # their faces can only be consumed once, whatever is behind them
+DEFINITIONS = frozenset({"function", "class", "module", *HARMLESS})  # what a module or a class may hold
+METHODS = frozenset({"function", *HARMLESS})
+_SPECIAL = (
+    "__call__", "__len__", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__", "__enter__",
+    "__exit__",
+)  # fmt: skip
+
+# functions made from this text have no source that `inspect` could find, and traces end in them
+_CODE = """
+def plain(call):
+    def program(*args, **kwargs):
+        try:
+            return call(args, kwargs)
+        except BaseException as error:
+            raise error.with_traceback(None)
+    return program
+
+def waiting(call):
+    async def program(*args, **kwargs):
+        return await call(args, kwargs)
+    return program
+"""
+_MAKE: dict[str, Any] = {}
+exec(compile(_CODE, "<program>", "exec"), _MAKE)
+
+
+class Remote:
+    """Where a thing is: its number over there, in which life of the connection, and how to find it in a later one."""
+
+    __slots__ = ("__weakref__", "key", "life", "number", "origin")
+
+    def __init__(self, number: int, life: int, key: str, place: tuple[Remote, str] | None = None) -> None:
+        self.number, self.life, self.key, self.origin = number, life, key, place
+
+
+class Object:
+    """An object of the candidate. The subclass for its class has the special methods which that defines."""
+
+    _remote: Remote
+    _session: Session
+    _methods: frozenset[str]
+    _open = METHODS
+
+    def __init_subclass__(cls) -> None:
+        if "_session" not in cls.__dict__:
+            raise TypeError("a class of the program cannot be the base of one here")
+
+    def __getattr__(self, name: str) -> Any:
+        return self._session.attribute(self._remote, name, self._open, self._methods)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._session.ask("W", self._remote, name, value, key=name)
+
+    def __delattr__(self, name: str) -> None:
+        self._session.ask("Z", self._remote, name, key=name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of the program>"
+
+
+class Class(type):
+    """A class of the candidate: calling it makes an object over there."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        session: Session = cls.__dict__["_session"]
+        kinds = frozenset({"object"}) if session.any_class else frozenset[str]()
+        return session.ask("C", cls.__dict__["_own"], None, args, kwargs, key=f"{cls.__name__}()", open_kinds=kinds)
+
+    def __getattr__(cls, name: str) -> Any:
+        if "_own" not in cls.__dict__:
+            raise AttributeError(name)
+        return cls.__dict__["_session"].attribute(cls.__dict__["_own"], name, DEFINITIONS)
+
+
+class Iteration:
+    """An iterator or generator of the candidate; once it has ended it stays so."""
+
+    def __init__(self, session: Session, remote: Remote) -> None:
+        self._session, self._remote, self._ended = session, remote, False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._step("next")
+
+    def send(self, value: Any) -> Any:
+        """See generators."""
+        return self._step("send", value)
+
+    def close(self) -> None:
+        """See generators."""
+        if not self._ended:
+            self._ended = True
+            self._session.ask("N", self._remote, "close", None, key="close()")
+
+    def _step(self, how: str, value: Any = None) -> Any:
+        if self._ended:
+            raise StopIteration
+        more, item = self._session.ask("N", self._remote, how, value, key=self._remote.key)
+        if more is not True:
+            self._ended = True
+            raise StopIteration(item)
+        return item
+
+
+class Pending:
+    """An awaitable of the candidate; its event loop runs over there."""
+
+    def __init__(self, session: Session, remote: Remote) -> None:
+        self._session, self._remote = session, remote
+
+    def __await__(self) -> Any:
+        return self._session.ask("A", self._remote, key=self._remote.key)
+        yield
+
+
+class Faces:
+    """All faces of one session, the same face for the same thing as long as anybody holds it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the numbers: the candidate begins anew."""
+        self._known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._times: dict[int, int] = {}
+        self._dropped: dict[int, int] = {}
+        self._about: dict[int, Any] = {}
+
+    def told(self, number: int, about: Any) -> None:
+        """A description that came unasked."""
+        self._about[number] = about
+
+    def of(self, number: int, kind: str, family: int, key: str) -> Any:
+        """The face of a thing; `family` is the number of an object's class, `key` what was asked for."""
+        self._times[number] = self._times.get(number, 0) + 1
+        face = self._known.get(number)
+        if face is None:
+            remote = Remote(number, self._session.life, key)
+            face = self._known[number] = getattr(self, f"_{kind}")(remote, family)
+            weakref.finalize(face, self._forget, number, self._session.life).atexit = False
+        return face
+
+    def dropped(self) -> list[list[int]]:
+        """Things nobody holds any more, with how often they were handed over."""
+        pairs, self._dropped = [[number, times] for number, times in self._dropped.items()], {}
+        return pairs
+
+    def _forget(self, number: int, life: int) -> None:
+        if life == self._session.life and number in self._times:
+            self._dropped[number] = self._dropped.get(number, 0) + self._times.pop(number)
+
+    def _function(self, remote: Remote, _family: int) -> Any:
+        about = self._describe(remote)
+        session, key = self._session, f"{remote.key}()"
+
+        def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return session.ask("C", remote, None, args, kwargs, key=key)
+
+        face: Any = _MAKE["waiting" if about.get("waiting") is True else "plain"](call)
+        _dress(face, about)
+        face.__signature__ = _signature(about)
+        face._remote = remote
+        return face
+
+    def _class(self, remote: Remote, _family: int) -> Any:
+        about = self._describe(remote)
+        error = about.get("error") is True
+        names = [name for name in about.get("special", ()) if name in _SPECIAL]
+        space = {name: _forwarding(name) for name in names}
+        methods = frozenset(name for name in about.get("methods", ()) if isinstance(name, str))
+        space |= {"_own": remote, "_session": self._session, "_methods": methods}
+        name = str(about.get("name", "object"))
+        if error:  # such classes are only there to be caught and compared
+            return type(name, (Exception,), {"_own": remote})
+        face = Class(name, (Object,), space)
+        _dress(face, about)
+        return face
+
+    def _object(self, remote: Remote, family: int) -> Any:
+        cls = self.of(family, "class", 0, remote.key)
+        if not isinstance(cls, Class):
+            raise ValueError("an object of a class that has none")
+        face = object.__new__(cls)
+        object.__setattr__(face, "_remote", remote)
+        return face
+
+    def _module(self, remote: Remote, _family: int) -> Any:
+        space = {"_session": self._session, "_methods": frozenset(), "_open": DEFINITIONS}
+        face = object.__new__(type("module", (Object,), space))
+        object.__setattr__(face, "_remote", remote)
+        return face
+
+    def _iterator(self, remote: Remote, _family: int) -> Any:
+        return Iteration(self._session, remote)
+
+    def _awaitable(self, remote: Remote, _family: int) -> Any:
+        return Pending(self._session, remote)
+
+    def _describe(self, remote: Remote) -> dict[str, Any]:
+        about = self._about.pop(remote.number, None)
+        if about is None:
+            about = self._session.ask("D", remote, key="description")
+        return about if isinstance(about, dict) else {}
+
+
+def remote_of(value: Any) -> Remote | None:
+    """Where the thing is that a face stands for; None for anything else."""
+    kind = type(value)
+    if kind is FunctionType:
+        return value.__dict__.get("_remote")
+    if issubclass(kind, type):
+        return value.__dict__.get("_own")
+    if issubclass(kind, Object):
+        return object.__getattribute__(value, "_remote")
+    return value._remote if kind in (Iteration, Pending) else None
+
+
+def origin(face: Any, place: tuple[Remote, str]) -> None:
+    """Note which module defines the thing that a face stands for, and as what."""
+    remote = remote_of(face)
+    if remote is not None:
+        remote.origin = place
+
+
+def function(call: Callable[..., Any], name: str) -> Any:
+    """A function that hands its arguments to `call`."""
+    made = _MAKE["plain"](call)
+    made.__name__ = made.__qualname__ = name
+    return made
+
+
+def _forwarding(name: str) -> Callable[..., Any]:
+    """A special method that asks for the one over there."""
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._session.ask("C", self._remote, None, args, kwargs, key=f"{self._remote.key}()")
+
+    def special(self: Any, *args: Any) -> Any:
+        plain = [None] * len(args) if name == "__exit__" else args  # exceptions and their traces do not cross
+        value = self._session.ask("C", self._remote, name, plain, {}, key=f"{name}()", open_kinds=HARMLESS)
+        return bool(value) if name in ("__contains__", "__exit__") else value
+
+    return called if name == "__call__" else special
+
+
+def _dress(face: Any, about: dict[str, Any]) -> None:
+    for name in ("name", "qualname", "doc", "module"):
+        value = about.get(name)
+        if isinstance(value, str):
+            setattr(face, f"__{name}__", value)
+
+
+def _signature(about: dict[str, Any]) -> inspect.Signature:
+    kinds = {str(int(kind)): kind for kind in inspect._ParameterKind}
+    empty = inspect.Parameter.empty
+    try:
+        parameters = [
+            inspect.Parameter(name, kinds[str(kind)], default=default if has else empty)
+            for name, kind, has, default in about["parameters"]
+        ]
+        return inspect.Signature(parameters)
+    except (KeyError, TypeError, ValueError):
+        return inspect.Signature([inspect.Parameter("args", kinds["2"]), inspect.Parameter("kwargs", kinds["4"])])

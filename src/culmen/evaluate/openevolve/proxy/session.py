@@ -1,0 +1,294 @@
+"""The evaluator's end of the connection to the candidate: what may cross, in which form, and what is noted of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from culmen.evaluate.jail import wire
+from culmen.evaluate.openevolve.proxy import exact, faces, raised
+from culmen.evaluate.openevolve.proxy.faces import Remote
+from culmen.evaluate.openevolve.proxy.peer import Answer, Line, failure
+from culmen.evaluate.openevolve.proxy.randomness import random_state
+
+LIMIT = 1 << 26  # bytes that the candidate may send at once
+SOCKET, SETTINGS, NOTES = "socket", "settings", "notes"
+NOT_FINITE, OBJECT = "numbers that are not finite", "an object"
+CONSTRUCTORS = "any class"  # accepted where no seed could show what the evaluator uses
+_MAX_NOTES = 100
+
+
+class Refused(Exception):
+    """The candidate gave something that does not cross. The evaluation is invalid, also where this is caught."""
+
+
+class ProgramGone(BaseException):
+    """The candidate's process has ended. Nothing to catch: the evaluation is over."""
+
+
+class Session:
+    """One process's connection. Objects of the candidate stay where they are and are known here by a number.
+
+    The thread that opened the session speaks on its own line; every other thread gets one, with a thread over there.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        with open(os.path.join(folder, SETTINGS), encoding="utf-8") as file:
+            settings = json.load(file)
+        self._accepted, self._learning = frozenset(settings["accept"]), bool(settings["learn"])
+        self._noted: set[str] = set()
+        self._exports: list[Callable[..., Any]] = []
+        self.life, self.faces = 0, faces.Faces(self)
+        self._modules: list[tuple[Remote, str, str]] = []
+        self.seeds: dict[str, Any] = {}
+        self._clone: socket.socket | None = None
+        self._over = False
+        self._settle(self._connected())
+
+    def _connected(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.connect(os.path.join(self.folder, SOCKET))
+        return sock
+
+    def _settle(self, sock: socket.socket) -> None:
+        self._owner = threading.get_ident()
+        self._main, self._others = Line(sock, LIMIT, self._answer), threading.local()
+
+    # -- the module ------------------------------------------------------------------------------------------------
+
+    def load(self, name: str, part: str) -> dict[str, Any]:
+        """Import a part of the candidate anew, over there, as module `name`: its `remote`, text and definitions."""
+        about = self.ask("I", name, part, key="import")
+        remote = Remote(about["number"], self.life, name)
+        self._modules.append((remote, name, part))
+        for number, description in about["about"].items():
+            self.faces.told(number, description)
+        names = {}
+        for each, (number, kind, _) in about["names"].items():
+            if kind in ("function", "class") and not each.startswith("__"):
+                names[each] = self.faces.of(number, kind, 0, each)
+                faces.origin(names[each], (remote, each))
+        return {**about, "names": names, "remote": remote}
+
+    def current(self, remote: Remote) -> int:
+        """The number of a thing now. What a module defines is found again in a later life, all else is gone."""
+        if remote.life != self.life:
+            if remote.origin is None:
+                raise self._gone()
+            module, name = remote.origin
+            again = faces.remote_of(self.attribute(module, name, faces.DEFINITIONS))
+            if again is None:
+                raise self._gone()
+            remote.number, remote.life = again.number, again.life
+        return remote.number
+
+    def _restart(self) -> None:
+        """Begin anew after an exchange was broken off on our side (by a signal, say): nobody knows where it stood."""
+        modules, self._modules = self._modules, []
+        self.life += 1
+        self.faces.clear()
+        self._settle(self._connected())
+        for remote, name, part in modules:
+            again = self.load(name, part)["remote"]
+            remote.number, remote.life = again.number, again.life
+            self._modules[-1] = (remote, name, part)
+
+    def attribute(
+        self, remote: Remote, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
+    ) -> Any:
+        """An attribute of something over there; a method is called without fetching it first."""
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        if name not in methods:
+            return self.ask("G", remote, name, key=name, open_kinds=open_kinds)
+
+        def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return self.ask("C", remote, name, args, kwargs, key=f"{name}()")
+
+        return faces.function(call, name)
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def ask(
+        self, kind: str, *content: Any, key: str, open_kinds: frozenset[str] = frozenset(), fds: tuple[int, ...] = ()
+    ) -> Any:
+        """One question about the candidate; `key` names what is asked for, in notes and in what is accepted.
+
+        Raises what the candidate raised, Refused for what does not cross, ProgramGone if its process ended.
+        """
+        line = self._line()
+        aside = {"drop": self.faces.dropped(), "seeds": self._new_seeds()}
+        payload = _Writer(self).encode([aside if any(aside.values()) else None, *content])
+        try:
+            kind, payload = line.ask(kind, payload, fds)
+        except EOFError:
+            self._over = True
+            raise self._gone() from None
+        except wire.TooLarge:
+            raise self._refused("too_large", f"{key} gave more than {LIMIT} bytes") from None
+        if kind == "X":
+            raise self._unsent(payload, key)
+        if kind == "E":
+            raise raised.exception(self.faces, payload)
+        return self._value(payload, key, open_kinds)
+
+    def _line(self) -> Line:
+        if self._over:
+            raise self._gone()
+        if self._main.broken:
+            self._restart()
+        if threading.get_ident() == self._owner:
+            return self._main
+        line: Line | None = getattr(self._others, "line", None)
+        if line is None or line.broken:
+            line = self._others.line = Line(self._another("T"), LIMIT, self._answer)
+        return line
+
+    def _another(self, kind: str) -> socket.socket:
+        """A further line to the candidate: to a thread of its process (T) or to a copy of the process (F)."""
+        with self._main.lock:
+            self._main.takes = 1
+            try:
+                self._main.ask(kind, b"")
+                return socket.socket(fileno=self._main.fds.pop())
+            except (EOFError, IndexError, OSError):
+                raise self._gone() from None
+            finally:
+                self._main.takes = 0
+
+    def _new_seeds(self) -> dict[str, Any]:
+        seeds, self.seeds = self.seeds, {}
+        return seeds
+
+    def _value(self, payload: wire.Data, key: str, open_kinds: frozenset[str]) -> Any:
+        reader = _Reader(self, key, open_kinds)
+        try:
+            value = reader.decode(payload)
+        except wire.WireError as error:
+            raise self._refused("bad_output", f"{key}: {error}") from None
+        if reader.odd:
+            self.admit(key, NOT_FINITE, "not_finite")
+        return value
+
+    # -- answering -------------------------------------------------------------------------------------------------
+
+    def export(self, function: Callable[..., Any]) -> int:
+        """A number by which the candidate may call a function of ours."""
+        self._exports.append(function)
+        return len(self._exports) - 1
+
+    def _answer(self, _line: Line, kind: str, payload: wire.Data) -> Answer:
+        """The candidate calls a function it was given. All else it may ask is refused."""
+        try:
+            number, args, kwargs = self._value(payload, "callback()", frozenset())
+            if kind != "B" or type(number) is not int or number < 0:
+                raise Refused("not a question")
+            result = self._exports[number](*args, **kwargs)
+            return "R", _Writer(self).encode([result])
+        except Exception as error:  # noqa: BLE001 - whatever our function raises is raised in the candidate
+            return "E", failure(type(error).__name__, str(error))
+
+    # -- what is allowed, and what is noted ------------------------------------------------------------------------
+
+    def admit(self, key: str, what: str, reason: str) -> None:
+        """Let something cross that is no plain finite data, or raise Refused.
+
+        While a seed is tried everything may and is noted; later only what was seen then, or is named in the task.
+        """
+        if self._learning:
+            return self.note("used", f"{key} {what}")
+        if f"{key} {what}" not in self._accepted:
+            raise self._refused(reason, f"{key} gave {what}")
+
+    @property
+    def any_class(self) -> bool:
+        """Whether classes may be instantiated without having been seen."""
+        return CONSTRUCTORS in self._accepted
+
+    def _refused(self, reason: str, text: str) -> Refused:
+        self.note("refused", text, reason)
+        return Refused(text)
+
+    def _unsent(self, payload: wire.Data, key: str) -> Refused:
+        """The other side says that what it has cannot be sent."""
+        try:
+            reason, text = json.loads(payload[:1000])
+        except (ValueError, TypeError):
+            reason, text = "bad_output", "no answer"
+        return self._refused("too_large" if reason == "too_large" else "bad_output", f"{key}: {text}")
+
+    def _gone(self) -> ProgramGone:
+        self.note("gone")
+        return ProgramGone("the program's process has ended")
+
+    def note(self, what: str, text: str = "", reason: str = "") -> None:
+        """Tell the one who started the evaluator, from whichever process of its we are."""
+        line = json.dumps([what, text, reason, os.getpid()]) + "\n"
+        if what != "import" and (line in self._noted or len(self._noted) >= _MAX_NOTES):
+            return
+        self._noted.add(line)
+        with open(os.path.join(self.folder, NOTES), "ab", buffering=0) as file:
+            file.write(line.encode())
+
+    # -- forks -----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """The candidate forks when we do, so that our child has a candidate in the state it had at that moment."""
+        self._main.lock.acquire()
+        if not (self._over or self._main.broken):
+            with contextlib.suppress(ProgramGone):
+                self._clone = self._another("F")
+
+    def after_fork_in_parent(self) -> None:
+        """The copy is our child's."""
+        clone, self._clone = self._clone, None
+        if clone is not None:
+            clone.close()
+        self._main.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Go on with the copy; without one the program is gone for this process."""
+        clone, self._clone = self._clone, None
+        self._over = self._over or clone is None
+        if clone is not None:
+            self._main.sock.close()
+            self._settle(clone)
+
+
+class _Writer(exact.Writer):
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def refer(self, value: Any) -> Any:
+        remote = value if isinstance(value, Remote) else faces.remote_of(value)
+        if remote is not None:
+            return {"$": "own", "v": self._session.current(remote)}
+        state = random_state(value)
+        if state is not None:
+            return {"$": "random", "v": self.plain(state, 0)}
+        if not callable(value):
+            self._session.note("unsupported", f"an object of {type(value).__name__} is passed to the program")
+            raise wire.WireError(f"{type(value).__name__} cannot be passed to the program: give it plain data")
+        name = getattr(value, "__name__", type(value).__name__)
+        return {"$": "call", "v": [self._session.export(value), str(name)]}
+
+
+class _Reader(exact.Reader):
+    def __init__(self, session: Session, key: str, open_kinds: frozenset[str]) -> None:
+        super().__init__()
+        self._session, self._key, self._open = session, key, open_kinds
+
+    def resolve(self, spec: Any) -> Any:
+        number, kind, family = spec
+        if type(number) is not int or kind not in faces.KINDS or type(family) is not int:
+            raise wire.WireError("a reference that makes no sense")
+        if kind not in self._open and kind not in faces.HARMLESS:
+            self._session.admit(self._key, OBJECT, "bad_output")
+        return self._session.faces.of(number, kind, family, self._key)

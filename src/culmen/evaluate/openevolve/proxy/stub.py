@@ -1,0 +1,162 @@
+"""The file at the program's path: imported, run or copied anywhere, it speaks for the candidate without being it.
+
+A fresh interpreter that the evaluator starts loads this module, so it imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import os
+import stat
+import sys
+import traceback
+from types import ModuleType
+from typing import Any
+
+from culmen.evaluate.openevolve.proxy import faces, randomness
+from culmen.evaluate.openevolve.proxy.session import ProgramGone, Session
+
+_TEXT = '''"""Stands in for a program that runs in a process of its own: what is asked of it here is asked there."""
+
+import importlib.util
+import sys
+
+if "culmen" not in sys.modules:
+    spec = importlib.util.spec_from_file_location("culmen", {start!r}, submodule_search_locations=[{package!r}])
+    sys.modules["culmen"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["culmen"])
+    del spec
+from culmen.evaluate.openevolve.proxy import stub
+
+stub.stand_in(globals(), {folder!r}, {part!r})
+'''
+_current: tuple[int, Session] | None = None
+_early: dict[str, Any] = {}  # seeds set before there is a session
+_hooked = False
+
+
+def text(package: str, folder: str, part: str) -> str:
+    """The stub of one part of the candidate; `package` is culmen's folder, `folder` where the two sides meet."""
+    return _TEXT.format(start=os.path.join(package, "__init__.py"), package=package, folder=folder, part=part)
+
+
+def session(folder: str) -> Session:
+    """This process's session."""
+    global _current
+    if _current is None or _current[0] != os.getpid():
+        _current = (os.getpid(), Session(folder))
+        _current[1].seeds.update(_early)
+        hook()
+    return _current[1]
+
+
+def hook() -> None:
+    """Be there when this process forks, seeds its random generators, or ends with an exception."""
+    global _hooked
+    if _hooked:
+        return
+    _hooked = True
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    randomness.overhear(_sown)
+    sys.excepthook = traceback.print_exception  # Python's own would open the stub to show a line of it
+
+
+def _before() -> None:
+    if _current is not None:
+        _current[1].before_fork()
+
+
+def _in_parent() -> None:
+    if _current is not None:
+        _current[1].after_fork_in_parent()
+
+
+def _in_child() -> None:
+    global _current
+    if _current is not None:
+        _current = (os.getpid(), _current[1])
+        _current[1].after_fork_in_child()
+
+
+def _sown(name: str, value: Any) -> None:
+    if _current is not None:
+        _current[1].seeds[name] = value
+    else:
+        _early[name] = value
+
+
+def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
+    """Fill the module whose globals are `space` with what the candidate's module defines."""
+    link = session(folder)
+    link.note("import", str(_opened(space)))
+    name = str(space.get("__name__", "program"))
+    if name == "__main__":
+        raise SystemExit(_run_script(link, part))
+    about = link.load(name, part)
+    remote: faces.Remote = about["remote"]
+    space["__doc__"] = None if about["doc"] is None else str(about["doc"])
+    space.update(about["names"])
+    every = about["all"] if isinstance(about["all"], list) else [name for name in about["names"] if name[:1] != "_"]
+    # `from program import *` must not put the candidate's functions in the place of Python's own
+    space["__all__"] = [str(name) for name in every if not hasattr(builtins, str(name))]
+    space["__getattr__"] = lambda name: link.attribute(remote, name, faces.DEFINITIONS)
+    space["__dir__"] = lambda: sorted({*link.ask("L", remote, key="dir()"), *space})
+    for module in (sys.modules.get(name), *gc.get_referrers(space)):
+        if isinstance(module, ModuleType) and module.__dict__ is space:
+            module.__class__ = _module_class(link, remote)
+            break
+
+
+def _opened(space: dict[str, Any]) -> int:
+    """How often Python opens a file to run it: by importing it (or somebody read it and ran the text), by
+    `runpy.run_path`, or as a script, which is looked at as a possible archive first."""
+    if space.get("__spec__") is not None:
+        return 1
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "runpy":
+            return 3
+        frame = frame.f_back
+    return 2 if space.get("__name__") == "__main__" else 1
+
+
+def _module_class(link: Session, remote: faces.Remote) -> type[ModuleType]:
+    """A module whose attributes are set over there, where the candidate sees them."""
+
+    class Program(ModuleType):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name.startswith("__"):
+                return super().__setattr__(name, value)
+            link.ask("W", remote, name, value, key=name)
+            self.__dict__.pop(name, None)
+
+        def __delattr__(self, name: str) -> None:
+            link.ask("Z", remote, name, key=name)
+            self.__dict__.pop(name, None)
+
+    return Program
+
+
+def _run_script(link: Session, part: str) -> int:
+    """`python PROGRAM ARGUMENTS`: the candidate gets our arguments and our standard streams, we get its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    streams = tuple(fd for fd in range(3) if _harmless(fd))
+    if len(streams) < 3:
+        link.note("unsupported", "the program is run as a script with a file as one of its standard streams")
+        sys.stderr.write("a program that runs elsewhere needs pipes as its standard streams\n")
+        return 1
+    try:
+        return int(link.ask("U", part, sys.argv[1:], key="exit status", fds=streams))
+    except ProgramGone:
+        return 1
+
+
+def _harmless(fd: int) -> bool:
+    """Whether all that can be done with a stream is to read from or write to it."""
+    try:
+        about = os.fstat(fd)
+    except OSError:
+        return False
+    return stat.S_ISFIFO(about.st_mode) or os.path.samestat(about, os.stat(os.devnull))

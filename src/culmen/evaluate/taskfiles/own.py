@@ -1,0 +1,272 @@
+"""culmen's own task folder: `task.toml`, seeds, an evaluator with a function `score`, and perhaps cases."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from culmen.core.errors import TaskError, UserError
+from culmen.core.evaluation import Case
+from culmen.core.task import Evaluator, Form, Objective, Surface, Task
+from culmen.core.usage import Budget
+from culmen.evaluate.taskfiles import digests, markers, syntax
+from culmen.evaluate.taskfiles.cases import read_cases
+from culmen.evaluate.taskfiles.languages import language_of
+from culmen.evaluate.taskfiles.places import closest, missing, one_of
+from culmen.evaluate.taskfiles.schema import EvaluatorTable, Source, read_toml
+from culmen.evaluate.taskfiles.seeds import Seeds, read_seeds
+
+SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and the forms that have it
+    "output": ("call", "command"),
+    "call": ("serve",),
+    "case": ("call", "serve", "command"),
+    "seed": ("call", "serve", "command"),
+    "parts": ("call", "serve", "command"),
+    "seconds": ("call", "serve", "command"),
+    "data": ("command",),
+    "files": ("command",),
+}
+
+
+def read(path: Path) -> Task:
+    """The task a `task.toml` describes; raises `TaskError` for everything that would only fail later."""
+    source = read_toml(path)
+    table, root = source.table, path.parent
+    seeds, seed_files = read_seeds(source)
+    if not seeds and not table.goal.strip():
+        fix = "add [seed] files = [...], or a goal from which a model can write the first program"
+        raise source.fault("a task without a seed needs a goal", "", "goal", fix)
+    cases_path = root / table.cases
+    if table.cases and not cases_path.is_file():
+        raise missing(cases_path, f"{path} (cases)")
+    cases = read_cases(cases_path) if table.cases else ()
+    surface = _surface(source, seeds)
+    evaluator = _evaluator(source, seeds)
+    files, note = digests.evaluator_files(Path(evaluator.path), [path, cases_path, *seed_files])
+    evaluator = msgspec.structs.replace(evaluator, digest=digests.evaluator_digest(files), files=files)
+    objective = _objective(source)
+    _limits(source)
+    return Task(
+        name=table.name or root.resolve().name,
+        goal=table.goal.strip(),
+        seeds=seeds,
+        evaluator=evaluator,
+        cases=cases,
+        objective=objective,
+        surface=surface,
+        limits=table.limits,
+        features=tuple(table.features),
+        deterministic=table.deterministic,
+        system=table.system.strip(),
+        defaults=_defaults(source),
+        notes=tuple(filter(None, (note, *_notes(evaluator, cases)))),
+        root=str(root.resolve()),
+        digest=digests.task_digest(evaluator, cases, objective, table.limits, surface, seeds),
+    )
+
+
+def _evaluator(source: Source, seeds: Seeds) -> Evaluator:
+    table = source.table.evaluator
+    path = (source.path.parent / table.file).resolve()
+    if not path.is_file():
+        raise missing(path, f"{source.path} (evaluator.file)")
+    module = syntax.read_module(path)
+    form = table.form or guess_form(module, path)
+    check_scorer(form, module, path)
+    for key in ("thresholds", "proxy"):
+        if form != "legacy" and getattr(table, key) != getattr(EvaluatorTable(), key):
+            raise source.fault(f"{key} belongs to form = legacy", "evaluator", key, "remove it")
+    _command(source, form, seeds)
+    name = _module(source, form, seeds)
+    suffix = Path(next(iter(seeds[0]))).suffix if seeds and form == "legacy" else ".py"
+    for package in table.packages:
+        if not all(piece.isidentifier() for piece in package.split(".")):
+            fix = "use names as in an import, without versions"
+            raise source.fault(f"'{package}' is not an importable name", "evaluator", "packages", fix)
+    return Evaluator(
+        form=form,
+        path=str(path),
+        entry=table.entry,
+        module=name,
+        command=tuple(table.command),
+        suffix=suffix,
+        thresholds=tuple(table.thresholds) or None,
+        packages=tuple(table.packages),
+        options=table.options,
+        verifier=_verifier(source, form, path),
+        proxy=table.proxy,
+    )
+
+
+def _verifier(source: Source, form: str, evaluator: Path) -> str:
+    """The verifier's absolute path, "" for none. It lies beside the evaluator, whose digest then covers it."""
+    name = source.table.evaluator.verify
+    if not name:
+        return ""
+    path = (source.path.parent / name).resolve()
+    if not path.is_file():
+        raise missing(path, f"{source.path} (evaluator.verify)")
+    if path.parent != evaluator.parent:
+        raise source.fault("the verifier is not beside the evaluator", "evaluator", "verify", "move it there")
+    if form not in ("call", "command"):
+        fix = "use form = call or command, or remove verify"
+        raise source.fault(f"form = {form} has no output to verify", "evaluator", "verify", fix)
+    syntax.require(syntax.read_module(path), "certify", path, "define certify(output)")
+    return str(path)
+
+
+def guess_form(module: syntax.Module, path: Path) -> Form:
+    """The form an evaluator's functions ask for: `score(call)` serve, `score(...)` call, `evaluate(path)` legacy."""
+    if "score" in module.names:
+        found = module.names["score"]
+        return "serve" if "call" in (*(found.params or ()), *found.optional) else "call"
+    if module.has("evaluate"):
+        return "legacy"
+    near = closest("score", module.names) or closest("evaluate", module.names)
+    raise TaskError(
+        "the evaluator defines neither 'score' nor 'evaluate'" + (f"; there is '{near}'" if near else ""),
+        where=str(path),
+        fix="define score(output), or evaluate(program_path) as OpenEvolve has it",
+    )
+
+
+def check_scorer(form: str, module: syntax.Module, path: Path) -> None:
+    """Raises `TaskError` if the function the form needs is missing or asks for an argument there is not."""
+    if form == "legacy":
+        syntax.require(module, "evaluate", path, "define evaluate(program_path)")
+        return
+    found = syntax.require(module, "score", path, f"define score({'call' if form == 'serve' else 'output'})")
+    where = f"{path}:{found.line}"
+    for name in found.params or ():
+        if name not in SCORE_ARGUMENTS:
+            fix = one_of(name, SCORE_ARGUMENTS)
+            raise TaskError(f"score asks for an unknown argument '{name}'", where=where, fix=fix)
+        if form not in SCORE_ARGUMENTS[name]:
+            forms = " or ".join(SCORE_ARGUMENTS[name])
+            fix = f"'{name}' exists for form = {forms}; correct [evaluator] form or the function"
+            raise TaskError(f"score asks for '{name}', which form = {form} does not have", where=where, fix=fix)
+
+
+def _command(source: Source, form: str, seeds: Seeds) -> None:
+    command = source.table.evaluator.command
+    if form != "command":
+        if command:
+            raise source.fault('a command needs form = "command"', "evaluator", "command", "add it, or drop command")
+        return
+    if not command:
+        fix = 'write for instance command = ["awk", "-f", "{program.awk}"]'
+        raise source.fault("form = command needs a command", "evaluator", "form", fix)
+    for name in re.findall(r"\{([^{}]*)\}", " ".join(command)):
+        if seeds and name not in seeds[0]:
+            raise source.fault(f"no part is called '{name}'", "evaluator", "command", one_of(name, seeds[0]))
+
+
+def _module(source: Source, form: str, seeds: Seeds) -> str:
+    """The part that is imported; checked to define the entry as far as its syntax tells."""
+    table = source.table.evaluator
+    entry, name = table.entry, table.module
+    if form not in ("call", "serve"):
+        return ""
+    if not entry and form == "call":
+        return ""
+    if not entry.isidentifier():
+        raise source.fault(f"'{entry}' is no function name", "evaluator", "entry", 'write for instance entry = "run"')
+    if not seeds:
+        return name
+    name = name or next(iter(seeds[0]))
+    if name not in seeds[0]:
+        raise source.fault(f"no part is called '{name}'", "evaluator", "module", one_of(name, seeds[0]))
+    for number, seed in enumerate(seeds, 1):
+        place = f"{name} of seed {number}" if len(seeds) > 1 else name
+        where = Path(f"{source.path.parent}/{place}")
+        module = syntax.parse_module(seed[name], str(where))
+        syntax.require(module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}")
+    return name
+
+
+def _objective(source: Source) -> Objective:
+    table = source.table.objective
+    low, high = table.bounds
+    for key in ("start", "target", "known"):
+        value = getattr(table, key)
+        if value is None:
+            continue
+        if not math.isfinite(value):
+            raise source.fault(f"{key} must be a finite number", "objective", key, "write the number, or leave it out")
+        if not low <= value <= high:
+            raise source.fault(f"{key} = {value} lies outside the bounds", "objective", key, "correct it or the bounds")
+    if math.isnan(low) or math.isnan(high) or not low < high:
+        raise source.fault("bounds must be [low, high]", "objective", "bounds", "write for instance [0, inf]")
+    ends = (low if math.isfinite(low) else None, high if math.isfinite(high) else None)
+    objective = Objective(table.direction, table.start, table.target, ends, table.known)
+    if table.start is not None and objective.reached(table.start):
+        other = "min" if table.direction == "max" else "max"
+        fix = f'turn direction to "{other}", or correct start and target'
+        raise source.fault("start already reaches the target", "objective", "direction", fix)
+    return objective
+
+
+def _limits(source: Source) -> None:
+    for key in source.table.limits.__struct_fields__:
+        value = getattr(source.table.limits, key)
+        if not 0 < value < math.inf:
+            raise source.fault(f"{key} must be above 0", "limits", key, "write a positive number")
+
+
+def _surface(source: Source, seeds: Seeds) -> Surface:
+    surface = source.table.surface
+    if not seeds:
+        return surface
+    parts = seeds[0]
+    for name in surface.frozen:
+        if name not in parts:
+            raise source.fault(f"no part is called '{name}'", "surface", "frozen", one_of(name, parts))
+    if set(surface.frozen) >= parts.keys():
+        raise source.fault("every part is frozen, nothing can be improved", "surface", "frozen", "free one part")
+    if surface.markers == "enforced":
+        for seed in seeds:
+            _check_markers(source, surface, seed)
+    if surface.language == Surface().language:
+        editable = next(name for name in parts if name not in surface.frozen)
+        return msgspec.structs.replace(surface, language=language_of(editable))
+    return surface
+
+
+def _check_markers(source: Source, surface: Surface, seed: dict[str, str]) -> None:
+    for name, text in seed.items():
+        try:
+            markers.split(text)
+        except markers.MarkerError as error:
+            fix = "pair every EVOLVE-BLOCK-START with an EVOLVE-BLOCK-END"
+            raise TaskError(str(error), where=f"{source.path.parent / name}:{error.line}", fix=fix) from None
+    if not any(markers.has_blocks(text) for name, text in seed.items() if name not in surface.frozen):
+        fix = "put # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END around what may change"
+        raise source.fault("markers are enforced, but no seed has any", "surface", "markers", fix)
+
+
+def _defaults(source: Source) -> dict[str, object]:
+    table = source.table.defaults
+    if table.budget:
+        try:
+            Budget.parse(table.budget)
+        except UserError as error:
+            raise source.fault(error.what, "defaults", "budget", error.fix or 'write "evaluations=200"') from None
+    resources = msgspec.to_builtins(source.table.resources)
+    return msgspec.to_builtins(table) | ({"resources": resources} if resources else {})
+
+
+def _notes(evaluator: Evaluator, cases: tuple[Case, ...]) -> list[str]:
+    notes = []
+    if evaluator.form == "legacy" and evaluator.proxy == "never":
+        notes.append('proxy = "never": the evaluator shares a process with the candidate, so scores are self-reported')
+    if evaluator.command and "{" not in evaluator.command[0] and not shutil.which(evaluator.command[0]):
+        notes.append(
+            f"the command '{evaluator.command[0]}' is not found on PATH: install it or correct [evaluator] command"
+        )
+    if cases and not any(case.split != "train" for case in cases):
+        notes.append('all cases are training cases: mark some "split": "test" to see whether the result generalises')
+    return notes

@@ -1,0 +1,134 @@
+"""What a Python file defines, read from its syntax tree; nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import NamedTuple
+
+from culmen.core.errors import TaskError
+from culmen.evaluate.taskfiles.places import closest, read_text
+
+_NUMERICAL = {"numpy", "scipy", "pandas", "sympy", "networkx", "shapely"}  # single-threaded while they load
+
+
+class Definition(NamedTuple):
+    """A name a module binds at its top level.
+
+    `params` are the arguments a `def` needs, `optional` those with a default; None where no `def` can be seen.
+    """
+
+    name: str
+    line: int
+    params: tuple[str, ...] | None = None
+    optional: tuple[str, ...] = ()
+
+
+class Module(NamedTuple):
+    """The top-level names of a Python text; `open` if it also binds names that cannot be seen (import *)."""
+
+    names: dict[str, Definition]
+    open: bool
+
+    def has(self, name: str) -> bool:
+        """Whether the name is bound, as far as can be seen."""
+        return self.open or name in self.names
+
+
+def read_module(path: Path) -> Module:
+    """The names of a Python file; raises `TaskError` if it cannot be read or parsed."""
+    return parse_module(read_text(path), str(path))
+
+
+def parse_module(text: str, where: str) -> Module:
+    """The names of a Python text; raises `TaskError` naming `where` and the line if it is not Python."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        place = f"{where}:{error.lineno}" if error.lineno else where
+        raise TaskError(f"not valid Python: {error.msg}", where=place, fix="correct that line") from None
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"not valid Python: {error}", where=where, fix="correct the file") from None
+    found = list(_bindings(tree.body))
+    return Module({d.name: d for d in found if d.name != "*"}, any(d.name == "*" for d in found))
+
+
+def preloadable(text: str) -> tuple[str, ...]:
+    """The numerical modules a Python text imports anywhere and this machine has, sorted; found without importing any.
+
+    Loading them once before the first candidate saves loading them for each.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    return tuple(sorted(name for name in names if name.partition(".")[0] in _NUMERICAL and _installed(name)))
+
+
+def spoken(text: str) -> set[str]:
+    """The pieces between slashes of all short texts in a Python file: whatever may name a file in it."""
+    try:
+        nodes = ast.walk(ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {piece for one in texts if len(one) < 200 for piece in one.replace("\\", "/").split("/")}
+
+
+def _installed(name: str) -> bool:
+    locations, whole = None, ""
+    for piece in name.split("."):
+        whole = f"{whole}.{piece}".lstrip(".")
+        spec = PathFinder.find_spec(whole, locations)
+        if spec is None:
+            return False
+        locations = spec.submodule_search_locations or []
+    return True
+
+
+def require(module: Module, name: str, path: Path, why: str) -> Definition:
+    """The definition of a function the contract needs; raises `TaskError` with a near name if there is none."""
+    if module.has(name):
+        return module.names.get(name, Definition(name, 1))
+    near = closest(name, module.names)
+    hint = f"; there is '{near}' on line {module.names[near].line}" if near else ""
+    raise TaskError(f"no function '{name}' is defined{hint}", where=str(path), fix=why)
+
+
+def _bindings(body: Iterable[ast.stmt]) -> Iterator[Definition]:
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield _definition(node)
+            case ast.ClassDef(name=name):
+                yield Definition(name, node.lineno)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from (Definition(a.asname or a.name.partition(".")[0], node.lineno) for a in names)
+            case ast.Assign(targets=targets):
+                yield from (Definition(n.id, n.lineno) for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)) if node.value is not None:
+                yield Definition(name, node.lineno)
+            case _:
+                yield from _nested(node)
+
+
+def _nested(node: ast.stmt) -> Iterator[Definition]:
+    """Names bound in the branches of if, try, with and for at the top level."""
+    for field in ("body", "orelse", "finalbody"):
+        yield from _bindings(getattr(node, field, []))
+    for handler in getattr(node, "handlers", []):
+        yield from _bindings(handler.body)
+
+
+def _definition(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Definition:
+    args = node.args
+    positional = [a.arg for a in (*args.posonlyargs, *args.args)]
+    first = len(positional) - len(args.defaults)
+    keyword = [(a.arg, default is not None) for a, default in zip(args.kwonlyargs, args.kw_defaults)]
+    needed = (*positional[:first], *(name for name, given in keyword if not given))
+    optional = (*positional[first:], *(name for name, given in keyword if given))
+    return Definition(node.name, node.lineno, needed, optional)

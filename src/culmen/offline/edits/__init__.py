@@ -1,0 +1,128 @@
+"""Tools that edit texts: pure functions `(candidates, options, rng) -> Edits`, the same result for the same seed.
+
+The first candidate is edited, the others lend material. They know no task: each is an operation on any text or any
+Python program, and whether it helps is decided by evaluation alone. Common options (all optional): step
+(relative size of changes of numbers), frozen (part names), marked (EVOLVE-BLOCK markers bound what may change, default
+true), calls and most (of its criterion, that an inserted loop starts with and may grow to), pace (seconds of processor
+time per call that it may take), sense (1 or -1: whether the task wants its score high or low), chars (longest whole
+candidate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from culmen.core.candidate import Candidate
+from culmen.core.event import Edits
+from culmen.offline.edits import expressions, numbers, statements, wrapping
+from culmen.offline.edits.source import Edit, Source, valid
+from culmen.offline.edits.tuning import population
+
+Operator = Callable[[Source, Edit], str | None]
+Tool = Callable[[tuple[Candidate, ...], dict[str, Any], Random], Edits]
+_TRIES = 8  # draws per edit; some meet no place where they apply
+_LONGEST = 4  # operators in a row
+_ALLOWED = ("calls", "most", "pace", "sense")
+
+ANY_TEXT: dict[str, Operator] = {
+    "numbers": numbers.numbers,
+    "lines": statements.lines,
+    "crossover": statements.crossover,
+}
+PYTHON: dict[str, Operator] = {
+    "statements": statements.statements,
+    "operators": expressions.operators,
+    "bounds": expressions.bounds,
+    "cheaper": expressions.cheaper,
+    "refine": wrapping.refine,
+    "method": wrapping.method,
+    "restart": wrapping.restart,
+    "effort": wrapping.effort,
+}
+OPERATORS = ANY_TEXT | PYTHON
+
+
+def apply(operator: Operator, source: Source, edit: Edit) -> str | None:
+    """One edit that is well-formed and different, None if no draw gave one."""
+    for _ in range(_TRIES):
+        text = operator(source, edit)
+        if text is not None and text != source.text and valid(source, text):
+            return text
+    return None
+
+
+def edited(
+    operators: Mapping[str, float], candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
+) -> tuple[str, Candidate] | None:
+    """One child and the operator that made it: drawn by weight, and the next one drawn where it fits nowhere."""
+    parent, mates = candidates[0], candidates[1:]
+    left, sources = dict(operators), _sources(parent, options)
+    while left and sources:
+        name = rng.choices(list(left), list(left.values()))[0]
+        del left[name]
+        for source in rng.sample(sources, len(sources)):
+            others = tuple(mate.parts[source.name] for mate in mates if source.name in mate.parts)
+            edit = Edit(rng, options.get("step", 0.3), others, **{k: options[k] for k in _ALLOWED if k in options})
+            text = apply(OPERATORS[name], source, edit)
+            parts = {**parent.parts, source.name: text or ""}
+            if text is not None and sum(map(len, parts.values())) <= options.get("chars", 200_000):
+                return name, Candidate.of(parts)
+    return None
+
+
+def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+    """Up to `count` different children of the first candidate, each by one or (probability `again`) more operators.
+
+    `weights` maps operators to their relative probabilities; with `rung` the loops of each child
+    get so many calls together. `notes` names the operators of each child, joined by +. Fault
+    `inapplicable` if nothing can be edited.
+    """
+    weights = {name: float(weight) for name, weight in options["weights"].items() if name in OPERATORS}
+    found: dict[str, tuple[str, Candidate]] = {}
+    for _ in range(2 * int(options.get("count", 1))):
+        child, names = candidates[0], list[str]()
+        while len(names) < _LONGEST and (not names or rng.random() < options.get("again", 0.0)):
+            fresh = {name: weight for name, weight in weights.items() if name not in names}
+            made = edited(fresh, (child, *candidates[1:]), options, rng)  # of several, each on top of the last
+            if made is None:
+                break
+            names.append(made[0])
+            child = made[1]
+        child = _paced(child, options["rung"], options) if "rung" in options else child
+        if names and child.id != candidates[0].id:
+            found.setdefault(child.id, ("+".join(names), child))
+        if len(found) == int(options.get("count", 1)):
+            break
+    children = tuple(found.values())
+    fault = "" if children else "inapplicable"
+    return Edits(tuple(child.parts for _, child in children), tuple(names for names, _ in children), fault=fault)
+
+
+def cma(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+    """One generation of CMA-ES over the numbers of one part (see `tuning.tune` for its options)."""
+    names = [source.name for source in _sources(candidates[0], options) if len(numbers.literals(source)) > 0]
+    if not names:
+        return Edits(fault="inapplicable")
+    name = Random(options["seed"]).choice(names)
+    return population(candidates[0], name, options.get("marked", True), options)
+
+
+def pace(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+    """Each candidate with `calls` calls for the inserted loops of each part; without loops it stays as it is."""
+    return Edits(tuple(_paced(candidate, options["calls"], options).parts for candidate in candidates))
+
+
+def _paced(candidate: Candidate, calls: int, options: dict[str, Any]) -> Candidate:
+    changed = {source.name: wrapping.paced(source, calls) for source in _sources(candidate, options) if source.tree}
+    return Candidate.of({**candidate.parts, **changed})
+
+
+def _sources(parent: Candidate, options: dict[str, Any]) -> list[Source]:
+    frozen = options.get("frozen", ())
+    names = [name for name in parent.parts if name not in frozen and parent.parts[name]]
+    return [Source(name, parent.parts[name], options.get("marked", True)) for name in names]
+
+
+TOOLS: dict[str, Tool] = {"vary": vary, "cma": cma, "pace": pace}

@@ -1,0 +1,298 @@
+"""Idioms: a computed value refined in a loop of so many calls, a function restarted, loops given more calls.
+
+What the loop should improve is not known, so it is drawn at random: a function of the program that takes the value
+(or what follows it in the same block), how its result is reduced to a number (sum, mean, min, max), and the sign.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from culmen.offline.edits.flow import handed_on
+from culmen.offline.edits.source import IDIOMS, Edit, Source, Span
+
+_REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2, "refine_by_solver": 1, "refine_order": 1}
+_METHODS = ("L-BFGS-B", "Nelder-Mead", "Powell", "BFGS", "SLSQP", "COBYLA")
+_HEAVY = 50  # calls of a criterion that one more run of a restarted function stands for
+_HANDED = 0.6  # how often a value that one function makes for another is preferred to any other value
+_CHANCE = re.compile(r"rand|rng|shuffle|choice|sample|gauss")
+_LEAVES = ast.Return | ast.Break | ast.Continue | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A value to refine: the expression, the statement it stands in, and that statement's block."""
+
+    value: ast.expr
+    statement: ast.stmt
+    body: list[ast.stmt]
+    name: str  # what it is assigned to, "" where it is returned
+    looped: bool  # inside a loop, where refining it costs the time again and again
+
+
+def refine(source: Source, edit: Edit) -> str | None:
+    """Wrap one value, assigned or returned, in a loop that improves it by a criterion drawn from the program."""
+    spots = _spots(source)
+    if not spots or total(source) + edit.calls > edit.most:
+        return None
+    (idiom,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
+    handed = _handed_on(source, spots)
+    if handed and edit.rng.random() < _HANDED:
+        spot, taker = edit.rng.choice(handed)
+        criterion = ("", f"lambda value: {taker}(value)")
+    else:
+        outside = [spot for spot in spots if not spot.looped]
+        spot = edit.rng.choice(outside if outside and edit.rng.random() < 0.9 else spots)
+        following = _following(source, edit, spot) if spot.name and edit.rng.random() < 0.5 else None
+        criterion = following or _consumer(source, edit, spot.statement)
+    if criterion is None:
+        return None
+    before, call = criterion
+    settings = _settings(idiom, edit, _allowed(edit.calls, edit.pace))
+    wrapped = f"{idiom}({call}, {source.code(spot.value)}, {_goal(edit)}, {settings})"
+    return _written(source, spot.statement, idiom, before, (source.span(spot.value), wrapped))
+
+
+def method(source: Source, edit: Edit) -> str | None:
+    """Let one loop that is in the program work in another way: another idiom, or other settings of the same."""
+    found: list[tuple[ast.Call, Spot]] = []
+    for spot in _spots(source):
+        for node in ast.walk(spot.value):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _REFINERS:
+                found.append((node, spot))
+    if not found:
+        return None
+    call, spot = edit.rng.choice(found)
+    kept = [source.code(part) for part in (*call.args, *(k for k in call.keywords if k.arg in ("reduce", "sign")))]
+    allowed = [source.code(k) for k in call.keywords if k.arg in ("calls", "seconds")]
+    (idiom,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
+    settings = _settings(idiom, edit, ", ".join(allowed) or _allowed(edit.calls, edit.pace))
+    wrapped = f"{idiom}({', '.join(kept)}, {settings})"
+    return _written(source, spot.statement, idiom, "", (source.span(call), wrapped))
+
+
+def restart(source: Source, edit: Edit) -> str | None:
+    """Let one function that mentions chance run several times and keep the result that a criterion prefers."""
+    functions = [
+        node
+        for node in source.nodes()
+        if isinstance(node, ast.FunctionDef) and not source.indent(node) and _CHANCE.search(source.code(node))
+    ]
+    if not functions:
+        return None
+    node = edit.rng.choice(functions)
+    criterion = _consumer(source, edit, node)
+    call = criterion[1] if criterion and edit.rng.random() < 0.7 else _own(edit)
+    indent, start = source.indent(node), source.span(node)[0]
+    helper = _helper(source, "best_of_restarts", indent)
+    allowed = _allowed(max(2, edit.calls // _HEAVY), edit.pace * _HEAVY)
+    decorator = f"@best_of_restarts({call}, {_goal(edit)}, {allowed})\n{indent}"
+    return source.replace(((start, start), helper + decorator))
+
+
+def effort(source: Source, edit: Edit) -> str | None:
+    """Let the loops of the program work longer, up to what they may use together."""
+    most = edit.most / max(total(source), 1)
+    factor = min(edit.rng.choice((2.0, 4.0, most)), most)
+    if factor < 1.2:
+        return None
+    return _stretched(source, factor)
+
+
+def paced(source: Source, calls: int) -> str:
+    """The text with so many calls for its inserted loops together; as it is where it has none."""
+    return (_stretched(source, calls / total(source)) if total(source) else None) or source.text
+
+
+def _stretched(source: Source, factor: float) -> str | None:
+    return source.replace(*((source.span(each.value), _times(each, factor)) for each in source.allowances()))
+
+
+@cache
+def template(idiom: str) -> str:
+    """The source text of an idiom's helper function."""
+    return (Path(__file__).parent / "idioms" / f"{idiom}.py").read_text(encoding="utf-8")
+
+
+def _spots(source: Source) -> list[Spot]:
+    loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
+    found: list[Spot] = []
+    for body in source.bodies():
+        for statement in body:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    pass
+                case ast.Return(value=ast.expr() as value):
+                    name = ""
+                case _:
+                    continue
+            start = source.span(statement)[0]
+            if not isinstance(value, ast.Lambda) and source.lines(statement):
+                found.append(Spot(value, statement, body, name, any(low <= start < high for low, high in loops)))
+    return found
+
+
+def total(source: Source) -> float:
+    """How often the inserted loops of a program may call their criteria; a restarted function counts for many calls."""
+    found = 0.0
+    for node in source.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IDIOMS:
+            weight = 1 if node.func.id in _REFINERS else _HEAVY
+            found += weight * sum(_number(each) for each in node.keywords if each.arg == "calls")
+    return found
+
+
+def _number(keyword: ast.keyword) -> float:
+    value = keyword.value.value if isinstance(keyword.value, ast.Constant) else 0
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _times(keyword: ast.keyword, factor: float) -> str:
+    value = _number(keyword) * factor
+    return str(max(1, round(value))) if keyword.arg == "calls" else f"{value:.3g}"
+
+
+def _allowed(calls: int, pace: float) -> str:
+    return f"calls={calls}, seconds={calls * pace:.3g}"
+
+
+def _goal(edit: Edit) -> str:
+    reduce = edit.rng.choice(("sum", "sum", "sum", "min", "max", "mean"))
+    sign = edit.rng.choice((1, -1, edit.sense or 1, edit.sense or -1))
+    return f'reduce="{reduce}", sign={sign}'
+
+
+def _settings(idiom: str, edit: Edit, allowed: str) -> str:
+    rng, step = edit.rng, f"{10 ** edit.rng.uniform(-2.0, -0.3):.2g}"
+    text = f"{allowed}, seed={rng.randrange(1000)}"
+    if idiom == "refine_by_gradient":
+        return f"{text}, step={step}, pairs={rng.choice((2, 4, 8))}"
+    if idiom == "refine_by_climbing":
+        return f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
+    if idiom == "refine_by_solver":
+        return f'{text}, step={step}, method="{rng.choice(_METHODS)}"'
+    return f"{text}, heat={rng.choice((0.0, 0.01, 0.05))}"
+
+
+def _consumer(source: Source, edit: Edit, inside: ast.stmt) -> tuple[str, str] | None:
+    """A function of the program that takes the value, as a whole or item by item; never one that leads back here."""
+    here = _enclosing(source, inside)
+    choices: list[str] = []
+    for node in source.tree.body if source.tree else ():
+        if not isinstance(node, ast.FunctionDef) or node.name in IDIOMS or node is here:
+            continue
+        if here is not None and _calls(source, node.name, here.name):
+            continue
+        needed = len(node.args.args) - len(node.args.defaults)
+        if node.args.args and needed <= 1:
+            choices.append(f"lambda value: {node.name}(value)")
+        if len(node.args.args) > 1:
+            choices.append(f"lambda value: {node.name}(*value)")
+    return ("", edit.rng.choice(choices)) if choices else None
+
+
+def _handed_on(source: Source, spots: list[Spot]) -> list[tuple[Spot, str]]:
+    """What a function returns, with the function of the program that takes it: the likeliest places to refine."""
+    pairs = handed_on(source.tree)
+    found: list[tuple[Spot, str]] = []
+    for spot in spots:
+        here = _enclosing(source, spot.statement) if not spot.name else None
+        found.extend((spot, taker) for maker, taker in pairs if here is not None and maker == here.name)
+    return found
+
+
+def _own(edit: Edit) -> str:
+    return edit.rng.choice(("lambda value: value", "lambda value: value[-1]", "lambda value: value[0]"))
+
+
+def _following(source: Source, edit: Edit, spot: Spot) -> tuple[str, str] | None:
+    """The statements after the value, up to one that gives a name a value or returns one, as a criterion function."""
+    at = spot.body.index(spot.statement)
+    ends: list[tuple[int, str]] = []
+    for index, node in enumerate(spot.body[at + 1 :], at + 1):
+        if isinstance(node, ast.Return):
+            parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            ends.extend((index, source.code(part)) for part in parts if part is not None)
+            break
+        if any(isinstance(inner, _LEAVES) for inner in ast.walk(node)) or source.lines(node) is None:
+            break
+        ends.extend((index, name) for name in sorted(_stores(node)) if name != spot.name)
+    if not ends:
+        return None
+    last, result = edit.rng.choice(ends)
+    block = spot.body[at + 1 : last + 1]
+    block = block[:-1] if isinstance(block[-1], ast.Return) else block
+    indent = source.indent(spot.statement)
+    text = "".join(source.text[slice(*span)] for node in block if (span := source.lines(node)))
+    earlier = {name for node in spot.body[:at] for name in _stores(node)}
+    bound = "".join(f", {name}={name}" for name in sorted({n for node in block for n in _stores(node)} & earlier))
+    lines = textwrap.dedent(text) + ("" if not text or text.endswith("\n") else "\n") + f"return {result}\n"
+    function = f"def outcome({spot.name}{bound}):\n{textwrap.indent(lines, '    ')}"
+    return textwrap.indent(function, indent), "outcome"
+
+
+def _written(source: Source, statement: ast.stmt, idiom: str, before: str, change: tuple[Span, str]) -> str | None:
+    """The text with this change in the statement, lines put before it, and the idiom's helper where it is missing."""
+    place, changes = _home(source, statement), [change]
+    helper = _helper(source, idiom, source.indent(place))
+    if place is statement:
+        before = helper + before
+    elif helper:
+        top = source.span(place)[0]
+        changes.append(((top, top), helper + source.indent(place)))
+    if before:
+        start = source.span(statement)[0]
+        changes.append(((start, start), before.lstrip() + source.indent(statement)))
+    return source.replace(*changes)
+
+
+def _stores(node: ast.AST) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
+
+
+def _home(source: Source, statement: ast.stmt) -> ast.stmt:
+    """Where a helper goes: before the top-level statement around this one if that is editable, else right before it."""
+    top = _top(source, statement)
+    return top if top is not None and source.lines(top) else statement
+
+
+def _helper(source: Source, idiom: str, indent: str) -> str:
+    """The helper's text for this place, without the first line's indent; "" if the program already has it."""
+    if f"def {idiom}(" in source.text:
+        return ""
+    return textwrap.indent(template(idiom), indent).lstrip() + ("\n\n" if not indent else "\n")
+
+
+def _top(source: Source, inside: ast.stmt) -> ast.stmt | None:
+    start = source.span(inside)[0]
+    for node in source.tree.body if source.tree else ():
+        low, high = source.span(node)
+        if low <= start < high:
+            return node
+    return None
+
+
+def _enclosing(source: Source, inside: ast.stmt) -> ast.FunctionDef | None:
+    top = _top(source, inside)
+    return top if isinstance(top, ast.FunctionDef) else None
+
+
+def _calls(source: Source, caller: str, callee: str) -> bool:
+    """Whether running one top-level function may run the other, judged by the names they mention."""
+    bodies = {
+        node.name: node for node in (source.tree.body if source.tree else ()) if isinstance(node, ast.FunctionDef)
+    }
+    seen, queue = set[str](), [caller]
+    while queue:
+        name = queue.pop()
+        if name == callee:
+            return True
+        if name in bodies and name not in seen:
+            seen.add(name)
+            queue.extend(node.id for node in ast.walk(bodies[name]) if isinstance(node, ast.Name))
+    return False

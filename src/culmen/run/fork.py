@@ -1,0 +1,114 @@
+"""Going on with a run whose budget is spent: a fork with so much more of it, which begins with what was found.
+
+    budget, most = settle(meta, 180, "evaluations=+100")
+    Study.fork(run, budget=budget, carry=most)
+
+A resumed run replays under the budget it was made with, which decided what it admitted and what it refused. So more
+of it is a new run. Where a model proposes, that retraces the old one from its journal and goes on behind its end. The
+offline proposer and strategies that drive agents do not retrace: the one looks at how much of the budget is spent, the
+others act outside the journal. There the new run begins with the best candidates of the old one instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+from culmen.run import pool
+
+if TYPE_CHECKING:
+    from culmen.store.meta import RunMeta
+
+MOST = 50  # candidates carried over
+_ACTING = ("cato", "pacevolve_plus_plus")  # what they do leaves traces outside the journal, which no fork takes over
+SPENT = ("evaluations", "calls", "tokens", "dollars", "seconds")
+
+
+def settle(meta: RunMeta, evaluations: int, text: str, carry: int | None = None) -> tuple[Budget, int]:
+    """The budget of a fork of a run that made so many `evaluations`, and how many of its candidates to begin with.
+
+    `NAME=N` is taken as it stands, and alone replaces the old budget. `NAME=+N` is N more; what is not named stays.
+    A run that retraces the old one counts what it takes over, so N comes on top of the old limit. One that begins with
+    candidates makes N evaluations, a quarter of them to look at these. Seconds are those of the new run in any case.
+    Raises `UserError` for more of a budget that had no limit.
+    """
+    more = {name: value for name, value in _items(text).items() if value.startswith("+")}
+    if not more:
+        return Budget.parse(text), carry or 0
+    named = Budget.parse(text.replace("=+", "="))
+    if carry is None:
+        wanted = named.evaluations if "evaluations" in more else evaluations
+        carry = 0 if retraces(meta) else min(MOST, pool.allowance(meta.task, wanted) or MOST)
+    given = {name: getattr(named, name) for name in _items(text)}
+    for name in more:
+        old = getattr(meta.budget, name, None)
+        if old is None and name in SPENT:
+            raise UserError(
+                f"the run has no limit on {name}, so there is nothing to add to",
+                where=f"--budget {text}",
+                fix=f"write --budget {name}={given[name]:g} for a limit, or add to one of {_limits(meta.budget)}",
+            )
+        if name == "final":
+            raise UserError("a share is not added to", where=f"--budget {text}", fix="write final=0.1")
+        if carry == 0 and name != "seconds":
+            given[name] += old
+    return msgspec.structs.replace(meta.budget, **given), carry
+
+
+def retraces(meta: RunMeta) -> bool:
+    """Whether a fork with a larger budget takes the same path as its parent, from the parent's results."""
+    from culmen.strategies.catalog import CATALOG
+
+    acting = [CATALOG[name] for name in _ACTING]
+    return meta.extra.get("model") not in (None, "offline") and str(meta.strategy.get("path")) not in acting
+
+
+def carried(task: Task, run: Path, most: int) -> Task:
+    """The task with the best `most` candidates of a run as further seeds; those that never failed, best first."""
+    own = {candidate.digest: candidate.parts for candidate in task.candidates()}
+    for member in pool.build([run], most + len(own)).members:
+        own.setdefault(member.candidate.digest, member.parts)
+    seeds = list(own.values())[: len(task.seeds) + most]
+    return msgspec.structs.replace(task, seeds=tuple(seeds))
+
+
+def seed(meta: RunMeta, wanted: int | None) -> int:
+    """The random seed of a fork that carries candidates: another than its parent's, unless scores know no chance.
+
+    Under the same seed it would be given the very evaluations that made these candidates the best, also for its final
+    choice, and report a score chosen for its luck. Raises `UserError` if the parent's is wanted.
+    """
+    if wanted is not None and wanted == meta.seed and not meta.task.deterministic:
+        raise UserError(
+            "a run that carries candidates needs a random seed of its own",
+            where=f"--seed {wanted}",
+            fix=f"leave --seed out, or write --seed {wanted + 1}",
+        )
+    return meta.seed if meta.task.deterministic else meta.seed + 1
+
+
+def notes(run: str, carry: int) -> list[str]:
+    """What to say before such a fork starts."""
+    return [f"the best {carry} candidates of {run} are among the first here, and are evaluated again"] if carry else []
+
+
+def again(budget: Budget, reason: str) -> str:
+    """As much again of the budget that ended a run: `evaluations=+200`; "" if no budget did."""
+    limit = getattr(budget, reason, None) if reason in SPENT else None
+    return "" if not limit else f"{reason}=+{math.ceil(limit) if reason != 'dollars' else f'{limit:g}'}"
+
+
+def _items(text: str) -> Mapping[str, str]:
+    pairs = (piece.partition("=") for piece in text.split(",") if piece.strip())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _limits(budget: Budget) -> str:
+    return ", ".join(name for name in SPENT if getattr(budget, name) is not None)

@@ -1,0 +1,271 @@
+"""Pools: files of candidates to start a search from, made of runs or received from others.
+
+    pool = build(["runs/one", "runs/two"], best=20, licence="CC-BY-4.0")
+    save(pool, "circles.json")
+    task = seeded(task, load("circles.json"))     # then culmen.Study.create(task, "turboevolve", ...)
+
+A pool from elsewhere is not trusted: its texts must keep to the task's surface, they run where every candidate runs,
+and its scores are shown as claims and used for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.task import Task
+
+FORMAT = "culmen-pool-1"
+MOST_BYTES = 256 * 2**20
+_SEED = re.compile("seed-[0-9]+(-untimed)?")
+SHARE = 0.25  # of the evaluations: what looking at a pool's candidates may take
+
+
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where candidates came from: a run's name, strategy, models by role, seed and version of culmen.
+
+    A run that a comparison called `seed-3` goes by `STRATEGY/seed-3`.
+    """
+
+    run: str
+    strategy: str = ""
+    models: dict[str, str] = {}
+    seed: int = 0
+    culmen: str = ""
+
+
+class Member(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A candidate with what is claimed of it: mean score over `count` evaluations (or certified value), and its index
+    in `sources`."""
+
+    parts: dict[str, str]
+    score: float | None = None
+    count: int = 0
+    operator: str = ""
+    model: str = ""
+    source: int | None = None
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate; its id follows from its content."""
+        return Candidate.of(self.parts)
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """Candidates for one task (`task` its name, `digest` that of what shapes its scores), best first as claimed."""
+
+    task: str
+    digest: str
+    direction: Literal["max", "min"]
+    members: tuple[Member, ...]
+    sources: tuple[Source, ...] = ()
+    licence: str = ""
+    format: str = FORMAT
+
+
+def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool:
+    """The best candidates of runs of one task, `best` of each at most; only those that never failed."""
+    from culmen.store import views
+
+    pools: list[Pool] = []
+    for run in runs:
+        folder = views.find_run(run)
+        meta = views.meta(folder)
+        rows = views.candidates(folder, order="best", limit=best, failed=False)
+        members = tuple(
+            Member(
+                views.candidate(folder, row.id, observations=0).parts,
+                row.mean if row.certified is None else row.certified,
+                row.count,
+                row.operator,
+                row.model,
+                0,
+            )
+            for row in rows
+            if row.mean is not None and not row.barred
+        )
+        path = str(meta.strategy.get("path", ""))
+        source = Source(_called(folder, meta.id, path), path, meta.models, meta.seed, meta.culmen)
+        task = meta.task
+        pools.append(Pool(task.name, task.digest, task.objective.direction, members, (source,), licence))
+    return merge(pools, licence)
+
+
+def _called(folder: Path, name: str, path: str) -> str:
+    """The name of a run. In a comparison every strategy has a `seed-3`, so the strategy's name is put before it."""
+    from culmen.strategies.catalog import CATALOG
+
+    if not _SEED.fullmatch(name):
+        return name
+    strategy = next((known for known, known_path in CATALOG.items() if known_path == path), path.rpartition(":")[2])
+    return f"{folder.parent.name if folder.parent.name.startswith(strategy) else strategy}/{name}"
+
+
+def merge(pools: Sequence[Pool], licence: str = "") -> Pool:
+    """One pool of several for the same task; of equal contents the one with more evaluations claimed is kept."""
+    if not pools:
+        raise UserError("no pool and no run named", where="culmen pool", fix="name at least one")
+    first = pools[0]
+    for other in pools[1:]:
+        if (other.digest, other.direction) != (first.digest, first.direction):
+            raise UserError(
+                f"these are not of one task: '{first.task}' and '{other.task}'",
+                where="task digest",
+                fix="make one pool per task; a task whose evaluator changed is another task",
+            )
+    return Pool(
+        first.task,
+        first.digest,
+        first.direction,
+        _joined(pools),
+        tuple(source for pool in pools for source in pool.sources),
+        licence or _licence(pools),
+    )
+
+
+def load(path: str | Path) -> Pool:
+    """A pool from its file. Raises `UserError` for what is no pool."""
+    file = Path(path).expanduser()
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise UserError("the pool is too large", where=str(file), fix=f"at most {MOST_BYTES >> 20} MB are read")
+        pool = msgspec.json.decode(file.read_bytes(), type=Pool)
+    except OSError as error:
+        raise UserError(f"cannot read the pool: {error.strerror}", where=str(file), fix="check the path") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"this is no pool: {error}", where=str(file), fix="make one: culmen pool build RUN") from None
+    if pool.format != FORMAT:
+        raise UserError(f"unknown pool format '{pool.format}'", where=str(file), fix="use a newer culmen")
+    return pool
+
+
+def save(pool: Pool, path: str | Path) -> None:
+    """Write the file, whole or not at all."""
+    file = Path(path).expanduser()
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(pool), indent=1) + b"\n")
+        partial.replace(file)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"cannot write the pool: {error.strerror}", where=str(file), fix="name another place") from None
+
+
+def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
+    """The task with the pool's candidates as further seeds, without their scores; notes say what was left out.
+
+    Every seed is evaluated by the search before anything else. Of more than `most` that fit, the `most` that differ
+    most are taken (`apart`): what the file says of their worth is not believed, so it cannot choose.
+    Raises `UserError` if no candidate fits the task.
+    """
+    from culmen.evaluate.taskfiles import surface_fault
+
+    own = {c.digest: c.parts for c in task.candidates()}
+    fitting, faults = dict[str, Candidate](), Counter[str]()
+    for member in pool.members:
+        fault, candidate = surface_fault(task, member.candidate), member.candidate
+        if fault:
+            faults[fault] += 1
+        elif candidate.digest not in own:
+            fitting.setdefault(candidate.digest, candidate)
+    if not fitting and faults:
+        raise UserError(
+            f"no candidate of the pool fits the task: {_counted(faults)}",
+            where=f"pool for task '{pool.task}'",
+            fix="culmen pool show FILE says what it was made for",
+        )
+    found = list(fitting.values())
+    taken = found if most is None or len(found) <= most else apart(list(task.candidates()), found, most)
+    notes = [f"{len(taken)} further seeds from a pool; each is evaluated before the search begins"]
+    if len(taken) < len(found):
+        notes.append(f"of {len(found)} candidates of the pool that fit, these differ most; --pool-share takes more")
+    if pool.digest != task.digest:
+        notes.append(f"the pool was made for another task or another version of it ('{pool.task}')")
+    if faults:
+        notes.append(f"{faults.total()} candidates of the pool do not fit the task: {_counted(faults)}")
+    seeds = (*own.values(), *(candidate.parts for candidate in taken))
+    return msgspec.structs.replace(task, seeds=seeds, notes=(*task.notes, *notes))
+
+
+def allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int | None:
+    """How many seeds a pool may bring if looking at each takes at most this share of the evaluations, at least one;
+    None: as many as there are, for a run without a budget of evaluations."""
+    if evaluations is None:
+        return None
+    return max(1, int(share * evaluations / max(1, len(task.split("train")))))
+
+
+def apart(known: Sequence[Candidate], found: Sequence[Candidate], most: int) -> list[Candidate]:
+    """`most` of the candidates found, each the farthest from those known and taken before it (greedy k-centre), in the
+    order taken; by the hashing embedder, so that it costs nothing and depends on the texts alone."""
+    import numpy as np
+
+    from culmen.embed.hashing import HashingEmbedder
+
+    vectors = HashingEmbedder().embed([candidate.text for candidate in (*known, *found)])
+    new = vectors[len(known) :]
+    gaps = np.full(len(found), np.inf)
+    for vector in vectors[: len(known)]:
+        gaps = np.minimum(gaps, np.linalg.norm(new - vector, axis=1))
+    taken: list[int] = []
+    for _ in range(min(most, len(found))):
+        taken.append(int(gaps.argmax()))
+        gaps = np.minimum(gaps, np.linalg.norm(new - new[taken[-1]], axis=1))
+        gaps[taken] = -1.0
+    return [found[i] for i in taken]
+
+
+def _joined(pools: Sequence[Pool]) -> tuple[Member, ...]:
+    best: dict[str, Member] = {}
+    offset = 0
+    for pool in pools:
+        for member in pool.members:
+            source = None if member.source is None else member.source + offset
+            moved, key = msgspec.structs.replace(member, source=source), member.candidate.digest
+            if key not in best or best[key].count < moved.count:
+                best[key] = moved
+        offset += len(pool.sources)
+    sign = -1.0 if pools[0].direction == "max" else 1.0
+    return tuple(sorted(best.values(), key=lambda m: (m.score is None, sign * (m.score or 0.0))))
+
+
+def _licence(pools: Sequence[Pool]) -> str:
+    found = list(dict.fromkeys(pool.licence for pool in pools))
+    if len(found) > 1:
+        shown = ", ".join(name or "none stated" for name in found)
+        raise UserError(f"the pools have different licences: {shown}", where="licence", fix="state one with --licence")
+    return found[0]
+
+
+def _counted(faults: Counter[str]) -> str:
+    return ", ".join(f"{count} {fault.replace('_', ' ')}" for fault, count in sorted(faults.items()))
+
+
+def summary(pool: Pool) -> dict[str, Any]:
+    """Plain data about a pool, without the texts."""
+    rows = [
+        {
+            "id": member.candidate.id,
+            "claimed_score": member.score,
+            "count": member.count,
+            "operator": member.operator,
+            "model": member.model,
+            "run": _run(pool, member.source),
+            "characters": sum(map(len, member.parts.values())),
+        }
+        for member in pool.members
+    ]
+    about = {"task": pool.task, "digest": pool.digest, "direction": pool.direction, "licence": pool.licence}
+    return about | {"sources": msgspec.to_builtins(pool.sources), "candidates": rows}
+
+
+def _run(pool: Pool, source: int | None) -> str:
+    return pool.sources[source].run if source is not None and 0 <= source < len(pool.sources) else ""
