@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from culmen.core import VERSION as __version__
+
 if TYPE_CHECKING:
     from culmen.core.brief import Brief, Exhibit, Proposal
     from culmen.core.candidate import Candidate, Origin
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from culmen.strategies.polca import Polca
     from culmen.strategies.sequential import Sequential
     from culmen.study import Study, optimize
-
-__version__ = "0.1.0"
 
 _HOME = {
     "Brief": "core.brief",

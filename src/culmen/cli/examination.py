@@ -16,13 +16,13 @@ EXTRAS = {"litellm": "litellm", "local-embeddings": "sentence_transformers"}
 
 def examine() -> dict[str, Any]:
     """Everything, as plain data; keys by name only."""
-    from culmen import __version__
     from culmen.cli import outfit
+    from culmen.core import VERSION
     from culmen.evaluate.jail import probes
 
     disk = shutil.disk_usage(Path.cwd())
     return {
-        "culmen": __version__,
+        "culmen": VERSION,
         **probes.report(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "disk_free_gb": round(disk.free / 1e9, 1),

@@ -49,9 +49,9 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from culmen import __version__
+        from culmen.core import VERSION
 
-        sys.stdout.write(f"culmen {__version__}\n")
+        sys.stdout.write(f"culmen {VERSION}\n")
         raise typer.Exit
 
 

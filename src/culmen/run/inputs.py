@@ -86,7 +86,7 @@ def meta(
     path: Path, task: Task, strategy: Any, model: Any, budget: Budget, seed: int, workers: int | None, parts: Any
 ) -> RunMeta:
     """What the journal must know to resume this run; never a key."""
-    from culmen import __version__
+    from culmen.core import VERSION
     from culmen.evaluate.cluster import choice
     from culmen.evaluate.integrity import guard
     from culmen.store.meta import RunMeta
@@ -109,7 +109,7 @@ def meta(
         seed=seed,
         workers=workers or choice.usual(backend),
         created=time.time(),
-        culmen=__version__,
+        culmen=VERSION,
         python=platform.python_version(),
         platform=sys.platform,
         extra={

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from culmen.core import VERSION
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError, UserError
 from culmen.core.evaluation import Case, Observation
@@ -82,8 +83,6 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def pack(task: Task) -> bytes:
     """The parcel of a task as it lies here. Raises `TaskError` for a folder that is too large to send."""
-    from culmen import __version__
-
     base = _base(task)
     sizes, chunks, size = dict[str, int](), list[bytes](), 0
     for path in _walk(base):
@@ -96,7 +95,7 @@ def pack(task: Task) -> bytes:
             )
         chunks.append(path.read_bytes())
         sizes[path.relative_to(base).as_posix()] = len(chunks[-1])
-    head = dump(Parcel(task, str(base), sizes, __version__, _PYTHON))
+    head = dump(Parcel(task, str(base), sizes, VERSION, _PYTHON))
     return b"".join([len(head).to_bytes(8, "big"), head, *chunks])
 
 
@@ -201,9 +200,7 @@ def _check(task: Task) -> None:
 
 
 def _same_program(parcel: Parcel) -> None:
-    from culmen import __version__
-
-    for what, theirs, ours in (("culmen", parcel.culmen, __version__), ("Python", parcel.python, _PYTHON)):
+    for what, theirs, ours in (("culmen", parcel.culmen, VERSION), ("Python", parcel.python, _PYTHON)):
         if theirs != ours:
             raise UserError(
                 f"this node has {what} {ours}, the run uses {theirs}",

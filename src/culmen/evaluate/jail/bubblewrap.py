@@ -9,10 +9,9 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-import culmen
 from culmen.evaluate.jail.confine import WORK
 
-PACKAGE = Path(culmen.__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[2]  # culmen itself
 HIDDEN = str(PACKAGE / "tasks")  # the built-in tasks: their evaluators are not for candidates to read
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # what programs and compilers look up; nothing in it is secret

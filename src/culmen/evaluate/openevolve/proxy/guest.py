@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import culmen
 from culmen.evaluate.jail.confine import LINE
 from culmen.evaluate.jail.kernel import check, libc
 from culmen.evaluate.openevolve.proxy import stub
@@ -33,7 +32,7 @@ class Guest:
         (self._folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
         self._listen()
         self._watch = check(libc.inotify_init1(_NONBLOCK), "inotify_init1")
-        package = str(Path(culmen.__file__).resolve().parent)
+        package = str(Path(__file__).resolve().parents[3])
         for name in request["programs"]:
             path = work / name
             path.parent.mkdir(parents=True, exist_ok=True)
