@@ -266,7 +266,7 @@ FORGED = [
 def test_forged_frames_bring_nothing_across(ground: Make, text: str, tail: bytes, reason: str) -> None:
     """The program writes its frames itself, and the evaluator takes whatever it gets for a good score."""
     program = (
-        "import struct\nfrom culmen.evaluate import wire\n"
+        "import struct\nfrom culmen.evaluate.jail import wire\n"
         f"def f():\n    wire.Writer.encode = lambda *_: struct.pack('<I', {len(text)}) + {text.encode()!r} + {tail!r}\n"
     )
     observation = asked(ground, "try: p.f()\nexcept BaseException: pass\nreturn 50.0", program)
