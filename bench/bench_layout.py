@@ -1,0 +1,99 @@
+"""How large the source tree is, and how many of its files a reader meets: what docs/decisions/layout.md shows.
+
+    python bench/bench_layout.py             # sizes, rules, and the files that one small offline run enters
+    python bench/bench_layout.py --files     # those files by name, too
+
+A file is entered when one of its functions is called in the driver's process, other than while modules are imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.layout import rules  # noqa: E402
+
+_TRACED = """
+import json, sys, threading
+root, out, *words = sys.argv[1:]
+entered, importing = set(), threading.local()
+
+def see(frame, event, _):
+    code, depth = frame.f_code, getattr(importing, "depth", 0)
+    if code.co_name == "<module>":
+        importing.depth = depth + {"call": 1, "return": -1}.get(event, 0)
+    elif event == "call" and not depth and code.co_flags & 1 and code.co_filename.startswith(root):  # 1: a function
+        entered.add(code.co_filename[len(root):])
+
+threading.setprofile(see)
+sys.setprofile(see)
+code = 0
+try:
+    if words[0] == "optimize":
+        import culmen
+        culmen.optimize(None, words[1], strategy="polca", budget=culmen.Budget(evaluations=12), run_dir=words[2])
+    else:
+        sys.argv = ["culmen", *words]
+        from culmen.cli.main import main
+        main()
+except SystemExit as end:
+    code = end.code
+finally:
+    sys.setprofile(None)
+    json.dump(sorted(entered), open(out, "w"))
+sys.exit(code)
+"""
+
+
+def entered(folder: Path, *words: str) -> list[str]:
+    """Files below src/culmen/ that `culmen WORDS` enters; `optimize TASK FOLDER` stands for the Python call."""
+    out = folder / "entered.json"
+    root = str(ROOT / "src" / "culmen") + "/"
+    command = [sys.executable, "-c", _TRACED, root, str(out), *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"culmen {' '.join(words)} failed:\n{done.stdout}{done.stderr}")
+    return json.loads(out.read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", action="store_true", help="name the files")
+    named = parser.parse_args().files
+    parsed, paths = rules.trees(), [p for p in rules.SOURCE.rglob("*.py") if "__pycache__" not in p.parts]
+    sizes = [lines for lines, _ in rules.functions(parsed)]
+    lengths = sorted(p.read_text(encoding="utf-8").count("\n") for p in paths)
+    print(f"{len(paths)} files, {sum(lengths)} lines in src/culmen; module median {lengths[len(lengths) // 2]},")
+    print(f"  95 % up to {lengths[int(len(lengths) * 0.95)]}, longest {lengths[-1]}")
+    print(f"{len(list((rules.SOURCE / 'cli').glob('*.py')))} files in cli/")
+    print(f"{len(rules.twins(parsed))} public class names that several modules define")
+    print(f"{len(rules.circles(rules.imports(parsed)))} import circles (under TYPE_CHECKING and in functions, too)")
+    long = sum(lines > rules.LONG for lines in sizes)
+    print(f"{long} of {len(sizes)} functions over {rules.LONG} lines ({long / len(sizes):.2%})")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        entered(folder, "new", "mytask")
+        show(
+            "culmen.optimize (polca, 12 evaluations of a task folder)",
+            entered(folder, "optimize", "mytask", "first"),
+            named,
+        )
+        words = ("run", "mytask", "--run-dir", "small", "--budget", "evaluations=12", "--strategy", "polca", "--quiet")
+        show("culmen run with the same settings", entered(folder, *words), named)
+
+
+def show(what: str, files: list[str], named: bool) -> None:
+    print(f"{len(files)} files entered by {what}")
+    for file in files if named else ():
+        print(f"  {file}")
+
+
+if __name__ == "__main__":
+    main()
