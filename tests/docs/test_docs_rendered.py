@@ -20,6 +20,7 @@ _SYNTAX = (
     r"^:::.*$",  # documentation that is put in from docstrings
     r"^ *!!! \w+",  # the kind of an admonition
     r"^ *```\w*.*$",  # fences with their language
+    r"^ *\d+\. ",  # numbers of a list
     r"!\[[^\]]*\]\([^)\s]+\)",  # pictures with their texts
     r"\]\([^)\s]+\)",  # targets of links
 )
