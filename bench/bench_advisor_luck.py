@@ -8,7 +8,7 @@ decisions in the last quarter of a run's barriers. Every run is a process of its
     python bench/bench_advisor_luck.py --toy [--seeds 20]
 
 Runs already in the file of rows are not made again. `--toy` does the same with as many decisions on a toy whose truth
-is known (`culmen.testing.toy_advisor`, one kind of edit a decision): there every decision can be carried out, and only
+is known (`tests.train.toy_advisor`, one kind of edit a decision): there every decision can be carried out, and only
 the choice counts.
 """
 
@@ -100,7 +100,9 @@ def toy(arm: str, seed: int) -> dict[str, Any]:
     """One training on the toy, as long as the demo's; `best` is the quality of fresh replies."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    from culmen.testing.toy_advisor import Toy, examined, policy, rehearse
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from tests.train.toy_advisor import Toy, examined, policy, rehearse
+
     from culmen.train.engine import Rules
     from culmen.train.signal import Credit
 

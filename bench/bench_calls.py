@@ -16,17 +16,21 @@ import os
 import random
 import re
 import statistics
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.servers.openai_server import OpenAIServer
 
 from culmen.core.usage import Budget
 from culmen.evaluate.taskfiles import example_path, load
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog
 from culmen.study import Study
-from culmen.testing.openai_server import OpenAIServer
 
 TASK = "first_autocorr_ineq"
 MODELS = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -15,9 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.gallery import Gallery, record, task
+
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
-from culmen.testing.gallery import Gallery, record, task
 from culmen.web.digest import Digest
 from culmen.web.pages import PAGES
 from culmen.web.server import Dashboard, bind, encoded, serve

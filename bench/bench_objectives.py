@@ -1,7 +1,7 @@
 """What each objective does to a policy late in training, on a toy whose scores come closer and closer together.
 
 The policy is the tiny language model of `policy=tiny`, trained with the same code as in a search; the toy is
-`culmen.testing.toy_advisor`: a reply is a few words, most replies are invalid at first, and score differences shrink to
+`tests.train.toy_advisor`: a reply is a few words, most replies are invalid at first, and score differences shrink to
 the level of the noise. Needs the extra `train`. One process per run and core.
 
     python bench/bench_objectives.py [--seeds 5] [--rate 0.01] [--plot docs/img/objectives.png] [--csv rows.csv]
@@ -13,6 +13,7 @@ import argparse
 import csv
 import importlib.util
 import os
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -22,7 +23,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from culmen.testing.toy_advisor import Toy, examined, policy, rehearse
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.train.toy_advisor import Toy, examined, policy, rehearse
+
 from culmen.train import OBJECTIVES
 from culmen.train.engine import Rules
 from culmen.train.signal import Credit

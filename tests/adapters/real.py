@@ -22,8 +22,8 @@ from culmen.agents.adapters import named
 from culmen.agents.sandbox.repository import git
 from culmen.store.journal import SqlJournal
 from culmen.strategies.cato import Cato
-from culmen.testing.model_script import Asked, Turn
-from culmen.testing.model_server import ModelServer
+from tests.servers.model_script import Asked, Turn
+from tests.servers.model_server import ModelServer
 from tests.sessions.grounds import need_confinement
 
 WANTED = tuple(filter(None, os.environ.get("CULMEN_TEST_AGENTS", "").split(",")))

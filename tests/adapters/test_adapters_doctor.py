@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from culmen.agents.sandbox.smoke import PROMPT, smoke
-from culmen.testing.model_script import Turn
-from culmen.testing.model_server import ModelServer
 from tests.adapters.driving import FIXTURES
 from tests.adapters.real import MODELS
+from tests.servers.model_script import Turn
+from tests.servers.model_server import ModelServer
 from tests.sessions.grounds import need_confinement
 
 pytestmark = pytest.mark.timeout(300)

@@ -16,7 +16,7 @@ import pytest
 
 from culmen.core.errors import CulmenError
 from culmen.store import views
-from culmen.testing.openai_server import OpenAIServer
+from tests.servers.openai_server import OpenAIServer
 from tests.sessions.grounds import unconfined
 
 pytestmark = pytest.mark.slow

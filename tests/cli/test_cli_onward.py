@@ -14,7 +14,7 @@ from culmen.core.usage import Budget
 from culmen.run import fork
 from culmen.store import views
 from culmen.store.meta import RunMeta
-from culmen.testing.openai_server import OpenAIServer
+from tests.servers.openai_server import OpenAIServer
 
 from .conftest import TOML, Place
 

@@ -15,7 +15,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.usage import Budget
 from culmen.engine.recall import MemoryShelf
 from culmen.engine.record import Record
-from culmen.testing.shelf_kit import ShelfContract
+from culmen.testing.store_kit import ShelfContract
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, TASK, Hill

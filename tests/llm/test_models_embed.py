@@ -18,7 +18,7 @@ from culmen.embed import make
 from culmen.embed.hashing import HashingEmbedder
 from culmen.embed.remote import RemoteEmbedder
 from culmen.llm.roles import ModelBook
-from culmen.testing.openai_server import OpenAIServer
+from tests.servers.openai_server import OpenAIServer
 
 # The golden digest changes only together with the version in the embedder's name.
 SAMPLE = "def f(x):\n    return x + 1  # größer\n"

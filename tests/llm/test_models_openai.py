@@ -20,7 +20,7 @@ from culmen.llm import make_gateway
 from culmen.llm.call import BadResponse, RateLimited, ServerFailed
 from culmen.llm.keys import Key
 from culmen.llm.wire import read_reply
-from culmen.testing.openai_server import OpenAIServer
+from tests.servers.openai_server import OpenAIServer
 
 from .conftest import SECRET
 

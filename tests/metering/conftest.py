@@ -19,8 +19,8 @@ from culmen.core.usage import Budget
 from culmen.llm.call import Tokens
 from culmen.llm.prices import Price
 from culmen.llm.spec import Model, Provider
-from culmen.testing.model_script import ToolCall, Turn
-from culmen.testing.model_server import ModelServer
+from tests.servers.model_script import ToolCall, Turn
+from tests.servers.model_server import ModelServer
 
 SECRET = "sk-upstream-0123456789abcdefSECRET"
 SHELL = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}

@@ -20,9 +20,9 @@ from culmen.core.usage import Budget, Usage
 from culmen.llm.call import Tokens
 from culmen.llm.prices import Price
 from culmen.llm.spec import Model, Provider
-from culmen.testing.model_script import Turn
-from culmen.testing.model_server import ModelServer
 from tests.metering.conftest import FORMATS, Agent, model, request, rows, running, until
+from tests.servers.model_script import Turn
+from tests.servers.model_server import ModelServer
 
 TURN = Turn("hello", tokens=Tokens(200, 100))
 ROOM = 256 + 16_384  # tokens that a short request without a limit of its own reserves

@@ -16,9 +16,9 @@ from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
 from culmen.llm.prices import Price
 from culmen.llm.spec import Model, Provider
-from culmen.testing.model_script import Turn
-from culmen.testing.model_server import ModelServer
 from tests.metering.conftest import COST, FORMATS, SECRET, TURN, model, request, rows, running
+from tests.servers.model_script import Turn
+from tests.servers.model_server import ModelServer
 
 SPENT = Usage(calls=1, input_tokens=1000, output_tokens=50, dollars=(200 * 1.0 + 800 * 0.1 + 50 * 2.0) / 1e6)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from culmen.agents.gateway import relay
-from culmen.testing.model_server import ModelServer
 from tests.metering.conftest import COST, TURN, model, request, running
+from tests.servers.model_server import ModelServer
 
 RELAY = relay.__file__
 POST = (

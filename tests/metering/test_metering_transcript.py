@@ -13,9 +13,9 @@ from culmen.agents.gateway import Limits
 from culmen.agents.gateway.transcript import Transcript
 from culmen.core.usage import Budget
 from culmen.llm.spec import Provider
-from culmen.testing.model_script import Turn
-from culmen.testing.model_server import ModelServer
 from tests.metering.conftest import FORMATS, SECRET, model, rows, running
+from tests.servers.model_script import Turn
+from tests.servers.model_server import ModelServer
 
 
 def test_no_key_in_transcripts_logs_or_errors(

@@ -19,9 +19,9 @@ from culmen.llm.call import Tokens
 from culmen.llm.prices import Price
 from culmen.llm.roles import ModelBook
 from culmen.llm.spec import PROVIDERS, Model, Provider
-from culmen.testing.model_openai import Chat, Responses
-from culmen.testing.model_others import Gemini, Messages
-from culmen.testing.model_script import Asked, ToolCall, Turn
+from tests.servers.model_openai import Chat, Responses
+from tests.servers.model_others import Gemini, Messages
+from tests.servers.model_script import Asked, ToolCall, Turn
 
 SLOW = [HealthCheck.too_slow]  # machines may be
 STREAM = (

@@ -14,7 +14,7 @@ from culmen.observe.changes import change, compared, few
 from culmen.observe.displays import Terminal
 from culmen.store import views
 from culmen.strategies import catalog
-from culmen.testing.gallery import Gallery, record, task
+from tests.gallery import Gallery, record, task
 
 
 def test_what_went_and_what_came_is_told_part_by_part() -> None:

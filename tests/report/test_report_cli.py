@@ -16,9 +16,9 @@ from culmen.core.errors import UserError
 from culmen.core.usage import Budget
 from culmen.store import views
 from culmen.study import Study
-from culmen.testing.openai_server import OpenAIServer
 from tests.cli.conftest import TOML, Place
 from tests.report.worlds import Noting, note, run
+from tests.servers.openai_server import OpenAIServer
 
 DRAWN = importlib.util.find_spec("matplotlib") is not None
 

@@ -16,8 +16,8 @@ from culmen.agents.sandbox.settings import Settings
 from culmen.core.session import End, Nudge, Open, Wait, Waited
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
-from culmen.testing.model_script import Turn
-from culmen.testing.model_server import ModelServer
+from tests.servers.model_script import Turn
+from tests.servers.model_server import ModelServer
 
 from .grounds import PYTHON, Ground
 

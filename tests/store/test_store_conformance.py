@@ -20,7 +20,7 @@ from culmen.store.codec import encode
 from culmen.store.journal import SqlJournal
 from culmen.store.memory import MemoryJournal
 from culmen.store.meta import RunMeta
-from culmen.testing.journal_kit import JournalContract
+from culmen.testing.store_kit import JournalContract
 
 META = RunMeta("run", Task("task"))
 

@@ -16,7 +16,7 @@ from culmen.core.usage import Usage
 from culmen.store import lines
 from culmen.store.export import export
 from culmen.store.journal import SqlJournal
-from culmen.testing.journal_kit import ODD, specimens
+from culmen.testing.store_kit import ODD, specimens
 from tests.store.runs import new_run, observed, program, proposed
 
 NUMBERS = (0.0, -0.0, 1.0, 1e-4, 9.99e-5, -5.9e-05, 1e-5, 1e-7, 1e15, 1e16, -1.5e22, 5e-324, 1.7976931348623157e308)

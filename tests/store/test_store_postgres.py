@@ -23,7 +23,7 @@ from culmen.store.journal import SqlJournal
 from culmen.store.migrate import configuration
 from culmen.store.recover import recover
 from culmen.store.upkeep import drop, vacuum
-from culmen.testing.journal_kit import JournalContract, specimens
+from culmen.testing.store_kit import JournalContract, specimens
 from tests.postgres import PASSWORD
 from tests.store import runs
 from tests.store.relay import Relay

@@ -4,7 +4,7 @@ import pytest
 
 from culmen.core.event import Entry
 from culmen.store.shelf import JournalShelf
-from culmen.testing.shelf_kit import ShelfContract
+from culmen.testing.store_kit import ShelfContract
 
 from .runs import new_run, proposed
 

@@ -17,12 +17,12 @@ peft = pytest.importorskip("peft", reason="the extra 'train' is not installed")
 from culmen.core.errors import UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.strategies.parts.voice import MENU  # noqa: E402
-from culmen.testing.policies import write_chat_model  # noqa: E402
 from culmen.train import kept  # noqa: E402
 from culmen.train.chat import load_tokenizer  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.make import maker  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
+from tests.train.policies import write_chat_model  # noqa: E402
 
 WORDS = ("system", "user", "assistant", "generate", "select", "failed", "hello", *MENU)
 

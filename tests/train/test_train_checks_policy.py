@@ -25,8 +25,6 @@ from culmen.strategies.pacevolve import Pacevolve  # noqa: E402
 from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus  # noqa: E402
 from culmen.strategies.parts.implementing import Implementing  # noqa: E402
 from culmen.strategies.parts.voice import MENU  # noqa: E402
-from culmen.testing.gallery import Gallery, record, task  # noqa: E402
-from culmen.testing.toy_advisor import Toy, examined, policy, rehearse  # noqa: E402
 from culmen.train import OBJECTIVES  # noqa: E402
 from culmen.train import objectives as f  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
@@ -35,6 +33,8 @@ from culmen.train.make import maker  # noqa: E402
 from culmen.train.signal import Credit  # noqa: E402
 from culmen.train.tiny import WordTokenizer, tiny_model  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
+from tests.gallery import Gallery, record, task  # noqa: E402
+from tests.train.toy_advisor import Toy, examined, policy, rehearse  # noqa: E402
 
 FAST = Rules(rate=0.01)
 QUICK = Toy(words=1, group=8, barriers=32)

@@ -10,11 +10,11 @@ pytest.importorskip("peft", reason="the extra 'train' is not installed")
 
 from culmen.core.errors import Unavailable, UserError  # noqa: E402
 from culmen.strategies.parts.voice import MENU  # noqa: E402
-from culmen.testing.lora_server import LoraServer  # noqa: E402
-from culmen.testing.policies import write_chat_model  # noqa: E402
 from culmen.train.chat import load_model, load_tokenizer  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
 from culmen.train.make import maker  # noqa: E402
+from tests.servers.lora_server import LoraServer  # noqa: E402
+from tests.train.policies import write_chat_model  # noqa: E402
 
 WORDS = ("system", "user", "assistant", "generate", "select", "failed", *MENU)
 FAST = Rules(rate=0.02)

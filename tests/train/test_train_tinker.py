@@ -15,12 +15,12 @@ pytest.importorskip("tinker", reason="the extra 'train-tinker' is not installed"
 from culmen.core.errors import Unavailable, UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.strategies.parts.voice import MENU  # noqa: E402
-from culmen.testing.policies import write_chat_model  # noqa: E402
-from culmen.testing.tinker_server import TinkerServer  # noqa: E402
 from culmen.train.chat import load_model  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
 from culmen.train.make import maker  # noqa: E402
+from tests.servers.tinker_server import TinkerServer  # noqa: E402
+from tests.train.policies import write_chat_model  # noqa: E402
 
 WORDS = ("system", "user", "assistant", "generate", "select", "failed", *MENU)
 FAST = Rules(rate=0.02)

@@ -19,8 +19,8 @@ from culmen.strategies import catalog
 from culmen.strategies.pacevolve import Pacevolve
 from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
 from culmen.testing import landscape
-from culmen.testing.gallery import Gallery, record, task
 from culmen.testing.virtual import simulate
+from tests.gallery import Gallery, record, task
 
 HOSTILE = (
     '<img src=x onerror="window.pwned=1">',

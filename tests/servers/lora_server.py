@@ -9,10 +9,10 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from culmen.testing.loopback import Loopback
 from culmen.train.chat import ChatTokenizer
 from culmen.train.extra import require
 from culmen.train.torch_engine import TorchEngine
+from tests.servers.loopback import Loopback
 
 
 class LoraServer(Loopback):

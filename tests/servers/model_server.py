@@ -14,10 +14,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from culmen.llm.call import Tokens
-from culmen.testing.loopback import Loopback
-from culmen.testing.model_openai import Chat, Responses
-from culmen.testing.model_others import Gemini, Messages
-from culmen.testing.model_script import Asked, Script, Turn, counted, play
+from tests.servers.loopback import Loopback
+from tests.servers.model_openai import Chat, Responses
+from tests.servers.model_others import Gemini, Messages
+from tests.servers.model_script import Asked, Script, Turn, counted, play
 
 FAULTS = (
     "400",
@@ -52,7 +52,7 @@ class ModelServer(Loopback):
     """`with ModelServer(script) as server:` serves chat, responses, messages and Gemini at `server.url`.
 
     script   turns that are given out by how often the model has spoken in a conversation, or a function of what is
-             asked (`culmen.testing.model_script.Asked`): it sees the conversation, what tools gave and which there are;
+             asked (`tests.servers.model_script.Asked`): it sees the conversation, what tools gave and which there are;
              `asked.shell(command)` and `asked.write(path, text)` make calls of the agent's own tools
     faults   names of `FAULTS` ("" for none), used up request by request; `fail` adds more
     models   what the lists of models name

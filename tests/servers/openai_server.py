@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from culmen.testing.loopback import Loopback
+from tests.servers.loopback import Loopback
 
 Answer = Callable[[dict[str, Any]], str]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from culmen.llm.call import Tokens
-from culmen.testing.model_script import Asked, Item, ToolCall, Turn, as_text, flat, pieces
+from tests.servers.model_script import Asked, Item, ToolCall, Turn, as_text, flat, pieces
 
 
 class Chat:

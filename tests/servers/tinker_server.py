@@ -19,9 +19,9 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from culmen.testing import tinker_wire as wire
-from culmen.testing.loopback import Loopback
-from culmen.testing.tinker_models import Refused, Trained
+from tests.servers import tinker_wire as wire
+from tests.servers.loopback import Loopback
+from tests.servers.tinker_models import Refused, Trained
 
 _CHECKPOINT = re.compile(
     r"/api/v1/training_runs/([\w-]+)/checkpoints/(?:(weights|sampler_weights)/)?([\w-]+)(/archive)?"

@@ -1,0 +1,1 @@
+"""Servers on the loopback that stand in for providers, and what a few test packages share."""
