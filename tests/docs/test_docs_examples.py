@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, blocks, name
+from tests.docs.pages import PAGES, ROOT, blocks, name
 
 RUNNABLE = [page for page in PAGES if any(block.mark for block in blocks(page))]
 _SMALLER = ((r"\bevaluations=\d+", "evaluations=12"), (r"\bseconds=\d+", "seconds=2"))
@@ -28,6 +28,7 @@ def test_marked_examples_run(page: Path, tmp_path: Path):
     environment = {
         **os.environ,
         "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),  # a checkout's: some examples use a server of tests/servers
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
     for block in filter(lambda block: block.mark, blocks(page)):
