@@ -22,7 +22,7 @@ from bench_kill import RESUME, finished, task_folder
 from culmen.agents.sandbox.sandbox import MARK, mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
-from culmen.evaluate.jail import census
+from culmen.evaluate.jail import procfs
 from culmen.store.journal import SqlJournal
 from culmen.strategies.cato import Cato
 from culmen.study import Study
@@ -49,7 +49,7 @@ def survivors(run: Path) -> int:
     """Processes of agents that are left after a moment."""
     end = time.monotonic() + 10
     while True:
-        left = sum(len(census.marked(f"{MARK}={mark(run, agent)}\0")) for agent in range(AGENTS))
+        left = sum(len(procfs.marked(f"{MARK}={mark(run, agent)}\0")) for agent in range(AGENTS))
         if not left or time.monotonic() > end:
             return left
         time.sleep(0.01)

@@ -20,7 +20,7 @@ from culmen.core.evaluation import Case, Observation, Sign, Status
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Budget
 from culmen.engine.search import Search
-from culmen.evaluate.integrity.guard import GuardedBackend, carried, under
+from culmen.evaluate.integrity.guard import IntegrityBackend, apply_policy, reapply_policy
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.study import Study
@@ -197,7 +197,7 @@ EXACT = Task("t", seeds=({"x": "1.0"},), evaluator=Evaluator(verifier="/x/verify
 
 def guarded(policy: str, *values: str) -> tuple[list[Observation], list[bool]]:
     backend = Verified()
-    whole = GuardedBackend(backend, EXACT, policy)
+    whole = IntegrityBackend(backend, EXACT, policy)
 
     async def all_values() -> list[Observation]:
         return [await whole.evaluate(Candidate.of({"x": each}), None, 0) for each in values]
@@ -222,11 +222,11 @@ def test_a_gap_rejects_where_it_should() -> None:
 def test_lost_evaluations_and_refusals_stay_what_they_are() -> None:
     grave = (Sign("frames", "x", True),)
     lost = Observation("c", Status.LOST, signs=grave)
-    assert under("reject", lost) is lost
-    refused = under("reject", Observation("c", Status.OK, 1.0, signs=grave))
-    assert under("stop", refused) is refused and refused.reason == "integrity_frames"
-    assert carried({"m": refused, "n": lost}, "warn") == {"n": lost}
-    assert carried({"m": refused}, "reject") == {"m": refused}
+    assert apply_policy("reject", lost) is lost
+    refused = apply_policy("reject", Observation("c", Status.OK, 1.0, signs=grave))
+    assert apply_policy("stop", refused) is refused and refused.reason == "integrity_frames"
+    assert reapply_policy({"m": refused, "n": lost}, "warn") == {"n": lost}
+    assert reapply_policy({"m": refused}, "reject") == {"m": refused}
 
 
 def test_only_barred_observations_stop_a_search() -> None:

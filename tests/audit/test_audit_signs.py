@@ -18,7 +18,7 @@ TASK = Task("t", seeds=({"program.py": "def run():\n    return 1\n"},), evaluato
 
 def found(text: str, task: Task = TASK) -> dict[str, Sign]:
     part = next(iter(task.seeds[0]))
-    return {each.name: each for each in signs.of_parts({part: text}, task, signs.Names.of(task))}
+    return {each.name: each for each in signs.of_parts({part: text}, task, signs.ScanContext.of(task))}
 
 
 BAD = {
@@ -97,7 +97,7 @@ def test_ordinary_programs_have_no_grave_signs() -> None:
     assert [each for each in found(HONEST).values() if each.grave] == []
     for name, _ in examples():
         task = load(example_path(name))
-        names = signs.Names.of(Task("bare", evaluator=task.evaluator))
+        names = signs.ScanContext.of(Task("bare", evaluator=task.evaluator))
         for seed in task.seeds:
             assert not [s for s in signs.of_parts(seed, Task("bare", evaluator=task.evaluator), names) if s.grave], name
 
@@ -228,7 +228,7 @@ def test_every_sign_has_its_meaning() -> None:
 
 def test_a_policy_that_does_not_exist() -> None:
     with pytest.raises(Exception, match="no policy 'shrug'"):
-        guard.policy("shrug")
+        guard.parse_policy("shrug")
 
 
 def test_a_share_of_something_is_no_tolerance() -> None:

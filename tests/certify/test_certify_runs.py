@@ -136,12 +136,12 @@ BAD_VERIFIERS = {
 
 @pytest.mark.parametrize("name", BAD_VERIFIERS)
 def test_a_verifier_that_talks_nonsense_certifies_nothing(tmp_path: Path, name: str) -> None:
-    verdict = outcome.Verdict(Status.OK, score=7.0)
+    verdict = outcome.EvaluationOutcome(Status.OK, score=7.0)
     try:
         answer = read_certificate(eval(BAD_VERIFIERS[name], {"float": float}))
     except TypeError as error:
         answer = {"kind": "raised", "feedback": str(error)}
-    said = outcome.certified(verdict, answer, Objective(bounds=(0, 100)))
+    said = outcome.with_certificate(verdict, answer, Objective(bounds=(0, 100)))
     assert said.certified is None and said.strict is False and "not verified" in said.feedback
 
 

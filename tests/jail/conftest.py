@@ -18,8 +18,8 @@ import pytest
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate.jail import census
-from culmen.evaluate.jail.jail import MARK, Jail, JailFailed
+from culmen.evaluate.jail import procfs
+from culmen.evaluate.jail.fork_server import MARK, Jail, JailFailed
 from culmen.evaluate.local import LocalBackend
 
 FAKE_KEY = "sk-fake-0123456789"
@@ -79,8 +79,8 @@ class Ground:
             return []
         keep = {jail._process.pid}
         if self.level == "namespaces":  # bubblewrap first, the fork-server is its child
-            keep |= set(census.children(jail._process.pid))
-        return [pid for pid in census.marked(f"{MARK}={os.path.basename(jail.scratch)}") if pid not in keep]
+            keep |= set(procfs.children(jail._process.pid))
+        return [pid for pid in procfs.marked(f"{MARK}={os.path.basename(jail.scratch)}") if pid not in keep]
 
     def close(self) -> None:
         self.runner.run(self.backend.close())

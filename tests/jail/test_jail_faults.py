@@ -14,8 +14,8 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
-from culmen.evaluate.jail import census
-from culmen.evaluate.jail.jail import MARK
+from culmen.evaluate.jail import procfs
+from culmen.evaluate.jail.fork_server import MARK
 
 from .conftest import LIMITS, Ground, need, wait_until
 
@@ -33,7 +33,7 @@ DAEMON = (
 def zygote(arena: Ground) -> int:
     jail = arena.backend._jail
     assert jail is not None and jail._process is not None
-    children = census.children(jail._process.pid) if arena.level == "namespaces" else []
+    children = procfs.children(jail._process.pid) if arena.level == "namespaces" else []
     return children[0] if children else jail._process.pid
 
 
@@ -159,7 +159,7 @@ def test_killing_the_orchestrator_ends_everything(kind: str, tmp_path: Path) -> 
         stdout=subprocess.PIPE, env={**os.environ, "CULMEN_TEST": mark.partition("=")[2], "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert process.stdout is not None and process.stdout.readline() == b"running\n"
-    family = descendants(process.pid) | set(census.marked(mark))
+    family = descendants(process.pid) | set(procfs.marked(mark))
     assert len(family) > 3
     process.kill()
     process.wait()
@@ -171,7 +171,7 @@ def test_killing_the_orchestrator_ends_everything(kind: str, tmp_path: Path) -> 
 def descendants(pid: int) -> set[int]:
     found, new = set(), {pid}
     while new:
-        new = {child for parent in new for child in census.children(parent)} - found
+        new = {child for parent in new for child in procfs.children(parent)} - found
         found |= new
     return found
 
@@ -243,7 +243,7 @@ def test_closing_leaves_no_process_and_no_file(tmp_path: Path, level: str) -> No
     arena.runner.run(cut_short())
     arena.close()
     assert not os.path.exists(jail.scratch)
-    assert wait_until(lambda: census.marked(f"{MARK}={os.path.basename(jail.scratch)}") == [])
+    assert wait_until(lambda: procfs.marked(f"{MARK}={os.path.basename(jail.scratch)}") == [])
 
 
 def test_a_jail_that_cannot_be_set_up_never_starts_the_candidate(ground: Make) -> None:

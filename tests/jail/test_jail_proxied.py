@@ -267,7 +267,8 @@ def test_forged_frames_bring_nothing_across(ground: Make, text: str, tail: bytes
     """The program writes its frames itself, and the evaluator takes whatever it gets for a good score."""
     program = (
         "import struct\nfrom culmen.evaluate.jail import wire\n"
-        f"def f():\n    wire.Writer.encode = lambda *_: struct.pack('<I', {len(text)}) + {text.encode()!r} + {tail!r}\n"
+        "def f():\n    wire.ValueWriter.encode = lambda *_: "
+        f"struct.pack('<I', {len(text)}) + {text.encode()!r} + {tail!r}\n"
     )
     observation = asked(ground, "try: p.f()\nexcept BaseException: pass\nreturn 50.0", program)
     assert (observation.status, observation.score, observation.reason) == (Status.INVALID, None, reason), observation

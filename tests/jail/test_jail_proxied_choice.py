@@ -122,7 +122,7 @@ def test_a_decision_of_an_earlier_session_is_kept(tmp_path, monkeypatch) -> None
 
     from culmen.core.task import Evaluator, Task
     from culmen.evaluate.local import LocalBackend
-    from culmen.evaluate.openevolve import trial
+    from culmen.evaluate.openevolve import proxied
 
     (tmp_path / "evaluator.py").write_text(READS)
     task = Task("t", seeds=({"program.py": HONEST},), evaluator=Evaluator("legacy", str(tmp_path / "evaluator.py")))
@@ -137,6 +137,6 @@ def test_a_decision_of_an_earlier_session_is_kept(tmp_path, monkeypatch) -> None
 
     first = asyncio.run(work(Scoring()))
     assert first.trust == "self-reported"
-    monkeypatch.setattr(trial, "settle", None)  # a second session does not try again
+    monkeypatch.setattr(proxied, "settle", None)  # a second session does not try again
     assert asyncio.run(work(first)) == first
     assert Objective().bounds == (None, None)

@@ -12,7 +12,7 @@ import pytest
 from culmen import Study
 from culmen.core.candidate import Candidate
 from culmen.core.usage import Budget
-from culmen.evaluate.integrity.seal import EvaluatorChanged, Seal
+from culmen.evaluate.integrity.seal import EvaluatorChanged, EvaluatorSeal
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 from culmen.store import views
@@ -34,7 +34,7 @@ def test_files_that_are_touched_are_read_again_and_only_other_contents_count(tmp
     place = folder(tmp_path / "task", data__csv="1,2\n")
     task = load(place)
     assert set(task.evaluator.files) == {"evaluator.py", "helper.py", "data__csv"}
-    seal = Seal(task.evaluator)
+    seal = EvaluatorSeal(task.evaluator)
     seal.check()
     text = (place / "helper.py").read_text()
     (place / "helper.py").unlink()

@@ -36,7 +36,7 @@ from culmen.core.session import (
     read,
 )
 from culmen.core.task import Evaluator, Task
-from culmen.evaluate.jail import census
+from culmen.evaluate.jail import procfs
 
 PYTHON = f"cmd: {sys.executable} {{prompt_file}}"  # the prompt is the program
 PATIENCE = 120.0  # seconds; only there to fail
@@ -152,7 +152,7 @@ class Ground:
 
     def processes(self, agent: int = 0) -> list[int]:
         """What lives of a session."""
-        return census.marked(f"{MARK}={mark(self.run_folder, agent)}\0")
+        return procfs.marked(f"{MARK}={mark(self.run_folder, agent)}\0")
 
     def git(self, *words: str) -> str:
         """Ask the shared repository."""

@@ -17,7 +17,7 @@ import pytest
 from culmen.agents.sandbox.sandbox import MARK, mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
-from culmen.evaluate.jail import census
+from culmen.evaluate.jail import procfs
 from culmen.store.journal import SqlJournal
 from culmen.strategies.cato import Cato
 from culmen.study import Study
@@ -70,7 +70,7 @@ def study(tmp_path: Path) -> Study:
 
 def living(run: Path) -> list[int]:
     """Processes of any agent of a run."""
-    return [pid for agent in range(8) for pid in census.marked(f"{MARK}={mark(run, agent)}\0")]
+    return [pid for agent in range(8) for pid in procfs.marked(f"{MARK}={mark(run, agent)}\0")]
 
 
 def until(true: Callable[[], bool], process: subprocess.Popen[bytes] | None = None, seconds: float = 300.0) -> bool:

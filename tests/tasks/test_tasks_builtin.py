@@ -13,7 +13,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.evaluate.check import Report, check
+from culmen.evaluate.check import TaskReport, check
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import example_path, examples, load, surface_fault, write_new
 
@@ -162,7 +162,7 @@ def test_unacceptable_outputs_get_no_score(name: str) -> None:
         assert piece in seen.feedback
 
 
-def checked(task: Task, runs: int = 3) -> Report:
+def checked(task: Task, runs: int = 3) -> TaskReport:
     return asyncio.run(check(task, LocalBackend(task, 2), runs))
 
 

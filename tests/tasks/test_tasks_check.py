@@ -11,15 +11,15 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Limits, Objective, Task
-from culmen.evaluate.check import Report, check, pooled, spread, summarize
-from culmen.evaluate.integrity import findings
+from culmen.evaluate import check as findings
+from culmen.evaluate.check import TaskReport, check, pooled, spread, summarize
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 
 EVALUATOR = "def score(output):\n    return output\n"
 
 
-def report(folder: Path, program: str, toml: str = "", evaluator: str = EVALUATOR, top: str = "") -> Report:
+def report(folder: Path, program: str, toml: str = "", evaluator: str = EVALUATOR, top: str = "") -> TaskReport:
     (folder / "p.py").write_text(program)
     (folder / "evaluator.py").write_text(evaluator)
     (folder / "task.toml").write_text(top + '[seed]\nfiles = ["p.py"]\n' + toml)
@@ -27,7 +27,7 @@ def report(folder: Path, program: str, toml: str = "", evaluator: str = EVALUATO
     return asyncio.run(check(task, LocalBackend(task, 2), 3))
 
 
-def said(found: Report) -> str:
+def said(found: TaskReport) -> str:
     return "\n".join(f"{f.level}: {f.what} -> {f.fix}" for f in found.findings)
 
 
@@ -80,7 +80,7 @@ def test_levels_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def look(task: Task, *observations: Observation, isolation: str = "namespaces") -> str:
-    found = findings.of(task, isolation, observations, None, None)
+    found = findings.find_problems(task, isolation, observations, None, None)
     return "\n".join(f"{f.level}: {f.what} -> {f.fix}" for f in found)
 
 

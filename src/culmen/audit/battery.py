@@ -22,7 +22,7 @@ from culmen.audit.slack import Slack
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
-from culmen.evaluate.jail import census
+from culmen.evaluate.jail import procfs
 
 SECONDS = 300.0
 _MARGIN, _TIMES = 5.0, 10.0  # seconds for an attack: so many, and so many times what the honest program took
@@ -281,4 +281,4 @@ def _try(value: Any, seen: Observation) -> Try:
 
 def _processes() -> list[list[Any]]:
     """This process and those below it, with when they began."""
-    return [[pid, ground.started(pid)] for pid in (os.getpid(), *census.children(os.getpid()))]
+    return [[pid, ground.started(pid)] for pid in (os.getpid(), *procfs.children(os.getpid()))]

@@ -11,7 +11,7 @@ from typing import Any
 
 from culmen.audit.catalog import Attack, prelude
 from culmen.core.task import Task
-from culmen.evaluate.integrity.signs import python
+from culmen.evaluate.integrity.signs import is_python
 
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.M)
 
@@ -24,7 +24,7 @@ def part_of(task: Task, parts: Mapping[str, str]) -> str:
         name = next((name for name in named if name in parts and name.endswith(".py")), "") if runs_python else ""
     else:
         name = task.evaluator.module or next(iter(parts), "")
-    usable = name in parts and (python(name, task) or task.evaluator.form in ("call", "serve"))
+    usable = name in parts and (is_python(name, task) or task.evaluator.form in ("call", "serve"))
     return name if usable and _tree(parts[name]) is not None else ""
 
 

@@ -16,7 +16,7 @@ from culmen.observe.figures import clean, count, joined, number
 
 if TYPE_CHECKING:
     from culmen.core.task import Task
-    from culmen.evaluate.check import Report, SeedReport
+    from culmen.evaluate.check import SeedReport, TaskReport
 
 FINDINGS = 1
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -35,7 +35,7 @@ def answer(screen: Screen, task: Task, path: Path, runs: int, require: str | Non
     return Answer(data, lambda screen: _show(screen, task, path, report), 0 if report.fit else FINDINGS)
 
 
-def _show(screen: Screen, task: Task, path: Path, report: Report) -> None:
+def _show(screen: Screen, task: Task, path: Path, report: TaskReport) -> None:
     splits = joined(f"{len(task.split(name))} {name}" for name in ("train", "val", "test") if task.split(name))
     screen.heading(report.task, f"{task.evaluator.form} evaluator, {task.objective.direction}imise")
     screen.pairs(
@@ -63,7 +63,7 @@ def _show(screen: Screen, task: Task, path: Path, report: Report) -> None:
         screen.line("This task cannot be searched yet.", style="red")
 
 
-def _repeatable(report: Report) -> str:
+def _repeatable(report: TaskReport) -> str:
     if report.repeatable is None:
         return ""
     if not report.repeatable:

@@ -157,9 +157,9 @@ def _parts(given: Given) -> dict[str, Any]:
         rank(given.require)
         parts["require"] = given.require
     if given.integrity is not None:
-        from culmen.evaluate.integrity.guard import policy
+        from culmen.evaluate.integrity.guard import parse_policy
 
-        parts["integrity"] = policy(given.integrity)
+        parts["integrity"] = parse_policy(given.integrity)
     if given.stop_at is not None:
         parts["stop_at"] = given.stop_at
     if given.embedder is not None:

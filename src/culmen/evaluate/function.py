@@ -22,9 +22,9 @@ from typing import Any, NoReturn
 from culmen.core.evaluation import Case
 from culmen.core.task import Task
 from culmen.core.trust import Scoring
-from culmen.evaluate.jail import census, kernel, levels, wire
-from culmen.evaluate.jail.confine import CHANNEL, Cage, Job, own_descriptors, set_limits
-from culmen.evaluate.jail.jail import Jail
+from culmen.evaluate.jail import kernel, levels, procfs, wire
+from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_descriptors, set_limits
+from culmen.evaluate.jail.fork_server import Jail
 from culmen.evaluate.jail.plain import number
 from culmen.evaluate.jail.runner import REQUEST_LIMIT, describe, leave
 from culmen.evaluate.jail.zygote import Zygote
@@ -46,7 +46,9 @@ class FunctionBackend(LocalBackend):
     async def start(self) -> str:
         """Fork the server; the level is always "limits". Raises IsolationError if more is required."""
         self.scoring = Scoring("self-reported", "a Python callable shares a process with the candidate")
-        levels.demand("limits", self.require, {"namespaces": "a Python callable runs as part of your own process"})
+        levels.require_level(
+            "limits", self.require, {"namespaces": "a Python callable runs as part of your own process"}
+        )
         self._jail = self._new_jail("limits")
         await self._jail.start()
         return "limits"
@@ -98,16 +100,16 @@ def _serve(control: int, fn: Callable[..., Any], scratch: str) -> NoReturn:
         os.closerange(CHANNEL + 1, 1 << 20)
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 
-        def child(cage: Cage, job: Job, channel: int, log: int, _line: int) -> NoReturn:
+        def child(cage: JailPolicy, job: ForkRequest, channel: int, log: int, _line: int) -> NoReturn:
             _call_once(fn, cage, job, channel, log)
 
-        cage = Cage("limits", scratch=scratch, baseline=census.data_bytes())
+        cage = JailPolicy("limits", scratch=scratch, baseline=procfs.data_bytes())
         Zygote(socket.socket(fileno=CHANNEL), cage, child).serve()
     finally:
         os._exit(0)
 
 
-def _call_once(fn: Callable[..., Any], cage: Cage, job: Job, channel_fd: int, log: int) -> NoReturn:
+def _call_once(fn: Callable[..., Any], cage: JailPolicy, job: ForkRequest, channel_fd: int, log: int) -> NoReturn:
     """One evaluation in a child of its own."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)

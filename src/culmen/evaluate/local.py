@@ -12,17 +12,16 @@ from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Task
 from culmen.core.trust import Scoring, reaches
-from culmen.evaluate import outcome
-from culmen.evaluate.integrity import findings
-from culmen.evaluate.integrity.seal import Seal
+from culmen.evaluate import check, outcome
+from culmen.evaluate.integrity.seal import EvaluatorSeal
 from culmen.evaluate.jail import levels, probes
-from culmen.evaluate.jail.jail import Jail, JailFailed
-from culmen.evaluate.jail.judge import Judges, ScorerFailed
-from culmen.evaluate.jail.run import Run
-from culmen.evaluate.openevolve import trial
-from culmen.evaluate.openevolve.pair import Pair, python_program
+from culmen.evaluate.jail.evaluation import JailedEvaluation
+from culmen.evaluate.jail.fork_server import Jail, JailFailed
+from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
+from culmen.evaluate.openevolve import proxied as trial
+from culmen.evaluate.openevolve.proxied import ProxiedEvaluation, python_program
 from culmen.evaluate.openevolve.proxy.session import CONSTRUCTORS
-from culmen.evaluate.outcome import Verdict
+from culmen.evaluate.outcome import EvaluationOutcome
 
 VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 
@@ -44,13 +43,13 @@ class LocalBackend:
         scoring: Scoring | None = None,
     ) -> None:
         self.scoring = scoring or Scoring()
-        self._seal = Seal(task.evaluator)
+        self._seal = EvaluatorSeal(task.evaluator)
         self.task, self.workers, self.require = task, max(1, workers), require
         self._wanted = levels.LEVELS[:-1] if level is None else (level,)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
-        self._judges = Judges(task.evaluator, task.limits.scorer_seconds)
+        self._judges = ScorerPool(task.evaluator, task.limits.scorer_seconds)
         patience = task.limits.scorer_seconds * VERIFIER_PATIENCE
-        self._verifiers = Judges(task.evaluator, patience, task.evaluator.verifier)
+        self._verifiers = ScorerPool(task.evaluator, patience, task.evaluator.verifier)
         self._jail: Jail | None = None
         self._slots = list(reversed(range(self.workers)))
         self._free = asyncio.Semaphore(self.workers)
@@ -73,7 +72,7 @@ class LocalBackend:
                 return levels.LEVELS[0]
             why = await self._choose()
             assert self._jail is not None
-            levels.demand(self._jail.level, self.require, why)
+            levels.require_level(self._jail.level, self.require, why)
             if self.task.evaluator.form == "legacy":
                 await self._check_legacy(self._jail)
             self.scoring = await self._settled()
@@ -103,13 +102,13 @@ class LocalBackend:
 
     async def _check_legacy(self, jail: Jail) -> None:
         """Such an evaluator only ever runs inside the jail, so that is also where it is looked at."""
-        with Run(self.task, jail, Candidate.of({}), None, 0, form="check") as run:
+        with JailedEvaluation(self.task, jail, Candidate.of({}), None, 0, form="check") as run:
             result = await run.perform(0, self._judges)
         if not isinstance(result, bytes):
             raise TaskError(
                 f"the evaluator cannot be used: {result.feedback.strip() or result.reason}",
                 where=self.task.evaluator.path,
-                fix=findings.installing(result.feedback) or "make the file importable and let it define evaluate(path)",
+                fix=check.install_hint(result.feedback) or "make the file importable and let it define evaluate(path)",
             )
 
     async def _settled(self) -> Scoring:
@@ -146,11 +145,11 @@ class LocalBackend:
         folder = os.path.dirname(evaluator.path)
         return "the evaluator lies in the root folder" if folder == "/" else ""
 
-    async def _tried(self, seed: Candidate, number: int) -> tuple[Verdict, dict[str, Any]]:
+    async def _tried(self, seed: Candidate, number: int) -> tuple[EvaluationOutcome, dict[str, Any]]:
         """For the trial: behind a proxy that lets everything cross."""
         return await self._proxied(seed, None, number, 0, learn=True)
 
-    async def _beside(self, seed: Candidate, number: int) -> Verdict:
+    async def _beside(self, seed: Candidate, number: int) -> EvaluationOutcome:
         """For the trial: evaluator and candidate in one process."""
         return await self._alone(seed, None, number, 0, False)
 
@@ -194,11 +193,13 @@ class LocalBackend:
             strict=verdict.strict,
         )
 
-    def _trust(self, verdict: Verdict) -> str:
+    def _trust(self, verdict: EvaluationOutcome) -> str:
         vouched = verdict.certified is not None and reaches(self.scoring.trust, "verified")
         return "certified" if vouched else self.scoring.trust
 
-    async def _attempt(self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool) -> Verdict:
+    async def _attempt(
+        self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
+    ) -> EvaluationOutcome:
         if not self._runs_program:
             return await self._judge(candidate, case, seed, 0.0, None, certify)
         if self.scoring.trust == "proxied":
@@ -207,23 +208,25 @@ class LocalBackend:
 
     async def _proxied(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, *, learn: bool = False
-    ) -> tuple[Verdict, dict[str, Any]]:
+    ) -> tuple[EvaluationOutcome, dict[str, Any]]:
         """Evaluator and candidate in two jailed processes; also what crossed between them."""
         try:
             jail = await self._healthy()
         except JailFailed as error:
             return outcome.lost("zygote_died", str(error)), {}
-        with Pair(self.task, jail, candidate, case, seed, self.scoring.accept, learn) as pair:
+        with ProxiedEvaluation(self.task, jail, candidate, case, seed, self.scoring.accept, learn) as pair:
             verdict = await pair.perform((slot, slot + self.workers))
         return replace(verdict, seconds=pair.seconds).with_log(pair.printed), pair.account
 
-    async def _alone(self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool) -> Verdict:
+    async def _alone(
+        self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
+    ) -> EvaluationOutcome:
         """The candidate, with the evaluator beside it in the form legacy, in one jailed process."""
         try:
             jail = await self._healthy()
         except JailFailed as error:
             return outcome.lost("zygote_died", str(error))
-        with Run(self.task, jail, candidate, case, seed) as run:
+        with JailedEvaluation(self.task, jail, candidate, case, seed) as run:
             result = await run.perform(slot, self._judges)
         if isinstance(result, bytes):
             result = await self._judge(candidate, case, seed, run.seconds, result, certify)
@@ -248,7 +251,7 @@ class LocalBackend:
         seconds: float,
         output: bytes | None,
         certify: bool = False,
-    ) -> Verdict:
+    ) -> EvaluationOutcome:
         asked: dict[str, Any] = {"case": case, "parts": candidate.parts, "seed": seed, "seconds": seconds}
         try:
             answer = await self._judges.ask(**asked, output=output)
@@ -261,7 +264,7 @@ class LocalBackend:
             answer = await self._verifiers.ask(**asked, output=output)
         except ScorerFailed:  # hard to verify may well be the candidate's doing: not lost, but not verified either
             answer = {"kind": "raised", "feedback": "the verifier did not answer in time"}
-        return outcome.certified(verdict, answer, self.task.objective)
+        return outcome.with_certificate(verdict, answer, self.task.objective)
 
     async def renew(self) -> None:
         """Judge in processes that saw nothing of the search; candidates have a process of their own each time."""

@@ -1,4 +1,4 @@
-"""From what was seen of a run to what is said of the candidate: pure functions, one `Verdict` each."""
+"""From what was seen of a run to what is said of the candidate: pure functions, one `EvaluationOutcome` each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.core.task import Objective
 from culmen.evaluate.jail import wire
-from culmen.evaluate.jail.jail import End
-from culmen.evaluate.jail.pipes import clean
+from culmen.evaluate.jail.fork_server import ChildExit, clean
 from culmen.evaluate.taskfiles.surface import is_text
 
 ARTIFACT_CHARS = 20_000
@@ -21,7 +20,7 @@ _MAX_ARTIFACTS = 32
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EvaluationOutcome:
     """Status, its finer reason, and what goes with it."""
 
     status: Status
@@ -34,7 +33,7 @@ class Verdict:
     certified: float | None = None
     strict: bool | None = None
 
-    def with_log(self, log: str) -> Verdict:
+    def with_log(self, log: str) -> EvaluationOutcome:
         """What the candidate printed, as an artifact; on failure its end also follows the feedback."""
         if not log.strip():
             return self
@@ -44,31 +43,35 @@ class Verdict:
         return replace(self, feedback=feedback, artifacts={**self.artifacts, "log": clean(log, ARTIFACT_CHARS)})
 
 
-def lost(reason: str, feedback: str = "") -> Verdict:
+def lost(reason: str, feedback: str = "") -> EvaluationOutcome:
     """Our failure."""
-    return Verdict(Status.LOST, reason, feedback=feedback)
+    return EvaluationOutcome(Status.LOST, reason, feedback=feedback)
 
 
-def too_large(limit: int) -> Verdict:
+def too_large(limit: int) -> EvaluationOutcome:
     """The candidate sent more than it may."""
-    return Verdict(Status.REJECTED, "output_limit", feedback=f"the output is larger than {limit} bytes")
+    return EvaluationOutcome(Status.REJECTED, "output_limit", feedback=f"the output is larger than {limit} bytes")
 
 
-def of_end(end: End, cpu_limit: float) -> Verdict:
+def of_end(end: ChildExit, cpu_limit: float) -> EvaluationOutcome:
     """A child that ended without an answer."""
     if end.end == "timeout":
-        return Verdict(Status.TIMEOUT, "timeout", feedback="the time limit passed")
+        return EvaluationOutcome(Status.TIMEOUT, "timeout", feedback="the time limit passed")
     if end.end == "memory":
-        return Verdict(Status.REJECTED, "memory_limit", feedback="the program and its children used too much memory")
+        return EvaluationOutcome(
+            Status.REJECTED, "memory_limit", feedback="the program and its children used too much memory"
+        )
     if end.end in ("zygote_died", "jail_error"):
         return lost(end.end, end.text)
     if end.end == "killed":
-        return Verdict(Status.ERROR, "no_output", feedback="the program closed its channel without a result")
+        return EvaluationOutcome(Status.ERROR, "no_output", feedback="the program closed its channel without a result")
     if end.code == -signal.SIGXCPU or (end.code == -signal.SIGKILL and end.cpu >= cpu_limit):
-        return Verdict(Status.TIMEOUT, "cpu_limit", feedback="the limit of processor time passed")
+        return EvaluationOutcome(Status.TIMEOUT, "cpu_limit", feedback="the limit of processor time passed")
     if end.code < 0:
-        return Verdict(Status.ERROR, "crash", feedback=f"the program was ended by signal {-end.code}")
-    return Verdict(Status.ERROR, "no_output", feedback=f"the program left with status {end.code} and without a result")
+        return EvaluationOutcome(Status.ERROR, "crash", feedback=f"the program was ended by signal {-end.code}")
+    return EvaluationOutcome(
+        Status.ERROR, "no_output", feedback=f"the program left with status {end.code} and without a result"
+    )
 
 
 _EXCEPTIONS = {
@@ -81,25 +84,25 @@ _EXCEPTIONS = {
 }
 
 
-def of_texts(candidate: Candidate) -> Verdict | None:
+def of_texts(candidate: Candidate) -> EvaluationOutcome | None:
     """What can be said unseen: a text with lone surrogates, or with NUL, can be written to no file."""
     if all(map(is_text, candidate.parts.values())):
         return None
-    return Verdict(Status.REJECTED, "not_text", feedback="Not run: not text.")
+    return EvaluationOutcome(Status.REJECTED, "not_text", feedback="Not run: not text.")
 
 
-def of_exception(payload: bytes) -> Verdict:
+def of_exception(payload: bytes) -> EvaluationOutcome:
     """An exception frame: written inside the jail, so nothing in it is taken for more than text."""
     try:
         report = json.loads(payload)
         kind, trace = str(report["type"]), str(report["trace"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return Verdict(Status.REJECTED, "bad_frame", feedback="the program sent something that is no answer")
+        return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the program sent something that is no answer")
     status, reason = _EXCEPTIONS.get(kind, (Status.ERROR, "exception"))
-    return Verdict(status, reason, feedback=clean(trace, 6000))
+    return EvaluationOutcome(status, reason, feedback=clean(trace, 6000))
 
 
-def of_answer(answer: dict[str, Any], objective: Objective) -> Verdict:
+def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
     """A scorer's answer (`gone` is not one: there the end of the child speaks)."""
     feedback = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     kind = answer["kind"]
@@ -107,26 +110,26 @@ def of_answer(answer: dict[str, Any], objective: Objective) -> Verdict:
         return lost("scorer_error", feedback)
     if kind == "tripped":
         feedback = f"the evaluator raised an exception when it judged this candidate\n{feedback}"
-        return Verdict(Status.INVALID, "scorer_raised", feedback=feedback)
+        return EvaluationOutcome(Status.INVALID, "scorer_raised", feedback=feedback)
     if kind == "candidate":
-        return Verdict(Status.ERROR, "exception", feedback=feedback)
+        return EvaluationOutcome(Status.ERROR, "exception", feedback=feedback)
     if kind in ("invalid", "bad_output"):
-        return Verdict(Status.INVALID, kind, feedback=feedback, artifacts=_texts(answer.get("artifacts", {})))
+        return EvaluationOutcome(Status.INVALID, kind, feedback=feedback, artifacts=_texts(answer.get("artifacts", {})))
     return scored(answer, objective, feedback)
 
 
-def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> Verdict:
+def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> EvaluationOutcome:
     """A score that must still be a finite number inside the bounds."""
     score = answer["score"]
     extras = {"metrics": answer.get("metrics", {}), "artifacts": _texts(answer.get("artifacts", {}))}
     fault = objective.fault(score)
     if fault:
         note = f"the score {score!r} is not acceptable ({fault})"
-        return Verdict(Status.INVALID, fault, feedback="\n".join(filter(None, (note, feedback))), **extras)
-    return Verdict(Status.OK, score=float(score), feedback=feedback, **extras)
+        return EvaluationOutcome(Status.INVALID, fault, feedback="\n".join(filter(None, (note, feedback))), **extras)
+    return EvaluationOutcome(Status.OK, score=float(score), feedback=feedback, **extras)
 
 
-def certified(verdict: Verdict, answer: dict[str, Any], objective: Objective) -> Verdict:
+def with_certificate(verdict: EvaluationOutcome, answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
     """The evaluation with a verifier's word: `strict` is set in any case, `certified` only where there is a value."""
     said = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     fault = objective.fault(answer["score"]) if answer["kind"] == "certified" else answer["kind"]
@@ -146,7 +149,7 @@ def certified(verdict: Verdict, answer: dict[str, Any], objective: Objective) ->
     )
 
 
-def of_report(payload: bytes, objective: Objective) -> Verdict:
+def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
     """What a legacy evaluator reported from inside the jail: form and bounds are checked, the numbers are its own."""
     try:
         report = wire.decode(payload)
@@ -157,9 +160,9 @@ def of_report(payload: bytes, objective: Objective) -> Verdict:
         answer = {"score": report["score"], "metrics": metrics, "artifacts": artifacts}
         feedback = clean(str(report["feedback"]), ARTIFACT_CHARS)
     except (wire.WireError, KeyError, TypeError, AttributeError, OverflowError):
-        return Verdict(Status.REJECTED, "bad_frame", feedback="the evaluator's report is not readable")
+        return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the evaluator's report is not readable")
     if answer["score"] is None:
-        return Verdict(Status.INVALID, "score_missing", feedback=feedback, artifacts=_texts(artifacts))
+        return EvaluationOutcome(Status.INVALID, "score_missing", feedback=feedback, artifacts=_texts(artifacts))
     return scored(answer, objective, feedback)
 
 

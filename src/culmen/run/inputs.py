@@ -118,7 +118,7 @@ def meta(
             "models_file": parts.get("models_file"),
             "require": parts.get("require"),
             "fork_of": parts.get("fork_of"),
-            "integrity": guard.policy(parts.get("integrity")),
+            "integrity": guard.parse_policy(parts.get("integrity")),
             **({"backend": msgspec.to_builtins(backend)} if isinstance(backend, choice.Choice) else {}),
             "stop_at": parts.get("stop_at"),
         },

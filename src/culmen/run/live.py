@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str, Any]) -> str:
     """Run (or go on with) the run in `path` until it ends or is interrupted; returns finished | interrupted."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products only; idle BLAS threads would spin on all cores
-    from culmen.evaluate.integrity.guard import GuardedBackend, carried
+    from culmen.evaluate.integrity.guard import IntegrityBackend, reapply_policy
     from culmen.store.journal import SqlJournal
     from culmen.store.shelf import JournalShelf
 
-    remembered = carried(remembered, _integrity(meta))
+    remembered = reapply_policy(remembered, _integrity(meta))
     async with AsyncExitStack() as stack:
         journal = SqlJournal.open(path, write=True)
         stack.callback(journal.close)
         if remembered and not any(event.entry.kind == "done" for event in journal.read()):
             journal.append(_grafted(path, meta, parts, remembered))
         inner = parts.backend if hasattr(parts.backend, "evaluate") else _backend(meta, parts)
-        backend = GuardedBackend(inner, meta.task, _integrity(meta))
+        backend = IntegrityBackend(inner, meta.task, _integrity(meta))
         stack.push_async_callback(backend.close)
         isolation, scoring = await backend.start(), getattr(inner, "scoring", Scoring())
         meta = journal.set_meta(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from culmen.agents.adapters.base import Pipes
 from culmen.agents.sandbox.sandbox import MARK
-from culmen.evaluate.jail import census
+from culmen.evaluate.jail import procfs
 
 LINE = 8 << 20  # bytes that a pipe's reader holds
 _PATIENCE = 10.0
@@ -93,7 +93,7 @@ class Running:
 def end_strays(mark: str) -> None:
     """End what is left of a session: of a driver that was killed, or of one that is not confined."""
     for _ in range(200):
-        strays = census.marked(f"{MARK}={mark}\0")
+        strays = procfs.marked(f"{MARK}={mark}\0")
         if not strays:
             return
         for pid in strays:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from culmen.agents.sandbox.settings import Settings
-from culmen.evaluate.jail import census
+from culmen.evaluate.jail import procfs
 
 _LOOK, _LOOK_AT_DISK = 0.5, 10.0  # seconds between looks
 _ENTRIES = 500_000  # more files than that are too many, whatever their size
@@ -26,7 +26,7 @@ async def watch(
     while not over():
         if not going():
             return "stopped"
-        used = (await asyncio.to_thread(census.memory, [pid], lambda _: settings.memory_mb << 10)).get(pid, 0)
+        used = (await asyncio.to_thread(procfs.memory, [pid], lambda _: settings.memory_mb << 10)).get(pid, 0)
         if used > settings.memory_mb << 10:
             return "memory"
         if await asyncio.to_thread(below, pid, settings.processes) > settings.processes:
@@ -43,7 +43,7 @@ def below(pid: int, most: int) -> int:
     """Processes that descend from `pid`, counted no further than just over `most`."""
     count, queue = 0, [pid]
     while queue and count <= most:
-        found = census.children(queue.pop())
+        found = procfs.children(queue.pop())
         count += len(found)
         queue += found
     return count

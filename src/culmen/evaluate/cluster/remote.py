@@ -17,8 +17,8 @@ from culmen.core.task import Task
 from culmen.core.trust import Scoring
 from culmen.evaluate.cluster import parcel as parcels
 from culmen.evaluate.cluster.parcel import Answer, Terms
-from culmen.evaluate.integrity.seal import Seal
-from culmen.evaluate.jail.run import GRACE_SECONDS, time_allowed
+from culmen.evaluate.integrity.seal import EvaluatorSeal
+from culmen.evaluate.jail.evaluation import GRACE_SECONDS, allowed_seconds
 from culmen.evaluate.local import VERIFIER_PATIENCE
 
 NODE_SLOTS = 64  # evaluations at once on one node, at most: each has a user of its own there
@@ -62,7 +62,7 @@ class RemoteBackend:
     ) -> None:
         self.task, self.workers, self.require = task, workers, require
         self.scoring = scoring or Scoring()
-        self._carrier, self._seal = carrier, Seal(task.evaluator)
+        self._carrier, self._seal = carrier, EvaluatorSeal(task.evaluator)
         self._epoch = self._count = 0
         self._name = secrets.token_hex(4)
 
@@ -121,7 +121,7 @@ class RemoteBackend:
         """The longest that one evaluation may take on a node, with its second try there."""
         limits, evaluator = self.task.limits, self.task.evaluator
         judging = limits.scorer_seconds * (1 + (VERIFIER_PATIENCE if evaluator.verifier else 0))
-        once = time_allowed(self.task, evaluator.form) + judging + 2 * GRACE_SECONDS
+        once = allowed_seconds(self.task, evaluator.form) + judging + 2 * GRACE_SECONDS
         return _ATTEMPTS * once + _START
 
     async def renew(self) -> None:

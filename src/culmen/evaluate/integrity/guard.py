@@ -26,14 +26,14 @@ POLICIES = ("warn", "reject", "stop")
 _REMEMBERED = 4096  # candidates whose texts need not be scanned again
 
 
-def policy(name: str | None) -> str:
+def parse_policy(name: str | None) -> str:
     """The policy of that name, "warn" for none; raises `UserError` for any other."""
     if name is None or name in POLICIES:
         return name or POLICIES[0]
     raise UserError(f"there is no policy '{name}'", where="--integrity", fix=f"use one of {', '.join(POLICIES)}")
 
 
-class GuardedBackend:
+class IntegrityBackend:
     """`backend`, under one of `POLICIES`.
 
     Where the task has a verifier, a score beyond the best known value is certified at once.
@@ -41,7 +41,7 @@ class GuardedBackend:
 
     def __init__(self, backend: Backend, task: Task, policy: str = "warn") -> None:
         self.backend, self.task, self.policy = backend, task, policy
-        self._names = signs.Names.of(task)
+        self._names = signs.ScanContext.of(task)
         self._seen: OrderedDict[str, tuple[Sign, ...]] = OrderedDict()
 
     async def start(self) -> str:
@@ -58,13 +58,13 @@ class GuardedBackend:
                 candidate.id, Status.REJECTED, case=case.id if case else "", seed=seed,
                 evaluator=self.task.evaluator.digest, signs=found,
             )  # fmt: skip
-            return under(self.policy, refused)
+            return apply_policy(self.policy, refused)
         seen = await self._ask(candidate, case, seed, certify)
         doubtful = seen.score is not None and self.task.objective.beyond(seen.score)
         if doubtful and not certify and self.task.evaluator.verifier:
             seen = await self._ask(candidate, case, seed, True)
         found += signs.of_observation(seen, self.task.objective)
-        return under(self.policy, msgspec.structs.replace(seen, signs=found) if found else seen)
+        return apply_policy(self.policy, msgspec.structs.replace(seen, signs=found) if found else seen)
 
     async def _ask(self, candidate: Candidate, case: Case | None, seed: int, certify: bool) -> Observation:
         more = {"certify": True} if certify else {}  # backends of tasks without a verifier need not know
@@ -89,7 +89,7 @@ class GuardedBackend:
         await self.backend.close()
 
 
-def under(policy: str, observation: Observation) -> Observation:
+def apply_policy(policy: str, observation: Observation) -> Observation:
     """An observation with signs as a policy has it: rejected for a grave one, or as it is."""
     grave = observation.grave
     if policy == "warn" or grave is None or observation.barred or observation.status is Status.LOST:
@@ -114,13 +114,13 @@ def _told(grave: Sign) -> str:
     )
 
 
-def carried(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
+def reapply_policy(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
     """Results of another run, by mark, as this policy has them; what it would not have refused is asked again."""
     kept: dict[str, Any] = {}
     for mark, result in finished.items():
         if isinstance(result, Observation):
             if policy == "warn" and result.barred:
                 continue
-            result = under(policy, result)
+            result = apply_policy(policy, result)
         kept[mark] = result
     return kept

@@ -19,7 +19,7 @@ class EvaluatorChanged(TaskError):
     """A file of the evaluator is not what it was when the run began."""
 
 
-class Seal:
+class EvaluatorSeal:
     """The files of one evaluator: those its task names, at least itself and its verifier."""
 
     def __init__(self, evaluator: Evaluator) -> None:

@@ -15,8 +15,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from culmen.evaluate.jail import kernel, landlock
-from culmen.evaluate.jail.seccomp import Filter
+from culmen.evaluate.jail import kernel
+from culmen.evaluate.jail.kernel import SyscallFilter
 
 CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
 LINE = 4  # the descriptor that joins the two processes of one evaluation, where there are two
@@ -27,7 +27,7 @@ _PROC_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/p
 
 
 @dataclass(frozen=True)
-class Cage:
+class JailPolicy:
     """What the fork-server knows of its own jail when it forks.
 
     level     name of the isolation level
@@ -60,7 +60,7 @@ class Cage:
 
 
 @dataclass(frozen=True)
-class Job:
+class ForkRequest:
     """One evaluation as the fork-server sees it; sizes in megabytes, `work` the work folder."""
 
     id: int
@@ -74,7 +74,7 @@ class Job:
     blind: bool = False
 
 
-def enter(cage: Cage, job: Job) -> None:
+def enter(cage: JailPolicy, job: ForkRequest) -> None:
     """Confine the calling process for `job`. Raises OSError; the caller must then leave without running anything."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -86,18 +86,18 @@ def enter(cage: Cage, job: Job) -> None:
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if cage.level == "namespaces":
         _second_layer(job)
-        Filter().install()
+        SyscallFilter().install()
     elif cage.level == "restricted":
         readable, listed = (cage.unshut, cage.listed) if job.blind else (cage.readable, ())
-        landlock.restrict((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
-        Filter(leftovers=True, own_signals=not landlock.scopes_signals()).install()
+        kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
+        SyscallFilter(leftovers=True, own_signals=not kernel.landlock_scopes_signals()).install()
     _surroundings(cage, job)
 
 
-def _second_layer(job: Job) -> None:
+def _second_layer(job: ForkRequest) -> None:
     """A second layer where the mounts already decide: kept when the kernel has it."""
-    if landlock.abi():
-        landlock.restrict(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
+    if kernel.landlock_version():
+        kernel.restrict_paths(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
 
 
 def own_descriptors(channel: int, log: int, line: int = -1) -> None:
@@ -111,7 +111,7 @@ def own_descriptors(channel: int, log: int, line: int = -1) -> None:
     os.closerange(wanted[-1][1] + 1, 1 << 20)
 
 
-def _own_mounts(cage: Cage, job: Job) -> None:
+def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:
     """A private work folder with a size limit; /tmp and /dev/shm live in it, so one limit holds for all of them."""
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     uid = cage.first_uid + job.slot if cage.switch == "uid" else 0
@@ -133,7 +133,7 @@ def _own_mounts(cage: Cage, job: Job) -> None:
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
 
 
-def _shut(cage: Cage) -> None:
+def _shut(cage: JailPolicy) -> None:
     """Empty folders over what must not be seen; what lies below and may be seen is put back."""
     spared = [(path, f"{WORK}/.spared-{place}") for place, path in enumerate(cage.spared)]
     for path, aside in spared:
@@ -152,7 +152,7 @@ def _shut(cage: Cage) -> None:
             kernel.mount("", path, "", kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
-def _other_identity(cage: Cage, job: Job) -> None:
+def _other_identity(cage: JailPolicy, job: ForkRequest) -> None:
     """Processes are counted per uid and user namespace: without one of its own a fork bomb starves its neighbours."""
     if cage.switch == "uid":
         uid = cage.first_uid + job.slot
@@ -169,7 +169,7 @@ def _other_identity(cage: Cage, job: Job) -> None:
         kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if cage.search else []))
 
 
-def set_limits(cage: Cage, job: Job) -> None:
+def set_limits(cage: JailPolicy, job: ForkRequest) -> None:
     """The limits of the operating system; processes of a user who keeps his uid are counted on top of what runs."""
     data = cage.baseline + job.memory_mb * _MB
     cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
@@ -203,7 +203,7 @@ def _processes_of_user() -> int:
     return total
 
 
-def _surroundings(cage: Cage, job: Job) -> None:
+def _surroundings(cage: JailPolicy, job: ForkRequest) -> None:
     """A fixed environment, the work folder as current folder, and random numbers that depend on the seed alone."""
     os.environ.clear()
     os.environ.update(cage.environment)

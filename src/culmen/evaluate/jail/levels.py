@@ -32,7 +32,7 @@ def separates(level: str) -> bool:
     return rank(level) <= rank("restricted")
 
 
-def demand(level: str, require: str | None, why: dict[str, str]) -> None:
+def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
     """Raise IsolationError if `level` is below `require`; `why` says what stopped the stronger ones."""
     if require is not None and rank(level) > rank(require):
         reasons = "; ".join(f"{name}: {text}" for name, text in why.items())

@@ -21,11 +21,11 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate.jail import bubblewrap, landlock, levels, wire
-from culmen.evaluate.jail.jail import Jail, JailFailed
-from culmen.evaluate.jail.judge import Judges
-from culmen.evaluate.jail.run import Run
-from culmen.evaluate.outcome import Verdict
+from culmen.evaluate.jail import bubblewrap, kernel, levels, wire
+from culmen.evaluate.jail.evaluation import JailedEvaluation
+from culmen.evaluate.jail.fork_server import Jail, JailFailed
+from culmen.evaluate.jail.scorer_pool import ScorerPool
+from culmen.evaluate.outcome import EvaluationOutcome
 
 PASS, NOT_ENFORCED = "PASS", "NOT ENFORCED"
 _LIMITS = Limits(seconds=10.0, memory_mb=256, processes=16, files_mb=8)
@@ -90,9 +90,9 @@ async def verify(jail: Jail) -> None:
 async def _probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS) -> dict[str, Any]:
     evaluator = Evaluator(entry=entry, module="probe")
     task = Task("probe", evaluator=evaluator, limits=limits)
-    with Run(task, jail, _PROGRAM, Case("probe", aims.values), 0) as run:
-        result = await run.perform(0, Judges(evaluator, 1.0))
-    if isinstance(result, Verdict):
+    with JailedEvaluation(task, jail, _PROGRAM, Case("probe", aims.values), 0) as run:
+        result = await run.perform(0, ScorerPool(evaluator, 1.0))
+    if isinstance(result, EvaluationOutcome):
         raise JailFailed(f"{result.reason}: {result.feedback}".strip())
     values = wire.decode(result)
     return values if isinstance(values, dict) else {}
@@ -181,7 +181,7 @@ def report() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "mechanisms": {
             "bubblewrap": bubblewrap.program() or "",
-            "landlock": landlock.abi(),
+            "landlock": kernel.landlock_version(),
             "seccomp": Path("/proc/sys/kernel/seccomp").is_dir(),
             "cgroup2": Path("/sys/fs/cgroup/cgroup.controllers").exists(),
         },

@@ -18,7 +18,6 @@ from typing import Any
 from culmen.core.evaluation import Case
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.plain import last_lines, load_file, number
-from culmen.evaluate.jail.program import CandidateError, CandidateGone, Program
 
 LIMIT = 1 << 30  # our own peers; the candidate's data was bounded before it came here
 _KNOWN = ("score", "metrics", "feedback", "artifacts")
@@ -48,7 +47,7 @@ def main() -> None:
             output = None if form == "serve" else wire.receive(channel, LIMIT)[1]
         except EOFError:
             return
-        program = Program(socket.socket(fileno=fds[0])) if fds else None
+        program = CandidateProgram(socket.socket(fileno=fds[0])) if fds else None
         answer = _answer(judge, form, json.loads(payload), output, program, _READERS[role])
         if program is not None:
             program.channel.close()
@@ -74,7 +73,7 @@ def _answer(
     form: str,
     request: dict[str, Any],
     output: wire.Data | None,
-    program: Program | None,
+    program: CandidateProgram | None,
     reader: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
     """What the orchestrator is told: kind score | invalid | bad_output | candidate | tripped | gone | raised, and more.
@@ -109,7 +108,9 @@ def _tripped(error: BaseException) -> dict[str, Any]:
     return {"kind": kind, "feedback": last_lines(error)}
 
 
-def _offer(form: str, request: dict[str, Any], output: wire.Data | None, program: Program | None) -> dict[str, Any]:
+def _offer(
+    form: str, request: dict[str, Any], output: wire.Data | None, program: CandidateProgram | None
+) -> dict[str, Any]:
     case = request["case"]
     offered = {
         "case": None if case is None else Case(**case),
@@ -186,3 +187,56 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {"score": read, "certify"
 
 if __name__ == "__main__":
     main()
+
+
+# The jailed program as an evaluator of the form serve sees it.
+
+
+class CandidateError(Exception):
+    """A function of the candidate raised, or what it returned is not plain data. Evaluators may catch it."""
+
+
+class CandidateGone(BaseException):
+    """The candidate's process has ended (time, memory, crash). Nothing to catch: the evaluation is over."""
+
+
+class CandidateProgram:
+    """`program(*args)` calls the entry, `program.named(name, *args)` another function; plain data both ways."""
+
+    def __init__(self, channel: socket.socket, limit: int = 1 << 26) -> None:
+        channel.setblocking(True)
+        self.channel, self.limit, self.gone = channel, limit, False
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the entry."""
+        return self.named(None, *args)
+
+    def call(self, name: str | None, args: tuple[Any, ...] | list[Any] = ()) -> Any:
+        """Call a function by name with a list of arguments."""
+        return self.named(name, *args)
+
+    def named(self, name: str | None, *args: Any) -> Any:
+        """Call a function of the program. Raises CandidateError if that raises, CandidateGone if the process ends."""
+        if self.gone:
+            raise CandidateGone
+        try:
+            wire.send(self.channel, "C", wire.encode([name, list(args)]))
+            kind, payload = wire.receive(self.channel, self.limit)
+        except (OSError, EOFError, wire.TooLarge):
+            self.gone = True
+            raise CandidateGone from None
+        if kind == "R":
+            try:
+                return wire.decode(payload)
+            except wire.WireError as error:
+                raise CandidateError(f"bad output: {error}") from None
+        raise CandidateError(_text(payload))
+
+
+def _text(payload: wire.Data) -> str:
+    """The traceback in an exception frame, whatever a hostile program put there."""
+    try:
+        report = json.loads(payload)
+        return str(report["trace"])[-6000:]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "the candidate sent something that is no answer"

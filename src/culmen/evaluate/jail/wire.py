@@ -84,15 +84,15 @@ def exactly(channel: socket.socket, size: int) -> bytearray:
 
 def encode(value: Any) -> bytes:
     """The value as bytes; anything but plain data raises WireError."""
-    return Writer().encode(value)
+    return ValueWriter().encode(value)
 
 
 def decode(data: Data) -> Any:
     """The value of `encode`d bytes; malformed or hostile bytes raise WireError."""
-    return Reader().decode(data)
+    return ValueReader().decode(data)
 
 
-class Writer:
+class ValueWriter:
     """Turns one value into bytes, once. Subclasses may take more kinds of values in `other`."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class Writer:
 _BASES: tuple[type, ...] = (type(None), bool, int, float, str, list, tuple, dict, bytes, complex)
 
 
-class Reader:
+class ValueReader:
     """Turns bytes back into one value. Subclasses may know more marks: a method `_mark_NAME(spec, depth)` each."""
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class Reader:
             raise WireError(f"malformed: {type(error).__name__}") from None
 
     def revive(self, value: Any, depth: int) -> Any:
-        """The inverse of `Writer.plain`."""
+        """The inverse of `ValueWriter.plain`."""
         if depth > 2 * MAX_DEPTH:
             raise WireError("nested too deep")
         if isinstance(value, str):

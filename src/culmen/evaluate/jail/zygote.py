@@ -21,18 +21,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from culmen.evaluate.jail import census, kernel, landlock, runner, wire
-from culmen.evaluate.jail.confine import CHANNEL, Cage, Job, enter, own_descriptors
+from culmen.evaluate.jail import kernel, procfs, runner, wire
+from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, enter, own_descriptors
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
 _BIG = 1 << 16
-Child = Callable[[Cage, Job, int, int, int], NoReturn]
+Child = Callable[[JailPolicy, ForkRequest, int, int, int], NoReturn]
 
 
 @dataclass
 class _Running:
-    job: Job
+    job: ForkRequest
     deadline: float
     end: str = "exit"
 
@@ -40,7 +40,7 @@ class _Running:
 class Zygote:
     """Serves the control socket until it closes. Messages are JSON, one per packet."""
 
-    def __init__(self, control: socket.socket, cage: Cage, child: Child) -> None:
+    def __init__(self, control: socket.socket, cage: JailPolicy, child: Child) -> None:
         self.control, self.cage, self.child = control, cage, child
         self.running: dict[int, _Running] = {}
         self.helpers: set[int] = set()
@@ -80,7 +80,7 @@ class Zygote:
                 return False
             message = json.loads(data)
             if message["op"] == "run":
-                self._start(Job(**message["job"]), *fds)
+                self._start(ForkRequest(**message["job"]), *fds)
             else:
                 self._stop(message["id"], "killed")
         finally:
@@ -88,7 +88,7 @@ class Zygote:
                 os.close(fd)
         return True
 
-    def _start(self, job: Job, channel: int, log: int, line: int = -1) -> None:
+    def _start(self, job: ForkRequest, channel: int, log: int, line: int = -1) -> None:
         try:
             if self.cage.level == "namespaces":
                 # the next fork becomes process 1 of a fresh namespace, so one fork is enough and its end ends all
@@ -107,7 +107,7 @@ class Zygote:
         self.next_watch = now + WATCH_SECONDS if not self.running else self.next_watch
         self.running[pid] = _Running(job, now + job.seconds)
 
-    def _become(self, job: Job, channel: int, log: int, line: int) -> NoReturn:
+    def _become(self, job: ForkRequest, channel: int, log: int, line: int) -> NoReturn:
         """The child: confine, then run; whatever happens, it never returns into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
@@ -151,7 +151,7 @@ class Zygote:
                 self._stop(running.job.id, "timeout")
         if self.running and now >= self.next_watch:
             self.next_watch = now + WATCH_SECONDS
-            for pid, kilobytes in census.memory(list(self.running), self._limit_kb).items():
+            for pid, kilobytes in procfs.memory(list(self.running), self._limit_kb).items():
                 if kilobytes > self._limit_kb(pid):
                     self._stop(self.running[pid].job.id, "memory")
             if self.cage.level != "namespaces":
@@ -164,7 +164,7 @@ class Zygote:
         """Kill what outlived its parent: orphans come to us because we are their sub-reaper."""
         known = self.running.keys() | self.helpers
         for _ in range(1000):
-            strays = [pid for pid in census.children(os.getpid()) if pid not in known]
+            strays = [pid for pid in procfs.children(os.getpid()) if pid not in known]
             if not strays:
                 return
             for pid in strays:
@@ -192,7 +192,7 @@ class Zygote:
             self.control.send(json.dumps(message).encode())
 
 
-def jailed(cage: Cage, job: Job, channel: int, log: int, line: int) -> NoReturn:
+def jailed(cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int) -> NoReturn:
     """What a child does: confine itself, or say why not and end; then serve its one request."""
     own_descriptors(channel, log, line)
     try:
@@ -215,20 +215,20 @@ def main() -> None:
     except (ImportError, OSError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         return
-    control.send(json.dumps({"ready": True, "threads": census.threads()}).encode())
+    control.send(json.dumps({"ready": True, "threads": procfs.threads()}).encode())
     gc.collect()
     gc.freeze()
     Zygote(control, cage, jailed).serve()
 
 
-def _settle(setup: dict[str, Any]) -> Cage:
+def _settle(setup: dict[str, Any]) -> JailPolicy:
     """Import what candidates will want, then look at ourselves."""
     for name in setup["packages"]:
         importlib.import_module(name)
         if name == "numpy":
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in setup["cage"].items()}
-    cage = Cage(**{**values, "baseline": census.data_bytes()})
+    cage = JailPolicy(**{**values, "baseline": procfs.data_bytes()})
     if cage.level == "namespaces":
         kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     else:
@@ -236,7 +236,7 @@ def _settle(setup: dict[str, Any]) -> Cage:
         os.umask(0o022)
     if cage.level == "restricted":
         listable, readable = setup["listable"], setup["readable"]
-        landlock.restrict((*readable, "/proc", "/dev"), (cage.scratch, "/dev/null", "/dev/tty"), listable)
+        kernel.restrict_paths((*readable, "/proc", "/dev"), (cage.scratch, "/dev/null", "/dev/tty"), listable)
     return cage
 
 

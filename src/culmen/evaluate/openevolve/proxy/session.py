@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from culmen.evaluate.jail import wire
-from culmen.evaluate.openevolve.proxy import exact, faces, raised
-from culmen.evaluate.openevolve.proxy.faces import Remote
-from culmen.evaluate.openevolve.proxy.peer import Answer, Line, failure
-from culmen.evaluate.openevolve.proxy.randomness import random_state
+from culmen.evaluate.openevolve.proxy import connection, remote_objects
+from culmen.evaluate.openevolve.proxy.connection import PeerConnection, Reply, failure, random_state
+from culmen.evaluate.openevolve.proxy.remote_objects import RemoteHandle
 
 LIMIT = 1 << 26  # bytes that the candidate may send at once
 SOCKET, SETTINGS, NOTES = "socket", "settings", "notes"
@@ -23,7 +22,7 @@ CONSTRUCTORS = "any class"  # accepted where no seed could show what the evaluat
 _MAX_NOTES = 100
 
 
-class Refused(Exception):
+class CrossingRefused(Exception):
     """The candidate gave something that does not cross. The evaluation is invalid, also where this is caught."""
 
 
@@ -31,7 +30,7 @@ class ProgramGone(BaseException):
     """The candidate's process has ended. Nothing to catch: the evaluation is over."""
 
 
-class Session:
+class ProxySession:
     """One process's connection. Objects of the candidate stay where they are and are known here by a number.
 
     The thread that opened the session speaks on its own line; every other thread gets one, with a thread over there.
@@ -44,8 +43,8 @@ class Session:
         self._accepted, self._learning = frozenset(settings["accept"]), bool(settings["learn"])
         self._noted: set[str] = set()
         self._exports: list[Callable[..., Any]] = []
-        self.life, self.faces = 0, faces.Faces(self)
-        self._modules: list[tuple[Remote, str, str]] = []
+        self.life, self.objects = 0, remote_objects.RemoteObjects(self)
+        self._modules: list[tuple[RemoteHandle, str, str]] = []
         self.seeds: dict[str, Any] = {}
         self._clone: socket.socket | None = None
         self._over = False
@@ -58,31 +57,31 @@ class Session:
 
     def _settle(self, sock: socket.socket) -> None:
         self._owner = threading.get_ident()
-        self._main, self._others = Line(sock, LIMIT, self._answer), threading.local()
+        self._main, self._others = PeerConnection(sock, LIMIT, self._answer), threading.local()
 
     # -- the module ------------------------------------------------------------------------------------------------
 
     def load(self, name: str, part: str) -> dict[str, Any]:
         """Import a part of the candidate anew, over there, as module `name`: its `remote`, text and definitions."""
         about = self.ask("I", name, part, key="import")
-        remote = Remote(about["number"], self.life, name)
+        remote = RemoteHandle(about["number"], self.life, name)
         self._modules.append((remote, name, part))
         for number, description in about["about"].items():
-            self.faces.told(number, description)
+            self.objects.add_description(number, description)
         names = {}
         for each, (number, kind, _) in about["names"].items():
             if kind in ("function", "class") and not each.startswith("__"):
-                names[each] = self.faces.of(number, kind, 0, each)
-                faces.origin(names[each], (remote, each))
+                names[each] = self.objects.of(number, kind, 0, each)
+                remote_objects.origin(names[each], (remote, each))
         return {**about, "names": names, "remote": remote}
 
-    def current(self, remote: Remote) -> int:
+    def current(self, remote: RemoteHandle) -> int:
         """The number of a thing now. What a module defines is found again in a later life, all else is gone."""
         if remote.life != self.life:
             if remote.origin is None:
                 raise self._gone()
             module, name = remote.origin
-            again = faces.remote_of(self.attribute(module, name, faces.DEFINITIONS))
+            again = remote_objects.remote_of(self.attribute(module, name, remote_objects.DEFINITIONS))
             if again is None:
                 raise self._gone()
             remote.number, remote.life = again.number, again.life
@@ -92,7 +91,7 @@ class Session:
         """Begin anew after an exchange was broken off on our side (by a signal, say): nobody knows where it stood."""
         modules, self._modules = self._modules, []
         self.life += 1
-        self.faces.clear()
+        self.objects.clear()
         self._settle(self._connected())
         for remote, name, part in modules:
             again = self.load(name, part)["remote"]
@@ -100,7 +99,7 @@ class Session:
             self._modules[-1] = (remote, name, part)
 
     def attribute(
-        self, remote: Remote, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
+        self, remote: RemoteHandle, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
     ) -> Any:
         """An attribute of something over there; a method is called without fetching it first."""
         if name.startswith("__") and name.endswith("__"):
@@ -111,7 +110,7 @@ class Session:
         def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return self.ask("C", remote, name, args, kwargs, key=f"{name}()")
 
-        return faces.function(call, name)
+        return remote_objects.function(call, name)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -123,7 +122,7 @@ class Session:
         Raises what the candidate raised, Refused for what does not cross, ProgramGone if its process ended.
         """
         line = self._line()
-        aside = {"drop": self.faces.dropped(), "seeds": self._new_seeds()}
+        aside = {"drop": self.objects.dropped(), "seeds": self._new_seeds()}
         payload = _Writer(self).encode([aside if any(aside.values()) else None, *content])
         try:
             kind, payload = line.ask(kind, payload, fds)
@@ -135,19 +134,19 @@ class Session:
         if kind == "X":
             raise self._unsent(payload, key)
         if kind == "E":
-            raise raised.exception(self.faces, payload)
+            raise remote_objects.exception(self.objects, payload)
         return self._value(payload, key, open_kinds)
 
-    def _line(self) -> Line:
+    def _line(self) -> PeerConnection:
         if self._over:
             raise self._gone()
         if self._main.broken:
             self._restart()
         if threading.get_ident() == self._owner:
             return self._main
-        line: Line | None = getattr(self._others, "line", None)
+        line: PeerConnection | None = getattr(self._others, "line", None)
         if line is None or line.broken:
-            line = self._others.line = Line(self._another("T"), LIMIT, self._answer)
+            line = self._others.line = PeerConnection(self._another("T"), LIMIT, self._answer)
         return line
 
     def _another(self, kind: str) -> socket.socket:
@@ -183,12 +182,12 @@ class Session:
         self._exports.append(function)
         return len(self._exports) - 1
 
-    def _answer(self, _line: Line, kind: str, payload: wire.Data) -> Answer:
+    def _answer(self, _line: PeerConnection, kind: str, payload: wire.Data) -> Reply:
         """The candidate calls a function it was given. All else it may ask is refused."""
         try:
             number, args, kwargs = self._value(payload, "callback()", frozenset())
             if kind != "B" or type(number) is not int or number < 0:
-                raise Refused("not a question")
+                raise CrossingRefused("not a question")
             result = self._exports[number](*args, **kwargs)
             return "R", _Writer(self).encode([result])
         except Exception as error:  # noqa: BLE001 - whatever our function raises is raised in the candidate
@@ -211,11 +210,11 @@ class Session:
         """Whether classes may be instantiated without having been seen."""
         return CONSTRUCTORS in self._accepted
 
-    def _refused(self, reason: str, text: str) -> Refused:
+    def _refused(self, reason: str, text: str) -> CrossingRefused:
         self.note("refused", text, reason)
-        return Refused(text)
+        return CrossingRefused(text)
 
-    def _unsent(self, payload: wire.Data, key: str) -> Refused:
+    def _unsent(self, payload: wire.Data, key: str) -> CrossingRefused:
         """The other side says that what it has cannot be sent."""
         try:
             reason, text = json.loads(payload[:1000])
@@ -261,13 +260,13 @@ class Session:
             self._settle(clone)
 
 
-class _Writer(exact.Writer):
-    def __init__(self, session: Session) -> None:
+class _Writer(connection.TypedWriter):
+    def __init__(self, session: ProxySession) -> None:
         super().__init__()
         self._session = session
 
     def refer(self, value: Any) -> Any:
-        remote = value if isinstance(value, Remote) else faces.remote_of(value)
+        remote = value if isinstance(value, RemoteHandle) else remote_objects.remote_of(value)
         if remote is not None:
             return {"$": "own", "v": self._session.current(remote)}
         state = random_state(value)
@@ -280,15 +279,15 @@ class _Writer(exact.Writer):
         return {"$": "call", "v": [self._session.export(value), str(name)]}
 
 
-class _Reader(exact.Reader):
-    def __init__(self, session: Session, key: str, open_kinds: frozenset[str]) -> None:
+class _Reader(connection.TypedReader):
+    def __init__(self, session: ProxySession, key: str, open_kinds: frozenset[str]) -> None:
         super().__init__()
         self._session, self._key, self._open = session, key, open_kinds
 
     def resolve(self, spec: Any) -> Any:
         number, kind, family = spec
-        if type(number) is not int or kind not in faces.KINDS or type(family) is not int:
+        if type(number) is not int or kind not in remote_objects.KINDS or type(family) is not int:
             raise wire.WireError("a reference that makes no sense")
-        if kind not in self._open and kind not in faces.HARMLESS:
+        if kind not in self._open and kind not in remote_objects.HARMLESS:
             self._session.admit(self._key, OBJECT, "bad_output")
-        return self._session.faces.of(number, kind, family, self._key)
+        return self._session.objects.of(number, kind, family, self._key)

@@ -14,8 +14,8 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from culmen.evaluate.openevolve.proxy import faces, randomness
-from culmen.evaluate.openevolve.proxy.session import ProgramGone, Session
+from culmen.evaluate.openevolve.proxy import connection, remote_objects
+from culmen.evaluate.openevolve.proxy.session import ProgramGone, ProxySession
 
 _TEXT = '''"""Stands in for a program that runs in a process of its own: what is asked of it here is asked there."""
 
@@ -31,7 +31,7 @@ from culmen.evaluate.openevolve.proxy import stub
 
 stub.stand_in(globals(), {folder!r}, {part!r})
 '''
-_current: tuple[int, Session] | None = None
+_current: tuple[int, ProxySession] | None = None
 _early: dict[str, Any] = {}  # seeds set before there is a session
 _hooked = False
 
@@ -41,11 +41,11 @@ def text(package: str, folder: str, part: str) -> str:
     return _TEXT.format(start=os.path.join(package, "__init__.py"), package=package, folder=folder, part=part)
 
 
-def session(folder: str) -> Session:
+def session(folder: str) -> ProxySession:
     """This process's session."""
     global _current
     if _current is None or _current[0] != os.getpid():
-        _current = (os.getpid(), Session(folder))
+        _current = (os.getpid(), ProxySession(folder))
         _current[1].seeds.update(_early)
         hook()
     return _current[1]
@@ -58,7 +58,7 @@ def hook() -> None:
         return
     _hooked = True
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
-    randomness.overhear(_sown)
+    connection.overhear(_sown)
     sys.excepthook = traceback.print_exception  # Python's own would open the stub to show a line of it
 
 
@@ -94,13 +94,13 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
     if name == "__main__":
         raise SystemExit(_run_script(link, part))
     about = link.load(name, part)
-    remote: faces.Remote = about["remote"]
+    remote: remote_objects.RemoteHandle = about["remote"]
     space["__doc__"] = None if about["doc"] is None else str(about["doc"])
     space.update(about["names"])
     every = about["all"] if isinstance(about["all"], list) else [name for name in about["names"] if name[:1] != "_"]
     # `from program import *` must not put the candidate's functions in the place of Python's own
     space["__all__"] = [str(name) for name in every if not hasattr(builtins, str(name))]
-    space["__getattr__"] = lambda name: link.attribute(remote, name, faces.DEFINITIONS)
+    space["__getattr__"] = lambda name: link.attribute(remote, name, remote_objects.DEFINITIONS)
     space["__dir__"] = lambda: sorted({*link.ask("L", remote, key="dir()"), *space})
     for module in (sys.modules.get(name), *gc.get_referrers(space)):
         if isinstance(module, ModuleType) and module.__dict__ is space:
@@ -121,7 +121,7 @@ def _opened(space: dict[str, Any]) -> int:
     return 2 if space.get("__name__") == "__main__" else 1
 
 
-def _module_class(link: Session, remote: faces.Remote) -> type[ModuleType]:
+def _module_class(link: ProxySession, remote: remote_objects.RemoteHandle) -> type[ModuleType]:
     """A module whose attributes are set over there, where the candidate sees them."""
 
     class Program(ModuleType):
@@ -138,7 +138,7 @@ def _module_class(link: Session, remote: faces.Remote) -> type[ModuleType]:
     return Program
 
 
-def _run_script(link: Session, part: str) -> int:
+def _run_script(link: ProxySession, part: str) -> int:
     """`python PROGRAM ARGUMENTS`: the candidate gets our arguments and our standard streams, we get its exit status."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

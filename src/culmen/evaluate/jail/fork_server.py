@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from culmen.core.errors import TaskError
-from culmen.evaluate.jail import bubblewrap, census
-from culmen.evaluate.jail.confine import WORK, Cage, Job
+from culmen.evaluate.jail import bubblewrap, procfs, wire
+from culmen.evaluate.jail.confine import WORK, ForkRequest, JailPolicy
 
 START_SECONDS = 120.0  # a fork-server imports what the task asks for, which may be large and on a cold disk
 _PACKET = 1 << 16
@@ -44,7 +44,7 @@ class JailFailed(Exception):
 
 
 @dataclass(frozen=True)
-class End:
+class ChildExit:
     """How a child ended: `end` exit | timeout | memory | killed | jail_error | zygote_died; `code` as Popen's."""
 
     end: str
@@ -72,7 +72,7 @@ class Jail:
         self.scratch = os.path.join(tempfile.gettempdir(), f"culmen-jail-{secrets.token_hex(6)}")
         if level != "namespaces":
             os.mkdir(self.scratch, 0o711)
-        self._ends: dict[int, asyncio.Future[End]] = {}
+        self._ends: dict[int, asyncio.Future[ChildExit]] = {}
         self._count = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -144,12 +144,12 @@ class Jail:
                 fix="take the package that does so out of the evaluator's packages; candidates can still import it",
             )
 
-    def _cage(self, proc: bool) -> Cage:
+    def _cage(self, proc: bool) -> JailPolicy:
         root = os.geteuid() == 0
         readable = bubblewrap.readable(self.visible)
         unshut = bubblewrap.readable(self._open)
         listed, free = bubblewrap.around_hidden(unshut, self._open, self.shut) if self.shut else ((), unshut)
-        return Cage(
+        return JailPolicy(
             level=self.level,
             switch="uid" if root else "user" if self.level == "namespaces" else "",
             first_uid=20_000 + (os.getpid() % 200) * 128,
@@ -171,13 +171,13 @@ class Jail:
 
     def submit(
         self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
-    ) -> tuple[int, asyncio.Future[End]]:
+    ) -> tuple[int, asyncio.Future[ChildExit]]:
         """Fork a child that owns `channel`, `log` and perhaps a `line`; its number and the future of its end."""
         self._count += 1
         number = self._count
         work = WORK if self.level == "namespaces" else os.path.join(self.scratch, str(number))
-        job = Job(id=number, work=work, **limits)
-        future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        job = ForkRequest(id=number, work=work, **limits)
+        future: asyncio.Future[ChildExit] = asyncio.get_running_loop().create_future()
         message = json.dumps({"op": "run", "job": asdict(job)}).encode()
         try:
             if self._control is None:
@@ -185,7 +185,7 @@ class Jail:
             socket.send_fds(self._control, [message], [channel.fileno(), log, *line])
             self._ends[number] = future
         except OSError:
-            future.set_result(End("zygote_died"))
+            future.set_result(ChildExit("zygote_died"))
         return number, future
 
     def kill(self, number: int) -> None:
@@ -212,7 +212,7 @@ class Jail:
         message: dict[str, Any] = json.loads(data)
         future = self._ends.pop(message.pop("id"), None)
         if future is not None and not future.done():
-            future.set_result(End(**message))
+            future.set_result(ChildExit(**message))
 
     def drop(self) -> None:
         """Let the fork-server go: it is dead, or no longer does what it should."""
@@ -223,7 +223,7 @@ class Jail:
             self._control = None
         for future in self._ends.values():
             if not future.done():
-                future.set_result(End("zygote_died"))
+                future.set_result(ChildExit("zygote_died"))
         self._ends.clear()
 
     async def close(self) -> None:
@@ -239,7 +239,7 @@ class Jail:
     def _end_strays(self) -> None:
         mark = f"{MARK}={os.path.basename(self.scratch)}"
         for _ in range(100):
-            strays = census.marked(mark)
+            strays = procfs.marked(mark)
             if not strays:
                 return
             for pid in strays:
@@ -272,3 +272,98 @@ def _open_to_all(path: str) -> bool:
             return False
         path = os.path.dirname(path)
     return True
+
+
+# Frames and logs on the event loop.
+
+_CHUNK = 1 << 18
+_BREATH_SECONDS = 0.01  # a candidate that floods its log costs us at most one chunk per breath
+
+
+async def read_frame(channel: socket.socket, limit: int) -> tuple[str, bytes]:
+    """One frame from a non-blocking socket. Raises EOFError when the other side is gone, TooLarge above `limit`."""
+    kind, length = wire.parse_header(await _exactly(channel, wire.HEADER_SIZE), limit)
+    return kind, await _exactly(channel, length)
+
+
+async def write_frame(channel: socket.socket, kind: str, payload: bytes) -> None:
+    """One frame to a non-blocking socket. Raises EOFError when the other side is gone."""
+    try:
+        await asyncio.get_running_loop().sock_sendall(channel, wire.frame(kind, payload))
+    except OSError as error:
+        raise EOFError from error
+
+
+async def _exactly(channel: socket.socket, size: int) -> bytes:
+    loop, data = asyncio.get_running_loop(), bytearray()
+    while len(data) < size:
+        try:
+            piece = await loop.sock_recv(channel, min(size - len(data), _CHUNK))
+        except OSError as error:
+            raise EOFError from error
+        if not piece:
+            raise EOFError
+        data += piece
+    return bytes(data)
+
+
+class OutputLog:
+    """The read end of a candidate's stdout and stderr: keeps the first `limit` bytes, drains the rest slowly."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.kept, self.dropped = limit, bytearray(), 0
+        self._loop = asyncio.get_running_loop()
+        self._read, self.write = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._read, False)
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop.add_reader(self._read, self._drain)
+
+    def handed_over(self) -> None:
+        """Close our copy of the write end."""
+        if self.write >= 0:
+            os.close(self.write)
+            self.write = -1
+
+    def _drain(self) -> None:
+        try:
+            piece = os.read(self._read, _CHUNK)
+        except BlockingIOError:
+            return
+        room = self.limit - len(self.kept)
+        self.kept += piece[:room]
+        self.dropped += max(0, len(piece) - room)
+        if not piece or self.dropped:
+            self._loop.remove_reader(self._read)
+        if piece and self.dropped:
+            self._timer = self._loop.call_later(_BREATH_SECONDS, self._drain_again)
+
+    def _drain_again(self) -> None:
+        self._loop.add_reader(self._read, self._drain)
+
+    def close(self) -> str:
+        """Stop reading; the text kept, with a note if something was cut. Further calls give the same text."""
+        if self._read < 0:
+            return self._text()
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.dropped:
+            self._drain()
+        self._loop.remove_reader(self._read)
+        if self._timer is not None:
+            self._timer.cancel()
+        os.close(self._read)
+        self._read = -1
+        self.handed_over()
+        return self._text()
+
+    def _text(self) -> str:
+        return clean(self.kept.decode("utf-8", "replace")) + ("\n[cut: the log was longer]" if self.dropped else "")
+
+
+def clean(text: str, limit: int = 20_000) -> str:
+    """Text that every database and terminal takes, at most `limit` characters, cut in the middle."""
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if len(text) <= limit:
+        return text
+    half = (limit - 20) // 2
+    return f"{text[:half]}\n[... cut ...]\n{text[-half:]}"

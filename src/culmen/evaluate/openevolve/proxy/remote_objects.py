@@ -7,13 +7,20 @@ forwards comparisons, arithmetic or conversions: an object that claims to equal 
 from __future__ import annotations
 
 import inspect
+import json
+import math
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from culmen.evaluate.jail.wire import Data
+
 if TYPE_CHECKING:
-    from culmen.evaluate.openevolve.proxy.session import Session
+    from culmen.evaluate.openevolve.proxy.session import ProxySession
+
+    pass
 
 KINDS = ("function", "class", "object", "iterator", "awaitable", "module")
 HARMLESS = frozenset({"iterator", "awaitable"})  # their faces can only be consumed once, whatever is behind them
@@ -43,20 +50,20 @@ _MAKE: dict[str, Any] = {}
 exec(compile(_CODE, "<program>", "exec"), _MAKE)
 
 
-class Remote:
+class RemoteHandle:
     """Where a thing is: its number over there, in which life of the connection, and how to find it in a later one."""
 
     __slots__ = ("__weakref__", "key", "life", "number", "origin")
 
-    def __init__(self, number: int, life: int, key: str, place: tuple[Remote, str] | None = None) -> None:
+    def __init__(self, number: int, life: int, key: str, place: tuple[RemoteHandle, str] | None = None) -> None:
         self.number, self.life, self.key, self.origin = number, life, key, place
 
 
-class Object:
+class RemoteObject:
     """An object of the candidate. The subclass for its class has the special methods which that defines."""
 
-    _remote: Remote
-    _session: Session
+    _remote: RemoteHandle
+    _session: ProxySession
     _methods: frozenset[str]
     _open = METHODS
 
@@ -77,11 +84,11 @@ class Object:
         return f"<{type(self).__name__} of the program>"
 
 
-class Class(type):
+class RemoteClass(type):
     """A class of the candidate: calling it makes an object over there."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        session: Session = cls.__dict__["_session"]
+        session: ProxySession = cls.__dict__["_session"]
         kinds = frozenset({"object"}) if session.any_class else frozenset[str]()
         return session.ask("C", cls.__dict__["_own"], None, args, kwargs, key=f"{cls.__name__}()", open_kinds=kinds)
 
@@ -91,10 +98,10 @@ class Class(type):
         return cls.__dict__["_session"].attribute(cls.__dict__["_own"], name, DEFINITIONS)
 
 
-class Iteration:
+class RemoteIterator:
     """An iterator or generator of the candidate; once it has ended it stays so."""
 
-    def __init__(self, session: Session, remote: Remote) -> None:
+    def __init__(self, session: ProxySession, remote: RemoteHandle) -> None:
         self._session, self._remote, self._ended = session, remote, False
 
     def __iter__(self) -> Iterator[Any]:
@@ -123,10 +130,10 @@ class Iteration:
         return item
 
 
-class Pending:
+class RemoteAwaitable:
     """An awaitable of the candidate; its event loop runs over there."""
 
-    def __init__(self, session: Session, remote: Remote) -> None:
+    def __init__(self, session: ProxySession, remote: RemoteHandle) -> None:
         self._session, self._remote = session, remote
 
     def __await__(self) -> Any:
@@ -134,10 +141,10 @@ class Pending:
         yield
 
 
-class Faces:
+class RemoteObjects:
     """All faces of one session, the same face for the same thing as long as anybody holds it."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ProxySession) -> None:
         self._session = session
         self.clear()
 
@@ -148,7 +155,7 @@ class Faces:
         self._dropped: dict[int, int] = {}
         self._about: dict[int, Any] = {}
 
-    def told(self, number: int, about: Any) -> None:
+    def add_description(self, number: int, about: Any) -> None:
         """A description that came unasked."""
         self._about[number] = about
 
@@ -157,7 +164,7 @@ class Faces:
         self._times[number] = self._times.get(number, 0) + 1
         face = self._known.get(number)
         if face is None:
-            remote = Remote(number, self._session.life, key)
+            remote = RemoteHandle(number, self._session.life, key)
             face = self._known[number] = getattr(self, f"_{kind}")(remote, family)
             weakref.finalize(face, self._forget, number, self._session.life).atexit = False
         return face
@@ -171,7 +178,7 @@ class Faces:
         if life == self._session.life and number in self._times:
             self._dropped[number] = self._dropped.get(number, 0) + self._times.pop(number)
 
-    def _function(self, remote: Remote, _family: int) -> Any:
+    def _function(self, remote: RemoteHandle, _family: int) -> Any:
         about = self._describe(remote)
         session, key = self._session, f"{remote.key}()"
 
@@ -184,7 +191,7 @@ class Faces:
         face._remote = remote
         return face
 
-    def _class(self, remote: Remote, _family: int) -> Any:
+    def _class(self, remote: RemoteHandle, _family: int) -> Any:
         about = self._describe(remote)
         error = about.get("error") is True
         names = [name for name in about.get("special", ()) if name in _SPECIAL]
@@ -194,50 +201,50 @@ class Faces:
         name = str(about.get("name", "object"))
         if error:  # such classes are only there to be caught and compared
             return type(name, (Exception,), {"_own": remote})
-        face = Class(name, (Object,), space)
+        face = RemoteClass(name, (RemoteObject,), space)
         _dress(face, about)
         return face
 
-    def _object(self, remote: Remote, family: int) -> Any:
+    def _object(self, remote: RemoteHandle, family: int) -> Any:
         cls = self.of(family, "class", 0, remote.key)
-        if not isinstance(cls, Class):
+        if not isinstance(cls, RemoteClass):
             raise ValueError("an object of a class that has none")
         face = object.__new__(cls)
         object.__setattr__(face, "_remote", remote)
         return face
 
-    def _module(self, remote: Remote, _family: int) -> Any:
+    def _module(self, remote: RemoteHandle, _family: int) -> Any:
         space = {"_session": self._session, "_methods": frozenset(), "_open": DEFINITIONS}
-        face = object.__new__(type("module", (Object,), space))
+        face = object.__new__(type("module", (RemoteObject,), space))
         object.__setattr__(face, "_remote", remote)
         return face
 
-    def _iterator(self, remote: Remote, _family: int) -> Any:
-        return Iteration(self._session, remote)
+    def _iterator(self, remote: RemoteHandle, _family: int) -> Any:
+        return RemoteIterator(self._session, remote)
 
-    def _awaitable(self, remote: Remote, _family: int) -> Any:
-        return Pending(self._session, remote)
+    def _awaitable(self, remote: RemoteHandle, _family: int) -> Any:
+        return RemoteAwaitable(self._session, remote)
 
-    def _describe(self, remote: Remote) -> dict[str, Any]:
+    def _describe(self, remote: RemoteHandle) -> dict[str, Any]:
         about = self._about.pop(remote.number, None)
         if about is None:
             about = self._session.ask("D", remote, key="description")
         return about if isinstance(about, dict) else {}
 
 
-def remote_of(value: Any) -> Remote | None:
+def remote_of(value: Any) -> RemoteHandle | None:
     """Where the thing is that a face stands for; None for anything else."""
     kind = type(value)
     if kind is FunctionType:
         return value.__dict__.get("_remote")
     if issubclass(kind, type):
         return value.__dict__.get("_own")
-    if issubclass(kind, Object):
+    if issubclass(kind, RemoteObject):
         return object.__getattribute__(value, "_remote")
-    return value._remote if kind in (Iteration, Pending) else None
+    return value._remote if kind in (RemoteIterator, RemoteAwaitable) else None
 
 
-def origin(face: Any, place: tuple[Remote, str]) -> None:
+def origin(face: Any, place: tuple[RemoteHandle, str]) -> None:
     """Note which module defines the thing that a face stands for, and as what."""
     remote = remote_of(face)
     if remote is not None:
@@ -283,3 +290,45 @@ def _signature(about: dict[str, Any]) -> inspect.Signature:
         return inspect.Signature(parameters)
     except (KeyError, TypeError, ValueError):
         return inspect.Signature([inspect.Parameter("args", kinds["2"]), inspect.Parameter("kwargs", kinds["4"])])
+
+
+# What the candidate raised, raised again in the evaluator's process.
+
+_PACKAGES = frozenset({*sys.stdlib_module_names, "numpy", "scipy"})
+_LONGEST = 6000
+
+
+def exception(objects: RemoteObjects, payload: Data) -> BaseException:
+    """An exception of the same name, if it is one of Python's, NumPy's, SciPy's or the candidate's own; its text and
+    its trace over there are only texts."""
+    try:
+        report = json.loads(payload)
+        name, text, trace = str(report["type"]), str(report.get("text", "")), str(report["trace"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return RuntimeError("the program sent something that is no answer")
+    cls = _own(objects, report.get("class")) or _known(str(report.get("module", "")), name)
+    values = report.get("args")
+    try:
+        plain = isinstance(values, list) and all(map(_plain, values))
+        error = cls(*values) if plain and values else cls(text) if text else cls()
+    except Exception:  # noqa: BLE001 - some exceptions want other arguments
+        error = RuntimeError(f"{name}: {text}")
+    error.add_note(f"in the program:\n{trace[-_LONGEST:]}")
+    return error
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | int | None) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _own(objects: RemoteObjects, number: Any) -> type[BaseException] | None:
+    face = objects.of(number, "class", 0, "exception") if type(number) is int else None
+    return face if isinstance(face, type) and issubclass(face, Exception) else None
+
+
+def _known(module: str, name: str) -> type[BaseException]:
+    """The class of that name that is loaded here, or one made for the purpose."""
+    found: Any = getattr(sys.modules.get(module), name, None) if module.partition(".")[0] in _PACKAGES else None
+    if isinstance(found, type) and issubclass(found, Exception | SystemExit | KeyboardInterrupt):
+        return found
+    return type(name if name.isidentifier() else "ProgramError", (Exception,), {})

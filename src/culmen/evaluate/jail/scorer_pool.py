@@ -18,10 +18,9 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator
-from culmen.evaluate.integrity import findings
+from culmen.evaluate import check
 from culmen.evaluate.jail import bubblewrap, wire
-from culmen.evaluate.jail.jail import ENVIRONMENT, START_SECONDS
-from culmen.evaluate.jail.pipes import read_frame, write_frame
+from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
 _CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.scorer import main; main()"
 
@@ -30,7 +29,7 @@ class ScorerFailed(Exception):
     """A scorer died, hung or spoke nonsense."""
 
 
-class Scorer:
+class ScorerProcess:
     """One process with the evaluator loaded."""
 
     def __init__(self, evaluator: Evaluator, path: str = "") -> None:
@@ -65,7 +64,7 @@ class Scorer:
             raise TaskError(
                 f"the evaluator cannot be used: {error.strip()}",
                 where=self.path,
-                fix=findings.installing(error)
+                fix=check.install_hint(error)
                 or "make the file importable and let it define the function its form needs",
             )
 
@@ -94,7 +93,7 @@ class Scorer:
         await asyncio.to_thread(self._process.wait)
 
 
-class Judges:
+class ScorerPool:
     """As many scorers as are needed at once, kept warm; at most one per evaluation in flight.
 
     `path` is the file they load, if it is not the evaluator itself: its verifier.
@@ -102,16 +101,16 @@ class Judges:
 
     def __init__(self, evaluator: Evaluator, seconds: float, path: str = "") -> None:
         self.evaluator, self.seconds, self.path = evaluator, seconds, path
-        self._idle: list[Scorer] = []
-        self._busy: set[Scorer] = set()
-        self._retired: set[Scorer] = set()
+        self._idle: list[ScorerProcess] = []
+        self._busy: set[ScorerProcess] = set()
+        self._retired: set[ScorerProcess] = set()
 
     async def start(self) -> None:
         """Load the evaluator once, so that a broken one is reported before the run."""
         self._idle.append(await self._new())
 
-    async def _new(self) -> Scorer:
-        scorer = Scorer(self.evaluator, self.path)
+    async def _new(self) -> ScorerProcess:
+        scorer = ScorerProcess(self.evaluator, self.path)
         try:
             await scorer.ready()
         except BaseException:
@@ -156,7 +155,7 @@ class Judges:
         for scorer in idle:
             await scorer.close()
 
-    async def _replacement(self) -> Scorer:
+    async def _replacement(self) -> ScorerProcess:
         try:
             return await self._new()
         except TaskError as error:

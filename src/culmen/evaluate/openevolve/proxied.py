@@ -11,6 +11,7 @@ import math
 import os
 import socket
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from types import TracebackType
@@ -19,12 +20,18 @@ from typing import Any
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Task
+from culmen.core.trust import Scoring
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import wire
-from culmen.evaluate.jail.jail import End, Jail
-from culmen.evaluate.jail.pipes import Log, read_frame, write_frame
-from culmen.evaluate.jail.run import GRACE_SECONDS, apart, packed, request, time_allowed
-from culmen.evaluate.outcome import Verdict
+from culmen.evaluate.jail.evaluation import (
+    GRACE_SECONDS,
+    allowed_seconds,
+    build_request,
+    candidate_seed,
+    encode_request,
+)
+from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_frame, write_frame
+from culmen.evaluate.outcome import EvaluationOutcome
 
 _EXTRA_PROCESSES = 1  # a supervisor stands beside the process that imports the candidate
 _LAST_WORDS_SECONDS = 1.0
@@ -32,17 +39,17 @@ _TEXT_READ = 'the evaluator read the program\'s file, which holds no program beh
 _REFUSALS = {"too_large": (Status.REJECTED, "output_limit")}
 
 
-class Child:
+class JailedChild:
     """One of the two: its channel, its number, and the future of its end."""
 
-    def __init__(self, jail: Jail, log: Log, line: socket.socket, task: Task, seed: int, **job: Any) -> None:
+    def __init__(self, jail: Jail, log: OutputLog, line: socket.socket, task: Task, seed: int, **job: Any) -> None:
         self._jail, self.number, self.stands = jail, 0, False
         self.channel, theirs = socket.socketpair()
         self.channel.setblocking(False)
         limits = task.limits
         with theirs, line:
             self.number, self.end = jail.submit(
-                theirs, log.write, (line.fileno(),), seed=seed, seconds=time_allowed(task, "proxied"),
+                theirs, log.write, (line.fileno(),), seed=seed, seconds=allowed_seconds(task, "proxied"),
                 memory_mb=limits.memory_mb, files_mb=limits.files_mb, **job,
             )  # fmt: skip
 
@@ -54,7 +61,7 @@ class Child:
         self.stands = True
         await write_frame(self.channel, "Q", content)
 
-    async def ended(self) -> End:
+    async def ended(self) -> ChildExit:
         """Kill it and wait for its end."""
         self._jail.kill(self.number)
         await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
@@ -72,7 +79,7 @@ class JailError(Exception):
     """A child could not confine itself; the text says why."""
 
 
-class Pair:
+class ProxiedEvaluation:
     """A context: leaving it, for whatever reason, kills both children.
 
     `accept` are the things that may cross although they are no plain finite data (see proxy.session); with `learn`
@@ -85,14 +92,16 @@ class Pair:
     ) -> None:  # fmt: skip
         self.task, self.candidate, self.case, self.seed = task, candidate, case, seed
         self._jail, self._accept, self._learn = jail, accept, learn
-        self._programs_seed = seed if learn else apart(seed)  # as beside the evaluator, while the two are compared
+        self._programs_seed = (
+            seed if learn else candidate_seed(seed)
+        )  # as beside the evaluator, while the two are compared
         self._output_limit = task.limits.output_kb * 1024
-        self._log = Log(self._output_limit)
-        self._children: list[Child] = []
+        self._log = OutputLog(self._output_limit)
+        self._children: list[JailedChild] = []
         self.account: dict[str, Any] = {}
         self.started = self.finished = time.monotonic()
 
-    def __enter__(self) -> Pair:
+    def __enter__(self) -> ProxiedEvaluation:
         return self
 
     def __exit__(
@@ -112,22 +121,24 @@ class Pair:
         """What the two wrote to stdout and stderr."""
         return self._log.close()
 
-    async def perform(self, slots: tuple[int, int]) -> Verdict:
+    async def perform(self, slots: tuple[int, int]) -> EvaluationOutcome:
         """Fork both, let the evaluator work, end both."""
         if (unfit := outcome.of_texts(self.candidate)) is not None:
             return unfit
         here, there = socket.socketpair()
         more = {"processes": self.task.limits.processes}
         many = {"processes": self.task.limits.processes + _EXTRA_PROCESSES}
-        host = Child(self._jail, self._log, there, self.task, self._programs_seed, slot=slots[0], blind=True, **many)
+        host = JailedChild(
+            self._jail, self._log, there, self.task, self._programs_seed, slot=slots[0], blind=True, **many
+        )
         self._children.append(host)
-        guest = Child(self._jail, self._log, here, self.task, self.seed, slot=slots[1], **more)
+        guest = JailedChild(self._jail, self._log, here, self.task, self.seed, slot=slots[1], **more)
         self._children.append(guest)
         self._log.handed_over()
         watching = asyncio.create_task(self._watch(host))
         talking = asyncio.create_task(self._talk(guest))
         try:
-            allowed = time_allowed(self.task, "proxied") + GRACE_SECONDS
+            allowed = allowed_seconds(self.task, "proxied") + GRACE_SECONDS
             await asyncio.wait({talking, guest.end, host.end}, timeout=allowed, return_when="FIRST_COMPLETED")
             if not talking.done() and guest.end.done():
                 await asyncio.wait({talking}, timeout=_LAST_WORDS_SECONDS)
@@ -147,16 +158,16 @@ class Pair:
         ends = await asyncio.gather(host.ended(), guest.ended())  # the slots must be free again
         return self._verdict(host.stands, by_itself, ends[1], said, code)
 
-    async def _talk(self, guest: Child) -> tuple[str, bytes] | None:
+    async def _talk(self, guest: JailedChild) -> tuple[str, bytes] | None:
         """The conversation with the evaluator's process; None if it went away without an answer."""
         programs = [name for name in self.candidate.parts if name.endswith(".py")]
-        content = request(self.task, "proxied", self.candidate, self.case, accept=self._accept, learn=self._learn)
+        content = build_request(self.task, "proxied", self.candidate, self.case, accept=self._accept, learn=self._learn)
         texts = {name: text for name, text in self.candidate.parts.items() if name not in programs}
         texts.pop(content["module"], None)
         others = [name for name in programs if name != content["module"]]
         content |= {"parts": texts, "programs": [content["program"], *others]}
         try:
-            await guest.begin(packed(content, self.task, self.case))
+            await guest.begin(encode_request(content, self.task, self.case))
             self.started = self.finished = time.monotonic()
             while True:
                 kind, payload = await read_frame(guest.channel, self._output_limit)
@@ -169,11 +180,11 @@ class Pair:
         except wire.TooLarge:
             return "L", b""
 
-    async def _watch(self, host: Child) -> int | None:
+    async def _watch(self, host: JailedChild) -> int | None:
         """With which status the candidate's server left by itself; None if it did not."""
         try:
-            asked = request(self.task, "host", self.candidate, None, seed=self._programs_seed)
-            await host.begin(packed(asked, self.task, None))
+            asked = build_request(self.task, "host", self.candidate, None, seed=self._programs_seed)
+            await host.begin(encode_request(asked, self.task, None))
             kind, payload = await read_frame(host.channel, 1 << 16)
             said = json.loads(payload)
             if kind == "E":  # the supervisor, before any candidate was loaded
@@ -183,10 +194,10 @@ class Pair:
             return None
 
     def _verdict(
-        self, stood: bool, host: End | None, guest: End, said: tuple[str, bytes] | None, code: int | None
-    ) -> Verdict:
+        self, stood: bool, host: ChildExit | None, guest: ChildExit, said: tuple[str, bytes] | None, code: int | None
+    ) -> EvaluationOutcome:
         """`host` is how the candidate's process ended by itself, `code` how a server of it did; None: it did not."""
-        cpu = math.ceil(time_allowed(self.task, "proxied") * (os.cpu_count() or 1))
+        cpu = math.ceil(allowed_seconds(self.task, "proxied") * (os.cpu_count() or 1))
         if host is not None:
             if host.end == "exit" and not stood:
                 return outcome.lost("jail_error", f"the child left with status {host.code} before its jail stood")
@@ -197,19 +208,19 @@ class Pair:
             what = f"the evaluator's process left with status {guest.code}"
             return outcome.lost("scorer_error", what) if broken else verdict
         if self.account.get("gone"):
-            return outcome.of_end(End("exit", code or 0), cpu)
+            return outcome.of_end(ChildExit("exit", code or 0), cpu)
         return self._judged(*said)
 
-    def _judged(self, kind: str, payload: bytes) -> Verdict:
+    def _judged(self, kind: str, payload: bytes) -> EvaluationOutcome:
         if kind == "J":
             return outcome.lost("jail_error", payload.decode(errors="replace"))
         refused = self.account.get("refused", [])
         if refused:
             reason, text = refused[0]
             status, word = _REFUSALS.get(reason, (Status.INVALID, reason))
-            return Verdict(status, word, feedback=f"not accepted from the program: {text}")
+            return EvaluationOutcome(status, word, feedback=f"not accepted from the program: {text}")
         if kind == "R" and self.account.get("reads") and not self._learn:
-            return Verdict(Status.INVALID, "text_read", feedback=_TEXT_READ)
+            return EvaluationOutcome(Status.INVALID, "text_read", feedback=_TEXT_READ)
         if kind == "L":
             return outcome.too_large(self._output_limit)
         if kind == "R":
@@ -221,3 +232,88 @@ class Pair:
 def python_program(task: Task) -> bool:
     """Whether the program is a Python module, which a stub can stand in for."""
     return PurePosixPath(f"x{task.evaluator.suffix}").suffix == ".py"
+
+
+# Whether an evaluator of the form legacy works with the candidate in another process: its seed is scored both ways.
+
+_SEEDS = 3  # seeds tried at most, until one scores
+_REPEATS = 3  # looks at evaluators whose score changes
+_EXACT, _NOISY, _SPREADS = 1e-9, 1e-2, 4.0
+
+Proxied = Callable[[Candidate, int], Awaitable[tuple[EvaluationOutcome, dict[str, Any]]]]
+Plain = Callable[[Candidate, int], Awaitable[EvaluationOutcome]]
+
+
+async def settle(seeds: Sequence[Candidate], accept: Sequence[str], proxied: Proxied, plain: Plain) -> Scoring:
+    """`proxied` if that gives the seed the same score as the shared process does, else `self-reported` and why.
+
+    `accept` is what the task says may cross; what the seed's evaluation needs is added. `proxied` evaluates with
+    everything allowed and tells what crossed.
+    """
+    crossed = list(accept)
+    for seed in seeds[:_SEEDS]:
+        verdict, account = await proxied(seed, 0)
+        crossed += [name for name in account.get("used", ()) if name not in crossed]
+        why = _objection(account)
+        if not why and verdict.status is Status.OK:
+            why = await _difference(seed, verdict, proxied, plain)
+            return _scoring(why, crossed)
+        if (await plain(seed, 0)).status is Status.OK:
+            return _scoring(
+                why or f"its seed scores in the same process and not behind a proxy: {_said(verdict)}", crossed
+            )
+    return Scoring("proxied", accept=tuple(crossed))
+
+
+def _scoring(why: str, crossed: list[str]) -> Scoring:
+    return Scoring("self-reported", why) if why else Scoring("proxied", accept=tuple(crossed))
+
+
+def _objection(account: dict[str, Any]) -> str:
+    """Why this evaluator cannot do with a proxy, whatever it scored; "" if nothing speaks against it."""
+    if account.get("reads"):
+        return "the evaluator reads the program's text"
+    if account and not account.get("imports"):
+        return "the evaluator does not import the program"
+    return str(next(iter(account.get("unsupported", ())), ""))
+
+
+async def _difference(seed: Candidate, first: EvaluationOutcome, proxied: Proxied, plain: Plain) -> str:
+    """How the two ways differ, "" if they do not; scores that change anyhow are compared as such."""
+    there, here = [first], [await plain(seed, 0)]
+    if here[0].status is not Status.OK:
+        return ""  # then the proxy does no harm
+    for number in range(1, _REPEATS):
+        if alike(there, here):
+            return ""
+        there.append((await proxied(seed, number))[0])
+        here.append(await plain(seed, number))
+    if alike(there, here):
+        return ""
+    return f"its seed scores {_score(there[0])} behind a proxy and {_score(here[0])} in the same process"
+
+
+def alike(there: Sequence[EvaluationOutcome], here: Sequence[EvaluationOutcome]) -> bool:
+    """Whether both ways give the same kind of result, with scores no further apart than those of one way are."""
+    if not all(v.status is Status.OK for v in (*there, *here)):
+        return False
+    if _shape(there[0]) != _shape(here[0]):
+        return False
+    scores, own = [v.score or 0.0 for v in there], [v.score or 0.0 for v in here]
+    low, high = min(own), max(own)
+    size = max(map(abs, (*scores, *own)))
+    slack = _EXACT * size if low == high else _NOISY * size + _SPREADS * (high - low)
+    return low - slack <= min(scores) and max(scores) <= high + slack
+
+
+def _shape(verdict: EvaluationOutcome) -> tuple[Any, ...]:
+    return verdict.metrics.keys(), bool(verdict.feedback), verdict.artifacts.keys()
+
+
+def _score(verdict: EvaluationOutcome) -> str:
+    return f"{verdict.score:.6g}" if verdict.score is not None else _said(verdict)
+
+
+def _said(verdict: EvaluationOutcome) -> str:
+    last = [line.strip() for line in verdict.feedback.splitlines() if line.strip()]
+    return " ".join([verdict.reason or verdict.status.value, *(last[-1:] and [f"({last[-1][:200]})"])])

@@ -19,17 +19,16 @@ from culmen.core.evaluation import Case, Status
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import wire
-from culmen.evaluate.jail.jail import End, Jail
-from culmen.evaluate.jail.judge import Judges, ScorerFailed
-from culmen.evaluate.jail.pipes import Log, read_frame, write_frame
-from culmen.evaluate.outcome import Verdict
+from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_frame, write_frame
+from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
+from culmen.evaluate.outcome import EvaluationOutcome
 
 GRACE_SECONDS = 10.0  # how long past its deadline a child may stay unreported before the fork-server counts as dead
 _LAST_WORDS_SECONDS = 0.25
 _DRAIN_SECONDS = 1.0  # what a child sent before it ended still counts; it lies in the socket's buffer
 
 
-class Run:
+class JailedEvaluation:
     """A context: leaving it, for whatever reason, kills the child and closes both pipes."""
 
     def __init__(
@@ -38,14 +37,14 @@ class Run:
         self.task, self.jail, self.candidate, self.case, self.seed = task, jail, candidate, case, seed
         self.limits, self.output_limit = task.limits, task.limits.output_kb * 1024
         self.form: str = form or task.evaluator.form
-        self.allowed = time_allowed(task, self.form)
+        self.allowed = allowed_seconds(task, self.form)
         self.number, self.stands = 0, False
-        self.log = Log(self.output_limit)
+        self.log = OutputLog(self.output_limit)
         self.channel, self._theirs = socket.socketpair()
         self.channel.setblocking(False)
         self.started = self.finished = time.monotonic()
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> JailedEvaluation:
         return self
 
     def __exit__(
@@ -59,7 +58,7 @@ class Run:
     @property
     def _own_seed(self) -> int:
         """The child's: an evaluator beside the candidate shares its random numbers, a scorer must not."""
-        return self.seed if self.form in ("legacy", "function", "check") else apart(self.seed)
+        return self.seed if self.form in ("legacy", "function", "check") else candidate_seed(self.seed)
 
     @property
     def seconds(self) -> float:
@@ -71,7 +70,7 @@ class Run:
         """What the candidate wrote to stdout and stderr."""
         return self.log.close()
 
-    async def perform(self, slot: int, judges: Judges) -> Verdict | bytes:
+    async def perform(self, slot: int, judges: ScorerPool) -> EvaluationOutcome | bytes:
         """Fork, talk, wait for the end. Bytes are an output that the scorer must still judge."""
         if (unfit := outcome.of_texts(self.candidate)) is not None:
             return unfit
@@ -101,13 +100,13 @@ class Run:
             return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
         return said
 
-    async def _ended(self, end: asyncio.Future[End]) -> End:
+    async def _ended(self, end: asyncio.Future[ChildExit]) -> ChildExit:
         await asyncio.wait({end}, timeout=GRACE_SECONDS)
         if not end.done():
             self.jail.drop()
         return await end
 
-    async def _talk(self, judges: Judges) -> Verdict | bytes | None:
+    async def _talk(self, judges: ScorerPool) -> EvaluationOutcome | bytes | None:
         """The conversation up to the candidate's answer; None if it went away without one."""
         try:
             kind, payload = await read_frame(self.channel, 1 << 16)
@@ -128,10 +127,10 @@ class Run:
             own_word = self.form in ("legacy", "function")
             return outcome.of_report(payload, self.task.objective) if own_word else payload
         if kind == "X":
-            return Verdict(Status.INVALID, "no_output", feedback="the entry returned nothing")
+            return EvaluationOutcome(Status.INVALID, "no_output", feedback="the entry returned nothing")
         return outcome.of_exception(payload if kind == "E" else b"")
 
-    async def _drive(self, judges: Judges) -> Verdict | None:
+    async def _drive(self, judges: ScorerPool) -> EvaluationOutcome | None:
         """Form serve: the scorer talks to the program itself; None if the program went away meanwhile."""
         try:
             answer = await judges.ask(
@@ -144,23 +143,23 @@ class Run:
         return None if answer["kind"] == "gone" else outcome.of_answer(answer, self.task.objective)
 
     def _request(self) -> bytes:
-        content = request(self.task, self.form, self.candidate, self.case, limit=self.output_limit)
-        return packed(content, self.task, self.case)
+        content = build_request(self.task, self.form, self.candidate, self.case, limit=self.output_limit)
+        return encode_request(content, self.task, self.case)
 
 
-def apart(seed: int) -> int:
+def candidate_seed(seed: int) -> int:
     """The seed of the candidate's own random numbers, from which nobody gets back to the evaluator's: a candidate that
     knows that one knows the cases, or the noise, which are drawn by it. Slow enough that trying all takes days."""
     return int.from_bytes(hashlib.pbkdf2_hmac("sha256", str(seed).encode(), b"candidate", 500, 4))
 
 
-def time_allowed(task: Task, form: str) -> float:
+def allowed_seconds(task: Task, form: str) -> float:
     """Wall seconds of one evaluation: every stage of a cascade has the full time limit."""
     stages = 1 + len(task.evaluator.thresholds or ()) if form in ("legacy", "proxied") else 1
     return task.limits.seconds * stages
 
 
-def packed(content: dict[str, Any], task: Task, case: Case | None) -> bytes:
+def encode_request(content: dict[str, Any], task: Task, case: Case | None) -> bytes:
     """A request as bytes. Raises `TaskError` for a case that is no plain data: the same for every candidate."""
     try:
         return wire.encode(content)
@@ -173,7 +172,7 @@ def packed(content: dict[str, Any], task: Task, case: Case | None) -> bytes:
         ) from None
 
 
-def request(task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any) -> dict[str, Any]:
+def build_request(task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any) -> dict[str, Any]:
     """What a child is told of its work. The answer of a case (`info`) never enters a jail."""
     evaluator = task.evaluator
     return {
