@@ -41,7 +41,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Event
 from culmen.core.usage import Budget
-from culmen.llm.call import BadResponse, Call, Choice, Interrupted, RateLimited, Reply, ServerFailed, Tokens
+from culmen.llm.call import BadResponse, Call, Completion, Interrupted, RateLimited, Reply, ServerFailed, Tokens
 from culmen.strategies.map_elites import MapElites
 from culmen.study import Study
 
@@ -80,7 +80,7 @@ class Model:
             return self._fail(prompt)
         found = _VALUE.findall(prompt)
         value = float(found[0]) if found else 1.0
-        choices = tuple(Choice(f"Closer.\n\n```main.py\n{self._program(value)}```\n") for _ in range(call.samples))
+        choices = tuple(Completion(f"Closer.\n\n```main.py\n{self._program(value)}```\n") for _ in range(call.samples))
         return Reply(choices, Tokens(len(prompt) // 4, 20 * call.samples), dollars=0.0)
 
     def _program(self, value: float) -> str:
@@ -98,7 +98,7 @@ class Model:
             raise Interrupted("cut", "the connection broke")
         if kind == 3:
             raise BadResponse("no_content", raw="{}")
-        return Reply((Choice("I would rather talk about the weather."),), Tokens(len(prompt) // 4, 9), dollars=0.0)
+        return Reply((Completion("I would rather talk about the weather."),), Tokens(len(prompt) // 4, 9), dollars=0.0)
 
 
 class Cheap:

@@ -7,15 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.task import Task
-from culmen.prompts.diff import Edit, Mismatch, apply_edits, read_edits
-from culmen.prompts.formats import FORMATS
-from culmen.prompts.reply import Sample, parse
+from culmen.prompts.formats import FORMATS, Completion, parse
+from culmen.prompts.fragments import Mismatch, SearchReplace, apply_edits, read_edits
 
 TEXT = "def f(x):\n    y = x + 1\n    return y\n\n\ndef g(x):\n    return x\n"
 
 
-def edit(search: str, replace: str, part: str = "") -> Edit:
-    return Edit(tuple(search.split("\n")) if search else (), tuple(replace.split("\n")), part)
+def edit(search: str, replace: str, part: str = "") -> SearchReplace:
+    return SearchReplace(tuple(search.split("\n")) if search else (), tuple(replace.split("\n")), part)
 
 
 def block(search: str, replace: str) -> str:
@@ -39,7 +38,7 @@ def test_trailing_space_and_indentation_may_differ() -> None:
 
 
 def test_deletion_and_empty_file() -> None:
-    assert apply_edits({"p": "a\nb\nc\n"}, [Edit(("b",), ())])["p"] == "a\nc\n"
+    assert apply_edits({"p": "a\nb\nc\n"}, [SearchReplace(("b",), ())])["p"] == "a\nc\n"
     assert apply_edits({"p": ""}, [edit("", "new")])["p"] == "new"
 
 
@@ -59,17 +58,17 @@ def test_whole_replies(task: Task) -> None:
     parent = task.candidates()[0]
     for name in ("diff", "rewrite"):
         reply = "Because.\n```\n" + block("    return [1 / n] * n", "    return []") + "```"
-        good = parse(Sample(reply), FORMATS[name], task, parent)
+        good = parse(Completion(reply), FORMATS[name], task, parent)
         assert good.drafts[0].parts == {"main.py": "def run(n):\n    return []\n"}
         assert good.hypothesis.startswith("Because.")
-    assert parse(Sample(block("nope", "x")), FORMATS["diff"], task, parent).fault == "diff_mismatch"
-    whole = parse(Sample("```python\nx = 1\n```"), FORMATS["diff"], task, parent)
+    assert parse(Completion(block("nope", "x")), FORMATS["diff"], task, parent).fault == "diff_mismatch"
+    whole = parse(Completion("```python\nx = 1\n```"), FORMATS["diff"], task, parent)
     assert whole.drafts[0].parts == {"main.py": "x = 1\n"}
 
 
 def test_cut_in_the_second_edit_is_truncated(task: Task) -> None:
     reply = block("    return [1 / n] * n", "    return []") + "<<<<<<< SEARCH\ndef run"
-    assert parse(Sample(reply, "length"), FORMATS["diff"], task, task.candidates()[0]).fault == "truncated"
+    assert parse(Completion(reply, "length"), FORMATS["diff"], task, task.candidates()[0]).fault == "truncated"
 
 
 lines = st.lists(st.sampled_from(["a", "  a", "b", "", "    c", "\tb"]), min_size=1, max_size=12)
@@ -80,7 +79,7 @@ lines = st.lists(st.sampled_from(["a", "  a", "b", "", "    c", "\tb"]), min_siz
 def test_copying_lines_exactly_always_fits(text: list[str], data: st.DataObject, new: list[str]) -> None:
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start + 1, len(text)))
-    made = apply_edits({"p": "\n".join(text)}, [Edit(tuple(text[start:end]), tuple(new))])["p"].split("\n")
+    made = apply_edits({"p": "\n".join(text)}, [SearchReplace(tuple(text[start:end]), tuple(new))])["p"].split("\n")
     first = next(i for i in range(len(text)) if text[i : i + end - start] == text[start:end])
     assert made == [*text[:first], *new, *text[first + end - start :]]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from culmen.core.errors import Unavailable, UserError
 from culmen.embed import make
 from culmen.embed.hashing import HashingEmbedder
-from culmen.embed.remote import RemoteEmbedder
+from culmen.embed.models import RemoteEmbedder
 from culmen.llm.roles import ModelBook
 from tests.servers.openai_server import OpenAIServer
 

@@ -16,9 +16,9 @@ from culmen.core.event import EmbedRequest, ProposeRequest, WriteRequest
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.llm import make_gateway
-from culmen.llm.call import BadResponse, Call, Choice, Reply, Tokens
+from culmen.llm.call import BadResponse, Call, Completion, Reply, Tokens
+from culmen.llm.caller import Providers
 from culmen.llm.gateway import ModelGateway
-from culmen.llm.providers import Providers
 from culmen.llm.roles import ModelBook, of_backend
 from culmen.testing.scripted import ScriptedModel
 
@@ -67,7 +67,7 @@ def test_one_request_a_sample_where_the_server_knows_no_n(task: Task, parent: Ca
 
 def test_servers_that_ignore_n_are_asked_again(task: Task, parent: Candidate) -> None:
     def lazy(call: Call) -> Reply:
-        return Reply((Choice(GOOD.format(len(model.calls))),), Tokens(1, 1))
+        return Reply((Completion(GOOD.format(len(model.calls))),), Tokens(1, 1))
 
     model = ScriptedModel(lazy)
     made = ask(model, task, Brief(parent=parent, k=3))
@@ -75,27 +75,27 @@ def test_servers_that_ignore_n_are_asked_again(task: Task, parent: Candidate) ->
 
 
 def test_truncated_once_more_with_twice_the_room(task: Task, parent: Candidate) -> None:
-    def cut(call: Call) -> Choice:
-        return Choice(GOOD.format(7)) if call.max_tokens > 16_384 else Choice(GOOD.format(7)[:30], "length")
+    def cut(call: Call) -> Completion:
+        return Completion(GOOD.format(7)) if call.max_tokens > 16_384 else Completion(GOOD.format(7)[:30], "length")
 
     model = ScriptedModel(cut)
     made = ask(model, task, Brief(parent=parent, k=2))
     assert [c.text for c in made.candidates] == ["x = 7\n"]
     assert [c.max_tokens for c in model.calls] == [16_384, 32_768]
     assert made.faults == {"truncated": 2, "duplicate": 1} and made.usage.calls == 2
-    for_ever = ScriptedModel(lambda call: Choice("```python\nx = ", "length"))
+    for_ever = ScriptedModel(lambda call: Completion("```python\nx = ", "length"))
     made = ask(for_ever, task, Brief(parent=parent))
     assert (made.fault, made.candidates, len(for_ever.calls)) == ("truncated", (), 2)
 
 
 def test_whole_though_cut_is_not_asked_again(task: Task, parent: Candidate) -> None:
-    model = ScriptedModel(lambda call: Choice(GOOD.format(7) + "And furth", "length"))
+    model = ScriptedModel(lambda call: Completion(GOOD.format(7) + "And furth", "length"))
     assert len(ask(model, task, Brief(parent=parent)).candidates) == 1
     assert len(model.calls) == 1
 
 
 def test_spending_more_needs_permission(task: Task, parent: Candidate) -> None:
-    model = ScriptedModel(lambda call: Choice("```python\nx = ", "length"))
+    model = ScriptedModel(lambda call: Completion("```python\nx = ", "length"))
     gateway = make_gateway(task, model)
     assert isinstance(gateway, ModelGateway)
     asked: list[Usage] = []
@@ -106,7 +106,7 @@ def test_spending_more_needs_permission(task: Task, parent: Candidate) -> None:
 
 
 def test_what_was_permitted_is_held_until_the_request_ends(task: Task, parent: Candidate) -> None:
-    model = ScriptedModel(lambda call: Choice("```python\nx = ", "length"))
+    model = ScriptedModel(lambda call: Completion("```python\nx = ", "length"))
     gateway = make_gateway(task, model)
     assert isinstance(gateway, ModelGateway)
     asked: list[int] = []
@@ -148,7 +148,7 @@ def test_cache_makes_hits_free(task: Task, parent: Candidate, tmp_path: Path) ->
 
 
 def test_the_cache_keeps_no_failures_and_survives_damage(task: Task, parent: Candidate, tmp_path: Path) -> None:
-    for broken in (Choice("", "stop"), Choice("no", "refused"), Choice("```python\nx", "length")):
+    for broken in (Completion("", "stop"), Completion("no", "refused"), Completion("```python\nx", "length")):
         ask(ScriptedModel(lambda call, broken=broken: broken), task, Brief(parent=parent), cache_dir=tmp_path)
     assert not list(tmp_path.rglob("*.json"))
     model = ScriptedModel([GOOD.format(1)])
@@ -171,8 +171,8 @@ def test_prose(task: Task) -> None:
     assert "program: p" in made.prompt and made.reply.startswith("<reasoning>")
     assert write({"proposer": ScriptedModel(["x"])}, task) == Text(fault="no_model")
     assert write(ScriptedModel([""]), task).fault == "empty"
-    assert write(ScriptedModel(lambda call: Choice("", "refused")), task).fault == "refused"
-    cut = write(ScriptedModel(lambda call: Choice("<summary>half", "length")), task)
+    assert write(ScriptedModel(lambda call: Completion("", "refused")), task).fault == "refused"
+    cut = write(ScriptedModel(lambda call: Completion("<summary>half", "length")), task)
     assert (cut.text, cut.fault, cut.usage.calls) == ("half", "truncated", 2)
 
 
@@ -304,7 +304,9 @@ def test_a_conversation_is_sent_as_it_is_and_the_reply_comes_whole(task: Task) -
         {"role": "user", "content": "And now?"},
     ]
     reply = "<think>hm</think>\n<summary>x</summary> and more"
-    model = ScriptedModel([reply, Choice("cut o", "length"), Choice("cut off", "length"), Choice("", "refused"), " "])
+    model = ScriptedModel(
+        [reply, Completion("cut o", "length"), Completion("cut off", "length"), Completion("", "refused"), " "]
+    )
 
     async def main() -> list[Text]:
         gateway = make_gateway(task, model)

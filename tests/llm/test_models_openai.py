@@ -17,9 +17,9 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.task import Task
 from culmen.core.usage import Usage, total
 from culmen.llm import make_gateway
+from culmen.llm.backends import read_reply
 from culmen.llm.call import BadResponse, RateLimited, ServerFailed
-from culmen.llm.keys import Key
-from culmen.llm.wire import read_reply
+from culmen.llm.spec import Key
 from tests.servers.openai_server import OpenAIServer
 
 from .conftest import SECRET
@@ -251,7 +251,7 @@ def test_retry_after_forms() -> None:
     import email.utils
     import time
 
-    from culmen.llm.openai import retry_after
+    from culmen.llm.backends import retry_after
 
     assert retry_after({"retry-after": "12"}) == 12.0
     assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25

@@ -13,26 +13,25 @@ from culmen.core.usage import Usage
 from culmen.llm.call import (
     BadResponse,
     Call,
-    Choice,
+    ChatMessage,
+    Completion,
     Declined,
     Interrupted,
-    Message,
     RateLimited,
     Reply,
     ServerFailed,
     Tokens,
 )
-from culmen.llm.caller import Caller, Outcome, Policy, clean
-from culmen.llm.health import Health
-from culmen.llm.limiter import RateLimiter
-from culmen.llm.prices import Price, PriceList
+from culmen.llm.caller import Caller, CallOutcome, clean
+from culmen.llm.limits import Health, RateLimiter
+from culmen.llm.spec import Price, PriceList, RetryPolicy
 from culmen.testing.scripted import ScriptedModel
 
 from .conftest import FakeClock
 
-CALL = Call("m", (Message("user", "hi"),), max_tokens=100)
+CALL = Call("m", (ChatMessage("user", "hi"),), max_tokens=100)
 PRICES = PriceList("m", table=Price(1.0, 2.0))
-GOOD = Reply((Choice("fine"),), Tokens(10, 5))
+GOOD = Reply((Completion("fine"),), Tokens(10, 5))
 
 
 class Playing:
@@ -60,13 +59,13 @@ def caller(backend: Any, clock: FakeClock, **options: Any) -> Caller:
     return Caller(backend, health=health, clock=clock, rng=random.Random(0), **options)
 
 
-def run(backend: Any, clock: FakeClock, **options: Any) -> Outcome:
+def run(backend: Any, clock: FakeClock, **options: Any) -> CallOutcome:
     return asyncio.run(caller(backend, clock, **options).call(CALL, PRICES))
 
 
 def test_success_is_priced(clock: FakeClock) -> None:
     outcome = run(Playing(), clock)
-    assert outcome.choices == (Choice("fine"),)
+    assert outcome.choices == (Completion("fine"),)
     assert outcome.usage == Usage(calls=1, input_tokens=10, output_tokens=5, dollars=20e-6)
 
 
@@ -93,7 +92,7 @@ def test_failures_that_cost_nothing_are_no_calls(clock: FakeClock) -> None:
 def test_pauses_grow_with_jitter_and_end(clock: FakeClock) -> None:
     acts = [ServerFailed("server_error")] * 9
     health = Health(threshold=100, clock=clock)
-    outcome = run(Playing(*acts), clock, health=health, policy=Policy(retries=5, base=1.0, cap=4.0))
+    outcome = run(Playing(*acts), clock, health=health, policy=RetryPolicy(retries=5, base=1.0, cap=4.0))
     assert outcome.fault == "server_error"
     assert len(clock.slept) == 5
     for slept, most in zip(clock.slept, (1, 2, 4, 4, 4), strict=True):
@@ -115,10 +114,10 @@ def test_retry_after_is_honoured_by_all_up_to_the_cap(clock: FakeClock) -> None:
 def test_an_outage_pauses_everyone_and_burns_no_call(clock: FakeClock) -> None:
     told: list[str] = []
 
-    async def main() -> list[Outcome]:
+    async def main() -> list[CallOutcome]:
         health = Health("p", threshold=4, first_pause=1, longest_pause=30, patience=3600, clock=clock, tell=told.append)
         backend = Playing(*[ServerFailed("no_connection")] * 40)
-        one = caller(backend, clock, health=health, policy=Policy(retries=5))
+        one = caller(backend, clock, health=health, policy=RetryPolicy(retries=5))
         outcomes = await asyncio.gather(*(one.call(CALL, PRICES) for _ in range(8)))
         assert not health.down
         return outcomes
@@ -195,7 +194,7 @@ def test_declined_requests_are_not_repeated_and_settings_that_never_work_are_an_
 
 
 def test_deadline_bounds_all_attempts_together(clock: FakeClock) -> None:
-    outcome = run(Playing(*[RateLimited()] * 1000), clock, policy=Policy(deadline=100.0, base=8.0, cap=16.0),
+    outcome = run(Playing(*[RateLimited()] * 1000), clock, policy=RetryPolicy(deadline=100.0, base=8.0, cap=16.0),
                   health=Health(threshold=10_000, clock=clock))  # fmt: skip
     assert outcome.fault == "deadline"
     assert clock.time - 1000 <= 100
@@ -207,7 +206,9 @@ def test_a_hanging_backend_is_left(clock: FakeClock) -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-    outcome = run(Hanging(), clock, policy=Policy(timeout=0.01, retries=2), health=Health(threshold=99, clock=clock))
+    outcome = run(
+        Hanging(), clock, policy=RetryPolicy(timeout=0.01, retries=2), health=Health(threshold=99, clock=clock)
+    )
     assert (outcome.fault, outcome.faults) == ("timeout", {"timeout": 3})
     assert outcome.usage == Usage(calls=3, unpriced=3)
 
@@ -261,7 +262,7 @@ def test_rate_limits_hold_in_every_window(clock: FakeClock) -> None:
 def test_true_token_counts_replace_estimates(clock: FakeClock) -> None:
     limiter = RateLimiter(tpm=1000, clock=clock)
     one = Caller(Playing(), limiter=limiter, clock=clock, health=Health(clock=clock))
-    call = Call("m", (Message("user", "hi"),), max_tokens=800)
+    call = Call("m", (ChatMessage("user", "hi"),), max_tokens=800)
 
     async def main() -> None:
         for _ in range(10):
@@ -279,8 +280,8 @@ def test_what_a_user_class_may_return(clock: FakeClock) -> None:
         async def complete(self, call: Call) -> Any:
             return self.value
 
-    assert run(Plain("text"), clock).choices == (Choice("text"),)
-    assert run(Plain(["a", "b"]), clock).choices == (Choice("a"), Choice("b"))
+    assert run(Plain("text"), clock).choices == (Completion("text"),)
+    assert run(Plain(["a", "b"]), clock).choices == (Completion("a"), Completion("b"))
     assert run(Plain("text"), clock).usage == Usage(calls=1, unpriced=1)
     with pytest.raises(TypeError, match="must return"):
         run(Plain(7), clock)

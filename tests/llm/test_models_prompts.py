@@ -13,10 +13,9 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Objective, Surface, Task
 from culmen.core.wording import clip, fence
-from culmen.prompts.formats import FORMATS, Format
-from culmen.prompts.model import Prompt, Writer
+from culmen.prompts.formats import FORMATS, SEVERAL, ReplyFormat
 from culmen.prompts.template import Templates
-from culmen.prompts.verbalized import SEVERAL
+from culmen.prompts.writer import Prompt, PromptWriter
 from culmen.strategies.parts.voice import STEPS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -50,11 +49,11 @@ def full_brief(parent: Candidate) -> Brief:
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
 def test_improving(form: str, task: Task, parent: Candidate) -> None:
-    check(f"improve_{form}", Writer(task).brief(full_brief(parent), FORMATS[form]))
+    check(f"improve_{form}", PromptWriter(task).brief(full_brief(parent), FORMATS[form]))
 
 
 def test_bare_brief(task: Task, parent: Candidate) -> None:
-    check("improve_bare", Writer(task).brief(Brief(parent=parent), FORMATS["rewrite"]))
+    check("improve_bare", PromptWriter(task).brief(Brief(parent=parent), FORMATS["rewrite"]))
 
 
 def test_several_parts_downwards(pair: Task) -> None:
@@ -63,18 +62,18 @@ def test_several_parts_downwards(pair: Task) -> None:
     task = msgspec.structs.replace(pair, objective=Objective("min"), system="You are a careful editor.")
     parent = task.candidates()[0]
     brief = Brief(parent=parent, reward=-3.5)  # a reward is the score turned round
-    check("improve_parts", Writer(task).brief(brief, FORMATS["diff"]))
+    check("improve_parts", PromptWriter(task).brief(brief, FORMATS["diff"]))
 
 
 def test_markers() -> None:
     seed = {"p.rs": "// EVOLVE-BLOCK-START\nfn f() {}\n// EVOLVE-BLOCK-END\n"}
     evaluator = Evaluator(form="command", command=("cargo", "run", "{p.rs}"))
     task = Task("m", "Faster.", (seed,), evaluator, surface=Surface(markers="enforced", language="rust"))
-    check("improve_markers", Writer(task).brief(Brief(parent=task.candidates()[0]), FORMATS["diff"]))
+    check("improve_markers", PromptWriter(task).brief(Brief(parent=task.candidates()[0]), FORMATS["diff"]))
 
 
 def test_seedless(task: Task) -> None:
-    check("seedless", Writer(task).brief(Brief(), FORMATS["rewrite"]))
+    check("seedless", PromptWriter(task).brief(Brief(), FORMATS["rewrite"]))
 
 
 def test_summarizer(task: Task) -> None:
@@ -91,11 +90,11 @@ def test_summarizer(task: Task) -> None:
         },
         {"id": "bb", "mean": 0.1, "count": 1, "failures": 0, "program": "x = 2", "success": None, "failure": trace},
     ]
-    check("summarizer", Writer(task).prose("summarizer", {"goal": "g", "level": 0.5, "pairs": pairs}))
+    check("summarizer", PromptWriter(task).prose("summarizer", {"goal": "g", "level": 0.5, "pairs": pairs}))
 
 
 def test_a_role_without_a_template(task: Task) -> None:
-    check("write", Writer(task).prose("critic", {"question": "Why?", "numbers": [1, 2.5], "none": None}))
+    check("write", PromptWriter(task).prose("critic", {"question": "Why?", "numbers": [1, 2.5], "none": None}))
 
 
 def test_hidden_cases_and_answers_are_never_shown(task: Task, parent: Candidate) -> None:
@@ -104,14 +103,14 @@ def test_hidden_cases_and_answers_are_never_shown(task: Task, parent: Candidate)
     cases = (Case("a", {"n": 3}, info="ANSWER-A"), Case("t", "HIDDEN-INPUT", info="ANSWER-T", split="test"))
     task = msgspec.structs.replace(task, cases=cases)
     for brief in (Brief(), full_brief(parent)):
-        user = Writer(task).brief(brief, FORMATS["rewrite"]).user
+        user = PromptWriter(task).brief(brief, FORMATS["rewrite"]).user
         assert "ANSWER" not in user and "HIDDEN" not in user
 
 
 def test_user_templates(tmp_path: Path, task: Task, parent: Candidate) -> None:
     (tmp_path / "improve.md").write_text("$goal! Costs $$5.\n\n$context\n\n$reply")
     (tmp_path / "critic.md").write_text("Critic of $goal: $question")
-    writer = Writer(task, Templates(tmp_path))
+    writer = PromptWriter(task, Templates(tmp_path))
     user = writer.brief(Brief(parent=parent), FORMATS["rewrite"]).user
     assert user.startswith(f"{task.goal}! Costs $5.\n\n# Format")
     assert writer.prose("critic", {"question": "$goal?"}).user == f"Critic of {task.goal}: $goal?\n"
@@ -133,7 +132,7 @@ def test_every_shipped_template_is_used(task: Task) -> None:
     import culmen.prompts
 
     names = {p.stem for p in (Path(culmen.prompts.__file__).parent / "templates").glob("*.md")}
-    forms: list[Format] = [*FORMATS.values(), *SEVERAL.values()]
+    forms: list[ReplyFormat] = [*FORMATS.values(), *SEVERAL.values()]
     shared = {"verbalized_diff"}  # fills the template of `verbalized`
     steps = {f"advisor.{step}" for step in STEPS} | {"advisor.system"}
     assert names == {"improve", "seedless", "system", "summarizer", "summarizer.system", "write"} | steps | (

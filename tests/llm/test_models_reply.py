@@ -11,22 +11,21 @@ from hypothesis import strategies as st
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
 from culmen.core.task import Surface, Task
-from culmen.prompts.blocks import read_blocks
-from culmen.prompts.formats import FORMATS, part_names
-from culmen.prompts.reply import Sample, broken_off, parse, read_replies, summary
+from culmen.prompts.formats import FORMATS, Completion, broken_off, parse, part_names, read_replies, summary
+from culmen.prompts.fragments import read_blocks
 
 REWRITE = FORMATS["rewrite"]
 NEW = "def run(n):\n    return [2 / n] * n\n"
 
 
 def parts(reply: str, task: Task, form: str = "rewrite", finish: str = "stop") -> dict[str, str]:
-    parsed = parse(Sample(reply, finish), FORMATS[form], task, task.candidates()[0])
+    parsed = parse(Completion(reply, finish), FORMATS[form], task, task.candidates()[0])
     assert not parsed.fault, parsed.fault
     return parsed.drafts[0].parts
 
 
 def fault(reply: str, task: Task, form: str = "rewrite", finish: str = "stop") -> str:
-    return parse(Sample(reply, finish), FORMATS[form], task, task.candidates()[0]).fault
+    return parse(Completion(reply, finish), FORMATS[form], task, task.candidates()[0]).fault
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_one_part_in_every_dress(reply: str, task: Task) -> None:
 
 
 def test_text_before_the_block_is_the_hypothesis(task: Task) -> None:
-    parsed = parse(Sample(f"Doubling helps.\n\n```python\n{NEW}```"), REWRITE, task, task.candidates()[0])
+    parsed = parse(Completion(f"Doubling helps.\n\n```python\n{NEW}```"), REWRITE, task, task.candidates()[0])
     assert parsed.hypothesis == "Doubling helps."
 
 
@@ -97,8 +96,8 @@ def test_faults_by_kind(reply: str, finish: str, expected: str, task: Task) -> N
 def test_a_cut_reply_whose_program_is_whole_is_used(task: Task) -> None:
     reply = f"```python\n{NEW}```\nThis works because"
     assert parts(reply, task, finish="length") == {"main.py": NEW}
-    assert not broken_off(Sample(reply, "length"), REWRITE, task, task.candidates()[0])
-    assert broken_off(Sample(reply[:30], "length"), REWRITE, task, task.candidates()[0])
+    assert not broken_off(Completion(reply, "length"), REWRITE, task, task.candidates()[0])
+    assert broken_off(Completion(reply[:30], "length"), REWRITE, task, task.candidates()[0])
 
 
 def test_too_long(task: Task) -> None:
@@ -107,8 +106,8 @@ def test_too_long(task: Task) -> None:
 
 
 def test_parent_again_and_duplicates(task: Task, parent: Candidate) -> None:
-    def wrap(text: str) -> Sample:
-        return Sample(f"```python\n{text}```")
+    def wrap(text: str) -> Completion:
+        return Completion(f"```python\n{text}```")
 
     other = Candidate.of({"main.py": "x = 1\n"})
     brief = Brief(parent=parent, inspirations=(Exhibit(other),), k=5, island=2)
@@ -128,7 +127,7 @@ def test_parent_again_and_duplicates(task: Task, parent: Candidate) -> None:
 
 
 def test_seedless_reply_gets_the_part_the_evaluator_loads(task: Task) -> None:
-    parsed = parse(Sample(f"```python\n{NEW}```"), REWRITE, task, None)
+    parsed = parse(Completion(f"```python\n{NEW}```"), REWRITE, task, None)
     assert parsed.drafts[0].parts == {"main.py": NEW}
     assert part_names(Task(name="p", surface=Surface(language="text")), None) == ("program.txt",)
 
@@ -195,7 +194,7 @@ anything = st.text(max_size=400) | st.lists(
 def test_no_text_makes_the_parser_raise(reply: str, form: str, finish: str) -> None:
     for made in (marked(True), Task(name="t", seeds=({"main.py": "def run(n):\n    return [1 / n] * n\n"},))):
         for parent in (made.candidates()[0], None):
-            parsed = parse(Sample(reply, finish), FORMATS[form], made, parent)
+            parsed = parse(Completion(reply, finish), FORMATS[form], made, parent)
             assert bool(parsed.drafts) != bool(parsed.fault)
             for draft in parsed.drafts:
                 assert set(draft.parts) == (set(parent.parts) if parent else {"program.py"})

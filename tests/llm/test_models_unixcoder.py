@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from culmen.core.errors import UserError
-from culmen.embed.local import LocalEmbedder
-from culmen.embed.unixcoder import UnixcoderEmbedder, windows
+from culmen.embed.models import LocalEmbedder, UnixcoderEmbedder, windows
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<encoder-only>"]
 

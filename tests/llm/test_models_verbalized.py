@@ -14,10 +14,9 @@ from culmen.core.candidate import Candidate
 from culmen.core.task import Task
 from culmen.llm.gateway import ModelGateway
 from culmen.llm.roles import ModelBook
-from culmen.prompts.fallback import GIVEN_UP, FallbackProposer
-from culmen.prompts.model import Writer
-from culmen.prompts.reply import Sample, parse, read_replies
-from culmen.prompts.verbalized import SEVERAL
+from culmen.prompts.formats import SEVERAL, Completion, parse, read_replies
+from culmen.prompts.proposer import GIVEN_UP, FallbackProposer
+from culmen.prompts.writer import PromptWriter
 from culmen.testing.scripted import ScriptedModel
 
 ONE, TWO = "def run(n):\n    return [1.0] * n\n", "def run(n):\n    return [2.0] * n\n"
@@ -25,7 +24,7 @@ PAIR = [{"code": ONE, "probability": 0.7}, {"code": TWO, "probability": 0.3}]
 
 
 def read(reply: str, task: Task, form: str = "verbalized", finish: str = "stop") -> list[tuple[dict[str, str], object]]:
-    parsed = parse(Sample(reply, finish), SEVERAL[form], task, task.candidates()[0])
+    parsed = parse(Completion(reply, finish), SEVERAL[form], task, task.candidates()[0])
     return [(draft.parts, draft.weight) for draft in parsed.drafts]
 
 
@@ -78,7 +77,7 @@ def test_blocks_with_and_without_headings(task: Task, pair: Task) -> None:
         f"First:\n{blocks}\nThen:\n```python\n{TWO}```\n```bash\nls\n```",
     ):
         assert [parts["main.py"] for parts, _ in read(reply, task, "blocks")] == [ONE, TWO]
-        parsed = parse(Sample(reply), SEVERAL["verbalized"], task, task.candidates()[0])
+        parsed = parse(Completion(reply), SEVERAL["verbalized"], task, task.candidates()[0])
         assert len(parsed.drafts) == 2 and parsed.fault == "not_json"
     several = "```a.py\nA = 2\n```\n```b.txt\nx\n```\n```a.py\nA = 3\n```"
     assert [(p["a.py"], p["b.txt"]) for p, _ in read(several, pair, "blocks")] == [
@@ -91,14 +90,14 @@ def test_blocks_with_and_without_headings(task: Task, pair: Task) -> None:
 def test_the_prompt_names_the_number_and_its_own_example_can_be_read(form: str, task: Task, pair: Task) -> None:
     for made in (task, pair):
         for parent in (made.candidates()[0], None):
-            prompt = Writer(made).brief(Brief(parent=parent, k=5), SEVERAL[form]).user
+            prompt = PromptWriter(made).brief(Brief(parent=parent, k=5), SEVERAL[form]).user
             assert "Give 5 different candidates" in prompt and "$" not in prompt.partition("# Format")[2]
 
 
 def test_the_first_k_are_kept_in_their_order(task: Task, parent: Candidate) -> None:
     texts = [f"def run(n):\n    return [{i}.0] * n\n" for i in (1, 1, 2, 3, 4)]
     reply = json.dumps({"responses": [{"code": text, "probability": i / 10} for i, text in enumerate(texts)]})
-    made = read_replies((Sample(reply),), SEVERAL["verbalized"], task, Brief(parent=parent, k=3, island=2), "m")
+    made = read_replies((Completion(reply),), SEVERAL["verbalized"], task, Brief(parent=parent, k=3, island=2), "m")
     assert [c.parts["main.py"] for c in made.candidates] == [texts[0], texts[2], texts[3]]
     assert [(c.origin.rank, c.origin.weight, c.origin.island) for c in made.candidates] == [
         (0, 0.0, 2),
@@ -129,7 +128,7 @@ def test_no_reply_makes_the_parser_raise(data: object, cut: int, form: str, fini
     text = json.dumps(data)
     made = Task(name="t", seeds=({"main.py": "def run(n):\n    return [1 / n] * n\n"},))
     for parent in (made.candidates()[0], None):
-        parsed = parse(Sample(text[: max(0, len(text) - cut)], finish), SEVERAL[form], made, parent)
+        parsed = parse(Completion(text[: max(0, len(text) - cut)], finish), SEVERAL[form], made, parent)
         assert parsed.drafts or parsed.fault
         assert all(d.weight is None or 0.0 <= d.weight <= 1.0 for d in parsed.drafts)
 

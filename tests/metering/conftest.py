@@ -17,8 +17,7 @@ from openai import AsyncOpenAI
 from culmen.agents.gateway import Metering
 from culmen.core.usage import Budget
 from culmen.llm.call import Tokens
-from culmen.llm.prices import Price
-from culmen.llm.spec import Model, Provider
+from culmen.llm.spec import ModelSpec, Price, Provider
 from tests.servers.model_script import ToolCall, Turn
 from tests.servers.model_server import ModelServer
 
@@ -36,10 +35,10 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UPSTREAM_KEY", SECRET)
 
 
-def model(server: ModelServer, **settings: Any) -> Model:
+def model(server: ModelServer, **settings: Any) -> ModelSpec:
     """A model served by the scripted server: a dollar a million tokens of input, two of output, cached a tenth."""
     provider = Provider("mine", f"{server.url}/v1", "UPSTREAM_KEY")
-    return Model(**{"provider": provider, "model": "big", "price": Price(1.0, 2.0, 0.1), **settings})
+    return ModelSpec(**{"provider": provider, "model": "big", "price": Price(1.0, 2.0, 0.1), **settings})
 
 
 class Agent:
@@ -128,7 +127,7 @@ def request(form: str, text: str = "hi", stream: bool = False) -> tuple[str, dic
 
 @contextlib.asynccontextmanager
 async def running(
-    models: Mapping[str, Model | Provider], folder: Path, budget: Budget | None = None, **settings: Any
+    models: Mapping[str, ModelSpec | Provider], folder: Path, budget: Budget | None = None, **settings: Any
 ) -> AsyncIterator[Agent]:
     """A gateway with one agent."""
     async with Metering(models, folder, **settings) as gateway:

@@ -18,8 +18,7 @@ from culmen.agents.gateway.listening import CONNECTIONS
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget, Usage
 from culmen.llm.call import Tokens
-from culmen.llm.prices import Price
-from culmen.llm.spec import Model, Provider
+from culmen.llm.spec import ModelSpec, Price, Provider
 from tests.metering.conftest import FORMATS, Agent, model, request, rows, running, until
 from tests.servers.model_script import Turn
 from tests.servers.model_server import ModelServer
@@ -243,7 +242,7 @@ def test_held_costs_count_against_the_budget(tmp_path: Path) -> None:
 def test_a_provider_that_is_not_there_costs_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         provider = Provider("gone", "http://127.0.0.1:9/v1", "UPSTREAM_KEY")
-        async with running({"*": Model(provider, "big", price=Price(1, 2))}, tmp_path) as agent:
+        async with running({"*": ModelSpec(provider, "big", price=Price(1, 2))}, tmp_path) as agent:
             answer = await agent.post("messages")
             assert (answer.status_code, answer.json()["error"]["type"]) == (502, "api_error")
             assert await agent.gateway.settled(agent.token) == Usage()
@@ -314,15 +313,15 @@ def test_leaving_ends_what_is_in_flight(tmp_path: Path) -> None:
 def test_mistakes_are_told_before_an_agent_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provider = Provider("mine", "http://127.0.0.1:9/v1", "UPSTREAM_KEY")
 
-    async def enter(models: dict[str, Model | Provider], **settings: object) -> None:
+    async def enter(models: dict[str, ModelSpec | Provider], **settings: object) -> None:
         async with Metering(models, tmp_path, **settings):  # pyright: ignore[reportArgumentType]
             pass
 
     with pytest.raises(UserError, match="price"):
-        asyncio.run(enter({"*": Model(provider, "nobody-knows-it")}))
+        asyncio.run(enter({"*": ModelSpec(provider, "nobody-knows-it")}))
     with pytest.raises(UserError, match="no address"):
-        asyncio.run(enter({"*": Model(Provider("litellm"), "x", price=Price(1, 2))}))
-    good: dict[str, Model | Provider] = {"*": Model(provider, "x", price=Price(0, 0))}
+        asyncio.run(enter({"*": ModelSpec(Provider("litellm"), "x", price=Price(1, 2))}))
+    good: dict[str, ModelSpec | Provider] = {"*": ModelSpec(provider, "x", price=Price(0, 0))}
     with pytest.raises(UserError, match="107 bytes"):
         asyncio.run(enter(good, socket=tmp_path / ("long" * 40)))
     with pytest.raises(UserError, match="make its folder"):
@@ -349,7 +348,7 @@ def test_mistakes_are_told_before_an_agent_starts(tmp_path: Path, monkeypatch: p
 def test_the_environment_of_each_kind(tmp_path: Path) -> None:
     async def main() -> None:
         provider = Provider("mine", "http://127.0.0.1:9/v1")
-        async with Metering({"*": Model(provider, "x", price=Price(0, 0))}, tmp_path, port=None) as gateway:
+        async with Metering({"*": ModelSpec(provider, "x", price=Price(0, 0))}, tmp_path, port=None) as gateway:
             token = gateway.open(1)
             inside = "http://127.0.0.1:4000"
             assert gateway.env(token, "openai", inside) == {"OPENAI_API_KEY": token, "OPENAI_BASE_URL": f"{inside}/v1"}

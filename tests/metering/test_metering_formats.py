@@ -14,8 +14,7 @@ import pytest
 
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
-from culmen.llm.prices import Price
-from culmen.llm.spec import Model, Provider
+from culmen.llm.spec import ModelSpec, Price, Provider
 from tests.metering.conftest import COST, FORMATS, SECRET, TURN, model, request, rows, running
 from tests.servers.model_script import Turn
 from tests.servers.model_server import ModelServer
@@ -229,7 +228,7 @@ def test_agents_may_choose_among_a_provider_s_models_if_their_price_is_known(tmp
     async def main() -> None:
         with ModelServer([TURN]) as server:
             provider = Provider("mine", f"{server.url}/v1", "UPSTREAM_KEY", prices="openai")
-            dear = Model(provider, "dear", price=Price(10.0, 20.0, 1.0))
+            dear = ModelSpec(provider, "dear", price=Price(10.0, 20.0, 1.0))
             async with running({"*": provider, "mine": dear}, tmp_path) as agent:
                 known = await agent.http.post(
                     f"{agent.url}/v1/chat/completions",

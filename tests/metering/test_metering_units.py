@@ -16,9 +16,8 @@ from culmen.agents.gateway.sse import Events
 from culmen.agents.gateway.upstream import address, credentials, most
 from culmen.core.usage import Budget, Usage
 from culmen.llm.call import Tokens
-from culmen.llm.prices import Price
 from culmen.llm.roles import ModelBook
-from culmen.llm.spec import PROVIDERS, Model, Provider
+from culmen.llm.spec import PROVIDERS, ModelSpec, Price, Provider
 from tests.servers.model_openai import Chat, Responses
 from tests.servers.model_others import Gemini, Messages
 from tests.servers.model_script import Asked, ToolCall, Turn
@@ -86,7 +85,7 @@ def test_nothing_that_comes_surprises_a_reader(body: dict[str, Any], kind: str) 
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(body=bodies)
 def test_no_request_gets_past_the_limits(body: dict[str, Any]) -> None:
-    model = Model(Provider("p"), "m", max_tokens=50, price=Price(1, 1))
+    model = ModelSpec(Provider("p"), "m", max_tokens=50, price=Price(1, 1))
     for form in formats().values():
         try:
             limited, output = form.limited(form.local(body)[0], model)
@@ -181,12 +180,12 @@ def test_keys_stand_where_their_inventor_wants_them(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_estimate_is_an_upper_one() -> None:
-    model = Model(Provider("p"), "m", price=Price(1.0, 2.0, 0.1, 1.25))
+    model = ModelSpec(Provider("p"), "m", price=Price(1.0, 2.0, 0.1, 1.25))
     bound = most(model, 30_000, 500)
     assert bound.input_tokens >= 10_000
     assert bound.dollars == pytest.approx((bound.input_tokens * 1.25 + 500 * 2.0) / 1e6)
     with pytest.raises(Refused, match="price"):
-        most(Model(Provider("p"), "m"), 100, 100)
+        most(ModelSpec(Provider("p"), "m"), 100, 100)
 
 
 amounts = st.tuples(st.integers(0, 50), st.integers(0, 50), st.booleans(), st.booleans())

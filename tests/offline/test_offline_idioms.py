@@ -13,7 +13,7 @@ import pytest
 from culmen.cli.differences import without_helpers
 from culmen.offline.edits import wrapping
 from culmen.offline.edits.expressions import bounds, cheaper
-from culmen.offline.edits.source import IDIOMS, Edit, Source, valid
+from culmen.offline.edits.source import IDIOMS, EditableText, EditContext, valid
 from culmen.offline.edits.wrapping import effort, method, refine, restart, template
 from tests.offline.worlds import ROUTE
 
@@ -25,8 +25,8 @@ INLINE = """def run():
 
 
 def children(operator: object, text: str, seeds: range, **settings: int) -> list[str]:
-    source = Source("main.py", text)
-    made = [operator(source, Edit(Random(seed), **settings)) for seed in seeds]  # pyright: ignore
+    source = EditableText("main.py", text)
+    made = [operator(source, EditContext(Random(seed), **settings)) for seed in seeds]  # pyright: ignore
     return [child for child in made if child is not None and valid(source, child)]
 
 
@@ -121,19 +121,19 @@ def test_no_criterion_leads_back_to_the_function_itself() -> None:
 def test_effort_grows_to_what_is_allowed_and_no_further() -> None:
     (grown,) = children(refine, ROUTE, range(1), calls=500, most=10_000) or children(refine, ROUTE, range(1, 9))[:1]
     for seed in range(20):
-        grown = effort(Source("main.py", grown), Edit(Random(seed), most=10_000)) or grown
-    assert 8_000 < wrapping.total(Source("main.py", grown)) <= 10_010
-    assert effort(Source("main.py", grown), Edit(Random(0), most=10_000)) is None
+        grown = effort(EditableText("main.py", grown), EditContext(Random(seed), most=10_000)) or grown
+    assert 8_000 < wrapping.total(EditableText("main.py", grown)) <= 10_010
+    assert effort(EditableText("main.py", grown), EditContext(Random(0), most=10_000)) is None
     (seconds,) = (float(text) for text in re.findall(r"seconds=([\d.]+), seed=", grown))
-    assert math.isclose(seconds, 10_000 * Edit(Random()).pace, rel_tol=0.25)  # the guard grows along
+    assert math.isclose(seconds, 10_000 * EditContext(Random()).pace, rel_tol=0.25)  # the guard grows along
 
 
 def test_a_program_is_given_so_many_calls_for_all_its_loops() -> None:
     twice = children(refine, children(refine, ROUTE, range(9))[0], range(9))
-    source = Source("main.py", next(text for text in twice if text.count("calls=1500, ") == 2))
+    source = EditableText("main.py", next(text for text in twice if text.count("calls=1500, ") == 2))
     short = wrapping.paced(source, 400)
-    assert wrapping.total(Source("main.py", short)) == 400
-    assert wrapping.paced(Source("main.py", ROUTE), 400) == ROUTE
+    assert wrapping.total(EditableText("main.py", short)) == 400
+    assert wrapping.paced(EditableText("main.py", ROUTE), 400) == ROUTE
 
 
 @pytest.mark.parametrize("idiom", ["refine_by_gradient", "refine_by_climbing", "refine_by_solver", "refine_order"])

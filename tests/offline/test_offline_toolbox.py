@@ -9,7 +9,7 @@ import signal
 from culmen.core.candidate import Candidate
 from culmen.core.event import EditRequest, Edits
 from culmen.offline.edits.worker import perform
-from culmen.offline.toolbox import Toolbox
+from culmen.offline.toolbox import EditWorkers
 
 OPTIONS = {"weights": {"numbers": 1.0}, "count": 2}
 
@@ -20,7 +20,7 @@ def request(seed: int, tool: str = "vary", text: str = "x = [1, 2, 3.5]\n", **op
 
 def test_a_worker_answers_as_the_tool_itself() -> None:
     async def ask() -> list[Edits]:
-        toolbox = Toolbox(workers=2)
+        toolbox = EditWorkers(workers=2)
         try:
             return await asyncio.gather(*(toolbox.perform(request(seed)) for seed in range(6)))
         finally:
@@ -31,7 +31,7 @@ def test_a_worker_answers_as_the_tool_itself() -> None:
 
 def test_a_killed_worker_is_replaced() -> None:
     async def ask() -> tuple[Edits, Edits, bool]:
-        toolbox = Toolbox()
+        toolbox = EditWorkers()
         try:
             first = await toolbox.perform(request(1))
             (worker,) = toolbox.processes
@@ -47,7 +47,7 @@ def test_a_killed_worker_is_replaced() -> None:
 
 def test_a_hung_worker_is_a_fault_and_its_successor_works() -> None:
     async def ask() -> tuple[Edits, Edits]:
-        toolbox = Toolbox(seconds=10.0)
+        toolbox = EditWorkers(seconds=10.0)
         try:
             await toolbox.perform(request(1))
             (worker,) = toolbox.processes
@@ -66,7 +66,7 @@ def test_a_hung_worker_is_a_fault_and_its_successor_works() -> None:
 
 def test_bad_requests_are_faults() -> None:
     async def ask() -> list[Edits]:
-        toolbox = Toolbox()
+        toolbox = EditWorkers()
         try:
             return [
                 await toolbox.perform(request(1, tool="nonsense")),
@@ -82,7 +82,7 @@ def test_bad_requests_are_faults() -> None:
 
 def test_closing_ends_the_processes_also_in_mid_request() -> None:
     async def ask() -> tuple[int, ...]:
-        toolbox = Toolbox()
+        toolbox = EditWorkers()
         await toolbox.perform(request(1))
         processes = toolbox.processes
         os.kill(processes[0], signal.SIGSTOP)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from culmen.core.candidate import Candidate
 from culmen.offline.edits import OPERATORS, PYTHON, TOOLS, apply
 from culmen.offline.edits.numbers import literals
-from culmen.offline.edits.source import Edit, Source
+from culmen.offline.edits.source import EditableText, EditContext
 from culmen.offline.edits.tuning import tune
 
 PROGRAM = '''"""Doc."""
@@ -57,8 +57,8 @@ TEXTS = st.one_of(
 def edited(
     operator: str, text: str, seed: int, name: str = "main.py", marked: bool = True, **settings: object
 ) -> str | None:
-    edit = Edit(Random(seed), mates=(MATE,), **settings)  # pyright: ignore[reportArgumentType]
-    return apply(OPERATORS[operator], Source(name, text, marked), edit)
+    edit = EditContext(Random(seed), mates=(MATE,), **settings)  # pyright: ignore[reportArgumentType]
+    return apply(OPERATORS[operator], EditableText(name, text, marked), edit)
 
 
 @pytest.mark.parametrize("operator", sorted(set(OPERATORS) - {"lines", "effort", "method"}))
@@ -81,7 +81,7 @@ def test_operators_take_any_text_and_keep_it_well_formed(operator: str, text: st
     if result is None:
         return
     assert result != text
-    if Source(name, text).tree is not None:
+    if EditableText(name, text).tree is not None:
         ast.parse(result)
     elif name.endswith(".json") and _is_json(text):
         json.loads(result)
@@ -120,7 +120,7 @@ def test_frozen_parts_and_a_length_limit_are_kept() -> None:
 @settings(max_examples=80, deadline=None)
 def test_changed_numbers_keep_their_kind(values: list[int | float], seed: int) -> None:
     text = f"def f(x):\n    return -x ** {values[0]!r}, {values!r}\n"
-    before = [type(one.value) for one in literals(Source("a.py", text))]
+    before = [type(one.value) for one in literals(EditableText("a.py", text))]
     result = edited("numbers", text, seed, "a.py", step=0.5)
     assert result is not None
     found = [node for node in ast.walk(ast.parse(result)) if isinstance(node, ast.Constant)]
@@ -164,7 +164,7 @@ def test_numbers_of_one_list_move_alike_and_others_at_their_own_scale() -> None:
     text = "rate = 0.001\npoints = [[0.5, 0.0001], [0.4, 0.6]]\ncounts = [1, 200, 3, 4]\n"
     options = {"seed": 1, "size": 200, "step": 0.1, "generations": []}
     moved: dict[str, list[float]] = {"rate": [], "small": []}
-    for each in tune(Source("p.py", text, False), options):
+    for each in tune(EditableText("p.py", text, False), options):
         space: dict[str, Any] = {}
         exec(each, space)
         moved["rate"].append(abs(space["rate"] - 0.001))

@@ -222,12 +222,12 @@ def test_settings_as_texts() -> None:
 
 def test_real_clusters_are_found_in_a_worker_process() -> None:
     pytest.importorskip("sklearn")
-    from culmen.offline.toolbox import Toolbox
+    from culmen.offline.toolbox import EditWorkers
 
     points = [[math.cos(a), math.sin(a)] for centre in (0.0, 2.0, 4.0) for a in (centre, centre + 0.1, centre + 0.2)]
 
     async def go():
-        toolbox = Toolbox(seconds=90.0)
+        toolbox = EditWorkers(seconds=90.0)
         try:
             return [
                 await toolbox.perform(EditRequest("kmeans", (), {"vectors": v, "k": 3}, 5))

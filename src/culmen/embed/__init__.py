@@ -29,18 +29,18 @@ def make(name: str = "hashing", models_file: str | None = None) -> Embedder:
             raise UserError(str(error), where=f"embedder {name}") from None
     kind, _, model = name.partition(":")
     if kind == "local":
-        from culmen.embed.local import LocalEmbedder
+        from culmen.embed.models import LocalEmbedder
 
         return LocalEmbedder(model) if model else LocalEmbedder()
     if kind == "unixcoder":
-        from culmen.embed.unixcoder import UnixcoderEmbedder
+        from culmen.embed.models import UnixcoderEmbedder
 
         return UnixcoderEmbedder(model) if model else UnixcoderEmbedder()
     if "/" not in name and models_file is None:
         raise UserError(
             f"unknown embedder '{name}'", where="embedder", fix="use hashing, local:MODEL, unixcoder or PROVIDER/MODEL"
         )
-    from culmen.embed.remote import RemoteEmbedder
+    from culmen.embed.models import RemoteEmbedder
     from culmen.llm.roles import ModelBook
 
     return RemoteEmbedder(ModelBook(models_file).model(name))

@@ -28,10 +28,10 @@ def make_gateway(
     """
     if callable(getattr(model, "propose", None)) and callable(getattr(model, "write", None)):
         return model  # pyright: ignore[reportReturnType]
-    from culmen.llm.cache import ReplyCache
+    from culmen.llm.caller import Providers
     from culmen.llm.gateway import ModelGateway
-    from culmen.llm.providers import Providers
     from culmen.llm.roles import ModelBook
+    from culmen.llm.sampler import ReplyCache
     from culmen.llm.spec import OTHERS
     from culmen.prompts.template import Templates
 

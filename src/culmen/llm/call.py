@@ -8,9 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from culmen.core.errors import CulmenError
+from culmen.prompts.formats import Completion as Completion
 
 
-class Message(msgspec.Struct, frozen=True):
+class ChatMessage(msgspec.Struct, frozen=True):
     """One chat message; `role` is system, user or assistant."""
 
     role: str
@@ -25,7 +26,7 @@ class Call(msgspec.Struct, frozen=True):
     """
 
     model: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     samples: int = 1
     max_tokens: int = 16_384
     temperature: float | None = None
@@ -48,13 +49,6 @@ class Call(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """One sample: its text and how it ended (stop | length | refused)."""
-
-    text: str
-    finish: str = "stop"
-
-
 class Tokens(msgspec.Struct, frozen=True):
     """Tokens of one request as the provider counted them.
 
@@ -71,13 +65,13 @@ class Tokens(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     """What came back: `tokens` None if the provider did not say, `dollars` if the backend knows the price itself."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[Completion, ...]
     tokens: Tokens | None = None
     dollars: float | None = None
 
 
 @runtime_checkable
-class Backend(Protocol):
+class ModelBackend(Protocol):
     """A model: pass in a small class of your own.
 
     `complete` makes exactly one attempt; retries, deadlines, limits and prices are the caller's. It returns a `Reply`

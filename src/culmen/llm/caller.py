@@ -1,4 +1,4 @@
-"""The policy above every backend: lanes, limits, outages, a deadline, retries, and spend for every attempt."""
+"""The policy above every backend (lanes, limits, outages, a deadline, retries, spend), and the callers of a run."""
 
 from __future__ import annotations
 
@@ -13,49 +13,30 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.usage import Usage
 from culmen.llm.call import (
-    Backend,
     BadResponse,
     Call,
     CallFailed,
-    Choice,
+    Completion,
     Declined,
     Interrupted,
+    ModelBackend,
     RateLimited,
     Reply,
     ServerFailed,
     Tokens,
 )
-from culmen.llm.clock import Clock, RealClock
-from culmen.llm.health import Health
-from culmen.llm.limiter import RateLimiter
-from culmen.llm.prices import PriceList
+from culmen.llm.limits import AsyncClock, Health, RateLimiter, RealClock
+from culmen.llm.spec import ModelSpec, PriceList, Provider, RetryPolicy
 
 RAW_KEPT = 20_000  # characters of a bad response that are stored
 DECLINED_IN_A_ROW = 3  # so many refused requests and no success: the settings are wrong, not the requests
 
 
-class Policy(msgspec.Struct, frozen=True):
-    """How patient one call is.
-
-    `timeout` seconds for one attempt, `deadline` seconds for all attempts and the pauses between them (waiting for a
-    free lane, a rate limit or the end of an outage is not counted), `retries` after a failure of the provider,
-    `bad_retries` after a malformed reply, pauses of about `base` seconds doubling up to `cap`, which also bounds what
-    a Retry-After may ask for.
-    """
-
-    timeout: float = 300.0
-    deadline: float = 900.0
-    retries: int = 5
-    bad_retries: int = 2
-    base: float = 1.0
-    cap: float = 60.0
-
-
-class Outcome(msgspec.Struct, frozen=True):
+class CallOutcome(msgspec.Struct, frozen=True):
     """All that came of one call: `choices` (none if `fault` is set), what all attempts cost, the failed ones by kind
     and their raw texts."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[Completion, ...]
     usage: Usage
     faults: dict[str, int]
     raws: tuple[str, ...] = ()
@@ -73,8 +54,8 @@ class _Progress:
     tries: int = 0
     bad: int = 0
 
-    def outcome(self, choices: tuple[Choice, ...] = (), fault: str = "") -> Outcome:
-        return Outcome(choices, self.usage, dict(self.faults), tuple(self.raws), fault)
+    def outcome(self, choices: tuple[Completion, ...] = (), fault: str = "") -> CallOutcome:
+        return CallOutcome(choices, self.usage, dict(self.faults), tuple(self.raws), fault)
 
 
 def _always(_: Usage) -> bool:
@@ -86,24 +67,24 @@ class Caller:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: ModelBackend,
         *,
-        policy: Policy | None = None,
+        policy: RetryPolicy | None = None,
         lanes: asyncio.Semaphore | None = None,
         limiter: RateLimiter | None = None,
         health: Health | None = None,
         scrub: Callable[[str], str] = str,
-        clock: Clock | None = None,
+        clock: AsyncClock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.backend, self.policy, self._scrub = backend, policy or Policy(), scrub
+        self.backend, self.policy, self._scrub = backend, policy or RetryPolicy(), scrub
         self._clock, self._rng = clock or RealClock(), rng or random.Random()
         self._lanes = lanes or asyncio.Semaphore(64)
         self._limiter = limiter or RateLimiter(clock=self._clock)
         self._health = health or Health(clock=self._clock)
         self._declined = 0
 
-    async def call(self, call: Call, prices: PriceList, permit: Callable[[Usage], bool] = _always) -> Outcome:
+    async def call(self, call: Call, prices: PriceList, permit: Callable[[Usage], bool] = _always) -> CallOutcome:
         """Make the call until it succeeds, fails for good or its deadline ends.
 
         `permit` is asked before each attempt after a billed one, with the most it may cost; no means the call ends
@@ -126,7 +107,7 @@ class Caller:
                 so_far.usage = so_far.usage + prices.usage(reply.tokens, reply.dollars)
                 return so_far.outcome(tuple(msgspec.structs.replace(c, text=clean(c.text)) for c in reply.choices))
 
-    def sibling(self, backend: Backend) -> Caller:
+    def sibling(self, backend: ModelBackend) -> Caller:
         """A caller of another backend of the same provider, with the same lanes, limits and health."""
         return Caller(
             backend,
@@ -218,6 +199,75 @@ class Caller:
         return min(getattr(failure, "retry_after", None) or 0.0, self.policy.cap)
 
 
+def _log(sentence: str) -> None:
+    import logging
+
+    logging.getLogger("culmen.llm").warning("%s", sentence)
+
+
+class Providers:
+    """One `Caller` for each provider and backend, made when first needed. `tell` hears of outages."""
+
+    def __init__(self, clock: AsyncClock | None = None, tell: Callable[[str], None] = _log) -> None:
+        self._clock, self._tell = clock or RealClock(), tell
+        self._callers: dict[object, Caller] = {}
+
+    def caller(self, model: ModelSpec) -> Caller:
+        """The caller for this model."""
+        key = id(model.backend) if model.backend else (model.provider.name, model.max_tokens_name, model.send_seed)
+        caller = self._callers.get(key)
+        if caller is None:
+            shared = next(
+                (c for k, c in self._callers.items() if isinstance(k, tuple) and k[0] == model.provider.name), None
+            )
+            caller = self._callers[key] = self._make(model, None if model.backend else shared)
+        return caller
+
+    async def close(self) -> None:
+        """Close all backends."""
+        callers, self._callers = list(self._callers.values()), {}
+        for caller in callers:
+            await caller.close()
+
+    def _make(self, model: ModelSpec, shared: Caller | None) -> Caller:
+        provider = model.provider
+        if shared is not None:
+            return shared.sibling(make_backend(model))
+        return Caller(
+            model.backend or make_backend(model),
+            policy=provider.policy,
+            lanes=asyncio.Semaphore(provider.concurrency),
+            limiter=RateLimiter(provider.rpm, provider.tpm, self._clock),
+            health=self._health(provider),
+            scrub=provider.key.scrub,
+            clock=self._clock,
+        )
+
+    def _health(self, provider: Provider) -> Health:
+        longest = max(provider.base, provider.cap)
+        return Health(
+            f"provider '{provider.name}'",
+            first_pause=provider.base,
+            longest_pause=longest,
+            patience=provider.patience,
+            clock=self._clock,
+            tell=self._tell,
+        )
+
+
+def make_backend(model: ModelSpec) -> ModelBackend:
+    """The backend of a model's provider."""
+    provider = model.provider
+    if provider.name == "litellm":
+        from culmen.llm.backends import LiteLLMBackend
+
+        return LiteLLMBackend(provider.key, base_url=provider.base_url, send_seed=model.send_seed)
+    from culmen.llm.backends import Endpoint, OpenAIBackend
+
+    endpoint = Endpoint(provider.key, provider.address, provider.timeout)
+    return OpenAIBackend(endpoint, max_tokens_name=model.max_tokens_name, send_seed=model.send_seed)
+
+
 def worst(call: Call, prices: PriceList) -> Usage:
     """The most that one attempt at this call may cost, as far as the prices are known."""
     prompt = -(-call.prompt_tokens() // 256) * 256  # rounded up, so that few different prices need to be worked out
@@ -239,7 +289,7 @@ def _as_reply(reply: object) -> Reply:
     if isinstance(reply, Reply):
         return reply
     if isinstance(reply, str):
-        return Reply((Choice(reply),))
+        return Reply((Completion(reply),))
     if isinstance(reply, list | tuple) and all(isinstance(text, str) for text in reply):
-        return Reply(tuple(Choice(text) for text in reply))
+        return Reply(tuple(Completion(text) for text in reply))
     raise TypeError(f"a model backend must return a Reply, a str or a list of str, not {type(reply).__name__}")

@@ -13,17 +13,13 @@ from culmen.core.errors import UserError
 from culmen.core.event import ProposeRequest, Request, WriteRequest
 from culmen.core.task import Task
 from culmen.core.usage import Usage, total
-from culmen.llm.cache import ReplyCache
-from culmen.llm.call import Call, Choice, Message
-from culmen.llm.caller import worst
-from culmen.llm.providers import Providers
-from culmen.llm.sampler import Answers, Sampler, parts
-from culmen.llm.spec import Model, Roles
-from culmen.prompts.formats import FORMATS, Format
-from culmen.prompts.model import Prompt, Writer
-from culmen.prompts.reply import Sample, broken_off, read_replies, summary
+from culmen.llm.call import Call, ChatMessage, Completion
+from culmen.llm.caller import Providers, worst
+from culmen.llm.sampler import Answers, ReplyCache, ReplySampler, parts
+from culmen.llm.spec import ModelSpec, Roles
+from culmen.prompts.formats import FORMATS, SEVERAL, ReplyFormat, broken_off, read_replies, summary
 from culmen.prompts.template import Templates
-from culmen.prompts.verbalized import SEVERAL
+from culmen.prompts.writer import Prompt, PromptWriter
 
 _JSON = ("json", "verbalized", "verbalized_diff")  # replies of these formats are one JSON object
 
@@ -48,13 +44,13 @@ class ModelGateway:
         *,
         templates: Templates | None = None,
         providers: Providers | None = None,
-        formats: dict[str, Format] | None = None,
+        formats: dict[str, ReplyFormat] | None = None,
         permit: Callable[[Usage], bool] = _allow,
     ) -> None:
         self._task, self._roles = task, roles
-        self._writer = Writer(task, templates)
+        self._writer = PromptWriter(task, templates)
         self._formats = {**FORMATS, **SEVERAL, **(formats or {})}
-        self._sampler = Sampler(providers or Providers(), cache, self._permitted)
+        self._sampler = ReplySampler(providers or Providers(), cache, self._permitted)
         self.permit = permit
         self.faults: Counter[str] = Counter()
 
@@ -65,12 +61,11 @@ class ModelGateway:
             raise UserError(f"no model for the role '{brief.role}'", where="--model", fix=f"add {brief.role}=MODEL")
         form, call = self._brief_call(brief, model, seed)
 
-        def broken(choice: Choice) -> bool:
-            return broken_off(Sample(choice.text, choice.finish), form, self._task, brief.parent)
+        def broken(choice: Completion) -> bool:
+            return broken_off(choice, form, self._task, brief.parent)
 
         answers = await self._sampler.ask(model, call, broken)
-        samples = tuple(Sample(c.text, c.finish) for c in answers.choices)
-        read = read_replies(samples, form, self._task, brief, model.name)
+        read = read_replies(answers.choices, form, self._task, brief, model.name)
         faults = Counter(answers.faults) + Counter(read.faults)
         self.faults.update(faults)
         return Proposal(
@@ -95,7 +90,7 @@ class ModelGateway:
         call = self._prose_call(role, slots, model, seed)
         chat = "messages" in slots
 
-        def broken(choice: Choice) -> bool:
+        def broken(choice: Completion) -> bool:
             return choice.finish == "length" and (chat or "</summary>" not in choice.text)
 
         answers = await self._sampler.ask(model, call, broken)
@@ -134,7 +129,7 @@ class ModelGateway:
     def _permitted(self, usage: Usage) -> bool:
         return self.permit(usage)
 
-    def _request_call(self, request: Request) -> tuple[Call | None, Model | None]:
+    def _request_call(self, request: Request) -> tuple[Call | None, ModelSpec | None]:
         if isinstance(request, ProposeRequest):
             model = self._roles.pick(request.brief.role, request.seed)
             return (self._brief_call(request.brief, model, request.seed)[1], model) if model else (None, None)
@@ -145,7 +140,7 @@ class ModelGateway:
             )
         return None, None
 
-    def _brief_call(self, brief: Brief, model: Model, seed: int) -> tuple[Format, Call]:
+    def _brief_call(self, brief: Brief, model: ModelSpec, seed: int) -> tuple[ReplyFormat, Call]:
         name = "json" if model.json and brief.format == "rewrite" else brief.format
         form = self._formats.get(name)
         if form is None:
@@ -153,17 +148,19 @@ class ModelGateway:
         call = _call(_two(self._writer.brief(brief, form)), model, seed, json=model.json and name in _JSON)
         return form, msgspec.structs.replace(call, samples=form.samples(max(1, brief.k)))
 
-    def _prose_call(self, role: str, slots: dict[str, Any], model: Model, seed: int) -> Call:
+    def _prose_call(self, role: str, slots: dict[str, Any], model: ModelSpec, seed: int) -> Call:
         if "messages" in slots:
-            return _call(tuple(Message(m["role"], m["content"]) for m in slots["messages"]), model, seed, json=False)
+            return _call(
+                tuple(ChatMessage(m["role"], m["content"]) for m in slots["messages"]), model, seed, json=False
+            )
         return _call(_two(self._writer.prose(role, slots)), model, seed, json=False)
 
 
-def _two(prompt: Prompt) -> tuple[Message, ...]:
-    return Message("system", prompt.system), Message("user", prompt.user)
+def _two(prompt: Prompt) -> tuple[ChatMessage, ...]:
+    return ChatMessage("system", prompt.system), ChatMessage("user", prompt.user)
 
 
-def _call(messages: tuple[Message, ...], model: Model, seed: int, json: bool) -> Call:
+def _call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, json: bool) -> Call:
     return Call(
         model=model.model,
         messages=messages,
@@ -183,7 +180,7 @@ def _main(read: dict[str, int], asked: dict[str, int]) -> str:
     return "too_few"
 
 
-def _prose(choice: Choice) -> tuple[str, str]:
+def _prose(choice: Completion) -> tuple[str, str]:
     if choice.finish == "refused":
         return "", "refused"
     text = summary(choice.text)
@@ -192,7 +189,7 @@ def _prose(choice: Choice) -> tuple[str, str]:
     return text, "" if text else "empty"
 
 
-def _whole(choice: Choice) -> tuple[str, str]:
+def _whole(choice: Completion) -> tuple[str, str]:
     """A reply of a conversation, and its fault; a cut one still says something."""
     if choice.finish == "refused":
         return "", "refused"

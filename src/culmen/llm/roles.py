@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.llm.call import Backend
-from culmen.llm.prices import Price
-from culmen.llm.spec import OTHERS, PROVIDERS, Model, Provider, Roles, Weighted
+from culmen.llm.call import ModelBackend
+from culmen.llm.spec import OTHERS, PROVIDERS, ModelSpec, Price, Provider, Roles, Weighted
 
 NONE = "none"  # a role that shall have no model
 
@@ -62,7 +61,7 @@ class ModelBook:
         table = {role: self._ensemble(entry) for role, entry in {**self._roles, **given}.items()}
         return Roles(table)
 
-    def model(self, name: str) -> Model:
+    def model(self, name: str) -> ModelSpec:
         """The model of this name: one of the file's, `provider/model`, or a model of OpenAI. Raises `UserError`."""
         name = name.strip()
         if name in self._models:
@@ -82,16 +81,16 @@ class ModelBook:
             f"[providers.{prefix}]{_nearest(prefix, self._providers)}",
         )
 
-    def _plain(self, provider: str, model: str) -> Model:
+    def _plain(self, provider: str, model: str) -> ModelSpec:
         return self._configured(model, _Settings(model=model, provider=provider))
 
-    def _configured(self, name: str, s: _Settings) -> Model:
+    def _configured(self, name: str, s: _Settings) -> ModelSpec:
         provider = self._providers.get(s.provider)
         if provider is None:
             raise UserError(f"model '{name}' names an unknown provider '{s.provider}'", where=self._where,
                             fix=f"define [providers.{s.provider}]{_nearest(s.provider, self._providers)}")  # fmt: skip
         openai_itself = provider.name == "openai" and provider.address is None
-        return Model(
+        return ModelSpec(
             provider=provider,
             model=s.model or name,
             temperature=s.temperature,
@@ -125,7 +124,7 @@ class ModelBook:
             return tuple(member for item in entry for member in self._ensemble(item))
         if isinstance(entry, _Member):
             return (Weighted(self.model(entry.model), _weight(entry.weight, entry.model)),)
-        return (Weighted(entry if isinstance(entry, Model) else of_backend(entry)),)
+        return (Weighted(entry if isinstance(entry, ModelSpec) else of_backend(entry)),)
 
     def _weighted(self, text: str) -> Weighted:
         weight, star, name = text.partition("*")
@@ -134,16 +133,16 @@ class ModelBook:
         return Weighted(self.model(_named(name, text)), _weight(weight, text))
 
 
-def of_backend(backend: object) -> Model:
+def of_backend(backend: object) -> ModelSpec:
     """A user's own model object as a `Model`. Raises `UserError` if it has no `complete`."""
-    if not isinstance(backend, Backend) or isinstance(backend, type):
+    if not isinstance(backend, ModelBackend) or isinstance(backend, type):
         raise UserError(
             f"a {type(backend).__name__} is no model",
             where="model=",
             fix="pass a model's name, or an object with `async def complete(self, call)`",
         )
     name = str(getattr(backend, "name", "") or type(backend).__name__)
-    return Model(provider=Provider(name="custom"), model=name, samples=1_000, backend=backend)
+    return ModelSpec(provider=Provider(name="custom"), model=name, samples=1_000, backend=backend)
 
 
 def _split(text: str) -> dict[str, str]:

@@ -1,25 +1,61 @@
-"""Samples of one request: from the cache, in as few requests as the server allows, once more if they broke off."""
+"""Samples of one request: from the cache on disk, in as few requests as the server allows, again if they broke off."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
 from culmen.core.usage import Usage, total
-from culmen.llm.cache import ReplyCache
-from culmen.llm.call import Call, Choice
-from culmen.llm.caller import Outcome, worst
-from culmen.llm.providers import Providers
-from culmen.llm.spec import Model
+from culmen.llm.call import Call, Completion
+from culmen.llm.caller import CallOutcome, Providers, worst
+from culmen.llm.spec import ModelSpec
+
+
+class ReplyCache:
+    """A folder of replies, one small file a sample, keyed by model, request, seed and the sample's number.
+
+    Only whole replies are kept. A file that cannot be read is a miss; several processes may share the folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+
+    def get(self, model: str, call: Call, sample: int) -> Completion | None:
+        """The sample's reply, None if it is not there."""
+        try:
+            return msgspec.json.decode(self._path(model, call, sample).read_bytes(), type=Completion)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def put(self, model: str, call: Call, sample: int, choice: Completion) -> None:
+        """Keep a reply; a full disk only means that it is not kept."""
+        path = self._path(model, call, sample)
+        draft = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.encode(choice))
+            os.replace(draft, path)
+        except OSError:
+            with suppress(OSError):
+                draft.unlink()
+
+    def _path(self, model: str, call: Call, sample: int) -> Path:
+        name = hashlib.sha256(f"{model}\0{call.digest()}\0{call.seed}\0{sample}".encode()).hexdigest()
+        return self._folder / name[:2] / f"{name}.json"
 
 
 class Answers(msgspec.Struct, frozen=True):
     """All samples of one request, what they cost, and the failed attempts by kind with their raw texts."""
 
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[Completion, ...] = ()
     usage: Usage = Usage()
     faults: dict[str, int] = {}
     raws: tuple[str, ...] = ()
@@ -28,7 +64,7 @@ class Answers(msgspec.Struct, frozen=True):
 class _Grants:
     """What one request may spend beyond its estimate; held against all others until the request ends."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: ReplySampler) -> None:
         self._sampler, self.held = sampler, Usage()
 
     def __call__(self, usage: Usage) -> bool:
@@ -42,7 +78,7 @@ class _Grants:
         self._sampler.extra = self._sampler.extra + minus
 
 
-class Sampler:
+class ReplySampler:
     """Gets samples. `permit` is asked before anything beyond the first attempt is spent, `extra` is what it granted to
     requests in flight."""
 
@@ -50,7 +86,7 @@ class Sampler:
         self._providers, self._cache, self.permit = providers, cache, permit
         self.extra = Usage()
 
-    async def ask(self, model: Model, call: Call, broken: Callable[[Choice], bool]) -> Answers:
+    async def ask(self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool]) -> Answers:
         """All samples, those of the cache first; what broke off is asked for once more with twice the room."""
         cached = [self._cache.get(model.key, call, i) if self._cache else None for i in range(call.samples)]
         hits = [choice for choice in cached if choice is not None]
@@ -73,7 +109,9 @@ class Sampler:
         """Close all connections."""
         await self._providers.close()
 
-    async def _longer(self, model: Model, call: Call, first: Answers, cut: list[Choice], grants: _Grants) -> Answers:
+    async def _longer(
+        self, model: ModelSpec, call: Call, first: Answers, cut: list[Completion], grants: _Grants
+    ) -> Answers:
         longer = msgspec.structs.replace(call, samples=len(cut), max_tokens=2 * call.max_tokens)
         need = total(worst(part, model.price_list) for part in parts(longer, model.samples))
         if not grants(need):
@@ -86,7 +124,7 @@ class Sampler:
             faults["truncated"] += len(cut)
         return Answers(tuple(choices), first.usage + second.usage, dict(faults), (*first.raws, *second.raws))
 
-    async def _fresh(self, model: Model, call: Call, grants: _Grants) -> Answers:
+    async def _fresh(self, model: ModelSpec, call: Call, grants: _Grants) -> Answers:
         """The samples, in as many requests side by side as the server's `n` makes necessary.
 
         Servers that send fewer choices than asked for are asked again, one sample a request.
@@ -101,7 +139,7 @@ class Sampler:
             answers = _merged([answers, more])
         return msgspec.structs.replace(answers, choices=answers.choices[: call.samples])
 
-    async def _side_by_side(self, model: Model, calls: list[Call], grants: _Grants) -> list[Outcome]:
+    async def _side_by_side(self, model: ModelSpec, calls: list[Call], grants: _Grants) -> list[CallOutcome]:
         caller = self._providers.caller(model)
         jobs = [asyncio.ensure_future(caller.call(call, model.price_list, grants)) for call in calls]
         try:
@@ -110,7 +148,9 @@ class Sampler:
             for job in jobs:
                 job.cancel()
 
-    def _keep(self, model: Model, call: Call, cached: list[Choice | None], fresh: tuple[Choice, ...]) -> None:
+    def _keep(
+        self, model: ModelSpec, call: Call, cached: list[Completion | None], fresh: tuple[Completion, ...]
+    ) -> None:
         if self._cache is None:
             return
         free = (i for i, choice in enumerate(cached) if choice is None)
@@ -125,7 +165,7 @@ def parts(call: Call, most: int) -> list[Call]:
     return [msgspec.structs.replace(call, samples=n, seed=call.seed + i) for i, n in enumerate(sizes)]
 
 
-def _merged(outcomes: Sequence[Outcome | Answers]) -> Answers:
+def _merged(outcomes: Sequence[CallOutcome | Answers]) -> Answers:
     faults: Counter[str] = Counter()
     for outcome in outcomes:
         faults.update(outcome.faults)

@@ -1,19 +1,161 @@
-"""Which provider, which model, with which settings."""
+"""Which provider and which model, with which key, price and settings.
+
+Keys are read late, from the environment or a file that the user names, and never shown.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+import re
+from functools import lru_cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 
-from culmen.llm.call import Backend
-from culmen.llm.caller import Policy
-from culmen.llm.keys import Key
-from culmen.llm.prices import Price, PriceList
+from culmen.core.errors import UserError
+from culmen.core.usage import Usage
+from culmen.llm.call import ModelBackend, Tokens
 
+_LOOKS_LIKE_KEY = re.compile(r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+\S+|\bAIza[\w-]{20,}")
 OTHERS = "default"  # the entry of all roles that have none of their own
+
+
+class Key:
+    """Where a provider's key is found. `reveal` is called only where the HTTP client is built."""
+
+    def __init__(self, env: str = "", file: str = "") -> None:
+        self.env, self.file = env, file
+
+    def __repr__(self) -> str:
+        return f"Key({self.name})"
+
+    @property
+    def name(self) -> str:
+        """Where the key is looked for, in words."""
+        if self.file:
+            return f"the file {self.file}"
+        return f"the environment variable {self.env}" if self.env else "no key"
+
+    @property
+    def needed(self) -> bool:
+        """Whether the provider wants a key at all."""
+        return bool(self.file or self.env)
+
+    def found(self) -> bool:
+        """Whether there is a key, without saying which."""
+        return not self.needed or bool(self._read())
+
+    def reveal(self) -> str:
+        """The key. Raises `UserError` naming the place where it is missing."""
+        if not self.needed:
+            return "none"
+        key = self._read()
+        if not key:
+            fix = f"put the key into {self.file}" if self.file else f"export {self.env}=…"
+            raise UserError("no API key found", where=self.name, fix=f"{fix}, or use --model offline")
+        return key
+
+    def scrub(self, text: str) -> str:
+        """The text without this key and without anything that looks like one."""
+        key = self._read() if self.needed else ""
+        return _LOOKS_LIKE_KEY.sub("[key]", text.replace(key, "[key]") if key else text)
+
+    def _read(self) -> str:
+        if not self.file:
+            return os.environ.get(self.env, "").strip()
+        try:
+            return Path(self.file).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+
+class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dollars per million tokens; `cached_input` and `cache_write` None: such tokens cost what others do."""
+
+    input: float
+    output: float
+    cached_input: float | None = None
+    cache_write: float | None = None
+
+    def of(self, tokens: Tokens) -> float:
+        """Dollars of one request."""
+        cached = min(tokens.cached, tokens.input)
+        written = min(tokens.cache_write, tokens.input - cached)
+        read_rate = self.input if self.cached_input is None else self.cached_input
+        write_rate = self.input if self.cache_write is None else self.cache_write
+        plain = tokens.input - cached - written
+        return (self.input * plain + read_rate * cached + write_rate * written + self.output * tokens.output) / 1e6
+
+
+class PriceList:
+    """The price of one model. `known` models have dollars; all others are said to be unpriced, never free.
+
+    `provider` is the library's name of the provider ("" if it has none: then only the user's table counts).
+    """
+
+    def __init__(self, model: str, provider: str = "", table: Price | None = None) -> None:
+        self._model, self._provider, self._table = model, provider, table
+
+    def dollars(self, tokens: Tokens) -> float | None:
+        """Dollars of one request, None if the price is unknown."""
+        if self._table is not None:
+            return self._table.of(tokens)
+        return _listed(self._model, self._provider, tokens) if self._provider else None
+
+    def usage(self, tokens: Tokens | None, dollars: float | None = None) -> Usage:
+        """The ledger's view of one request: `tokens` None if nobody knows them, `dollars` if the backend said so.
+
+        The user's own table overrules the backend.
+        """
+        if tokens is None:
+            known = dollars is not None
+            return Usage(calls=1, dollars=dollars or 0.0, unpriced=0 if known else 1)
+        cost = self.dollars(tokens) if dollars is None or self._table is not None else dollars
+        return Usage(
+            calls=1,
+            input_tokens=tokens.input,
+            output_tokens=tokens.output,
+            dollars=cost or 0.0,
+            unpriced=1 if cost is None else 0,
+        )
+
+
+@lru_cache(4096)
+def _listed(model: str, provider: str, tokens: Tokens) -> float | None:
+    from genai_prices import Usage as Counted
+    from genai_prices import calc_price
+
+    counted = Counted(
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
+        cache_read_tokens=min(tokens.cached, tokens.input) or None,
+        cache_write_tokens=min(tokens.cache_write, tokens.input - min(tokens.cached, tokens.input)) or None,
+    )
+    try:
+        dollars = float(calc_price(counted, model, provider_id=provider).total_price)
+    except (LookupError, ValueError):  # unknown model, or a price without the unit we need
+        return None
+    return dollars if math.isfinite(dollars) else None
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """How patient one call is.
+
+    `timeout` seconds for one attempt, `deadline` seconds for all attempts and the pauses between them (waiting for a
+    free lane, a rate limit or the end of an outage is not counted), `retries` after a failure of the provider,
+    `bad_retries` after a malformed reply, pauses of about `base` seconds doubling up to `cap`, which also bounds what
+    a Retry-After may ask for.
+    """
+
+    timeout: float = 300.0
+    deadline: float = 900.0
+    retries: int = 5
+    bad_retries: int = 2
+    base: float = 1.0
+    cap: float = 60.0
 
 
 class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +166,7 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_file     file that holds the key, instead
     rpm, tpm     requests and tokens per minute (None: no limit of ours)
     concurrency  requests in flight, whatever the number of cores
-    timeout, deadline, retries, bad_retries, base, cap    see `culmen.llm.caller.Policy`; seconds
+    timeout, deadline, retries, bad_retries, base, cap    see `RetryPolicy`; seconds
     patience     seconds of an outage after which the run stops
     prices       the provider's name in genai-prices ("": none)
     endpoints    addresses of its other wire formats (responses, messages, gemini), where `base_url` does not lead there
@@ -53,9 +195,9 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Key(self.key_env, self.key_file)
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> RetryPolicy:
         """How patient a call is."""
-        return Policy(self.timeout, self.deadline, self.retries, self.bad_retries, self.base, self.cap)
+        return RetryPolicy(self.timeout, self.deadline, self.retries, self.bad_retries, self.base, self.cap)
 
     @property
     def address(self) -> str | None:
@@ -63,7 +205,7 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.base_url or (os.environ.get("OPENAI_BASE_URL") or None if self.name == "openai" else None)
 
 
-class Model(msgspec.Struct, frozen=True):
+class ModelSpec(msgspec.Struct, frozen=True):
     """One model with its settings.
 
     samples          most samples asked for in one request (`n`); 1 where the server knows no `n`
@@ -86,7 +228,7 @@ class Model(msgspec.Struct, frozen=True):
     max_tokens_name: str = "max_tokens"
     price: Price | None = None
     extra: dict[str, Any] = {}
-    backend: Backend | None = None
+    backend: ModelBackend | None = None
 
     @property
     def name(self) -> str:
@@ -108,7 +250,7 @@ class Model(msgspec.Struct, frozen=True):
 class Weighted(msgspec.Struct, frozen=True):
     """A member of an ensemble."""
 
-    model: Model
+    model: ModelSpec
     weight: float = 1.0
 
 
@@ -117,7 +259,7 @@ class Roles(msgspec.Struct, frozen=True):
 
     table: dict[str, tuple[Weighted, ...]] = {}
 
-    def pick(self, role: str, seed: int) -> Model | None:
+    def pick(self, role: str, seed: int) -> ModelSpec | None:
         """The role's model, of an ensemble the one that the seed draws; None if the role has none.
 
         A step of a role (`advisor.generate`) has the model of the role, unless it has one of its own.
@@ -129,7 +271,7 @@ class Roles(msgspec.Struct, frozen=True):
         rng = Random(f"{role}:{seed}")  # a text seeds it the same on every machine
         return rng.choices([m.model for m in members], [m.weight for m in members])[0]
 
-    def models(self) -> tuple[Model, ...]:
+    def models(self) -> tuple[ModelSpec, ...]:
         """All models named."""
         return tuple(member.model for members in self.table.values() for member in members)
 

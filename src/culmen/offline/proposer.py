@@ -15,8 +15,8 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
 from culmen.core.ports import Lab
-from culmen.offline.purse import Purse
-from culmen.prompts.credit import Birth, Credit
+from culmen.offline.credit import Birth, OperatorCredit
+from culmen.offline.purse import EvaluationAllowance
 
 OPERATORS = {  # and how many successes in eight trials each is believed to have at first
     "numbers": 1.0,
@@ -52,10 +52,10 @@ class OfflineProposer:
     def __init__(
         self, operators: Mapping[str, float] = OPERATORS, width: int = 4, depth: int = 3, share: float = 0.02
     ) -> None:
-        self._credits = {name: Credit(prior) for name, prior in operators.items()}
+        self._credits = {name: OperatorCredit(prior) for name, prior in operators.items()}
         self._births: dict[str, Birth] = {}
         self._reached: dict[str, tuple[Candidate, float | None]] = {}
-        self._purse, self._depth = Purse(width, share), depth
+        self._purse, self._depth = EvaluationAllowance(width, share), depth
         self._step, self._barren = 0.3, 0
         self._loops = "refine" in operators
 

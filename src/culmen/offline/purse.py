@@ -15,7 +15,7 @@ _QUICK, _LONG = 0.15, 4.0  # seconds that the loops of a program should take, fi
 _GUARD = 5  # times what a loop is reckoned at, after which it ends in any case
 
 
-class Purse:
+class EvaluationAllowance:
     """Prices and allowances of one search; all of it a function of what the journal holds.
 
     Where evaluations are counted nothing here depends on the clock until the clock plainly is what will end the run:

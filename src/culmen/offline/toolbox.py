@@ -14,7 +14,7 @@ _DECODER = msgspec.msgpack.Decoder(Edits)
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-class Toolbox:
+class EditWorkers:
     """Up to `workers` processes, started when first needed, each asked one thing at a time.
 
     A worker that takes longer than `seconds` is killed (fault `timeout`); one that dies is replaced and asked once

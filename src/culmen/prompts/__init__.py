@@ -1,0 +1,1 @@
+"""What models are asked, and how their replies become candidates."""

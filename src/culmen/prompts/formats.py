@@ -1,21 +1,23 @@
-"""How replies carry candidates: what the model is told, and how its reply is read. One small class a format."""
+"""How replies carry candidates: what the model is told of the form, and how its replies are read."""
 
 from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import warnings
+from collections import Counter
 from typing import Any, Protocol
 
 import msgspec
 
-from culmen.core.candidate import Candidate
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate, Origin
 from culmen.core.task import Surface, Task
 from culmen.core.wording import fence
-from culmen.prompts import blocks
-from culmen.prompts.diff import Mismatch, apply_edits, read_edits
-from culmen.prompts.surface import OutsideBlocks, inherit
+from culmen.prompts import fragments
+from culmen.prompts.fragments import Mismatch, OutsideBlocks, apply_edits, inherit, read_edits, without_thoughts
 from culmen.prompts.template import Templates
 
 _DECODER = json.JSONDecoder(strict=False)  # line breaks in strings are common
@@ -40,7 +42,7 @@ class Parsed(msgspec.Struct, frozen=True, omit_defaults=True):
     whole: bool = True
 
 
-class Format(Protocol):
+class ReplyFormat(Protocol):
     """A way to carry candidates in a reply. `parse` never raises, whatever the text."""
 
     name: str
@@ -70,10 +72,10 @@ class Rewrite:
         return templates.fill("rewrite", example=example)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        text, names = blocks.without_thoughts(reply), part_names(task, parent)
+        text, names = fragments.without_thoughts(reply), part_names(task, parent)
         if parent is not None and "SEARCH" in text and read_edits(text, names):
             return edited(text, task.surface, parent)
-        before, found = blocks.read_blocks(text, names)
+        before, found = fragments.read_blocks(text, names)
         if not found:
             bare = _bare_program(text, names, task.surface)
             return drafted(bare, "", task.surface, parent, True) if bare else Parsed(fault="unparsable")
@@ -98,7 +100,7 @@ class Diff:
         return templates.fill("diff", heading=heading)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        text = blocks.without_thoughts(reply)
+        text = fragments.without_thoughts(reply)
         if parent is None or not read_edits(text, part_names(task, parent)):
             return Rewrite().parse(reply, task, parent)
         return edited(text, task.surface, parent)
@@ -117,7 +119,7 @@ class JsonParts:
         return templates.fill("json", names=names)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        text, names = blocks.without_thoughts(reply), part_names(task, parent)
+        text, names = fragments.without_thoughts(reply), part_names(task, parent)
         data, whole = read_json(text)
         if not isinstance(data, dict):
             return Rewrite().parse(reply, task, parent)
@@ -130,7 +132,7 @@ class JsonParts:
         )
 
 
-FORMATS: dict[str, Format] = {format.name: format for format in (Rewrite(), Diff(), JsonParts())}
+FORMATS: dict[str, ReplyFormat] = {format.name: format for format in (Rewrite(), Diff(), JsonParts())}
 
 
 def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
@@ -143,7 +145,7 @@ def part_names(task: Task, parent: Candidate | None) -> tuple[str, ...]:
 
 def read_json(text: str) -> tuple[Any, bool]:
     """JSON data in a reply, repaired if need be (None if there is none), and whether it was whole."""
-    _, found = blocks.read_blocks(text)
+    _, found = fragments.read_blocks(text)
     raw = found[0].text if found and text.lstrip().startswith(("`", "~")) else text
     start = raw.find("{")
     if start < 0:
@@ -194,7 +196,7 @@ def drafted(parts: dict[str, str], said: str, surface: Surface, parent: Candidat
     return Parsed((Draft(full),), said, whole=whole)
 
 
-def _choose(found: list[blocks.Block], names: tuple[str, ...], surface: Surface) -> dict[str, blocks.Block]:
+def _choose(found: list[fragments.Block], names: tuple[str, ...], surface: Surface) -> dict[str, fragments.Block]:
     """Which block is which part: the last one that names it; without names, the likeliest block for a lone part."""
     named = {block.name: block for block in found if block.name}
     if named or len(names) != 1:
@@ -215,3 +217,251 @@ def _bare_program(text: str, names: tuple[str, ...], surface: Surface) -> dict[s
         return {}
     defines = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef, ast.Assign, ast.Import, ast.ImportFrom)
     return {names[0]: text.strip() + "\n"} if any(isinstance(node, defines) for node in body) else {}
+
+
+# Several candidates in one reply: as JSON with a stated probability each (TurboEvolve, Appendix A), or as blocks.
+
+_HEADING = re.compile(r"^[^\w\n]{0,8}CANDIDATE \d{1,3}[^\w\n]{0,8}$", re.MULTILINE)
+_TEXTS = ("code", "text", "program", "prompt")  # what models call the one text, whatever they were told
+
+
+class Verbalized:
+    """One JSON object, `responses`: objects with `code` (or `parts` by name) and `probability`; K candidates a reply.
+
+    Broken JSON is repaired; a response that broke off at the end of the reply is left out. A reply without such an
+    object gets the fault `not_json`, but programs in fenced blocks are still understood.
+    """
+
+    name = "verbalized"
+
+    def samples(self, k: int) -> int:
+        return 1
+
+    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+        fields, meaning = self.fields(part_names(task, parent))
+        return templates.fill("verbalized", k=str(k), fields=fields, meaning=meaning)
+
+    def fields(self, names: tuple[str, ...]) -> tuple[str, str]:
+        """The fields of a response beside its probability, and what they mean."""
+        if len(names) == 1:
+            return '"code": "..."', f'"code" is the complete new text of {names[0]}, as a JSON string without fences.'
+        inside = ", ".join(f'{json.dumps(name)}: "..."' for name in names)
+        told = '"parts" holds the new text of each part that changes, whole; parts you leave out stay as they are.'
+        return f'"parts": {{{inside}}}', told
+
+    def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
+        items, whole = _responses(fragments.without_thoughts(reply))
+        if not items:
+            found = Blocks().parse(reply, task, parent)
+            return msgspec.structs.replace(found, fault="not_json", whole=found.whole and whole)
+        if not whole and "probability" not in items[-1]:
+            items = items[:-1]  # the reply ended inside it
+        read = [_response(item, task, parent) for item in items]
+        drafts = tuple(draft for one in read for draft in one.drafts)
+        fault = next((one.fault for one in read if one.fault), "" if drafts else "unparsable")
+        return Parsed(drafts, fault=fault)
+
+
+class VerbalizedDiff(Verbalized):
+    """The same with SEARCH/REPLACE edits of the parent in `diff`; without a parent, whole texts are asked for."""
+
+    name = "verbalized_diff"
+
+    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+        if parent is None:
+            return super().instructions(templates, task, parent, k)
+        names = part_names(task, parent)
+        meaning = '"diff" is a JSON string of edits of the current candidate, one after the other, each of the form\n\n'
+        meaning += fence(
+            (f"=== {names[0]} ===\n" if len(names) > 1 else "")
+            + "<<<<<<< SEARCH\nlines copied exactly\n=======\nlines that take their place\n>>>>>>> REPLACE\n"
+        )
+        return templates.fill("verbalized", k=str(k), fields='"diff": "..."', meaning=meaning + "\n")
+
+
+class Blocks:
+    """K candidates in fenced blocks, each under its heading; for models that cannot keep to JSON."""
+
+    name = "blocks"
+
+    def samples(self, k: int) -> int:
+        return 1
+
+    def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
+        names = part_names(task, parent)
+        example = "\n\n".join(fence("...", f"{task.surface.language} {name}".strip()) for name in names)
+        return templates.fill("blocks", k=str(k), example=example)
+
+    def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
+        text, names = fragments.without_thoughts(reply), part_names(task, parent)
+        pieces = [piece for piece in _HEADING.split(text)[1:] if piece.strip()]
+        if pieces:
+            read = [Rewrite().parse(piece, task, parent) for piece in pieces]
+        else:
+            read = [
+                drafted({n: b.text for n, b in group.items()}, "", task.surface, parent, all(_closed(group)))
+                for group in _groups(fragments.read_blocks(text, names)[1], names, task.surface.language)
+            ]
+        if not read:
+            return Rewrite().parse(reply, task, parent)
+        kept = [one for one in read if one.whole]
+        drafts = tuple(draft for one in kept for draft in one.drafts)
+        return Parsed(drafts, fault=next((one.fault for one in read if one.fault), ""), whole=bool(drafts))
+
+
+def _responses(text: str) -> tuple[list[dict[str, Any]], bool]:
+    """The objects of a reply, and whether it was whole."""
+    bare = text.lstrip().startswith("[")  # the list alone
+    data, whole = read_json(f'{{"responses": {text}}}' if bare else text)
+    whole = whole and (not bare or text.rstrip().endswith("]"))
+    if isinstance(data, dict):
+        data = data.get("responses", [data])
+    items = [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+    return [item for item in items if any(key in item for key in (*_TEXTS, "parts", "diff"))], whole
+
+
+def _response(item: dict[str, Any], task: Task, parent: Candidate | None) -> Parsed:
+    """One candidate; its weight is what was stated, None where that is no probability."""
+    names, diff = part_names(task, parent), item.get("diff")
+    if isinstance(diff, str) and parent is not None:
+        found = edited(diff, task.surface, parent) if "SEARCH" in diff else Parsed(fault="diff_mismatch")
+    else:
+        texts = _texts(item, names)
+        found = drafted(texts, "", task.surface, parent, True) if texts else Parsed(fault="unparsable")
+    weight = _probability(item.get("probability"))
+    return msgspec.structs.replace(found, drafts=tuple(Draft(draft.parts, weight) for draft in found.drafts))
+
+
+def _texts(item: dict[str, Any], names: tuple[str, ...]) -> dict[str, str]:
+    parts = item.get("parts")
+    if isinstance(parts, dict):
+        return {name: _bare(text) for name, text in parts.items() if name in names and isinstance(text, str)}
+    text = next((item[key] for key in _TEXTS if isinstance(item.get(key), str)), None)
+    return {names[0]: _bare(text)} if text is not None and len(names) == 1 else {}
+
+
+def _bare(text: str) -> str:
+    """The text without a fence around all of it."""
+    if not text.lstrip().startswith(("```", "~~~")):
+        return text
+    before, found = fragments.read_blocks(text.strip())
+    return found[0].text if len(found) == 1 and not before else text
+
+
+def _probability(value: object) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value.rstrip("% ")) / (100.0 if "%" in value else 1.0)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and 0.0 <= value <= 1.0 else None
+
+
+def _groups(found: list[fragments.Block], names: tuple[str, ...], language: str) -> list[dict[str, fragments.Block]]:
+    """Blocks as candidates where no headings say which is which: a part that comes again begins the next one."""
+    if len(names) == 1:
+        likely = [b for b in found if b.name or b.tag == language.lower()] or [b for b in found if not b.tag]
+        return [{names[0]: block} for block in likely]
+    groups: list[dict[str, fragments.Block]] = []
+    for block in found:
+        if block.name and (not groups or block.name in groups[-1]):
+            groups.append({})
+        if block.name:
+            groups[-1][block.name] = block
+    return groups
+
+
+def _closed(group: dict[str, fragments.Block]) -> list[bool]:
+    return [block.closed for block in group.values()]
+
+
+SEVERAL: dict[str, ReplyFormat] = {form.name: form for form in (Verbalized(), VerbalizedDiff(), Blocks())}
+
+
+# All replies to a brief: parsed, told apart from candidates that are known already, faults counted by kind.
+
+_SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
+_REASONING = re.compile(r"<reasoning>.*?(?:</reasoning>|\Z)", re.DOTALL | re.IGNORECASE)
+_REFUSAL = re.compile(
+    r"\A\W*(?:i(?:'|’)?m\s+(?:very\s+)?sorry|sorry,|i\s+(?:can(?:'|’)?t|cannot|won(?:'|’)t)\s+(?:help|assist|comply|do|provide))",
+    re.IGNORECASE,
+)
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """One reply: its text and how it ended (stop | length | refused)."""
+
+    text: str
+    finish: str = "stop"
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What all replies to one brief came to."""
+
+    candidates: tuple[Candidate, ...]
+    hypothesis: str
+    faults: dict[str, int]
+
+
+def read_replies(samples: tuple[Completion, ...], form: ReplyFormat, task: Task, brief: Brief, model: str) -> Read:
+    """Candidates of all replies in their order, each once.
+
+    Faults: empty, refused, truncated, unparsable, diff_mismatch, outside_blocks, too_long, unchanged (the parent
+    again), duplicate (another candidate of the brief or of an earlier reply).
+    """
+    known = {brief.parent.id} if brief.parent else set()
+    known |= {exhibit.candidate.id for exhibit in brief.inspirations}
+    found: list[Candidate] = []
+    faults: Counter[str] = Counter()
+    hypothesis = ""
+    for sample in samples:
+        parsed = parse(sample, form, task, brief.parent)
+        hypothesis = hypothesis or parsed.hypothesis
+        if parsed.fault:
+            faults[parsed.fault] += 1
+        for draft in parsed.drafts:
+            made = _candidate(draft.parts, draft.weight, form.name, model, len(found), brief)
+            if made.id in known:
+                faults["unchanged" if brief.parent and made.id == brief.parent.id else "duplicate"] += 1
+            else:
+                known.add(made.id)
+                found.append(made)
+    return Read(tuple(found[: brief.k]), hypothesis, dict(faults))
+
+
+def parse(sample: Completion, form: ReplyFormat, task: Task, parent: Candidate | None) -> Parsed:
+    """One reply's drafts or its fault."""
+    if sample.finish == "refused":
+        return Parsed(fault="refused")
+    if not sample.text.strip():
+        return Parsed(fault="truncated" if sample.finish == "length" else "empty")
+    parsed = form.parse(sample.text, task, parent)
+    if sample.finish == "length" and not (parsed.drafts and parsed.whole):
+        return Parsed(hypothesis=parsed.hypothesis, fault="truncated")
+    if parsed.fault == "unparsable" and _REFUSAL.match(without_thoughts(sample.text)):
+        return Parsed(fault="refused")
+    return parsed
+
+
+def broken_off(sample: Completion, form: ReplyFormat, task: Task, parent: Candidate | None) -> bool:
+    """Whether a reply hit its length limit before the candidate was whole."""
+    return sample.finish == "length" and parse(sample, form, task, parent).fault == "truncated"
+
+
+def summary(reply: str) -> str:
+    """What stands between <summary> tags (an unclosed one runs to the end); without them, all but the reasoning."""
+    text = without_thoughts(reply)
+    found = _SUMMARY.search(text)
+    return found[1].strip() if found else _REASONING.sub("", text).strip()
+
+
+def _candidate(
+    parts: dict[str, str], weight: float | None, operator: str, model: str, rank: int, brief: Brief
+) -> Candidate:
+    parents = tuple(
+        c.id for c in (*((brief.parent,) if brief.parent else ()), *(e.candidate for e in brief.inspirations))
+    )
+    origin = Origin(operator=operator, model=model, rank=rank, weight=weight, island=brief.island)
+    return Candidate.of(parts, tuple(dict.fromkeys(parents)), origin)

@@ -206,22 +206,22 @@ def _models(path: Path, meta: RunMeta, parts: Parts) -> tuple[Gateway | None, Pr
     model = parts.model if parts.model is not None else meta.extra.get("model")
     if model in (None, "offline") and parts.proposer is None:
         from culmen.offline.proposer import OfflineProposer
-        from culmen.offline.toolbox import Toolbox
+        from culmen.offline.toolbox import EditWorkers
 
-        return None, OfflineProposer(), Toolbox()
+        return None, OfflineProposer(), EditWorkers()
     if model in (None, "offline"):
-        from culmen.offline.toolbox import Toolbox
+        from culmen.offline.toolbox import EditWorkers
 
-        return None, parts.proposer, Toolbox()
+        return None, parts.proposer, EditWorkers()
     from culmen.llm import make_gateway
-    from culmen.offline.toolbox import Toolbox
-    from culmen.prompts.fallback import FallbackProposer
+    from culmen.offline.toolbox import EditWorkers
+    from culmen.prompts.proposer import FallbackProposer
 
     file = parts.models_file or meta.extra.get("models_file")
     tell = [observer.told for observer in parts.observers if hasattr(observer, "told")]
     heard = tell[0] if tell else None
     gateway = make_gateway(meta.task, model, file, _cache_dir(), tell=heard)
-    return gateway, parts.proposer or FallbackProposer(), Toolbox()
+    return gateway, parts.proposer or FallbackProposer(), EditWorkers()
 
 
 def _cache_dir() -> Path:
@@ -286,12 +286,12 @@ def _crafts(path: Path, meta: RunMeta, parts: Parts, searching: Callable[[], Sea
         )
 
     def training() -> Craft:
-        from culmen.prompts.model import Writer
+        from culmen.prompts.writer import PromptWriter
         from culmen.train.craft import TrainCraft
         from culmen.train.make import maker
 
         def render(role: str, slots: dict[str, Any]) -> tuple[str, str]:
-            prompt = Writer(meta.task).prose(role, slots)
+            prompt = PromptWriter(meta.task).prose(role, slots)
             return prompt.system, prompt.user
 
         return TrainCraft(path / "policy", maker(render, path / "policy"))

@@ -11,7 +11,7 @@ from culmen.core.candidate import Candidate
 Vector = Sequence[float]
 
 
-class Filter(Protocol):
+class SemanticFilter(Protocol):
     """A memory's gatekeeper: see `culmen.memory.epsilon_net`."""
 
     needs_vectors: bool
@@ -25,7 +25,7 @@ class Filter(Protocol):
     def facts(self) -> dict[str, Any]: ...
 
 
-def check_filter(make: Callable[[], Filter], batches: Sequence[Sequence[tuple[Candidate, Vector]]]) -> None:
+def check_filter(make: Callable[[], SemanticFilter], batches: Sequence[Sequence[tuple[Candidate, Vector]]]) -> None:
     """Feed batches to two filters: members are admitted once, counted, known afterwards, and both filters agree."""
     one, two = make(), make()
     members: list[str] = []

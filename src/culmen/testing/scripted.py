@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from culmen.llm.call import Call, Choice, Reply, Tokens
+from culmen.llm.call import Call, Completion, Reply, Tokens
 
-Script = Callable[[Call], str | Choice | Reply]
+Script = Callable[[Call], str | Completion | Reply]
 
 
 class ScriptedModel:
@@ -38,16 +38,16 @@ class ScriptedModel:
         self.calls.append(call)
         if self._latency:
             await self._sleep(self._latency)
-        choices: list[Choice] = []
+        choices: list[Completion] = []
         for _ in range(call.samples):
             answer = self._answer(call)
             if isinstance(answer, Reply):
                 return answer
-            choices.append(answer if isinstance(answer, Choice) else Choice(answer))
+            choices.append(answer if isinstance(answer, Completion) else Completion(answer))
         counted = Tokens(_tokens(call.prompt), sum(_tokens(choice.text) for choice in choices))
         return Reply(tuple(choices), counted, dollars=0.0)
 
-    def _answer(self, call: Call) -> str | Choice | Reply:
+    def _answer(self, call: Call) -> str | Completion | Reply:
         if callable(self._script):
             return self._script(call)
         self._next += 1

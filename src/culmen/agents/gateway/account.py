@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from culmen.core.usage import Budget, Usage
-from culmen.llm.spec import Model, Provider
+from culmen.llm.spec import ModelSpec, Provider
 
 _LIMITS = ("calls", "tokens", "dollars")
 _SLACK = 1e-9  # dollars are floats: sums must not refuse the last cent by rounding
@@ -61,7 +61,7 @@ class Account:
 
     agent: str
     budget: Budget
-    models: Mapping[str, Model | Provider]
+    models: Mapping[str, ModelSpec | Provider]
     spent: Usage = field(default_factory=Usage)
     held: Usage = field(default_factory=Usage)
     flight: Usage = field(default_factory=Usage)

@@ -10,7 +10,7 @@ from culmen.agents.gateway.exchange import Ask, Exchange, Send
 from culmen.agents.gateway.formats import Format, Refused, formats, route
 from culmen.agents.gateway.upstream import ANY
 from culmen.core.errors import UserError
-from culmen.llm.spec import Model
+from culmen.llm.spec import ModelSpec
 
 if TYPE_CHECKING:
     from culmen.agents.gateway.account import Account
@@ -146,9 +146,9 @@ async def _body(ask: Ask, receive: Receive, longest: int) -> bytes:
 def _listed(account: Account, ask: Ask) -> dict[str, Any]:
     """The models that this agent may name, as OpenAI, Anthropic and Google list them."""
     names = sorted(
-        entry.model if name == ANY and isinstance(entry, Model) else name
+        entry.model if name == ANY and isinstance(entry, ModelSpec) else name
         for name, entry in account.models.items()
-        if name != ANY or isinstance(entry, Model)
+        if name != ANY or isinstance(entry, ModelSpec)
     )
     if ask.model:
         if ask.model.removeprefix("models/") not in names and ANY not in account.models:

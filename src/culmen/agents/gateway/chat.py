@@ -6,9 +6,9 @@ from typing import Any
 
 from culmen.agents.gateway.formats import Format, Refused, openai_error, positive
 from culmen.agents.gateway.reading import Heard, dicts, inner
+from culmen.llm.backends import read_tokens
 from culmen.llm.call import Tokens
-from culmen.llm.spec import Model
-from culmen.llm.wire import read_tokens
+from culmen.llm.spec import ModelSpec
 
 
 class ChatReader:
@@ -45,7 +45,7 @@ class Chat(Format):
     conversation = "messages"
     hosted = ("web_search",)
 
-    def limited(self, body: dict[str, Any], model: Model) -> tuple[dict[str, Any], int]:
+    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
         names = ("max_tokens", "max_completion_tokens")
         given = [positive(body[name], name, 0) for name in names if body.get(name) is not None]
         samples = positive(body.get("n"), "n", 1)

@@ -16,7 +16,7 @@ from culmen.agents.gateway.reading import Reader
 from culmen.agents.gateway.sse import Event, Events
 from culmen.agents.gateway.upstream import Line, Lines, address, chosen, cost, credentials, most
 from culmen.core.usage import Usage
-from culmen.llm.spec import Model
+from culmen.llm.spec import ModelSpec
 
 Permit = Callable[[Usage], tuple[str, bool]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -44,7 +44,7 @@ class Exchange:
         self._permit, self._hosted = permit, hosted
         self._began, self._started, self._billable = time.monotonic(), False, False
         self._reader: Reader = ask.form.reader()
-        self._model: Model | None = None
+        self._model: ModelSpec | None = None
         self.request: dict[str, Any] = {}
         self.facts: dict[str, Any] = {
             "time": round(time.time(), 3), "format": ask.form.name, "action": ask.action, "asked": ask.model,

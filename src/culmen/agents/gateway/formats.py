@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from culmen.agents.gateway.reading import Reader, dicts
 from culmen.core.errors import CulmenError
-from culmen.llm.spec import Model
+from culmen.llm.spec import ModelSpec
 
 
 class Refused(CulmenError):
@@ -46,7 +46,7 @@ class Format:
         """Whether a stream is asked for."""
         return body.get("stream") is True
 
-    def limited(self, body: dict[str, Any], model: Model) -> tuple[dict[str, Any], int]:
+    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
         """The body with a limit on the reply (the model's where it had none), and the most tokens that may come back.
 
         Raises `Refused` if the limit is no positive number.

@@ -14,8 +14,7 @@ from culmen.agents.gateway.transcript import Transcript
 from culmen.agents.gateway.upstream import Lines, checked
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget, Usage, total
-from culmen.llm.keys import Key
-from culmen.llm.spec import Model, Provider
+from culmen.llm.spec import Key, ModelSpec, Provider
 
 _KINDS = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "/v1"),
@@ -32,8 +31,8 @@ class Metering:
     """The gateway. Use it as `async with Metering(...) as gateway`, and only from that event loop's thread.
 
     models   which model answers for the name that an agent asks for; "*" stands for every other name. The value is a
-             `culmen.llm.spec.Model` (as `culmen.llm.roles.ModelBook(file).model(name)` gives it), or a `Provider`: then
-             the agent chooses among that provider's models. Addresses, keys, prices and rate limits come with them.
+             `culmen.llm.spec.ModelSpec` (as `culmen.llm.roles.ModelBook(file).model(name)` gives it), or a `Provider`:
+             then the agent chooses among its models. Addresses, keys, prices and rate limits come with them.
     folder   where transcripts go, `agent-NAME.jsonl` each; it is made
     port     of 127.0.0.1; 0: the system chooses; None: none
     socket   path of a Unix socket (a jail without a network reaches it by `culmen.agents.gateway.relay`);
@@ -49,7 +48,7 @@ class Metering:
 
     def __init__(
         self,
-        models: Mapping[str, Model | Provider],
+        models: Mapping[str, ModelSpec | Provider],
         folder: str | os.PathLike[str],
         *,
         port: int | None = 0,
@@ -102,7 +101,7 @@ class Metering:
         agent: str | int,
         *,
         budget: Budget | None = None,
-        models: Mapping[str, Model | Provider] | None = None,
+        models: Mapping[str, ModelSpec | Provider] | None = None,
     ) -> str:
         """A token for one agent's session: give it to the agent in place of a key.
 
@@ -183,7 +182,7 @@ class Metering:
     def _scrubber(self) -> Callable[[str], str]:
         """Takes keys and tokens out of texts."""
         entries = [entry for account in self._accounts.values() for entry in account.models.values()]
-        keys = {(e.provider if isinstance(e, Model) else e).key for e in entries}
+        keys = {(e.provider if isinstance(e, ModelSpec) else e).key for e in entries}
         hidden = {*self._accounts, *(key.reveal() for key in keys if key.needed and key.found())}
         known = re.compile("|".join(map(re.escape, sorted(hidden, key=len, reverse=True))))
         lookalikes = Key()

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from culmen.agents.gateway.formats import Format, Refused, positive, with_tools
 from culmen.agents.gateway.reading import Heard, count, dicts, inner
 from culmen.llm.call import Tokens
-from culmen.llm.spec import Model
+from culmen.llm.spec import ModelSpec
 
 _STATUS = {
     400: "INVALID_ARGUMENT",
@@ -75,7 +75,7 @@ class Gemini(Format):
     def streams(self, body: dict[str, Any], action: str) -> bool:
         return action == "stream"
 
-    def limited(self, body: dict[str, Any], model: Model) -> tuple[dict[str, Any], int]:
+    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
         if "generation_config" in body and "generationConfig" in body:
             raise Refused(400, "'generationConfig' is given twice")
         at = "generation_config" if "generation_config" in body else "generationConfig"

@@ -8,7 +8,7 @@ from typing import Any
 from culmen.agents.gateway.formats import Format, Refused, positive
 from culmen.agents.gateway.reading import Heard, count, dicts, inner
 from culmen.llm.call import Tokens
-from culmen.llm.spec import Model
+from culmen.llm.spec import ModelSpec
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -77,7 +77,7 @@ class Messages(Format):
     elsewhere = ("container", "mcp_servers")
     hosted = ("web_search", "web_fetch", "code_execution")
 
-    def limited(self, body: dict[str, Any], model: Model) -> tuple[dict[str, Any], int]:
+    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
         most = positive(body.get("max_tokens"), "max_tokens", model.max_tokens)
         return {**body, "max_tokens": most}, most
 

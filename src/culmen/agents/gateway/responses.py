@@ -7,7 +7,7 @@ from typing import Any
 from culmen.agents.gateway.formats import Format, Refused, openai_error, positive
 from culmen.agents.gateway.reading import Heard, count, dicts, inner
 from culmen.llm.call import Tokens
-from culmen.llm.spec import Model
+from culmen.llm.spec import ModelSpec
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
@@ -62,7 +62,7 @@ class Responses(Format):
     elsewhere = ("previous_response_id", "conversation", "prompt", "background")
     hosted = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp")
 
-    def limited(self, body: dict[str, Any], model: Model) -> tuple[dict[str, Any], int]:
+    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
         most = positive(body.get("max_output_tokens"), "max_output_tokens", model.max_tokens)
         return {**body, "max_output_tokens": most}, most
 

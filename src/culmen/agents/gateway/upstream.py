@@ -12,32 +12,32 @@ from culmen.agents.gateway.formats import Refused
 from culmen.core.errors import UserError
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
-from culmen.llm.limiter import RateLimiter
-from culmen.llm.spec import Model, Provider
+from culmen.llm.limits import RateLimiter
+from culmen.llm.spec import ModelSpec, Provider
 
 ANY = "*"  # the entry for every model name that has none of its own
 _PRICE = "price = { input = ..., output = ... } (dollars per million tokens)"
 
 
-def chosen(models: Mapping[str, Model | Provider], asked: str) -> Model:
+def chosen(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
     """The model that answers for the name an agent asks for. Raises `Refused` (403) if there is none."""
     entry = models.get(asked, models.get(ANY))
     if entry is None:
         raise Refused(
             403, f"the model '{asked[:200]}' is not open to this agent; it may use {', '.join(sorted(models))}"
         )
-    if isinstance(entry, Model):
+    if isinstance(entry, ModelSpec):
         return entry
     if not asked:
         raise Refused(400, "the request names no model")
-    return Model(entry, asked)
+    return ModelSpec(entry, asked)
 
 
-def checked(models: Mapping[str, Model | Provider]) -> dict[str, Model | Provider]:
+def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec | Provider]:
     """The models, if each of them can be reached and paid. Raises `UserError` naming what is missing."""
     for name, entry in models.items():
-        provider = entry.provider if isinstance(entry, Model) else entry
-        if provider.name == "litellm" or (isinstance(entry, Model) and entry.backend is not None):
+        provider = entry.provider if isinstance(entry, ModelSpec) else entry
+        if provider.name == "litellm" or (isinstance(entry, ModelSpec) and entry.backend is not None):
             raise UserError(
                 f"the model '{name}' has no address that an agent could be routed to",
                 where=f"provider '{provider.name}'",
@@ -45,7 +45,7 @@ def checked(models: Mapping[str, Model | Provider]) -> dict[str, Model | Provide
             )
         if not provider.key.found():
             provider.key.reveal()  # raises, with what to do
-        if isinstance(entry, Model) and priced(entry, Tokens()) is None:
+        if isinstance(entry, ModelSpec) and priced(entry, Tokens()) is None:
             raise UserError(
                 f"the price of the model '{entry.name}' is not known, so no budget in dollars can hold it",
                 where="agents' models",
@@ -54,12 +54,12 @@ def checked(models: Mapping[str, Model | Provider]) -> dict[str, Model | Provide
     return dict(models)
 
 
-def priced(model: Model, tokens: Tokens) -> float | None:
+def priced(model: ModelSpec, tokens: Tokens) -> float | None:
     """Dollars for so many tokens, None without a known price."""
     return model.price_list.dollars(tokens)
 
 
-def most(model: Model, size: int, output: int) -> Usage:
+def most(model: ModelSpec, size: int, output: int) -> Usage:
     """The most a request of `size` bytes may cost: a token for three bytes, written to the cache or not, and `output`.
 
     Raises `Refused` (403) without a known price.
@@ -72,7 +72,7 @@ def most(model: Model, size: int, output: int) -> Usage:
     return Usage(calls=1, input_tokens=tokens, output_tokens=output, dollars=max(dollars))
 
 
-def cost(model: Model, tokens: Tokens | None, complete: bool) -> Usage:
+def cost(model: ModelSpec, tokens: Tokens | None, complete: bool) -> Usage:
     """The ledger's view of a request that was answered: what is not known for sure makes it an unpriced call."""
     usage = model.price_list.usage(tokens)
     return usage if complete else msgspec.structs.replace(usage, unpriced=1)

@@ -114,7 +114,7 @@ class Meter:
     def _answering(self, model: str, wires: tuple[str, ...]) -> tuple[Any, str]:
         """Who answers: a model named for the agent, the run's, or the provider that the program is made for."""
         from culmen.llm.roles import ModelBook
-        from culmen.llm.spec import PROVIDERS, Model
+        from culmen.llm.spec import PROVIDERS, ModelSpec
 
         text, file = self._models
         if model:
@@ -122,7 +122,7 @@ class Meter:
             return found, found.model
         if text and text != "offline":
             found = ModelBook(file).roles(text).pick("agent", 0)
-            return (found, found.model) if isinstance(found, Model) else (None, "")
+            return (found, found.model) if isinstance(found, ModelSpec) else (None, "")
         if len(wires) == 1:
             provider = PROVIDERS[_BY_WIRE[wires[0]]]
             if provider.key.needed and not provider.key.found():

@@ -17,10 +17,10 @@ from typing import Any
 from culmen.core.candidate import Candidate
 from culmen.core.event import Edits
 from culmen.offline.edits import expressions, numbers, statements, wrapping
-from culmen.offline.edits.source import Edit, Source, valid
+from culmen.offline.edits.source import EditableText, EditContext, valid
 from culmen.offline.edits.tuning import population
 
-Operator = Callable[[Source, Edit], str | None]
+Operator = Callable[[EditableText, EditContext], str | None]
 Tool = Callable[[tuple[Candidate, ...], dict[str, Any], Random], Edits]
 _TRIES = 8  # draws per edit; some meet no place where they apply
 _LONGEST = 4  # operators in a row
@@ -44,7 +44,7 @@ PYTHON: dict[str, Operator] = {
 OPERATORS = ANY_TEXT | PYTHON
 
 
-def apply(operator: Operator, source: Source, edit: Edit) -> str | None:
+def apply(operator: Operator, source: EditableText, edit: EditContext) -> str | None:
     """One edit that is well-formed and different, None if no draw gave one."""
     for _ in range(_TRIES):
         text = operator(source, edit)
@@ -64,7 +64,9 @@ def edited(
         del left[name]
         for source in rng.sample(sources, len(sources)):
             others = tuple(mate.parts[source.name] for mate in mates if source.name in mate.parts)
-            edit = Edit(rng, options.get("step", 0.3), others, **{k: options[k] for k in _ALLOWED if k in options})
+            edit = EditContext(
+                rng, options.get("step", 0.3), others, **{k: options[k] for k in _ALLOWED if k in options}
+            )
             text = apply(OPERATORS[name], source, edit)
             parts = {**parent.parts, source.name: text or ""}
             if text is not None and sum(map(len, parts.values())) <= options.get("chars", 200_000):
@@ -119,10 +121,10 @@ def _paced(candidate: Candidate, calls: int, options: dict[str, Any]) -> Candida
     return Candidate.of({**candidate.parts, **changed})
 
 
-def _sources(parent: Candidate, options: dict[str, Any]) -> list[Source]:
+def _sources(parent: Candidate, options: dict[str, Any]) -> list[EditableText]:
     frozen = options.get("frozen", ())
     names = [name for name in parent.parts if name not in frozen and parent.parts[name]]
-    return [Source(name, parent.parts[name], options.get("marked", True)) for name in names]
+    return [EditableText(name, parent.parts[name], options.get("marked", True)) for name in names]
 
 
 TOOLS: dict[str, Tool] = {"vary": vary, "cma": cma, "pace": pace}

@@ -6,7 +6,7 @@ import ast
 import math
 from collections.abc import Iterator
 
-from culmen.offline.edits.source import Edit, Source, Span
+from culmen.offline.edits.source import EditableText, EditContext, Span
 
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
@@ -24,12 +24,12 @@ _SCALAR = ("sqrt", "sin", "cos", "tan", "exp", "log", "hypot", "floor", "ceil")
 Change = tuple[Span, str]
 
 
-def operators(source: Source, edit: Edit) -> str | None:
+def operators(source: EditableText, edit: EditContext) -> str | None:
     """One operator, condition, loop range or function name exchanged for a related one."""
     return _one_of(source, edit, [change for node in source.nodes() for change in _related(source, edit, node)])
 
 
-def bounds(source: Source, edit: Edit) -> str | None:
+def bounds(source: EditableText, edit: EditContext) -> str | None:
     """One value given an upper or lower bound: a number of any magnitude between 0.01 and 10, or, for arrays, a level
     of their own: a multiple of their mean, or a quantile."""
     bound = f"{math.exp(edit.rng.uniform(math.log(0.01), math.log(10.0))):.3g}"
@@ -38,7 +38,7 @@ def bounds(source: Source, edit: Edit) -> str | None:
     return _one_of(source, edit, levels if levels and edit.rng.random() < 0.7 else changes)
 
 
-def cheaper(source: Source, edit: Edit) -> str | None:
+def cheaper(source: EditableText, edit: EditContext) -> str | None:
     """Array functions on single numbers become those of `math`, and arrays that a loop reads item by item become lists
     before it, in one function or in all: the same numbers in a fraction of the time, where it works.
     """
@@ -60,11 +60,11 @@ def cheaper(source: Source, edit: Edit) -> str | None:
     return source.replace(*changes) if changes else None
 
 
-def _one_of(source: Source, edit: Edit, changes: list[Change]) -> str | None:
+def _one_of(source: EditableText, edit: EditContext, changes: list[Change]) -> str | None:
     return source.replace(edit.rng.choice(changes)) if changes else None
 
 
-def _related(source: Source, edit: Edit, node: ast.AST) -> Iterator[Change]:
+def _related(source: EditableText, edit: EditContext, node: ast.AST) -> Iterator[Change]:
     span, code, rng = source.span, source.code, edit.rng
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
@@ -92,7 +92,7 @@ def _related(source: Source, edit: Edit, node: ast.AST) -> Iterator[Change]:
             return
 
 
-def _bounded(source: Source, edit: Edit, node: ast.AST, bound: str) -> Iterator[Change]:
+def _bounded(source: EditableText, edit: EditContext, node: ast.AST, bound: str) -> Iterator[Change]:
     scalar, array = edit.rng.choice((("min", "np.minimum"), ("min", "np.minimum"), ("max", "np.maximum")))
     match node:
         case ast.Call(func=ast.Name(id="min" | "max"), args=[_, _, *_] as args, keywords=[]):
@@ -106,7 +106,7 @@ def _bounded(source: Source, edit: Edit, node: ast.AST, bound: str) -> Iterator[
             return
 
 
-def _levels(source: Source, edit: Edit) -> list[Change]:
+def _levels(source: EditableText, edit: EditContext) -> list[Change]:
     """For each array that is computed outside of loops, a line after it that bounds it by a level of its own.
 
     What was made a list stays one.
@@ -129,17 +129,17 @@ def _levels(source: Source, edit: Edit) -> list[Change]:
     return changes
 
 
-def _level(edit: Edit, name: str) -> str:
+def _level(edit: EditContext, name: str) -> str:
     """A multiple of the mean, or a quantile."""
     multiple = f"{10 ** edit.rng.uniform(-0.5, 0.5):.2g} * np.mean({name})"
     return edit.rng.choice((multiple, f"np.quantile({name}, {edit.rng.random():.2g})"))
 
 
-def _functions(source: Source) -> list[ast.FunctionDef]:
+def _functions(source: EditableText) -> list[ast.FunctionDef]:
     return [node for node in source.nodes() if isinstance(node, ast.FunctionDef) and source.lines(node.body[-1])]
 
 
-def _scalars(source: Source, function: ast.FunctionDef) -> list[Change]:
+def _scalars(source: EditableText, function: ast.FunctionDef) -> list[Change]:
     changes: list[Change] = []
     for node in ast.walk(function):
         match node:
@@ -156,7 +156,7 @@ def _scalars(source: Source, function: ast.FunctionDef) -> list[Change]:
     return [(span, new) for span, new in changes if source.allows(*span)]
 
 
-def _lists(source: Source, function: ast.FunctionDef) -> list[Change]:
+def _lists(source: EditableText, function: ast.FunctionDef) -> list[Change]:
     """For each loop of the function that stands in no other loop, each name that it reads items of."""
     changes: list[Change] = []
     queue: list[ast.AST] = list(function.body)

@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from culmen.offline.edits.source import Edit, Source, Span
+from culmen.offline.edits.source import EditableText, EditContext, Span
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]|\d)")
 _LARGEST = 1e15
@@ -21,7 +21,7 @@ class Literal:
     value: int | float
 
 
-def literals(source: Source) -> list[Literal]:
+def literals(source: EditableText) -> list[Literal]:
     """All editable numbers: the numeric constants of Python code, or what looks like a number in other texts.
 
     What inserted loops may use (keywords `calls` and `seconds`) is not among them: `effort` sees to that.
@@ -42,7 +42,7 @@ def literals(source: Source) -> list[Literal]:
     return [literal for literal in found if abs(literal.value) < _LARGEST]
 
 
-def numbers(source: Source, edit: Edit) -> str | None:
+def numbers(source: EditableText, edit: EditContext) -> str | None:
     """Change one number, a few, or all numbers of one list or tuple."""
     found = literals(source)
     if not found:
@@ -56,7 +56,7 @@ def numbers(source: Source, edit: Edit) -> str | None:
     return source.replace(*((one.span, write(source, shifted(one.value, found, edit))) for one in chosen))
 
 
-def shifted(value: int | float, others: list[Literal], edit: Edit) -> int | float:
+def shifted(value: int | float, others: list[Literal], edit: EditContext) -> int | float:
     """Another number near this one: log-normal factor, additive step, changed sign, or a number found elsewhere."""
     rng, step = edit.rng, edit.step
     kind = rng.random()
@@ -74,7 +74,7 @@ def shifted(value: int | float, others: list[Literal], edit: Edit) -> int | floa
     return whole if whole != value else value + rng.choice((-1, 1))
 
 
-def write(source: Source, value: int | float) -> str:
+def write(source: EditableText, value: int | float) -> str:
     """The number as text; a negative one in brackets where code could otherwise bind it wrongly."""
     text = repr(value)
     return f"({text})" if value < 0 and source.tree is not None else text
@@ -85,7 +85,7 @@ def read(text: str) -> int | float:
     return int(text) if re.fullmatch(r"-?\d+", text) and len(text) < 20 else float(text)
 
 
-def _row(source: Source, edit: Edit, found: list[Literal]) -> list[Literal]:
+def _row(source: EditableText, edit: EditContext, found: list[Literal]) -> list[Literal]:
     """The numbers of one bracketed list, of any depth."""
     if source.tree is not None:
         rows = [source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)]

@@ -22,7 +22,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
 
 
 @dataclass
-class Source:
+class EditableText:
     """One text. `marked` tells whether EVOLVE-BLOCK markers, where present, bound the editable characters."""
 
     name: str
@@ -140,7 +140,7 @@ class Source:
 
 
 @dataclass
-class Edit:
+class EditContext:
     """What an operator gets beside the source: randomness, step size, other texts of the same part, allowances.
 
     `calls` is how often an inserted loop may call its criterion at first, `most` what the loops of a program may grow
@@ -181,7 +181,7 @@ def suffix(name: str) -> str:
     return match[0].lower() if match else ""
 
 
-def valid(source: Source, text: str) -> bool:
+def valid(source: EditableText, text: str) -> bool:
     """Whether an edited text is as well-formed as its source was: still Python, still JSON, still storable."""
     try:
         text.encode("utf-8")

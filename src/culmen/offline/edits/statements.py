@@ -7,12 +7,12 @@ import difflib
 import re
 import textwrap
 
-from culmen.offline.edits.source import Edit, Source, Span
+from culmen.offline.edits.source import EditableText, EditContext, Span
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]?[ \t]*\n?|\n")
 
 
-def statements(source: Source, edit: Edit) -> str | None:
+def statements(source: EditableText, edit: EditContext) -> str | None:
     """One statement deleted, doubled, swapped with another of its block, or moved to another place."""
     spots = [(body, node, at) for body in source.bodies() for node in body if (at := _movable(source, node))]
     if not spots:
@@ -34,7 +34,7 @@ def statements(source: Source, edit: Edit) -> str | None:
     return None if at[0] <= there[0] <= at[1] else source.replace((at, removed), ((there[0], there[0]), moved))
 
 
-def lines(source: Source, edit: Edit) -> str | None:
+def lines(source: EditableText, edit: EditContext) -> str | None:
     """Of a text that is no code: a line or sentence deleted, doubled, swapped or moved, or one of its words changed."""
     if source.tree is not None:
         return None
@@ -63,7 +63,7 @@ def lines(source: Source, edit: Edit) -> str | None:
     )
 
 
-def crossover(source: Source, edit: Edit) -> str | None:
+def crossover(source: EditableText, edit: EditContext) -> str | None:
     """Some of the runs of lines in which another candidate's text differs, taken over from it."""
     mates = [mate for mate in edit.mates if mate != source.text]
     if not mates:
@@ -80,13 +80,13 @@ def crossover(source: Source, edit: Edit) -> str | None:
     return source.replace(*taken) if taken else None
 
 
-def _movable(source: Source, node: ast.stmt) -> Span | None:
+def _movable(source: EditableText, node: ast.stmt) -> Span | None:
     fixed = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom)
     docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return None if fixed or docstring else source.lines(node)
 
 
-def _reworded(line: str, other: str, edit: Edit, *, keep: bool) -> str:
+def _reworded(line: str, other: str, edit: EditContext, *, keep: bool) -> str:
     """The line without one of its words (or, with `keep`, with all of them) and maybe with one of another line."""
     words = re.findall(r"\s+|[^\s]+", line)
     own = [i for i, word in enumerate(words) if not word.isspace()]

@@ -14,13 +14,13 @@ from typing import Any
 from culmen.core.candidate import Candidate
 from culmen.core.event import Edits
 from culmen.offline.edits.numbers import Literal, literals, shifted, write
-from culmen.offline.edits.source import Edit, Source, valid
+from culmen.offline.edits.source import EditableText, EditContext, valid
 
 _ROW = 4  # floats in a list that have a scale in common
 _MOST = 40  # numbers tuned at once; the covariance of more would not be learnt in the evaluations there are
 
 
-def tune(source: Source, options: dict[str, Any]) -> list[str]:
+def tune(source: EditableText, options: dict[str, Any]) -> list[str]:
     """The next generation of texts.
 
     options: seed (int), size (texts per generation, >= 4), step (initial deviation, relative), generations (list of
@@ -33,7 +33,7 @@ def tune(source: Source, options: dict[str, Any]) -> list[str]:
         return []
     size, draw = int(options["size"]), np.random.default_rng(int(options["seed"]))
     if len(chosen) == 1:  # CMA-ES needs two dimensions
-        edit = Edit(Random(f"{options['seed']}/{len(options['generations'])}"), float(options["step"]))
+        edit = EditContext(Random(f"{options['seed']}/{len(options['generations'])}"), float(options["step"]))
         return [_with(source, chosen, [shifted(chosen[0].value, chosen, edit)]) for _ in range(size)]
     scales = _scales(source, chosen)
     strategy = _strategy(len(chosen), float(options["step"]), size, draw)
@@ -58,7 +58,7 @@ def _chosen(found: list[Literal], seed: int) -> list[Literal]:
     return sorted(Random(seed).sample(found, _MOST), key=lambda literal: literal.span)
 
 
-def _scales(source: Source, chosen: list[Literal]) -> list[float]:
+def _scales(source: EditableText, chosen: list[Literal]) -> list[float]:
     """The size of one step of each number: its own (1 for a zero), or that of its list if that is larger:
     in a list of coordinates a small one is no less free to move than a large one."""
     tree = source.tree is not None
@@ -80,12 +80,12 @@ def _values(chosen: list[Literal], scales: list[float], point: Any) -> list[int 
     return [round(new) if isinstance(one.value, int) else float(f"{new:.8g}") for one, new in zip(chosen, moved)]
 
 
-def _with(source: Source, chosen: list[Literal], values: list[int | float]) -> str:
+def _with(source: EditableText, chosen: list[Literal], values: list[int | float]) -> str:
     text = source.replace(*((one.span, write(source, value)) for one, value in zip(chosen, values)))
     return text if text is not None and valid(source, text) else source.text
 
 
 def population(candidate: Candidate, name: str, marked: bool, options: dict[str, Any]) -> Edits:
     """One part of the candidate, tuned: whole candidates, in the order the rewards are to come back."""
-    texts = tune(Source(name, candidate.parts[name], marked), options)
+    texts = tune(EditableText(name, candidate.parts[name], marked), options)
     return Edits(tuple({**candidate.parts, name: text} for text in texts), fault="" if texts else "inapplicable")

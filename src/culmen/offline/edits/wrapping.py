@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from culmen.offline.edits.flow import handed_on
-from culmen.offline.edits.source import IDIOMS, Edit, Source, Span
+from culmen.offline.edits.source import IDIOMS, EditableText, EditContext, Span
 
 _REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2, "refine_by_solver": 1, "refine_order": 1}
 _METHODS = ("L-BFGS-B", "Nelder-Mead", "Powell", "BFGS", "SLSQP", "COBYLA")
@@ -35,7 +35,7 @@ class Spot:
     looped: bool  # inside a loop, where refining it costs the time again and again
 
 
-def refine(source: Source, edit: Edit) -> str | None:
+def refine(source: EditableText, edit: EditContext) -> str | None:
     """Wrap one value, assigned or returned, in a loop that improves it by a criterion drawn from the program."""
     spots = _spots(source)
     if not spots or total(source) + edit.calls > edit.most:
@@ -58,7 +58,7 @@ def refine(source: Source, edit: Edit) -> str | None:
     return _written(source, spot.statement, idiom, before, (source.span(spot.value), wrapped))
 
 
-def method(source: Source, edit: Edit) -> str | None:
+def method(source: EditableText, edit: EditContext) -> str | None:
     """Let one loop that is in the program work in another way: another idiom, or other settings of the same."""
     found: list[tuple[ast.Call, Spot]] = []
     for spot in _spots(source):
@@ -76,7 +76,7 @@ def method(source: Source, edit: Edit) -> str | None:
     return _written(source, spot.statement, idiom, "", (source.span(call), wrapped))
 
 
-def restart(source: Source, edit: Edit) -> str | None:
+def restart(source: EditableText, edit: EditContext) -> str | None:
     """Let one function that mentions chance run several times and keep the result that a criterion prefers."""
     functions = [
         node
@@ -95,7 +95,7 @@ def restart(source: Source, edit: Edit) -> str | None:
     return source.replace(((start, start), helper + decorator))
 
 
-def effort(source: Source, edit: Edit) -> str | None:
+def effort(source: EditableText, edit: EditContext) -> str | None:
     """Let the loops of the program work longer, up to what they may use together."""
     most = edit.most / max(total(source), 1)
     factor = min(edit.rng.choice((2.0, 4.0, most)), most)
@@ -104,12 +104,12 @@ def effort(source: Source, edit: Edit) -> str | None:
     return _stretched(source, factor)
 
 
-def paced(source: Source, calls: int) -> str:
+def paced(source: EditableText, calls: int) -> str:
     """The text with so many calls for its inserted loops together; as it is where it has none."""
     return (_stretched(source, calls / total(source)) if total(source) else None) or source.text
 
 
-def _stretched(source: Source, factor: float) -> str | None:
+def _stretched(source: EditableText, factor: float) -> str | None:
     return source.replace(*((source.span(each.value), _times(each, factor)) for each in source.allowances()))
 
 
@@ -119,7 +119,7 @@ def template(idiom: str) -> str:
     return (Path(__file__).parent / "idioms" / f"{idiom}.py").read_text(encoding="utf-8")
 
 
-def _spots(source: Source) -> list[Spot]:
+def _spots(source: EditableText) -> list[Spot]:
     loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
     found: list[Spot] = []
     for body in source.bodies():
@@ -137,7 +137,7 @@ def _spots(source: Source) -> list[Spot]:
     return found
 
 
-def total(source: Source) -> float:
+def total(source: EditableText) -> float:
     """How often the inserted loops of a program may call their criteria; a restarted function counts for many calls."""
     found = 0.0
     for node in source.nodes():
@@ -161,13 +161,13 @@ def _allowed(calls: int, pace: float) -> str:
     return f"calls={calls}, seconds={calls * pace:.3g}"
 
 
-def _goal(edit: Edit) -> str:
+def _goal(edit: EditContext) -> str:
     reduce = edit.rng.choice(("sum", "sum", "sum", "min", "max", "mean"))
     sign = edit.rng.choice((1, -1, edit.sense or 1, edit.sense or -1))
     return f'reduce="{reduce}", sign={sign}'
 
 
-def _settings(idiom: str, edit: Edit, allowed: str) -> str:
+def _settings(idiom: str, edit: EditContext, allowed: str) -> str:
     rng, step = edit.rng, f"{10 ** edit.rng.uniform(-2.0, -0.3):.2g}"
     text = f"{allowed}, seed={rng.randrange(1000)}"
     if idiom == "refine_by_gradient":
@@ -179,7 +179,7 @@ def _settings(idiom: str, edit: Edit, allowed: str) -> str:
     return f"{text}, heat={rng.choice((0.0, 0.01, 0.05))}"
 
 
-def _consumer(source: Source, edit: Edit, inside: ast.stmt) -> tuple[str, str] | None:
+def _consumer(source: EditableText, edit: EditContext, inside: ast.stmt) -> tuple[str, str] | None:
     """A function of the program that takes the value, as a whole or item by item; never one that leads back here."""
     here = _enclosing(source, inside)
     choices: list[str] = []
@@ -196,7 +196,7 @@ def _consumer(source: Source, edit: Edit, inside: ast.stmt) -> tuple[str, str] |
     return ("", edit.rng.choice(choices)) if choices else None
 
 
-def _handed_on(source: Source, spots: list[Spot]) -> list[tuple[Spot, str]]:
+def _handed_on(source: EditableText, spots: list[Spot]) -> list[tuple[Spot, str]]:
     """What a function returns, with the function of the program that takes it: the likeliest places to refine."""
     pairs = handed_on(source.tree)
     found: list[tuple[Spot, str]] = []
@@ -206,11 +206,11 @@ def _handed_on(source: Source, spots: list[Spot]) -> list[tuple[Spot, str]]:
     return found
 
 
-def _own(edit: Edit) -> str:
+def _own(edit: EditContext) -> str:
     return edit.rng.choice(("lambda value: value", "lambda value: value[-1]", "lambda value: value[0]"))
 
 
-def _following(source: Source, edit: Edit, spot: Spot) -> tuple[str, str] | None:
+def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str, str] | None:
     """The statements after the value, up to one that gives a name a value or returns one, as a criterion function."""
     at = spot.body.index(spot.statement)
     ends: list[tuple[int, str]] = []
@@ -236,7 +236,9 @@ def _following(source: Source, edit: Edit, spot: Spot) -> tuple[str, str] | None
     return textwrap.indent(function, indent), "outcome"
 
 
-def _written(source: Source, statement: ast.stmt, idiom: str, before: str, change: tuple[Span, str]) -> str | None:
+def _written(
+    source: EditableText, statement: ast.stmt, idiom: str, before: str, change: tuple[Span, str]
+) -> str | None:
     """The text with this change in the statement, lines put before it, and the idiom's helper where it is missing."""
     place, changes = _home(source, statement), [change]
     helper = _helper(source, idiom, source.indent(place))
@@ -255,20 +257,20 @@ def _stores(node: ast.AST) -> set[str]:
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
 
 
-def _home(source: Source, statement: ast.stmt) -> ast.stmt:
+def _home(source: EditableText, statement: ast.stmt) -> ast.stmt:
     """Where a helper goes: before the top-level statement around this one if that is editable, else right before it."""
     top = _top(source, statement)
     return top if top is not None and source.lines(top) else statement
 
 
-def _helper(source: Source, idiom: str, indent: str) -> str:
+def _helper(source: EditableText, idiom: str, indent: str) -> str:
     """The helper's text for this place, without the first line's indent; "" if the program already has it."""
     if f"def {idiom}(" in source.text:
         return ""
     return textwrap.indent(template(idiom), indent).lstrip() + ("\n\n" if not indent else "\n")
 
 
-def _top(source: Source, inside: ast.stmt) -> ast.stmt | None:
+def _top(source: EditableText, inside: ast.stmt) -> ast.stmt | None:
     start = source.span(inside)[0]
     for node in source.tree.body if source.tree else ():
         low, high = source.span(node)
@@ -277,12 +279,12 @@ def _top(source: Source, inside: ast.stmt) -> ast.stmt | None:
     return None
 
 
-def _enclosing(source: Source, inside: ast.stmt) -> ast.FunctionDef | None:
+def _enclosing(source: EditableText, inside: ast.stmt) -> ast.FunctionDef | None:
     top = _top(source, inside)
     return top if isinstance(top, ast.FunctionDef) else None
 
 
-def _calls(source: Source, caller: str, callee: str) -> bool:
+def _calls(source: EditableText, caller: str, callee: str) -> bool:
     """Whether running one top-level function may run the other, judged by the names they mention."""
     bodies = {
         node.name: node for node in (source.tree.body if source.tree else ()) if isinstance(node, ast.FunctionDef)

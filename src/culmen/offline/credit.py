@@ -8,7 +8,7 @@ _FADE = 0.98  # older trials count less, so that an operator whose time comes la
 
 
 @dataclass
-class Credit:
+class OperatorCredit:
     """How an operator has done: faded counts of its children and of those better than their parents."""
 
     prior: float = 1.0

@@ -1,16 +1,84 @@
-"""Whether a provider is up, known to all who call it: an outage pauses the run instead of burning candidates."""
+"""What all callers of one provider share: the rate limit, and whether the provider is up.
+
+An outage pauses the run instead of using up candidates. The clock is injected, so that tests need not wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
 from culmen.core.errors import Unavailable
-from culmen.llm.clock import Clock, RealClock
+
+WINDOW = 60.0
 
 
-def _silent(_: str) -> None:
+class AsyncClock(Protocol):
+    """Seconds that only grow, and a sleep that yields to others."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class RealClock:
+    """The monotonic clock of this machine."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@dataclass
+class Slot:
+    """One admitted request: when, and how many tokens it counts for."""
+
+    time: float
+    tokens: int
+
+
+class RateLimiter:
+    """Sliding window: at no moment more than `rpm` requests or `tpm` tokens in the 60 seconds before (None: no limit).
+
+    Requests are admitted in the order they came. A request larger than `tpm` is admitted when the window is empty.
+    """
+
+    def __init__(self, rpm: int | None = None, tpm: int | None = None, clock: AsyncClock | None = None) -> None:
+        self._rpm, self._tpm, self._clock = rpm, tpm, clock or RealClock()
+        self._window: deque[Slot] = deque()
+        self._turn = asyncio.Lock()
+
+    async def acquire(self, tokens: int) -> Slot:
+        """Wait for room for a request of about so many tokens; correct `slot.tokens` once the true number is known."""
+        async with self._turn:
+            while (wait := self._wait(tokens)) > 0:
+                await self._clock.sleep(wait)
+            slot = Slot(self._clock.now(), tokens)
+            self._window.append(slot)
+            return slot
+
+    def _wait(self, tokens: int) -> float:
+        now = self._clock.now()
+        while self._window and self._window[0].time <= now - WINDOW:
+            self._window.popleft()
+        if not self._window or not self._full(tokens):
+            return 0.0
+        return max(self._window[0].time + WINDOW - now, 1e-3)
+
+    def _full(self, tokens: int) -> bool:
+        if self._rpm is not None and len(self._window) >= self._rpm:
+            return True
+        return self._tpm is not None and sum(slot.tokens for slot in self._window) + tokens > self._tpm
+
+
+def _tell_nobody(_: str) -> None:
     return None
 
 
@@ -31,8 +99,8 @@ class Health:
         first_pause: float = 1.0,
         longest_pause: float = 60.0,
         patience: float = 1800.0,
-        clock: Clock | None = None,
-        tell: Callable[[str], None] = _silent,
+        clock: AsyncClock | None = None,
+        tell: Callable[[str], None] = _tell_nobody,
     ) -> None:
         self._name, self._threshold, self._patience = name, threshold, patience
         self._first, self._longest = first_pause, longest_pause

@@ -1,0 +1,304 @@
+"""Pieces of a model's reply: fenced blocks, SEARCH/REPLACE edits, and what of them may go into the parent's text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.task import Surface
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
+_THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_LEAD = re.compile(r"^(?:name|file|filename|path|title|part)[=:]", re.IGNORECASE)
+
+
+class Block(msgspec.Struct, frozen=True):
+    """One fenced block: `name` the part it names ("" if none), `tag` its language, `closed` whether it has an end."""
+
+    text: str
+    name: str = ""
+    tag: str = ""
+    closed: bool = True
+
+
+def without_thoughts(reply: str) -> str:
+    """The reply without the thinking that some models put in front."""
+    return _THOUGHT.sub("", reply, count=1)
+
+
+def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Block]]:
+    """The text before the first block, and the blocks in order.
+
+    A block is closed by a bare fence as long as its own; fences with a language inside it open a nested block, unless
+    they name another part of the candidate. A block left open ends with the reply.
+    """
+    before: list[str] = []
+    blocks: list[Block] = []
+    current: list[str] | None = None
+    marks = info = heading = ""
+    depth = 0
+    for line in reply.split("\n"):
+        fence = _FENCE.match(line)
+        if current is None:
+            if fence:
+                marks, info, current, depth = fence[1], fence[2].strip(), [], 1
+            elif not blocks:
+                before.append(line)
+            heading = (named_in(line, names) or (heading if not line.strip() else "")) if not fence else heading
+            continue
+        depth += _step(fence, marks, names, depth)
+        if depth == 0 or depth < 0:
+            blocks.append(_block(current, info, heading, names, depth == 0))
+            current, heading = None, ""
+            if depth < 0 and fence:  # a new part begins although the last block was not closed
+                marks, info, current, depth = fence[1], fence[2].strip(), [], 1
+        else:
+            current.append(line)
+    if current is not None:
+        blocks.append(_block(current, info, heading, names, False))
+    return "\n".join(before).strip(), blocks
+
+
+def _step(fence: re.Match[str] | None, marks: str, names: tuple[str, ...], depth: int) -> int:
+    """By how much a line changes the depth: -1 closes, 1 nests, below zero in all starts the next part."""
+    if fence is None or fence[1][0] != marks[0] or len(fence[1]) < len(marks):
+        return 0
+    info = fence[2].strip()
+    if not info:
+        return -1
+    return -depth - 1 if _info(info, names)[0] else 1
+
+
+def _block(lines: list[str], info: str, heading: str, names: tuple[str, ...], closed: bool) -> Block:
+    name, tag = _info(info, names)
+    return Block("\n".join(lines), name or heading, tag, closed)
+
+
+def _info(info: str, names: tuple[str, ...]) -> tuple[str, str]:
+    """Part and language of an info string (`python main.py`, `main.py`, `python:main.py`, `python name=main.py`)."""
+    words = info.split()
+    if not words:
+        return "", ""
+    tag, colon, rest = words[0].partition(":")
+    candidates = [*([rest] if colon else []), *words, info]
+    for word in candidates:
+        bare = _LEAD.sub("", word).strip("\"'`{}")
+        if bare in names:
+            return bare, "" if words[0].strip("\"'`") == bare else tag.lower()
+    return "", tag.lower()
+
+
+# SEARCH/REPLACE edits: applied exactly or with tolerance for white space, all or none.
+
+_SEARCH = re.compile(r"^<{5,}\s*SEARCH\s*$")
+_MIDDLE = re.compile(r"^={5,}\s*$")
+_REPLACE = re.compile(r"^>{5,}\s*REPLACE\s*$")
+
+
+class SearchReplace(msgspec.Struct, frozen=True):
+    """Replace the lines `search` by the lines `replace`, in the part `part` ("" if the reply did not say)."""
+
+    search: tuple[str, ...]
+    replace: tuple[str, ...]
+    part: str = ""
+
+
+class Mismatch(ValueError):
+    """An edit whose SEARCH text is not in the candidate."""
+
+
+def read_edits(reply: str, names: tuple[str, ...]) -> list[SearchReplace]:
+    """The complete edits of a reply, in order; a part's name on a line before an edit holds for those that follow."""
+    edits: list[SearchReplace] = []
+    part, state = "", "outside"
+    search: list[str] = []
+    replace: list[str] = []
+    for line in reply.split("\n"):
+        if state == "outside":
+            if _SEARCH.match(line):
+                state, search, replace = "search", [], []
+            else:
+                part = named_in(line, names) or part
+        elif state == "search":
+            if _MIDDLE.match(line):
+                state = "replace"
+            else:
+                search.append(line)
+        elif _REPLACE.match(line):
+            edits.append(SearchReplace(tuple(search), tuple(replace), part))
+            state = "outside"
+        else:
+            replace.append(line)
+    return edits
+
+
+def named_in(line: str, names: tuple[str, ...]) -> str:
+    """The part that a heading-like line names (`=== main.py ===`, `**main.py**`, `File: main.py`), or ""."""
+    words = line.strip().strip("#=*-`:>[]() \t")
+    for lead in ("file", "part", "path", "name"):
+        head, colon, rest = words.partition(":")
+        if colon and head.strip().lower() == lead:
+            words = rest.strip().strip("`*\"'")
+    return words if words in names else ""
+
+
+def apply_edits(parts: Mapping[str, str], edits: list[SearchReplace]) -> dict[str, str]:
+    """The parts after all edits, each applied at the first place that fits. Raises `Mismatch` if one fits nowhere."""
+    changed = dict(parts)
+    for edit in edits:
+        name, text = _placed(changed, edit)
+        changed[name] = text
+    return changed
+
+
+def _placed(parts: Mapping[str, str], edit: SearchReplace) -> tuple[str, str]:
+    names = [edit.part] if edit.part in parts else list(parts)
+    for change in (_exact, _loose_end, _loose):
+        for name in names:
+            text = change(parts[name], edit)
+            if text is not None:
+                return name, text
+    raise Mismatch("\n".join(edit.search)[:200])
+
+
+def _exact(text: str, edit: SearchReplace) -> str | None:
+    if not edit.search:  # an empty part is filled
+        return "\n".join(edit.replace) if not text.strip() else None
+    framed, wanted = f"\n{text}\n", _framed(edit.search)
+    found = framed.find(wanted)
+    if found < 0:
+        return None
+    return (framed[:found] + _framed(edit.replace) + framed[found + len(wanted) :])[1:-1]
+
+
+def _loose_end(text: str, edit: SearchReplace) -> str | None:
+    lines = text.split("\n")
+    start = _find([line.rstrip() for line in lines], [line.rstrip() for line in edit.search])
+    return None if start is None else _spliced(lines, start, len(edit.search), edit.replace)
+
+
+def _loose(text: str, edit: SearchReplace) -> str | None:
+    """Indentation may differ; the replacement is moved by the difference at the first line that has text."""
+    lines = text.split("\n")
+    start = _find([line.strip() for line in lines], [line.strip() for line in edit.search])
+    if start is None or not any(line.strip() for line in edit.search):
+        return None
+    at = next(i for i, line in enumerate(edit.search) if line.strip())
+    there, here = _indent(lines[start + at]), _indent(edit.search[at])
+    return _spliced(lines, start, len(edit.search), [_moved(line, here, there) for line in edit.replace])
+
+
+def _framed(lines: Sequence[str]) -> str:
+    """Whole lines as they stand inside a text that begins and ends with a line break."""
+    return "".join(f"\n{line}" for line in lines) + "\n"
+
+
+def _find(lines: list[str], search: list[str]) -> int | None:
+    """Where the lines first occur. A search in one joined text takes time in proportion to its length."""
+    found = _framed(lines).find(_framed(search)) if search else -1
+    return None if found < 0 else _framed(lines).count("\n", 0, found)
+
+
+def _spliced(lines: list[str], start: int, count: int, replace: Sequence[str]) -> str:
+    return "\n".join([*lines[:start], *replace, *lines[start + count :]])
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _moved(line: str, here: str, there: str) -> str:
+    if not line.strip():
+        return line
+    if line.startswith(here):
+        return there + line[len(here) :]
+    return there + line.lstrip() if len(_indent(line)) < len(here) else line
+
+
+# Inside what may be edited: no frozen parts, and only EVOLVE blocks where they are enforced.
+
+_MARKER = re.compile(r"EVOLVE-BLOCK-(START|END)\b")
+
+
+class OutsideBlocks(ValueError):
+    """The reply cannot be fitted into the parent's editable blocks."""
+
+
+def inherit(parts: Mapping[str, str], parent: Candidate | None, surface: Surface) -> dict[str, str]:
+    """The parent's parts with those of the reply put in; unknown and frozen names are left as the parent has them.
+
+    Raises `OutsideBlocks` where markers are enforced and the reply does not show what belongs between them.
+    """
+    if parent is None:
+        return dict(parts)
+    child = dict(parent.parts)
+    for name, text in parts.items():
+        if name not in child or name in surface.frozen:
+            continue
+        text = _same_end(text, child[name])
+        child[name] = into_blocks(child[name], text) if surface.markers == "enforced" else text
+    return child
+
+
+def into_blocks(parent: str, child: str) -> str:
+    """The parent's text with the contents of its EVOLVE blocks taken from the child.
+
+    A child that dropped the markers but kept the text around a single block is understood, too.
+    """
+    frame = _pieces(parent)
+    if len(frame) == 1:
+        return parent  # no block, nothing may change
+    pieces = _pieces(child)
+    if len(pieces) == len(frame):
+        merged = [mine if i % 2 else theirs for i, (theirs, mine) in enumerate(zip(frame, pieces, strict=True))]
+        return "\n".join(line for piece in merged for line in piece)
+    if len(pieces) > 1 or len(frame) != 3:
+        raise OutsideBlocks(f"{len(frame) // 2} blocks expected, {len(pieces) // 2} found")
+    return "\n".join([*frame[0], *_between(pieces[0], frame[0][:-1], frame[2][1:]), *frame[2]])
+
+
+def _pieces(text: str) -> list[list[str]]:
+    """Lines outside, inside, outside, ... of the outermost blocks; the marker lines belong to the outside."""
+    pieces: list[list[str]] = [[]]
+    depth = 0
+    for line in text.split("\n"):
+        found = _MARKER.search(line)
+        mark = found[1] if found else ""
+        if mark == "END" and depth == 1:
+            pieces.append([])
+        depth = max(0, depth + (mark == "START") - (mark == "END"))
+        pieces[-1].append(line)
+        if mark == "START" and depth == 1:
+            pieces.append([])
+    return pieces if depth == 0 else [[line for piece in pieces for line in piece]]
+
+
+def _between(lines: list[str], before: list[str], after: list[str]) -> list[str]:
+    start = _skip(lines, before)
+    end = _skip(lines[::-1], after[::-1])
+    if start is None or end is None or start + end > len(lines):
+        raise OutsideBlocks("the markers are gone and the text around them changed")
+    return lines[start : len(lines) - end]
+
+
+def _skip(lines: list[str], expected: list[str]) -> int | None:
+    """How many lines stand for the expected ones, empty lines not counted; None if they are not there."""
+    wanted = [line.strip() for line in expected if line.strip()]
+    taken = 0
+    for index, line in enumerate(lines):
+        if taken == len(wanted):
+            return index
+        if line.strip():
+            if line.strip() != wanted[taken]:
+                return None
+            taken += 1
+    return len(lines) if taken == len(wanted) else None
+
+
+def _same_end(text: str, like: str) -> str:
+    """The text ending with a line break exactly if the other one does."""
+    text = text.rstrip("\n")
+    return text + "\n" if like.endswith("\n") or not like else text
