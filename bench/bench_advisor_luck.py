@@ -28,7 +28,7 @@ from random import Random
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from culmen.cli.demo_advisor import BARRIERS, ISLANDS, SETTINGS, TASK
+from culmen.cli.demo import ADVISOR_SETTINGS, BARRIERS, ISLANDS, TASK
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
 from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
@@ -194,7 +194,9 @@ def _options() -> argparse.Namespace:
         "--rows", type=Path, default=Path("luck.jsonl"), help="one line per run; continued if it exists"
     )
     parser.add_argument("--barriers", type=int, default=BARRIERS, help="planned; the demo's unless given")
-    parser.add_argument("--scaffold", default=SETTINGS["scaffold"], help="of 8 islands; the demo's unless given")
+    parser.add_argument(
+        "--scaffold", default=ADVISOR_SETTINGS["scaffold"], help="of 8 islands; the demo's unless given"
+    )
     parser.add_argument("--toy", action="store_true", help="a toy in place of the demo's search")
     parser.add_argument("--one", choices=ARMS, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from culmen.cli.replaying import answer as replayed
+from culmen.cli.audit import find_signs
+from culmen.cli.keep import replay_run
 from culmen.cli.session import code, document
-from culmen.cli.suspicions import collect
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Sign, Status
@@ -84,7 +84,7 @@ def test_warn_notes_and_counts(tmp_path: Path) -> None:
     (seen,) = [o for o in views.observations(run, ident(CHEAT))][:1]
     assert [s.name for s in seen.signs] == ["frames"] and seen.ok and seen.signs[0].line == 5
     assert rows(run)[CHEAT].grave and not rows(run)[CHEAT].barred
-    assert replayed(run, verify=True).data["matches"]
+    assert replay_run(run, verify=True).data["matches"]
 
 
 def test_reject_keeps_the_row_and_tells_why(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_reject_keeps_the_row_and_tells_why(tmp_path: Path) -> None:
     assert "looks into call frames" in seen.feedback and "pack.py:5" in seen.feedback
     assert rows(run)[CHEAT].barred and list(rows(run))  # the row is there
     assert views.candidates(run, "best", limit=1)[0].id == ident(BETTER)
-    assert replayed(run, verify=True).data["matches"]
+    assert replay_run(run, verify=True).data["matches"]
 
 
 def test_stop_ends_the_search_and_says_what_to_type(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_stop_ends_the_search_and_says_what_to_type(tmp_path: Path) -> None:
     commands = document(status, run)["next"]
     assert any(" audit " in f" {command} " for command in commands)
     assert any("--integrity reject" in command for command in commands)
-    assert replayed(run, verify=True).data["matches"]
+    assert replay_run(run, verify=True).data["matches"]
 
 
 def test_the_policy_is_kept_by_resume(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_fork_may_change_the_policy(tmp_path: Path, first: str, second: str, s
     forked.run()
     best = views.status(forked.path).best
     assert best is not None and best.score == score
-    assert replayed(forked.path, verify=True).data["matches"]
+    assert replay_run(forked.path, verify=True).data["matches"]
 
 
 def test_a_policy_nobody_knows_is_refused_before_there_is_a_run(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_policy_nobody_knows_is_refused_before_there_is_a_run(tmp_path: Path) 
 
 def test_a_score_beyond_the_best_known_is_a_finding(tmp_path: Path) -> None:
     run = made(tmp_path / "run", HONEST, BETTER, LATER, objective=Objective(known=5.5))
-    (finding,) = [each for each in collect(run) if each.grave]
+    (finding,) = [each for each in find_signs(run) if each.grave]
     assert (finding.sign, finding.candidate, finding.score) == ("beyond_known", ident(LATER), 6.0)
     status = views.status(run)
     assert status.best_before_first_finding is not None and status.best_before_first_finding.id == ident(BETTER)
@@ -275,14 +275,14 @@ def test_the_papers_examples_are_caught(tmp_path: Path, task: Any, name: str, ho
     assert listed[false].certified is not None and listed[false].certified < best.certified
     assert next(iter(listed)) == fair  # the leaderboard as well
 
-    found = {(each.candidate, each.sign): each for each in collect(run)}
+    found = {(each.candidate, each.sign): each for each in find_signs(run)}
     finding = found[false, "certified_gap"]
     assert finding.grave and finding.score is not None and finding.certified is not None
     assert finding.score > best.certified > finding.certified  # the honest certified score beside the claimed one
     assert (false, "tolerance") in found and (fair, "certified_gap") not in found
     status = views.status(run)
     assert status.best_before_first_finding is not None and status.best_before_first_finding.id == fair
-    assert replayed(run, verify=True).data["matches"]
+    assert replay_run(run, verify=True).data["matches"]
 
 
 @pytest.mark.jail

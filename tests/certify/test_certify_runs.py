@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from culmen.cli.replaying import answer as replayed
+from culmen.cli.keep import replay_run
 from culmen.cli.session import trusted, vouched
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
@@ -182,7 +182,7 @@ def reported(task: Path, place: Path, *values: float, evaluations: int = 20) -> 
         task, Values(values), budget=Budget(evaluations=evaluations), run_dir=place, workers=2, random_seed=1
     )
     assert study.run() == "finished"
-    again = replayed(place, verify=True)
+    again = replay_run(place, verify=True)
     assert again.data["matches"] and again.data["finished"], again.data["differences"]
     best = views.best(place)
     assert best is not None and study.best is not None and study.best.certified == best.certified

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from culmen.cli.differences import without_helpers
+from culmen.cli.demo import without_helpers
 from culmen.offline.edits import wrapping
 from culmen.offline.edits.expressions import bounds, cheaper
 from culmen.offline.edits.source import IDIOMS, EditableText, EditContext, valid

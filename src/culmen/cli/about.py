@@ -1,23 +1,22 @@
-"""Verbs about culmen itself: strategies, doctor."""
+"""Verbs about culmen and this machine: strategies, doctor."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import re
+import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import verb
-from culmen.observe.figures import joined
+from culmen.observe.figures import clean, count, dollars, joined
 
-PANEL = "About"
-
-
-def add_to(app: typer.Typer) -> None:
-    """Declare the verbs of this group."""
-    for function in (strategies, doctor):
-        verb(app, PANEL)(function)
+if TYPE_CHECKING:
+    from culmen.agents.sandbox.smoke import Smoke
 
 
 def strategies(
@@ -29,17 +28,17 @@ def strategies(
 
     if name is None:
         pages = [catalog.describe(known) for known in catalog.CATALOG]
-        return Answer({"strategies": pages}, lambda screen: _list(screen, pages))
+        return Answer({"strategies": pages}, lambda screen: _show_strategies(screen, pages))
     page = catalog.describe(name)
-    return Answer(page, lambda screen: _page(screen, page))
+    return Answer(page, lambda screen: _show_strategy(screen, page))
 
 
-def _list(screen: Screen, pages: list[dict[str, Any]]) -> None:
+def _show_strategies(screen: Screen, pages: list[dict[str, Any]]) -> None:
     screen.table(["name", "what it is"], [(page["name"], page["title"]) for page in pages])
     screen.next_steps(("culmen strategies NAME", "paper, settings, defaults"))
 
 
-def _page(screen: Screen, page: dict[str, Any]) -> None:
+def _show_strategy(screen: Screen, page: dict[str, Any]) -> None:
     screen.heading(page["name"], page["title"])
     if page["paper"]:
         screen.line(f"Paper: {page['paper']}", style="dim")
@@ -61,16 +60,181 @@ def _default(field: dict[str, Any]) -> str:
 def doctor(
     screen: Screen,
     agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Ask this agent one thing, in its sandbox, by the model named.")
+        str | None, typer.Option(metavar="NAME", help="Send this coding agent one request, to see whether it works.")
     ] = None,
-    model: Annotated[list[str] | None, typer.Option(metavar="MODEL", help="Model that answers the agent.")] = None,
+    model: Annotated[list[str] | None, typer.Option(metavar="MODEL", help="Model that the agent uses.")] = None,
     models: Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")] = None,
 ) -> Answer:
-    """Look at this machine: Python, isolation in force (found by trying), API keys by name, disk, cores, extras, coding
-    agents and their versions. With --agent, see whether that one works."""
-    from culmen.cli import examination, outfit
-
+    """Show what this machine offers: isolation (found by trying), API keys by name, extras, coding agents."""
     if agent is not None:
-        return outfit.try_out(agent, model, models)
-    report = examination.examine()
-    return Answer(report, lambda screen: examination.show(screen, report))
+        return _try_agent(agent, model, models)
+    report = _examine()
+    return Answer(report, lambda screen: _show_machine(screen, report))
+
+
+def _examine() -> dict[str, Any]:
+    """What this machine offers a run, as plain data; API keys by name only."""
+    from culmen.core import VERSION
+    from culmen.evaluate.jail import probes
+
+    disk = shutil.disk_usage(Path.cwd())
+    return {
+        "culmen": VERSION,
+        **probes.report(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "disk_free_gb": round(disk.free / 1e9, 1),
+        "keys": _keys(),
+        "extras": _extras(),
+        "agents": _agents(),
+    }
+
+
+def _keys() -> dict[str, bool]:
+    """Names of the environment variables that hold keys of known providers, and whether each is set."""
+    from culmen.llm.spec import PROVIDERS
+
+    names = {provider.key_env for provider in PROVIDERS.values() if provider.key_env}
+    return {name: bool(os.environ.get(name, "").strip()) for name in sorted(names)}
+
+
+def _extras() -> dict[str, bool]:
+    """The extras that the installed package names, and whether all packages of each are there."""
+    try:
+        package = importlib.metadata.distribution("culmen")
+    except importlib.metadata.PackageNotFoundError:  # a source tree on the path, not installed
+        return {}
+    extras = dict.fromkeys(package.metadata.get_all("Provides-Extra") or (), True)
+    for line in package.requires or ():
+        requirement = re.match(r"([\w.-]+)[^;]*;.*\bextra == ['\"]([\w.-]+)['\"]", line)
+        if requirement and not _installed(requirement[1]):
+            extras[requirement[2]] = False
+    return extras
+
+
+def _installed(package: str) -> bool:
+    try:
+        importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _agents() -> dict[str, Any]:
+    """Known coding agents, and the sandbox they would work in (`why`: why there is none)."""
+    from culmen.agents.adapters.survey import survey
+    from culmen.agents.sandbox import confinement
+    from culmen.agents.sandbox.settings import Settings
+    from culmen.core.errors import IsolationError
+
+    try:
+        sandbox, why = confinement.choose(Settings()).isolation, ""
+    except IsolationError as error:
+        sandbox, why = "", error.where
+    return {"sandbox": sandbox, "why": why, "known": survey()}
+
+
+def _show_machine(screen: Screen, report: dict[str, Any]) -> None:
+    keys = [name for name, present in report["keys"].items() if present]
+    screen.heading(f"culmen {report['culmen']}", f"Python {report['python']} at {report['executable']}")
+    screen.pairs(
+        ("system", report["system"]),
+        ("cores", f"{report['cores']}, {report['memory_gb']} GB memory, {report['disk_free_gb']} GB disk free here"),
+        ("keys", joined(keys) or f"none of {joined(report['keys'])} is set"),
+        ("mechanisms", _mechanisms(report["mechanisms"])),
+        ("isolation", f"{report['level']} is in force"),
+    )
+    screen.line()
+    _show_levels(screen, report["levels"])
+    if report["level"] != "namespaces":
+        screen.line()
+        screen.line(f"For more: {report['fix']}.")
+    _show_extras(screen, report["extras"])
+    _show_agents(screen, report["agents"])
+
+
+def _mechanisms(found: dict[str, Any]) -> str:
+    texts = []
+    for name, value in found.items():
+        detail = f" {value}" if isinstance(value, str | int) and not isinstance(value, bool) and value else ""
+        texts.append(f"{name}{detail}" if value else f"no {name}")
+    return joined(texts)
+
+
+def _show_levels(screen: Screen, levels: dict[str, Any]) -> None:
+    rows = []
+    for name, tried in levels.items():
+        probes = tried["probes"]
+        passed = sum(result == "PASS" for result in probes.values())
+        failed = [probe for probe, result in probes.items() if result != "PASS"]
+        outcome = f"{passed} of {count(len(probes), 'probe')}" if tried["works"] else "not available"
+        detail = f"not enforced: {joined(failed)}" if failed else tried.get("why", "all enforced")
+        rows.append((name, outcome, detail))
+    screen.table(["level", "result", "found by running a program that tries to break out"], rows)
+
+
+def _show_extras(screen: Screen, extras: dict[str, bool]) -> None:
+    screen.rule("extras")
+    rows = [(name, "installed" if there else f"pip install 'culmen[{name}]'") for name, there in extras.items()]
+    screen.table(["extra", "command to install it"], sorted(rows))
+
+
+_VERSIONS = {
+    "tested": "the version that was tested",
+    "newer": "newer than what was tested ({})",
+    "older": "older than what was tested ({})",
+    "untested": "not tested",
+}
+
+
+def _show_agents(screen: Screen, report: dict[str, Any]) -> None:
+    """The installed ones, and names of the others."""
+    known = report["known"]
+    rows = [
+        (row["name"], row["version"] or "?", _VERSIONS[row["state"]].format(joined(row["tested"])), _traits(row))
+        for row in known
+        if row["installed"]
+    ]
+    missing = [row["name"] for row in known if not row["installed"]]
+    screen.rule("coding agents")
+    sandbox = report["sandbox"] or "none: agents cannot be confined here"
+    screen.line(f"Sandbox: {sandbox}. Always available: offline, builtin.")
+    if rows:
+        screen.table(["agent", "version", "", "calls, nudges"], rows)
+    if missing:
+        screen.line(f"Not installed: {joined(missing)}.", style="dim")
+    first = rows[0][0] if rows else "builtin"
+    screen.next_steps((f"culmen doctor --agent {first} --model NAME", "send it one request, to see whether it works"))
+
+
+def _traits(row: dict[str, Any]) -> str:
+    return joined(["metered" if row["metered"] else "not metered", row["nudge"] or "no nudges"])
+
+
+def _try_agent(agent: str, model: list[str] | None, models: Path | None) -> Answer:
+    """Send one request to an agent; exit code 1 if it does not work."""
+    import asyncio
+
+    from culmen.agents import adapters
+    from culmen.agents.sandbox.smoke import smoke
+    from culmen.cli.agents import BUILTIN, OFFLINE
+
+    if agent not in (OFFLINE, BUILTIN):
+        adapters.named(agent)  # raises for an unknown agent
+    tried = asyncio.run(smoke(agent, ",".join(model or ()), str(models) if models else None))
+    data = {**msgspec.structs.asdict(tried), "usage": msgspec.structs.asdict(tried.usage)}
+    return Answer(data, lambda screen: _show_try(screen, tried), code=0 if tried.works else 1)
+
+
+def _show_try(screen: Screen, tried: Smoke) -> None:
+    usage = tried.usage
+    cost = joined([count(usage.calls, "call"), count(usage.tokens, "token"), dollars(usage.dollars)])
+    facts = {
+        "reply": clean(tried.word) or "none",
+        "problem": clean(tried.why),
+        "version": tried.version,
+        "sandbox": tried.isolation,
+        "cost": cost if tried.metered else "not metered",
+        "time": f"{tried.seconds:g} s",
+    }
+    screen.heading(tried.agent, "works" if tried.works else "does not work")
+    screen.pairs(*((name, value) for name, value in facts.items() if value))

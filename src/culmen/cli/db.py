@@ -7,25 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import verb
-
-PANEL = "Keep a run"
 
 Url = Annotated[
     str, typer.Argument(metavar="URL", help="postgresql+psycopg://user@host/database, or db: for CULMEN_DB's.")
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Declare the verbs of this group, below `culmen db`."""
-    group = typer.Typer(help="Runs in PostgreSQL. One of them is addressed as URL#NAME, or db:NAME with CULMEN_DB set.")
-    for function in (runs, copy, migrate, drop):
-        verb(group, PANEL, "list" if function is runs else None)(function)
-    app.add_typer(group, name="db", rich_help_panel=PANEL, no_args_is_help=True)
-
-
-def runs(screen: Screen, url: Url) -> Answer:
-    """One line for each run of a database."""
+def list_runs(screen: Screen, url: Url) -> Answer:
+    """List the runs of a database."""
     import msgspec
 
     from culmen.cli import pages
@@ -49,11 +38,11 @@ def copy(
     source: Annotated[
         str, typer.Argument(metavar="SRC", help="A run, a folder of runs, URL#NAME, or a URL: all runs.")
     ],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder, URL#NAME, or a URL: under the same names.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="A folder, URL#NAME, or a URL: runs keep their names.")],
 ) -> Answer:
     """Copy runs between folders and databases, and compare every table by counts and hashes.
 
-    The source may be running: what is copied is one moment of it.
+    The source may be running: its state at one moment is copied.
     """
     import msgspec
 
@@ -78,7 +67,7 @@ def copy(
 
 
 def migrate(screen: Screen, url: Url) -> Answer:
-    """Bring the tables of all runs of a database up to this version of culmen. Skips runs that are being written."""
+    """Bring the tables of all runs of a database up to this version of culmen. Skips runs that a process is writing."""
     from culmen.core.errors import RunLocked
     from culmen.store.address import anchor, parse
     from culmen.store.database import run_folders
@@ -104,17 +93,17 @@ def migrate(screen: Screen, url: Url) -> Answer:
 def drop(
     screen: Screen,
     run: Annotated[str, typer.Argument(metavar="URL#NAME", help="A run in a database, by its full name.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Yes, delete it; without it nothing happens.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete it; without this option nothing happens.")] = False,
 ) -> Answer:
-    """Delete a run of a database, with everything in it. Refused while somebody writes it."""
+    """Delete a run of a database, with everything in it. Refused while a process is writing it."""
     from culmen.core.errors import UserError
     from culmen.store.address import parse
     from culmen.store.upkeep import drop as delete
 
     address = parse(run)
     if not address.name:
-        raise UserError("which run of this database?", where=run, fix=f"culmen db list '{address.url}'")
+        raise UserError("the address names no run", where=run, fix=f"culmen db list '{address.url}'")
     if not yes:
-        raise UserError(f"this would delete '{address.name}' for ever", where=str(address), fix="say so: --yes")
+        raise UserError(f"this deletes '{address.name}' for ever", where=str(address), fix="confirm with --yes")
     delete(address)
     return Answer({"dropped": str(address)}, lambda screen: screen.line(f"deleted {address}"))

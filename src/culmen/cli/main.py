@@ -1,4 +1,6 @@
-"""The `culmen` command: reads the arguments, runs one verb, turns what went wrong into words and an exit code.
+"""The `culmen` command: reads the arguments, runs one verb, turns an error into a message and an exit code.
+
+`PANELS` and `GROUPS` say which function each verb is; its module has the name of the panel or of the verb.
 
 Exit codes: 0 done; 1 findings, such as a task that fails its check; 2 a mistake the user can fix; 3 the run is being
 written by another process; 4 the journal does not fit or is damaged; 5 the isolation asked for is not in force; 70 a
@@ -7,36 +9,48 @@ bug in culmen; 75 something outside gave up, the run can be resumed; 130 interru
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import (
-    about,
-    advisor,
-    analysing,
-    archiving,
-    attending,
-    auditing,
-    comparing,
-    db,
-    misread,
-    pool,
-    reading,
-    running,
-    starting,
-    taking,
-)
+from culmen.cli import about, attend, audit, bench, compare, db, keep, look, running, starting
 from culmen.cli.screen import Screen
+from culmen.cli.verbs import declare
 from culmen.core.errors import CulmenError, UserError
 
 BUG, INTERRUPTED = 70, 130
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps it
+
+PANELS = {
+    "Start": (starting.demo, starting.new, starting.check, audit.audit),
+    "Search": (running.run, running.resume, running.fork),
+    "Look at a run": (look.status, look.best, look.show, look.diff, look.lineage, look.log, look.report),
+    "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell),
+    "Compare runs": (compare.analyze, bench.bench, compare.compare),
+    "Keep a run": (keep.export, keep.replay, keep.recover, keep.archive, keep.vacuum),
+    "About": (about.strategies, about.doctor),
+}
+GROUPS = {  # of the panel "Keep a run": what `culmen GROUP --help` says, and its verbs
+    "db": (
+        "Runs in PostgreSQL. One of them is addressed as URL#NAME, or db:NAME with CULMEN_DB set.",
+        {"list": db.list_runs, "copy": db.copy, "migrate": db.migrate, "drop": db.drop},
+    ),
+    "pool": (
+        "Files of candidates to start a search from: culmen run TASK --pool FILE.",
+        {"build": keep.pool_build, "show": keep.pool_show, "merge": keep.pool_merge},
+    ),
+    "advisor": (
+        "The advisor that a run has trained (needs the extra 'train').",
+        {"export": keep.advisor_export, "chat": keep.advisor_chat},
+    ),
+}
 
 app = typer.Typer(
     name="culmen",
@@ -57,31 +71,25 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _culmen(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None: ...
 
 
-for group in (
-    starting,
-    auditing,
-    running,
-    reading,
-    attending,
-    analysing,
-    comparing,
-    taking,
-    archiving,
-    db,
-    pool,
-    advisor,
-    about,
-):
-    group.add_to(app)
+for panel, functions in PANELS.items():
+    for function in functions:
+        declare(app, function, function.__name__, panel)
+for name, (text, verbs) in GROUPS.items():
+    group = typer.Typer(help=text)
+    for verb, function in verbs.items():
+        declare(group, function, verb, "Keep a run")
+    app.add_typer(group, name=name, rich_help_panel="Keep a run", no_args_is_help=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; the console script passes it to the system."""
-    given = misread.meant(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
+    given = _expand(list(sys.argv[1:] if arguments is None else arguments) or ["--help"])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -104,7 +112,7 @@ def _run(given: list[str], screen: Screen) -> int:
         screen.error(_kind(error), str(error))
         return error.exit_code
     except _UsageError as error:
-        return _misused(screen, error)
+        return _report_misuse(screen, error)
     except KeyboardInterrupt:
         screen.error("interrupted", "interrupted")
         return INTERRUPTED
@@ -118,10 +126,11 @@ def _run(given: list[str], screen: Screen) -> int:
         return BUG
 
 
-def _misused(screen: Screen, error: Any) -> int:
-    """An unknown verb or option, a value of the wrong kind."""
+def _report_misuse(screen: Screen, error: Any) -> int:
+    """Say what is wrong with an unknown verb or option, or a value of the wrong kind."""
     command = error.ctx.command_path if error.ctx else "culmen"
-    screen.error("usage", misread.what(error), command, misread.fix(error, command))
+    message = error.format_message().replace("\n", " ").partition(" (Possible options:")[0]
+    screen.error("usage", message, command, _fix(error, command))
     return int(error.exit_code)
 
 
@@ -129,6 +138,45 @@ def _kind(error: CulmenError) -> str:
     """`RunLocked` -> `run_locked`."""
     name = type(error).__name__
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+_OTHER_WORDS = {  # what other programs, and people, call these verbs
+    "check": ("eval", "evaluate", "test", "validate", "try"),
+    "best": ("result", "results", "winner"),
+    "fork": ("extend", "branch"),
+    "log": ("logs", "events", "history", "tail"),
+    "new": ("init", "create"),
+    "resume": ("continue", "restart"),
+    "run": ("evolve", "optimize", "optimise", "search", "start", "train"),
+    "status --all": ("list", "ls", "runs", "ps"),
+    "stop": ("kill", "cancel", "pause"),
+    "ui": ("dashboard", "serve", "web", "gui", "visualize"),
+    "vacuum": ("clean", "gc"),
+}
+_VERBS = {word: verb for verb, words in _OTHER_WORDS.items() for word in words}
+_TASKS = ("task.toml", "evaluator.py")
+
+
+def _expand(given: list[str]) -> list[str]:
+    """The arguments, with `help VERB`, `version` and `-V` as the options that they stand for."""
+    if given[0] == "help":
+        return [*given[1:], "--help"]
+    return ["--version", *given[1:]] if given[0] in ("version", "-V") else given
+
+
+def _fix(error: Any, command: str) -> str:
+    """What to type instead; `command` is the part that was understood."""
+    wrong = getattr(error, "option_name", None)
+    if near := getattr(error, "possibilities", None):
+        option = next(iter(difflib.get_close_matches(wrong or "", near, n=1)), "")
+        return f"did you mean {option}? all options: {command} --help" if option else f"{command} --help"
+    words = error.format_message().split("'")
+    if words[0] == "No such command " and words[1].lower() in _VERBS:
+        return f"culmen {_VERBS[words[1].lower()]}; all verbs: culmen --help"
+    if words[0] == "Missing argument " and words[1] == "TASK":
+        here = any(Path(name).is_file() for name in _TASKS)
+        return f"{command} ." if here else f"{command} FOLDER, or write a task to start from: culmen new mytask"
+    return f"{command} --help"
 
 
 if __name__ == "__main__":

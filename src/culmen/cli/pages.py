@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from culmen.cli.screen import Screen
 from culmen.cli.session import best_line, ended, judged, next_steps, suspected, trusted, vouched
 from culmen.cli.strategy import strategy_name
-from culmen.core.errors import UserError
 from culmen.observe.displays import costs
 from culmen.observe.figures import clean, count, decimals, duration, joined, number
 from culmen.store.views.training import WINDOW
@@ -150,25 +149,6 @@ def best(screen: Screen, found: Best, candidate: Candidate, files: Sequence[Path
     if screen.out.is_terminal:
         screen.line()
     screen.text(candidate.text)
-
-
-def write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
-    """Write a candidate's texts below a folder; raises `UserError` where it cannot."""
-    written: list[Path] = []
-    root = folder.expanduser().resolve()
-    for name, text in parts.items():
-        path = (root / name).resolve()
-        if root not in path.parents:
-            raise UserError(f"the part '{name}' would lie outside the folder", where=str(root), fix="culmen export")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        except OSError as error:
-            raise UserError(
-                f"cannot write {path.name}: {error.strerror}", where=str(root), fix="name another folder"
-            ) from None
-        written.append(path)
-    return written
 
 
 def candidate(screen: Screen, detail: Detail, prompt: bool) -> None:

@@ -37,13 +37,11 @@ def demo(
     from culmen.core.errors import UserError
 
     if strategy == "pacevolve_plus_plus":
-        from culmen.cli import demo_advisor
-
-        return demo_advisor.answer(screen, seed, workers, run_dir)
+        return demonstration.demonstrate_advisor(screen, seed, workers, run_dir)
     if strategy != "polca":
         fix = f"culmen new DIR --example circle_packing, then culmen run DIR --strategy {strategy}"
         raise UserError(f"there is no demo of '{strategy}'", where="--strategy", fix=fix)
-    return demonstration.answer(screen, seed, seconds, workers, run_dir)
+    return demonstration.demonstrate(screen, seed, seconds, workers, run_dir)
 
 
 def new(

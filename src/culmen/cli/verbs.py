@@ -17,6 +17,7 @@ Run = Annotated[
     str | None,
     typer.Argument(metavar="RUN", help="A run folder, or its name under ./runs. Default: the latest run."),
 ]
+RequiredRun = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its name under ./runs.")]
 Candidate = Annotated[
     str, typer.Argument(metavar="ID", help="A candidate: its id, its first digits, 'best' or 'seed'.")
 ]
@@ -42,21 +43,24 @@ Proxy = Annotated[
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]
 
 
+def declare(app: typer.Typer, function: Verb, name: str, panel: str) -> None:
+    """Make a verb of a function that takes a `Screen` and its arguments and returns an `Answer`. Adds `--json`."""
+
+    def command(**arguments: Any) -> int:
+        screen = Screen(arguments.pop("json"))
+        return screen.give(function(screen, **arguments))
+
+    own = inspect.signature(function, eval_str=True)
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in list(own.parameters.values())[1:]]
+    parameters.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json))
+    command.__signature__ = own.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__, command.__name__ = function.__doc__, name
+    app.command(name, rich_help_panel=panel)(command)
+
+
 def verb(app: typer.Typer, panel: str, name: str | None = None) -> Callable[[Verb], Verb]:
-    """Declare a verb: a function of a `Screen` and its arguments that returns an `Answer`. Adds `--json`."""
-
-    def declare(function: Verb) -> Verb:
-        def command(**arguments: Any) -> int:
-            screen = Screen(arguments.pop("json"))
-            return screen.give(function(screen, **arguments))
-
-        own = inspect.signature(function, eval_str=True)
-        parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in list(own.parameters.values())[1:]]
-        parameters.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json))
-        command.__signature__ = own.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
-        command.__annotations__ = {p.name: p.annotation for p in parameters}
-        command.__doc__, command.__name__ = function.__doc__, function.__name__
-        app.command(name or function.__name__, rich_help_panel=panel)(command)
+    def mark(function: Verb) -> Verb:
         return function
 
-    return declare
+    return mark

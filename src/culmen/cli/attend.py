@@ -1,0 +1,161 @@
+"""Verbs for a run that another process makes: watch, ui, stop, tell."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import RequiredRun, Run
+from culmen.core.errors import UserError
+
+if TYPE_CHECKING:
+    from culmen.store.sending import Sent
+
+PORT = 8640
+
+
+def watch(screen: Screen, run: Run = None) -> Answer:
+    """Follow a run that another process makes, as its own terminal shows it.
+
+    Ends with the run. Ctrl-C ends the watching and leaves the run alone.
+    """
+    from culmen.cli import runs, session
+    from culmen.observe.watch import INTERVAL, Watch
+    from culmen.store import views
+
+    path = runs.find(run)
+    following = Watch(session.display(screen, quiet=False))
+    with following.of(path):
+        try:
+            while views.status(path).state == "running":
+                following.see(())
+                time.sleep(INTERVAL)
+        except KeyboardInterrupt:
+            pass
+    now = views.status(path)
+    return Answer(session.document(now, path), lambda screen: session.end(screen, now, path))
+
+
+def ui(
+    screen: Screen,
+    place: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN_OR_FOLDER",
+            help="A run, its name under ./runs, a folder of runs, or a database by its URL. Default: ./runs.",
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = PORT,
+    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = False,
+) -> Answer:
+    """Show runs in a browser, live: scores, candidates, lineage, memory, calls, trust.
+
+    Serves on 127.0.0.1 until Ctrl-C. The address it prints holds the token that allows to stop a run or to send it
+    messages.
+    """
+    from culmen.strategies.catalog import CATALOG
+    from culmen.web.server import Dashboard, bind, serve
+
+    shown = _runs_to_show(place)
+    dashboard = Dashboard(shown, names={path: name for name, path in CATALOG.items()})
+    listening = bind(port)
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    document = {"url": f"{address}#token={dashboard.token}", "address": address, "folder": str(shown.resolve())}
+
+    def ready() -> None:
+        if screen.as_json:
+            screen.document(document)
+        else:
+            screen.line(f"{shown}: {document['url']}")
+            screen.err.print("Ctrl-C ends the dashboard; runs go on without it.", style="dim", markup=False)
+        sys.stdout.flush()
+        if browser:
+            threading.Thread(target=webbrowser.open, args=(document["url"],), daemon=True).start()
+
+    serve(dashboard, listening, ready)
+    if screen.as_json:
+        raise typer.Exit  # the one document was printed when the server was ready
+    return Answer(None)
+
+
+def _runs_to_show(given: str | None) -> Path:
+    """A run, a folder of runs, a run's name, or all runs of a database."""
+    from culmen.cli import runs
+    from culmen.store.address import FILE, anchor, is_address, parse
+
+    if given is None:
+        if not runs.FOLDER.is_dir():
+            raise UserError("there are no runs yet", where=str(runs.FOLDER), fix="culmen demo, or culmen run TASK")
+        return runs.FOLDER
+    if is_address(given) and not parse(given).name:
+        return anchor(parse(given))
+    place = Path(given)
+    if place.is_dir():
+        return place
+    if place.name == FILE and place.is_file():
+        return place.parent
+    return runs.find(given)
+
+
+def stop(
+    screen: Screen,
+    run: Run = None,
+    pause: Annotated[bool, typer.Option("--pause", help="End its process as Ctrl-C does, to be resumed.")] = False,
+) -> Answer:
+    """End a running search now and make the final choice from what was found."""
+    from culmen.cli import runs
+    from culmen.store import sending
+
+    path = runs.find(run)
+    sent = sending.stop(path, pause=pause)
+    what = "The process ends within seconds; culmen resume goes on." if pause else "The final choice is made now."
+    return _report_sent(path, sent, what)
+
+
+def tell(
+    screen: Screen,
+    run: RequiredRun,
+    hint: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Advice for the models that propose candidates.")
+    ] = None,
+    candidate: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Evaluate this text. Repeatable, for candidates of several parts."),
+    ] = None,
+) -> Answer:
+    """Send a running search a hint, or a candidate of your own."""
+    from culmen.cli import runs
+    from culmen.store import sending
+
+    path = runs.find(run)
+    if (hint is None) == (not candidate):
+        raise UserError("give either a hint or a candidate", where="culmen tell", fix="--hint TEXT or --candidate FILE")
+    if hint is not None:
+        return _report_sent(path, sending.hint(path, hint), "Every later request for candidates carries the hint.")
+    sent = sending.candidate(path, _read_parts(candidate or []))
+    return _report_sent(path, sent, "It is evaluated at once, and counts in the final choice like any other.")
+
+
+def _read_parts(files: Sequence[Path]) -> dict[str, str]:
+    """Texts of files by name; raises `UserError` for a file that cannot be read or holds no text."""
+    found: dict[str, str] = {}
+    for file in files:
+        try:
+            found[file.name] = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"cannot read {file}: {error}", where="--candidate", fix="name a text file") from None
+    return found
+
+
+def _report_sent(path: Path, sent: Sent, effect: str) -> Answer:
+    data = {"run": path.name, "id": sent.message.id, "kind": sent.message.kind, "taken": sent.live}
+    words = effect if sent.live else "No process runs it now: the message is read when the run is resumed."
+    return Answer(data, lambda screen: screen.line(f"Sent. {words}"))

@@ -1,0 +1,346 @@
+"""`culmen audit`: what could be gamed in a task, or signs of gaming in a run."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.core.errors import UserError
+from culmen.observe.figures import clean, count, duration, joined
+
+if TYPE_CHECKING:
+    from culmen.audit.report import Outcome, Report
+    from culmen.core.task import Task
+    from culmen.store.views import Status
+
+FINDINGS = 1
+_SHOWN = 40  # signs printed; --json has all
+_STYLES = {"gamed": "bold red", "effect": "bold red", "look": "yellow", "held": "green", "skipped": "dim"}
+
+
+def audit(
+    screen: Screen,
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="TASK|RUN", help="A task, to attack its evaluator; or a run, to look for signs."),
+    ] = None,
+    program: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Attack with this program instead of the initial one.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="ATTACK", help="Try this attack only. Repeatable.")] = None,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Start no attack after this time.")] = 300.0,
+    workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 2,
+    require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
+) -> Answer:
+    """Find what could be gamed in a task, before anything is spent; or signs of gaming in a run.
+
+    A task's evaluator is attacked with programs made from the initial one, on a copy of its folder. Exit code 1 if an
+    attack pays, or if a run has grave signs.
+    """
+    if _is_task(path):
+        return _audit_task(screen, Path(str(path)), program, only or (), seconds, workers, require)
+    return _audit_run(path)
+
+
+def _is_task(path: str | None) -> bool:
+    """Whether a path is a task rather than a run, or the name of one."""
+    from culmen.store.address import has_run
+
+    return path is not None and Path(path).exists() and not has_run(Path(path))
+
+
+def _audit_task(
+    screen: Screen,
+    path: Path,
+    program: Path | None,
+    only: Sequence[str],
+    seconds: float,
+    workers: int,
+    require: str | None,
+) -> Answer:
+    """Attack the evaluator of the task at `path`."""
+    from culmen.audit import audit as attack
+    from culmen.evaluate.local import LocalBackend
+
+    task, parts = _with_program(path, program)
+
+    def tell(text: str) -> None:
+        if screen.live:
+            screen.err.print(f"trying: {text}", style="dim")
+
+    def make(task: Task) -> LocalBackend:
+        return LocalBackend(task, workers, require=require)
+
+    try:
+        report = asyncio.run(attack(task, make, parts=parts, only=only, seconds=seconds, tell=tell))
+    except UserError as error:
+        error.fix = error.fix.replace("TASK", str(path))
+        raise
+    data = {"kind": "task", "path": str(path.resolve()), **msgspec.to_builtins(report), "gamed": report.gamed}
+    return Answer(data, lambda screen: _show_task(screen, report, path), FINDINGS if report.gamed else 0)
+
+
+def _with_program(path: Path, program: Path | None) -> tuple[Task, dict[str, str] | None]:
+    """The task, and the parts to attack with (None: its first initial program)."""
+    from culmen.evaluate import taskfiles
+
+    if program is None:
+        return taskfiles.load(path, goal="audit"), None
+    if not program.is_file():
+        raise UserError(f"there is no program '{program}'", where="--program", fix="check the path")
+    text = program.read_text(encoding="utf-8", errors="replace")
+    task = taskfiles.load(path, goal="audit")
+    if not task.seeds:
+        return taskfiles.load(path, goal="audit", seeds=[{program.name: text}]), {program.name: text}
+    seed = task.seeds[0]
+    return task, {**seed, task.evaluator.module or next(iter(seed)): text}
+
+
+def _show_task(screen: Screen, report: Report, path: Path) -> None:
+    honest = report.honest
+    screen.heading(report.task, f"{report.form} evaluator, {report.direction}imise")
+    screen.pairs(
+        ("program", honest.candidate),
+        (
+            "score",
+            f"{honest.score!r}, {report.trust}"
+            + (f", certified {honest.certified!r}" * (honest.certified is not None)),
+        ),
+        ("isolation", report.isolation),
+        ("tried", f"{count(report.evaluations, 'evaluation')} in {duration(report.seconds)}"),
+    )
+    for note in report.notes:
+        screen.note(note)
+    found = report.of("gamed", "effect", "look")
+    if found:
+        screen.line()
+        _show_table(screen, found)
+    alike: dict[tuple[str, ...], list[Outcome]] = {}
+    for outcome in found:
+        key = (outcome.result, outcome.fix, *(f"{place.file}:{place.line}" for place in outcome.places))
+        alike.setdefault(key, []).append(outcome)
+    for outcomes in alike.values():
+        screen.line()
+        _show_outcomes(screen, outcomes)
+    screen.line()
+    _show_others(screen, report)
+    screen.line()
+    screen.line(_summary(report), style="red" if report.gamed else "green")
+    if not report.gamed:
+        screen.next_steps((f"culmen run {shlex.quote(str(path))}", "search"))
+
+
+def _show_table(screen: Screen, found: Sequence[Outcome]) -> None:
+    """Honest and false scores side by side, and where to look."""
+    rows = [
+        (
+            outcome.result, outcome.title, *("" if v is None else f"{v:.10g}" for v in _numbers(outcome)),
+            ", ".join(f"{place.file}:{place.line}" for place in outcome.places),
+        )
+        for outcome in found
+    ]  # fmt: skip
+    screen.table(["result", "attack", "honest", "scored", "certified", "line"], rows, right="honest scored certified")
+
+
+def _numbers(outcome: Outcome) -> tuple[float | None, float | None, float | None]:
+    return (None, None, None) if outcome.scored is None else (outcome.honest, outcome.scored, outcome.certified)
+
+
+def _show_outcomes(screen: Screen, outcomes: Sequence[Outcome]) -> None:
+    """Attacks that are stopped by the same change."""
+    first = outcomes[0]
+    screen.finding(first.result, joined(outcome.title for outcome in outcomes), "", _STYLES[first.result])
+    rows = [("shows", outcome.shows) for outcome in outcomes]
+    rows += [("evidence", outcome.evidence) for outcome in outcomes]
+    for place in first.places:
+        mark = " (proven)" if place.proven else ""
+        rows.append(("change", f"{place.file}:{place.line}{mark}  {place.text}"))
+        rows.append(("", place.why))
+    screen.pairs(*((f"  {label}", clean(text)) for label, text in rows), ("  do", first.fix))
+
+
+def _show_others(screen: Screen, report: Report) -> None:
+    held = [outcome.title.lower() for outcome in report.of("held")]
+    skipped: dict[str, list[str]] = {}
+    for outcome in report.of("skipped"):
+        skipped.setdefault(outcome.evidence, []).append(outcome.title.lower())
+    rows = [("held", f"{len(held)}: {joined(held)}")] if held else []
+    rows += [("skipped", f"{len(titles)}: {joined(titles)} ({why})") for why, titles in skipped.items()]
+    screen.pairs(*rows)
+
+
+def _summary(report: Report) -> str:
+    paid, effects, look = (len(report.of(each)) for each in ("gamed", "effect", "look"))
+    false = sum(outcome.false for outcome in report.outcomes)
+    tried = len(report.outcomes) - len(report.of("skipped"))
+    if not report.gamed:
+        more = f"; {look} worth a look" if look else ""
+        return f"None of {tried} attacks paid{more}."
+    certified = f", {false} of them certified" if report.honest.certified is not None else ""
+    texts = [
+        f"{count(paid, 'attack')} of {tried} paid{certified}" if paid else "",
+        f"{count(effects, 'side effect')}" if effects else "",
+    ]
+    return f"{joined(texts)}. Change the lines above, or raise the level of the score: docs/audit.md."
+
+
+class AuditedSign(msgspec.Struct, frozen=True):
+    """A sign of gaming in a run: where it was seen first, how often, and what its candidate scored."""
+
+    sign: str
+    meaning: str
+    grave: bool
+    candidate: str
+    evidence: str
+    part: str = ""
+    line: int = 0
+    seq: int = 0
+    times: int = 1
+    score: float | None = None
+    certified: float | None = None
+
+
+def _audit_run(name: str | None) -> Answer:
+    """Look for signs in a run."""
+    from culmen.cli import runs
+    from culmen.store import views
+
+    path = runs.find(name)
+    now, found = views.status(path), find_signs(path)
+    data = {
+        "kind": "run", "run": now.run, "path": now.path, "integrity": now.integrity, "findings": found,
+        "best": now.best, "best_before_first_finding": now.best_before_first_finding,
+    }  # fmt: skip
+    grave = any(each.grave for each in found)
+    return Answer(data, lambda screen: _show_run(screen, now, found, path), FINDINGS if grave else 0)
+
+
+def find_signs(path: Path) -> list[AuditedSign]:
+    """All signs of a run, each once, grave ones first, then in the order they were seen."""
+    from culmen.evaluate.integrity import signs
+    from culmen.store import views
+
+    found: dict[tuple[str, str, str], AuditedSign] = {}
+    for each in reversed(views.integrity(path, limit=1_000_000).findings):
+        where = (each.part, each.line, each.seq)
+        _add(found, AuditedSign(each.sign, "", each.grave, each.candidate, each.evidence, *where, score=each.score))
+    meta = views.meta(path)
+    for each in views.moved(path) if meta.task.deterministic else ():
+        text = f"{each.count} evaluations alike scored {each.low!r} to {each.high!r}"
+        _add(found, AuditedSign("moves", "", False, each.candidate, text, score=each.high))
+    for each in views.prose(path):
+        for sign in signs.of_prose(each.text):
+            _add(
+                found,
+                AuditedSign(sign.name, "", sign.grave, each.candidate, sign.evidence, each.source, sign.line, each.seq),
+            )
+    for each in _lucky(path):
+        _add(found, each)
+    known = [_complete(path, each) for each in found.values()]
+    return sorted(known, key=lambda each: (not each.grave, each.seq))
+
+
+def _add(found: dict[tuple[str, str, str], AuditedSign], each: AuditedSign) -> None:
+    key = (each.candidate, each.sign, each.evidence)
+    before = found.get(key)
+    found[key] = each if before is None else msgspec.structs.replace(before, times=before.times + 1)
+
+
+def _complete(path: Path, each: AuditedSign) -> AuditedSign:
+    """With what the sign means, and what its candidate is worth by the verifier."""
+    from culmen.evaluate.integrity import signs
+    from culmen.store import views
+
+    meaning = signs.MEANINGS.get(each.sign, (each.grave, ""))[1]
+    if not each.candidate or not each.grave:
+        return msgspec.structs.replace(each, meaning=meaning)
+    row = views.candidate(path, each.candidate, observations=0).row
+    score = each.score if each.score is not None else row.mean
+    return msgspec.structs.replace(each, meaning=meaning, score=score, certified=row.certified)
+
+
+def _lucky(path: Path) -> Iterable[AuditedSign]:
+    """A winner whose fresh evaluations were worse than what the search saw, by more than three standard errors."""
+    from culmen.store import views
+
+    winner, objective = views.verdict(path), views.meta(path).task.objective
+    if winner is None or not winner.get("confirmed") or not winner.get("se") or winner.get("search_score") is None:
+        return
+    fresh, search = float(winner["score"]), float(winner["search_score"])
+    if objective.reward(search) - objective.reward(fresh) > 3 * float(winner["se"]):
+        text = f"the search saw {search:.6g}, {winner['count']} fresh evaluations {fresh:.6g}"
+        yield AuditedSign("lucky", "", False, str(winner["id"]), text, score=search)
+
+
+def _show_run(screen: Screen, now: Status, found: Sequence[AuditedSign], path: Path) -> None:
+    from culmen.cli import runs
+    from culmen.cli.session import best_line, suspected, vouched
+
+    grave, notes = [each for each in found if each.grave], [each for each in found if not each.grave]
+    screen.heading(now.run, f"{count(len(grave), 'grave sign')}, {count(len(notes), 'note')}")
+    screen.pairs(
+        ("best", best_line(now.best)),
+        ("certified", vouched(now.best)),
+        ("integrity", f"{now.integrity}: {_POLICIES[now.integrity]}"),
+        ("findings", suspected(now)),
+    )
+    for each in grave[:_SHOWN]:
+        screen.line()
+        screen.finding("grave", f"{each.candidate or each.part}  {each.sign}: {each.meaning}", "", "bold red")
+        place = f"{each.part}:{each.line}  " if each.line else ""
+        worth = [
+            (name, value)
+            for name, value in (("scored", each.score), ("certified", each.certified))
+            if value is not None and repr(value) not in each.evidence
+        ]
+        screen.pairs(
+            ("  evidence", clean(place + each.evidence)), *((f"  {name}", _number(value)) for name, value in worth)
+        )
+    if len(grave) > _SHOWN:
+        screen.line(f"and {len(grave) - _SHOWN} more (--json has all)", style="dim")
+    _show_notes(screen, notes)
+    screen.line()
+    if not grave:
+        screen.line("No grave signs. That is no proof of honest scores: see docs/security.md.", style="green")
+    run = runs.shown(path)
+    if not grave:
+        return screen.next_steps((f"culmen best {run}", "print the best"))
+    first = [(f"culmen show {run} {grave[0].candidate}", "the first of them")] if grave[0].candidate else []
+    screen.next_steps(*first, (f"culmen fork {run} --integrity reject", "search again without such candidates"))
+
+
+_POLICIES = {
+    "warn": "signs are noted",
+    "reject": "grave signs reject a candidate",
+    "stop": "a grave sign ends the search",
+}
+
+
+def _show_notes(screen: Screen, notes: Sequence[AuditedSign]) -> None:
+    """Print the signs that are not grave, by kind."""
+    kinds: dict[str, list[AuditedSign]] = {}
+    for each in notes:
+        kinds.setdefault(each.sign, []).append(each)
+    if kinds:
+        screen.line()
+    for name, several in kinds.items():
+        first = several[0]
+        example = f"{first.candidate}{f' line {first.line}' if first.line else ''}: {first.evidence}"
+        screen.finding(
+            "note",
+            f"{name}: {first.meaning}; {count(len({s.candidate for s in several}), 'candidate')}",
+            clean(example),
+            "dim",
+        )
+
+
+def _number(value: float) -> str:
+    return repr(value) if math.isfinite(value) else str(value)

@@ -1,0 +1,257 @@
+"""`culmen bench`: strategies on tasks at equal budgets, and how many evaluations at once one driver serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.core.errors import UserError
+from culmen.observe.figures import count, duration, joined
+
+if TYPE_CHECKING:
+    from culmen.bench.plain import Level
+    from culmen.bench.scale import Figure
+    from culmen.bench.scale_real import Measured
+    from culmen.bench.suite import Outcome, Suite
+    from culmen.report.analyze_table import Rows
+
+INTERRUPTED = 130
+_COUNTS = ("requests", "calls", "proposals", "evaluations")
+_REAL = 400  # evaluations of each measurement of a real backend
+_EXAMPLES = (1.0, 10.0, 60.0, 600.0)  # seconds of an evaluation
+
+RunBudget = Annotated[
+    str | None, typer.Option(metavar="NAME=N,...", help="Budget of each run: evaluations, dollars, seconds, ...")
+]
+RunModel = Annotated[str, typer.Option(help="Model of each run.")]
+Models = Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")]
+RunWorkers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")]
+Untimed = Annotated[bool, typer.Option("--untimed", help="Leave out the loops that the offline model writes.")]
+
+
+def bench(
+    screen: Screen,
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="turboevolve, or scale.")],
+    tasks: Annotated[str | None, typer.Option(metavar="A,B", help="Task folders or built-in tasks.")] = None,
+    strategies: Annotated[str | None, typer.Option(metavar="A,B", help="See: culmen strategies.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each strategy on each task.")] = None,
+    budget: RunBudget = None,
+    model: RunModel = "offline",
+    models: Models = None,
+    workers: RunWorkers = None,
+    plain: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time of the tasks' plain optimisers; 0: leave them out.")
+    ] = 60.0,
+    untimed: Untimed = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for runs and tables.", show_default="runs/bench-SUITE"),
+    ] = None,
+    at_once: Annotated[
+        str | None, typer.Option(metavar="N,...", help="For scale: evaluations at once.", show_default="10 to 100,000")
+    ] = None,
+    real: Annotated[bool, typer.Option("--real", help="For scale: measure this machine's backends, too.")] = False,
+) -> Answer:
+    """Run each strategy on each task with several random seeds, under the same budget.
+
+    The same command goes on where it was cut off: finished runs are reused. The suite scale is another measurement:
+    how many evaluations at once one driver serves, on a virtual clock.
+    """
+    if suite == "scale":
+        return _bench_scale(screen, strategies, at_once, real)
+    from culmen.bench.suite import SUITES, levels
+    from culmen.bench.summary import summary, write
+
+    if suite not in SUITES:
+        raise UserError(f"there is no bench '{suite}'", where="culmen bench", fix=f"use one of {', '.join(SUITES)}")
+    given = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
+    chosen = msgspec.structs.replace(SUITES[suite], plain=plain, **given)
+    check_suite(chosen)
+    folder = out or Path("runs") / f"bench-{suite}"
+    plain_levels = list(levels(chosen, folder))
+    outcomes, done = run_suite(screen, chosen, folder)
+    files = write(chosen, outcomes, plain_levels, folder)
+    rows = summary(outcomes)
+    data: dict[str, Any] = {"suite": chosen, "complete": done, "summary": rows, "plain": plain_levels}
+    data |= {"cells": outcomes, "files": [str(file) for file in files]}
+    return Answer(
+        data, lambda screen: _show_summary(screen, rows, plain_levels, folder, done), 0 if done else INTERRUPTED
+    )
+
+
+def suite_settings(
+    tasks: str | None,
+    strategies: str | None,
+    seeds: int | None,
+    budget: str | None,
+    model: str,
+    models: Path | None,
+    workers: int | None,
+    untimed: bool,
+) -> dict[str, Any]:
+    """The fields of a `Suite` that the command line names. Raises `UserError` for what cannot be read."""
+    from culmen.core.usage import Budget
+
+    given = {
+        "tasks": _names(tasks),
+        "strategies": _names(strategies),
+        "seeds": None if seeds is None else tuple(range(seeds)),
+        "budget": None if budget is None else Budget.parse(budget),
+        "models_file": None if models is None else str(models.resolve()),
+        "workers": workers,
+    }
+    return {"model": model, "timed": not untimed, **{name: value for name, value in given.items() if value is not None}}
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """The names in a list with commas; raises `UserError` for an empty list."""
+    if text is None:
+        return None
+    found = tuple(piece.strip() for piece in text.split(",") if piece.strip())
+    if not found:
+        raise UserError("an empty list", where=f"'{text}'", fix="name some, separated by commas")
+    return found
+
+
+def check_suite(suite: Suite) -> None:
+    """Raise `UserError` for an unknown strategy and for runs that would never end, before any is started."""
+    from culmen.run import inputs
+    from culmen.strategies import catalog
+
+    for strategy in suite.strategies:
+        inputs.check_ends(catalog.make(strategy), suite.model, suite.budget, {})
+
+
+def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[Outcome], bool]:
+    """Make the runs that are missing, one line on standard error for each; all outcomes, and whether all finished."""
+    from culmen.bench.suite import perform
+    from culmen.bench.summary import score
+
+    size = len(suite.tasks) * len(suite.strategies) * len(suite.seeds)
+    outcomes: list[Outcome] = []
+    for each in perform(suite, folder):
+        outcomes.append(each)
+        if screen.as_json:
+            continue
+        certified = "" if each.certified is None else f"certified {score(each.certified)}"
+        facts = [score(each.score), certified, count(each.evaluations, "evaluation"), duration(each.seconds)]
+        name = f"{each.task} {each.strategy} seed {each.seed}"
+        screen.err.print(f"[{len(outcomes)}/{size}] {name}: {joined(facts)}", markup=False, soft_wrap=True)
+    return outcomes, len(outcomes) == size and all(each.state == "finished" for each in outcomes)
+
+
+def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level], out: Path, done: bool) -> None:
+    """Print the summary, task by task."""
+    from culmen.bench.summary import score, whole
+
+    for task in dict.fromkeys(row["task"] for row in rows):
+        chosen = [row for row in rows if row["task"] == task]
+        screen.line()
+        screen.heading(task, "maximise" if chosen[0]["direction"] == "max" else "minimise")
+        cells = [
+            [
+                row["strategy"],
+                str(row["runs"]),
+                *(score(row[name]) for name in ("best", "median", "q1", "q3", "certified")),
+                *(whole(row[name]) for name in _COUNTS),
+            ]
+            for row in chosen
+        ]
+        heads = ["strategy", "runs", "best", "median", "q1", "q3", "certified", *_COUNTS]
+        screen.table(heads, cells, right=" ".join(heads[1:]))
+        for level in (level for level in levels if level.task == task):
+            screen.line(f"plain optimiser, two processes of {level.seconds:g} s: certified {score(level.value)}")
+    screen.line()
+    screen.line(f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs are in {out}.")
+    screen.next_steps((f"culmen analyze {out}/*/*/seed-*", "how these runs went"))
+
+
+def _bench_scale(screen: Screen, strategy: str | None, at_once: str | None, real: bool) -> Answer:
+    """Measure how many evaluations at once one driver serves, and what bounds a run."""
+    from culmen.bench import scale
+    from culmen.strategies import catalog
+
+    chosen = catalog.make(strategy or "best_of_n", {})
+    figures: list[Figure] = []
+    for workers in _worker_counts(at_once) or scale.LEVELS:
+        figures.append(scale.measure(chosen, workers))
+        if not screen.as_json:
+            now = figures[-1]
+            text = f"{workers} at once: {now.driver_ms:.2f} ms each, workers busy {now.workers_busy:.1%}"
+            screen.err.print(text, markup=False)
+    measured = list(_measure_backends()) if real else []
+    saturation = {f"{s:g} s": round(scale.saturation(figures, s)) for s in (*_EXAMPLES, scale.mean_seconds())}
+    data: dict[str, Any] = {
+        "simulated": [{**msgspec.to_builtins(each), "bound": each.bound} for each in figures],
+        "saturates_at": saturation,
+        "measured": msgspec.to_builtins(measured),
+    }
+    return Answer(data, lambda screen: _show_scale(screen, figures, measured, saturation))
+
+
+def _worker_counts(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        counts = tuple(int(piece) for piece in text.split(","))
+    except ValueError:
+        counts = (0,)
+    if min(counts) < 1:
+        raise UserError(f"cannot read '{text}'", where="--at-once", fix="write --at-once 10,100,1000")
+    return counts
+
+
+def _measure_backends() -> Iterator[Measured]:
+    from culmen.bench.scale_real import has_ray, measure, ray_nodes
+    from culmen.evaluate.cluster.choice import Choice
+
+    for workers in (1, 2):
+        yield measure("local", Choice(), workers, _REAL)
+    if not has_ray():
+        return
+    with ray_nodes(3, 2) as address:
+        for workers in (1, 6):
+            yield measure("ray, 3 nodes", Choice("ray", address=address), workers, _REAL)
+
+
+def _show_scale(screen: Screen, figures: list[Figure], measured: list[Measured], saturation: dict[str, int]) -> None:
+    from culmen.bench import scale
+
+    screen.line(
+        f"Simulated workers, real driver: evaluations of {scale.MEDIAN:g} s (median, log-normal, mean "
+        f"{scale.mean_seconds():.0f} s), 4.5 % fail, 1 % take ten times as long."
+    )
+    heads = ["at once", "evaluations", "a second", "driver ms", "commit ms", "batch", "driver busy", "workers busy"]
+    heads += ["model calls", "peak MB", "bound by"]
+    cells = [
+        [
+            f"{each.workers}", f"{each.evaluations}", f"{each.per_second:.2f}", f"{each.driver_ms:.2f}",
+            f"{each.commit_ms:.1f}", f"{each.batch:.1f}", f"{each.driver_busy:.1%}", f"{each.workers_busy:.1%}",
+            f"{each.calls}", f"{each.peak_mb:.0f}", each.bound,
+        ]
+        for each in figures
+    ]  # fmt: skip
+    screen.table(heads, cells, right=" ".join(heads[:-1]))
+    named = ", ".join(f"{number} of {seconds}" for seconds, number in saturation.items())
+    screen.line(f"At that cost the driver is busy all the time with {named} at once.")
+    if not measured:
+        screen.next_steps(("culmen bench scale --real", "measure this machine's backends, too"))
+        return
+    screen.line()
+    screen.line("Measured here, programs that take no time:")
+    heads = ["backend", "at once", "evaluations", "a second", "round trip ms", "driver ms", "start s", "not ok"]
+    cells = [
+        [
+            each.backend, f"{each.workers}", f"{each.evaluations}", f"{each.per_second:.1f}",
+            f"{each.round_trip_ms:.1f}", f"{each.driver_ms:.2f}", f"{each.seconds:.1f}", f"{each.lost}",
+        ]
+        for each in measured
+    ]  # fmt: skip
+    screen.table(heads, cells, right=" ".join(heads[1:]))
+    if not any(each.backend.startswith("ray") for each in measured):
+        screen.line("Ray is not installed, so it is not measured: pip install 'culmen[ray]'")

@@ -1,0 +1,324 @@
+"""Verbs that compare runs: analyze, compare. (Their third, bench, is in bench.py.)"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from culmen.cli.bench import INTERRUPTED, Models, RunModel, RunWorkers, Untimed, check_suite, run_suite, suite_settings
+from culmen.cli.screen import Answer, Screen
+from culmen.core.errors import UserError
+from culmen.observe.figures import count, dollars, number
+
+if TYPE_CHECKING:
+    from culmen.bench.suite import Suite
+    from culmen.report.analyze import Group
+    from culmen.report.analyze_table import Rows, Table
+    from culmen.report.compare import Comparison, Overall, Pair, Part, Row
+    from culmen.report.compare_stats import Estimate
+
+SEEDS = 6  # fewer pairs cannot tell two strategies apart on one task
+BUDGET = "evaluations=200"
+
+Width = Annotated[
+    int | None,
+    typer.Option("--k", min=2, help="Requests for so many candidates.", show_default="the most frequent number"),
+]
+
+
+def analyze(
+    screen: Screen,
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="Run folders, or names under ./runs. Default: the latest run."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write tables (CSV) and plots (PNG) here.")] = None,
+    k: Width = None,
+) -> Answer:
+    """Show what requests, archive and budget brought: medians and quartiles over runs of the same settings.
+
+    Best so far against evaluations, dollars and seconds, filling of the grid, replies cut to their first m candidates,
+    candidates by their place in the reply, improvement by distance and width, width over time.
+    """
+    from culmen.cli import runs
+    from culmen.report import analyze as analysis
+    from culmen.report.analyze_write import write
+    from culmen.strategies.catalog import CATALOG
+
+    paths = [runs.find(name) for name in dict.fromkeys(run or [None])]
+    groups = analysis.analyze(paths, {path: name for name, path in CATALOG.items()}, k)
+    files, remark = ([], "") if out is None else write(groups, out)
+    data: dict[str, Any] = {"groups": groups, "files": [str(file) for file in files], "remark": remark}
+
+    def show(screen: Screen) -> None:
+        _show_groups(screen, groups)
+        if out is None:
+            names = " ".join(name for group in groups for name in group.runs)
+            screen.next_steps((f"culmen analyze {names} --out analysis", "all rows as CSV, and plots"))
+            return
+        screen.line()
+        screen.line(f"Wrote {count(len(files), 'file')} into {out}.")
+        if remark:
+            screen.note(remark)
+
+    return Answer(data, show)
+
+
+_COUNTS = ("runs", "barrier", "times", "requests", "candidates", "evaluations", "m", "k", "decile", "rank")
+_PAGE = 5  # rows of a series
+_LONG = ("width_by_island", "rank_profile")  # in the files only
+_CHOSEN = {  # columns of tables that have more than fit
+    "training": ("barrier", "alpha", "reward", "failed", "entropy", "grad_norm", "kl", "gap_max", "skipped", "alarmed"),
+}
+
+
+def _show_groups(screen: Screen, groups: Sequence[Group]) -> None:
+    """Print of every table what fits on a screen."""
+    if any(len(group.runs) > 1 for group in groups):
+        screen.line("Median over runs (first to third quartile).", style="dim")
+    for group in groups:
+        scores = f", scores {group.trust}" if group.trust else ""
+        screen.rule(f"{group.label}, {count(len(group.runs), 'run')}{scores}")
+        for table in group.tables:
+            if table.skipped:
+                screen.line(f"{table.title}: skipped, {table.skipped}", style="dim")
+            elif table.name not in _LONG:
+                _show_table(screen, table, several=len(group.runs) > 1)
+
+
+def _show_table(screen: Screen, table: Table, several: bool) -> None:
+    screen.line()
+    screen.heading(table.title)
+    for note in table.notes:
+        screen.line(note, style="dim")
+    rows = _select_rows(table)
+    known = [name for name in rows[0] if not name.endswith(("_q1", "_q3"))]
+    columns = [name for name in _CHOSEN.get(table.name, known) if name in known]
+    cells = [[_cell(row, name, several) for name in columns] for row in rows]
+    headings = [name.replace("_", " ") for name in columns]
+    screen.table(headings, cells, right=" ".join(columns))
+
+
+def _select_rows(table: Table) -> Rows:
+    """All rows of a short table; of tiers only all together, of a series some at equal steps, the last included."""
+    rows = [row for row in table.rows if row.get("tier", "all") == "all"]
+    if "k" in rows[0] and "decile" in rows[0]:
+        return _thirds_by_k(rows)
+    step = -(-len(rows) // _PAGE)
+    return rows if len(rows) <= 2 * _PAGE else rows[::-1][::step][::-1]
+
+
+def _thirds_by_k(rows: Rows) -> Rows:
+    """Near, middle and far of every K: the table by deciles is for the files."""
+    from culmen.report.analyze_table import mean
+
+    thirds = {"near (1-3)": range(1, 4), "middle (4-7)": range(4, 8), "far (8-10)": range(8, 11)}
+    found: Rows = []
+    for k in sorted({row["k"] for row in rows}):
+        for name, deciles in thirds.items():
+            chosen = [row for row in rows if row["k"] == k and row["decile"] in deciles]
+            if chosen:
+                means = {column: mean(row[column] for row in chosen) for column in ("improve", "best_gain")}
+                found.append({"k": k, "deciles": name, **means, "requests": sum(row["requests"] for row in chosen)})
+    return found
+
+
+def _cell(row: dict[str, Any], name: str, several: bool) -> str:
+    value = row[name]
+    if value is None or isinstance(value, str):
+        return value or "-"
+    if name in _COUNTS:
+        return f"{value:,}"
+    low, high = row.get(f"{name}_q1"), row.get(f"{name}_q3")
+    if not several or low is None or high is None:
+        return number(float(f"{value:.5g}"))
+    return f"{_short(value)} ({_short(low)} to {_short(high)})"
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else number(float(f"{value:.4g}"))
+
+
+def compare(
+    screen: Screen,
+    run: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN...", help="Run folders, names under ./runs, or folders of runs.")
+    ] = None,
+    tasks: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Make the runs: task folders or built-in tasks.")
+    ] = None,
+    strategies: Annotated[str | None, typer.Option(metavar="A,B", help="Strategies of the runs to make.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each strategy on each task.", show_default=str(SEEDS))
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="NAME=N,...", help="Budget of each run.", show_default=BUDGET)
+    ] = None,
+    model: RunModel = "offline",
+    models: Models = None,
+    workers: RunWorkers = None,
+    untimed: Untimed = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the runs made.", show_default="runs/compare")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Draw best so far and profiles into this folder (SVG; extra 'plots')."),
+    ] = None,
+) -> Answer:
+    """Say which strategy is better, how surely, and whether the data can tell.
+
+    Over runs that exist, or over new ones, made with --tasks and --strategies. Cut off, the same command goes on.
+    """
+    from culmen.report import compare as comparing
+    from culmen.report.compare_read import readable
+    from culmen.strategies.catalog import CATALOG
+
+    making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
+    if run and any(option is not None for option in making):
+        raise UserError(
+            "runs are given, and others are to be made", where="culmen compare", fix="give one or the other"
+        )
+    if plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise UserError("plots need matplotlib", where="--plot", fix="pip install 'culmen[plots]'")
+    done = True
+    if run:
+        paths = _find_runs(run)
+    else:
+        suite = _suite(suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed))
+        outcomes, done = run_suite(screen, suite, out or Path("runs/compare"))
+        paths = [Path(each.run) for each in outcomes]
+    found, left_out = readable(paths)
+    names = {path: name for name, path in CATALOG.items()}
+    made = comparing.compare(found, names, left_out)
+    data: dict[str, Any] = {"complete": done, "runs": [str(path) for path in paths], "left_out": left_out}
+    data |= msgspec.to_builtins(made) | {"files": []}
+    if plot is not None:
+        from culmen.report.compare_plots import draw
+
+        data["files"] = [str(file) for file in draw(made, comparing.contenders(found, names), plot)]
+    return Answer(data, lambda screen: _show_comparison(screen, made, done, data["files"]), 0 if done else INTERRUPTED)
+
+
+def _find_runs(names: list[str]) -> list[Path]:
+    """The runs named, and those in the folders named, each once."""
+    from culmen.cli import runs
+    from culmen.report.compare_read import find
+
+    paths = [path for name in names for path in (find(Path(name)) if Path(name).is_dir() else [runs.find(name)])]
+    return list({path.resolve(): path for path in paths}.values())
+
+
+def _suite(given: dict[str, Any]) -> Suite:
+    from culmen.bench.suite import Suite
+    from culmen.core.usage import Budget
+
+    if "tasks" not in given or "strategies" not in given:
+        fix = "culmen compare RUN RUN, or culmen compare --tasks A,B --strategies X,Y"
+        raise UserError("there is nothing to compare", where="culmen compare", fix=fix)
+    defaults = {"seeds": tuple(range(SEEDS)), "budget": Budget.parse(BUDGET), "plain": 0.0}
+    suite = Suite("compare", **{**defaults, **given})
+    check_suite(suite)
+    return suite
+
+
+_BEST_OF = (0, 1, 2, 4, 9)  # best of 1, 2, 3, 5, 10
+_HEADS = ["strategy", "runs", "best", "mean", "median", "IQM"]
+
+
+def _show_comparison(screen: Screen, made: Comparison, done: bool, files: Sequence[str]) -> None:
+    """Print it: task by task, then over tasks, then in sentences."""
+    screen.line(f"Figures with {made.confidence:.0%} bootstrap intervals over runs.", style="dim")
+    for part in made.tasks:
+        _show_task(screen, part)
+        _show_scaled(screen, part.rows, made.thresholds)
+        _show_pairs(screen, part.pairs)
+    if made.overall is not None:
+        _show_overall(screen, made.overall, made.thresholds)
+    for file in files:
+        screen.line(f"Drew {file}")
+    for remark in made.remarks:
+        screen.note(remark)
+    if not done:
+        screen.note("Cut off: the same command goes on.")
+
+
+def _show_task(screen: Screen, part: Part) -> None:
+    scale, aim = part.scale, part.target
+    way = "maximise" if part.direction == "max" else "minimise"
+    screen.rule(f"{part.task}, {way}, {part.basis}")
+    cells = [
+        [row.strategy, _runs(row), number(row.best), *map(_estimate, (row.mean, row.median, row.iqm))]
+        for row in part.rows
+    ]
+    screen.table(_HEADS, cells, right="runs best")
+    if aim.score is not None:
+        screen.line(f"To {number(aim.score)}, {aim.origin}:")
+        heads = ["strategy", "reached", "evaluations", "per success", "dollars", "per success "]
+        screen.table(heads, [_reach(row) for row in part.rows], right=" ".join(heads[1:]))
+    screen.line(
+        f"Common scale: 0 is {number(scale.start)} ({scale.start_from}), 1 is {number(scale.reference)} "
+        f"({scale.reference_from})."
+    )
+
+
+def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float]) -> None:
+    screen.rule(f"over {count(len(overall.tasks), 'task')} on the common scale: {', '.join(overall.tasks)}")
+    cells = [
+        [row.strategy, _runs(row), _short(row.best), *map(_estimate, (row.mean, row.median, row.iqm))]
+        for row in overall.rows
+    ]
+    screen.table(_HEADS, cells, right="runs best")
+    _show_scaled(screen, overall.rows, thresholds)
+    _show_pairs(screen, overall.pairs)
+
+
+def _show_scaled(screen: Screen, rows: Sequence[Row], thresholds: Sequence[float]) -> None:
+    """Expected best of n runs, and performance profiles, on the common scale."""
+    most = max(len(row.best_of) for row in rows)
+    marks = sorted({place for place in (*_BEST_OF, most - 1) if place < most})
+    screen.line("On the common scale: IQM, and expected best of n runs:")
+    heads = ["strategy", "IQM", *(f"best of {place + 1}" for place in marks)]
+    cells = [
+        [
+            row.strategy,
+            _estimate(row.normalised),
+            *(_short(row.best_of[place]) if place < len(row.best_of) else "-" for place in marks),
+        ]
+        for row in rows
+    ]
+    screen.table(heads, cells)
+    screen.line("Share of runs at or above a level of it:")
+    heads = ["strategy", *(f"{mark:g}" for mark in thresholds)]
+    screen.table(
+        heads, [[row.strategy, *(f"{share:.0%}" for share in row.profile)] for row in rows], " ".join(heads[1:])
+    )
+
+
+def _show_pairs(screen: Screen, pairs: Sequence[Pair]) -> None:
+    """Sentences: who is better where the data can tell, then where they cannot."""
+    for pair in sorted(pairs, key=lambda pair: not pair.apart):
+        screen.line(pair.sentence, style="bold" if pair.apart else "")
+
+
+def _runs(row: Row) -> str:
+    return str(row.runs) if row.valued == row.runs else f"{row.valued} of {row.runs}"
+
+
+def _reach(row: Row) -> list[str]:
+    reach = row.reach
+    assert reach is not None
+    counts = [_short(value) for value in (reach.evaluations, reach.expected_evaluations)]
+    money = ["-" if value is None else dollars(value) for value in (reach.dollars, reach.expected_dollars)]
+    return [row.strategy, f"{reach.reached} of {row.runs}", *counts, *money]
+
+
+def _estimate(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return _short(found.value)
+    return f"{_short(found.value)} [{_short(found.low)}, {_short(found.high)}]"

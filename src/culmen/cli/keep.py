@@ -1,0 +1,381 @@
+"""Verbs that keep a run or take it elsewhere: export, replay, recover, archive, vacuum, pool ..., advisor ...
+
+The verbs `db ...` of the same panel are in db.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import RequiredRun, Run
+from culmen.core.errors import JournalMismatch, UserError
+from culmen.observe.figures import clean, count
+
+if TYPE_CHECKING:
+    from culmen.core.event import Event
+    from culmen.run.pool import Pool
+    from culmen.store.archive import Archived
+
+_UNITS = {"jsonl": "event", "csv": "evaluation", "files": "candidate"}
+
+
+def export(
+    screen: Screen,
+    run: Run = None,
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="jsonl, csv or files.")] = "jsonl",
+    out: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Default: standard output; RUN-best for files.")
+    ] = None,
+    best: Annotated[int, typer.Option("--best", min=1, help="How many candidates, for files.")] = 10,
+) -> Answer:
+    """Copy a run for other programs: all events (jsonl), all evaluations (csv), the best candidates (files)."""
+    from culmen.cli import runs
+    from culmen.store.export import export as write
+
+    path = runs.find(run)
+    if form not in _UNITS:
+        raise UserError(f"there is no format '{form}'", where="--format", fix="use jsonl, csv or files")
+    target = Path(f"{path.name}-best") if form == "files" and out is None else out
+    if target is None and screen.as_json:
+        raise UserError("standard output is taken by --json", where="--out", fix="name a file with --out")
+    if form == "files" and target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError("the folder is not empty", where=str(target), fix="name a new folder with --out")
+    try:
+        written = write(path, form, "-" if target is None else target, count=best)  # pyright: ignore[reportArgumentType]
+    except OSError as error:
+        if target is None:
+            raise
+        raise UserError(f"cannot write: {error.strerror}", where=str(target), fix="name another place") from None
+    data = {"run": path.name, "format": form, "out": str(target), "written": written}
+    text = "" if target is None else f"wrote {count(written, _UNITS[form])} to {target}"
+    return Answer(data, lambda screen: screen.line(text) if text else None)
+
+
+def replay(
+    screen: Screen,
+    run: Run = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Fail with exit code 4 where anything differs.")
+    ] = True,
+) -> Answer:
+    """Derive the whole run again from its journal and say whether everything matches. Evaluates nothing."""
+    from culmen.cli import runs
+
+    return replay_run(runs.find(run), verify)
+
+
+def replay_run(run: Path, verify: bool) -> Answer:
+    """Replay the run in a folder, and compare with its journal."""
+    from culmen.engine.replay import replay
+    from culmen.run.live import rebuild
+    from culmen.store.journal import SqlJournal
+    from culmen.study import Parts
+
+    journal = SqlJournal.open(run)
+    end: dict[str, Any] = {}  # the last state in the journal
+    differences: list[str] = []
+    effects = 0
+    try:
+        search, estimate = rebuild(run, journal.meta, Parts())
+        try:
+            replayed = replay(search, _remember_state(journal.read(), end), estimate)
+            effects = replayed.effects
+            if end.get("state") == "finished":
+                differences += _differences(search, end)
+        except JournalMismatch as error:
+            differences.append(error.what)
+        finally:
+            search.close()
+    finally:
+        journal.close()
+    data = {
+        "run": run.name,
+        "matches": not differences,
+        "effects": effects,
+        "finished": end.get("state") == "finished",
+        "winner": end.get("winner"),
+        "differences": differences,
+    }
+    code = JournalMismatch.exit_code if differences and verify else 0
+    return Answer(data, lambda screen: _show_replay(screen, data), code)
+
+
+def _remember_state(events: Iterator[Event], last: dict[str, Any]) -> Iterator[Event]:
+    """Pass events on; `last` then holds the body of the last state among them."""
+    for event in events:
+        if event.entry.kind == "state":
+            last.clear()
+            last.update(event.entry.body)
+        yield event
+
+
+def _differences(search: Any, end: dict[str, Any]) -> list[str]:
+    """Differences between what the replay came to and the end that the journal holds."""
+    found: list[str] = []
+    verdict, reason = search.verdict, str(end.get("reason", ""))
+    winner = None if verdict is None else msgspec.json.decode(msgspec.json.encode(verdict))  # as the journal has it
+    if not search.done:
+        found.append("the journal says the run finished, the replay does not come to an end")
+    if winner != end.get("winner"):
+        found.append(f"the final choice differs: journal {end.get('winner')}, replay {winner}")
+    if search.reason != reason:
+        found.append(f"the reason it ended differs: journal '{reason}', replay '{search.reason}'")
+    return found
+
+
+def _show_replay(screen: Screen, data: dict[str, Any]) -> None:
+    effects = count(data["effects"], "effect")
+    if data["matches"]:
+        end = ", and the same final choice" if data["finished"] else " (the run has not finished yet)"
+        screen.line(f"matches: {effects} derived again, all the same{end}", style="green")
+        return
+    screen.line(f"does not match, after {effects}:", style="red")
+    for text in data["differences"]:
+        screen.line(f"  {clean(text)}")
+    screen.next_steps((f"culmen fork {data['run']}", "a new run that reuses every finished result"))
+
+
+def recover(
+    screen: Screen,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The damaged run's folder.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Default: RUN-recovered.")] = None,
+) -> Answer:
+    """Copy what can be read of a damaged run into a new one, which can be resumed."""
+    from culmen.cli import runs
+    from culmen.store.recover import recover as copy
+
+    source = run if (run / "journal.db").is_file() else runs.FOLDER / run
+    saved = copy(source, out)
+
+    def show(screen: Screen) -> None:
+        screen.line(f"saved {count(saved.events, 'event')} into {saved.path}")
+        screen.next_steps((f"culmen resume {runs.shown(saved.path)}", "go on"))
+
+    return Answer(saved, show)
+
+
+def archive(
+    screen: Screen,
+    run: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Finished runs; with --restore, files made by this verb.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="PLACE", help="A file for one run, a folder for several; with --restore, a folder."
+        ),
+    ] = None,
+    restore: Annotated[bool, typer.Option("--restore", help="Unpack archives into runs, under ./runs.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Delete each run after its archive was compared with it.")
+    ] = False,
+    unfinished: Annotated[bool, typer.Option("--unfinished", help="Also runs that could still be resumed.")] = False,
+) -> Answer:
+    """Pack finished runs into one compressed file each, or with --restore unpack them. Hashes are compared.
+
+    A run that a process is writing is never packed.
+    """
+    if restore and (remove or unfinished):
+        raise UserError(
+            "--restore cannot be combined with --remove or --unfinished",
+            where="culmen archive",
+            fix="leave --remove and --unfinished",
+        )
+    made: list[Archived] = []
+    for name in run:
+        made.append(_unpack(name, out, len(run) > 1) if restore else _pack(name, out, run, remove, unfinished))
+
+    def show(screen: Screen) -> None:
+        for one in made:
+            gone = "; the run was deleted" if one.removed else ""
+            screen.line(f"{one.file}: {one.events:,} events, {_size(one.before)} -> {_size(one.after)}{gone}")
+
+    return Answer({"archives": made}, show)
+
+
+def _pack(name: str, out: Path | None, names: list[str], remove: bool, unfinished: bool) -> Archived:
+    from culmen.cli import runs
+    from culmen.store import archive as archives
+    from culmen.store.address import pointer
+
+    path = runs.find(name)
+    several = len(names) > 1 or (out is not None and out.is_dir())
+    if several and out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    in_database = pointer(path) is not None  # then its folder is a hidden one, no place for an archive
+    file = out / f"{path.name}{archives.SUFFIX}" if out is not None and several else out
+    if file is None and in_database:
+        file = Path(f"{path.name}{archives.SUFFIX}")
+    return archives.archive(path, file, remove=remove, unfinished=unfinished)
+
+
+def _unpack(name: str, out: Path | None, several: bool) -> Archived:
+    from culmen.cli import runs
+    from culmen.store import archive as archives
+
+    file = Path(name)
+    stem = file.name.removesuffix(archives.SUFFIX)
+    target = runs.FOLDER / stem if out is None else out / stem if several or out.is_dir() else out
+    return archives.restore(file, target)
+
+
+def vacuum(screen: Screen, run: Run = None) -> Answer:
+    """Free the disk space that a run's store no longer uses. Refused while a process is writing the run."""
+    from culmen.cli import runs
+    from culmen.store.upkeep import vacuum as tidy
+
+    path = runs.find(run)
+    before, after = tidy(path)
+    data = {"run": path.name, "before": before, "after": after}
+    return Answer(data, lambda screen: screen.line(f"{path.name}: {_size(before)} -> {_size(after)}"))
+
+
+def _size(number: int) -> str:
+    """`512 bytes`, `3.2 MB`."""
+    value, unit = float(number), "bytes"
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+
+
+PoolOut = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="File to write.")]
+Licence = Annotated[
+    str, typer.Option(metavar="NAME", help="Licence under which its texts may be used, e.g. CC-BY-4.0.")
+]
+
+
+def pool_build(
+    screen: Screen,
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or names under ./runs.")],
+    out: PoolOut,
+    best: Annotated[int, typer.Option(min=1, help="Candidates of each run, at most.")] = 50,
+    licence: Licence = "",
+) -> Answer:
+    """Collect the best candidates of runs of one task into a file."""
+    from culmen.cli.runs import find
+    from culmen.run import pool
+
+    return _save_pool(pool.build([find(run) for run in runs], best, licence), out)
+
+
+def pool_show(
+    screen: Screen,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool.")],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Candidates shown.")] = 20,
+) -> Answer:
+    """Show what is in a pool: its task, licence, sources and candidates. Scores are what the file claims."""
+    from culmen.run import pool
+
+    data = pool.summary(pool.load(file))
+
+    def show(screen: Screen) -> None:
+        screen.heading(data["task"], f"{count(len(data['candidates']), 'candidate')}, {data['direction']}imise")
+        screen.line(f"licence: {data['licence'] or 'none stated'}")
+        screen.line(f"sources: {', '.join(source['run'] for source in data['sources']) or 'none stated'}")
+        columns = ["id", "claimed score", "evaluations", "from", "model", "characters"]
+        screen.table(columns, [_pool_row(row) for row in data["candidates"][:limit]])
+        screen.next_steps((f"culmen run TASK --strategy turboevolve --pool {file}", "start from them"))
+
+    return Answer(data, show)
+
+
+def pool_merge(
+    screen: Screen,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Pools of one task.")],
+    out: PoolOut,
+    licence: Licence = "",
+) -> Answer:
+    """Merge several pools into one; equal candidates once."""
+    from culmen.run import pool
+
+    return _save_pool(pool.merge([pool.load(file) for file in files], licence), out)
+
+
+def _save_pool(made: Pool, out: Path) -> Answer:
+    from culmen.run import pool
+
+    pool.save(made, out)
+    data = {"out": str(out), "task": made.task, "candidates": len(made.members), "licence": made.licence}
+
+    def show(screen: Screen) -> None:
+        screen.line(f"wrote {count(len(made.members), 'candidate')} to {out}")
+        screen.next_steps((f"culmen pool show {out}", "look at it"))
+
+    return Answer(data, show)
+
+
+def _pool_row(row: dict[str, Any]) -> list[str]:
+    score = "" if row["claimed_score"] is None else f"{row['claimed_score']:.10g}"
+    return [row["id"], score, str(row["count"]), row["run"], row["model"], str(row["characters"])]
+
+
+Version = Annotated[int | None, typer.Option(min=0, help="Version of the advisor.", show_default="the latest")]
+
+
+def advisor_export(
+    screen: Screen,
+    run: RequiredRun,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="A new folder.")],
+    version: Version = None,
+) -> Answer:
+    """Write a trained advisor for other programs: its adapter in PEFT's layout, or the whole model."""
+    from culmen.cli import runs
+    from culmen.train import kept
+
+    path = runs.find(run)
+    data = {"run": path.name, **kept.export(path, version, out)}
+
+    def show(screen: Screen) -> None:
+        what = f"an adapter of {data['base']}" if data["form"] == "adapter" else "a whole model"
+        screen.line(f"version {data['version']}, {what}: {data['out']}")
+        if data["form"] == "adapter":
+            serve = f"vllm serve {data['base']} --enable-lora --lora-modules advisor={data['out']}"
+            screen.next_steps((serve, "serve it"))
+
+    return Answer(data, show)
+
+
+def advisor_chat(
+    screen: Screen,
+    run: RequiredRun,
+    version: Version = None,
+    say: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A message, instead of typing it. Repeatable.")
+    ] = None,
+    system: Annotated[str, typer.Option(metavar="TEXT", help="System prompt of the conversation.")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of its replies.")] = 0,
+) -> Answer:
+    """Talk to a trained advisor. An empty line ends the conversation."""
+    from culmen.cli import runs
+    from culmen.train.kept import Talk
+
+    if screen.as_json and not say:
+        raise UserError("with --json no messages can be typed", where="--say", fix="give messages with --say TEXT")
+    path = runs.find(run)
+    talk = Talk(path, version, system, seed)
+    if not screen.as_json:
+        screen.err.print(f"version {talk.version} of {path.name}", style="dim", markup=False)
+    for text in say if say else _typed_lines(screen):
+        reply = talk.say(text)
+        if not screen.as_json:
+            screen.line(reply)
+    return Answer({"run": path.name, "version": talk.version, "messages": talk.messages})
+
+
+def _typed_lines(screen: Screen) -> Iterator[str]:
+    """Lines of standard input up to an empty one."""
+    while True:
+        screen.err.print("> ", end="", markup=False)
+        line = sys.stdin.readline().strip()
+        if not line:
+            return
+        yield line

@@ -1,0 +1,284 @@
+"""Verbs that read a run: status, best, show, diff, lineage, log, report."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import Candidate, RequiredRun, Run
+from culmen.core.errors import UserError
+from culmen.observe.figures import clean, clock, count, number
+
+if TYPE_CHECKING:
+    from culmen.core.event import Entry, Event
+    from culmen.store.views import Detail
+
+
+def status(
+    screen: Screen,
+    run: Run = None,
+    all_runs: Annotated[bool, typer.Option("--all", help="One line for each run under ./runs.")] = False,
+) -> Answer:
+    """Show the state of a run: best candidate, budget used, isolation in force."""
+    import msgspec
+
+    from culmen.cli import pages, runs, session
+    from culmen.store import views
+
+    if all_runs:
+        lines = views.runs(runs.FOLDER)
+        return Answer({"runs": msgspec.to_builtins(lines)}, lambda screen: pages.runs(screen, lines))
+    path = runs.find(run)
+    now = views.status(path)
+    return Answer(session.document(now, path), lambda screen: pages.status(screen, now, path))
+
+
+def best(
+    screen: Screen,
+    run: Run = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write its files into this folder.")] = None,
+) -> Answer:
+    """Print the best candidate. Its score goes to standard error, so that > FILE gets the text alone."""
+    from culmen.cli import pages, runs
+    from culmen.store import views
+
+    path = runs.find(run)
+    found = views.best(path)
+    if found is None:
+        raise UserError("nothing has scored yet", where=str(path), fix=f"culmen log {runs.shown(path)}")
+    candidate = views.candidate(path, found.id).candidate
+    files = [] if out is None else _write_parts(candidate.parts, out)
+    data = {"run": path.name, "best": found, "parts": candidate.parts, "files": [str(file) for file in files]}
+    return Answer(data, lambda screen: pages.best(screen, found, candidate, files))
+
+
+def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
+    """Write a candidate's texts below a folder; raises `UserError` where it cannot."""
+    written: list[Path] = []
+    root = folder.expanduser().resolve()
+    for name, text in parts.items():
+        path = (root / name).resolve()
+        if root not in path.parents:
+            raise UserError(f"the part '{name}' would lie outside the folder", where=str(root), fix="culmen export")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        except OSError as error:
+            raise UserError(
+                f"cannot write {path.name}: {error.strerror}", where=str(root), fix="name another folder"
+            ) from None
+        written.append(path)
+    return written
+
+
+def show(
+    screen: Screen,
+    run: RequiredRun,
+    candidate: Candidate = "best",
+    prompt: Annotated[
+        bool, typer.Option("--prompt", help="Show the exact prompt and reply it came from, too.")
+    ] = False,
+) -> Answer:
+    """Show one candidate: texts, parents, operator and model, every evaluation with its feedback."""
+    from culmen.cli import pages, runs
+    from culmen.store import views
+
+    path = runs.find(run)
+    detail = views.candidate(path, runs.pick(path, candidate))
+    return Answer(detail, lambda screen: pages.candidate(screen, detail, prompt))
+
+
+def diff(screen: Screen, run: RequiredRun, first: Candidate = "seed", second: Candidate = "best") -> Answer:
+    """Show what changed from one candidate to another, as a unified diff."""
+    from culmen.cli import runs
+    from culmen.store import views
+
+    path = runs.find(run)
+    one, two = (views.candidate(path, runs.pick(path, name)) for name in (first, second))
+    lines = diff_lines(one, two)
+    data = {
+        "first": one.candidate.id,
+        "second": two.candidate.id,
+        "scores": [one.row.mean, two.row.mean],
+        "diff": "\n".join(lines),
+    }
+    return Answer(data, lambda screen: show_diff(screen, one, two, lines))
+
+
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def diff_lines(first: Detail, second: Detail) -> list[str]:
+    """Lines of the unified diff over all parts of two candidates, without line ends."""
+    found: list[str] = []
+    one, two = first.candidate, second.candidate
+    for name in dict.fromkeys([*one.parts, *two.parts]):
+        before, after = (c.parts.get(name, "").splitlines() for c in (one, two))
+        found += difflib.unified_diff(before, after, f"{name} ({one.id})", f"{name} ({two.id})", lineterm="")
+    return found
+
+
+def show_diff(screen: Screen, first: Detail, second: Detail, lines: Sequence[str], most: int = 0) -> None:
+    """Print a diff in colour, at most `most` lines of it (0: all)."""
+    if screen.out.is_terminal:
+        scores = " -> ".join(number(detail.row.mean) for detail in (first, second))
+        screen.heading(f"{first.candidate.id} -> {second.candidate.id}", f"score {scores}")
+    if not lines:
+        screen.line("no difference: the same texts")
+    for text in lines[: most or len(lines)]:
+        style = "dim" if text.startswith(("+++", "---")) else _DIFF_STYLES.get(text[:1], "")
+        screen.code_line(clean(text), style)
+    if most and len(lines) > most:
+        screen.line(f"... and {count(len(lines) - most, 'more line')}", style="dim")
+
+
+def lineage(screen: Screen, run: RequiredRun, candidate: Candidate = "best") -> Answer:
+    """Show the ancestors of a candidate from the initial program on, with score and operator of each step."""
+    from culmen.cli import pages, runs
+    from culmen.store import views
+
+    path = runs.find(run)
+    steps = views.lineage(path, runs.pick(path, candidate))
+    return Answer({"run": path.name, "steps": steps}, lambda screen: pages.lineage(screen, steps))
+
+
+_PAGE = 500  # events read at once
+_POLL = 0.5  # seconds between two looks at a run that goes on
+_LOGGED = ("done", "note", "torn", "stop", "state", "tell")
+_OVER = ("finished", "failed", "paused", "interrupted")
+
+
+def log(
+    screen: Screen,
+    run: Run = None,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many events, counted from the end.")] = 50,
+    every: Annotated[bool, typer.Option("--all", help="All events from the beginning.")] = False,
+    starts: Annotated[bool, typer.Option("--starts", help="Show when each effect was started, too.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show new events until the run ends. Not with --json.")
+    ] = False,
+) -> Answer:
+    """Show what happened in a run, event by event."""
+    from culmen.cli import runs
+
+    path, kinds = runs.find(run), (*_LOGGED, "started") if starts else _LOGGED
+    if follow and screen.as_json:
+        raise UserError("--follow goes on, so it cannot give one document", where="--json", fix="leave one out")
+    events = _last_events(path, kinds, None if every else last)
+    if screen.as_json:
+        return Answer({"run": path.name, "events": [_event_data(event) for event in events]})
+
+    def show(screen: Screen) -> None:
+        for event in events:
+            _show_event(screen, event)
+        if follow:
+            _follow(screen, path, kinds, events[-1].seq if events else 0)
+
+    return Answer(None, show)
+
+
+def _last_events(run: Path, kinds: Sequence[str], last: int | None) -> list[Event]:
+    """The last `last` events of these kinds, all of them for None."""
+    from culmen.store import views
+
+    # at most every other event says that an effect was started, so the last N others are among the last 3 N
+    seq = 0 if last is None else max(0, views.status(run).events - 3 * last)
+    events: list[Event] = []
+    while page := views.log(run, seq, _PAGE, kinds):
+        events += page
+        seq = page[-1].seq
+    return events if last is None else events[-last:]
+
+
+def _follow(screen: Screen, run: Path, kinds: Sequence[str], seq: int) -> None:
+    """Print events beyond `seq` as they come, until the run ends."""
+    from culmen.store import views
+
+    while True:
+        state = views.status(run).state  # asked first: what is journaled before the end is still shown
+        page = views.log(run, seq, _PAGE, kinds)
+        for event in page:
+            _show_event(screen, event)
+            seq = event.seq
+        if state in _OVER and not page:
+            return
+        if len(page) < _PAGE:
+            time.sleep(_POLL)
+
+
+def _event_data(event: Event) -> dict[str, Any]:
+    import msgspec
+
+    from culmen.observe.words import words
+
+    plain = msgspec.to_builtins(event)
+    return {"seq": plain["seq"], "time": plain["time"], "words": words(event.entry), **plain["entry"]}
+
+
+def _show_event(screen: Screen, event: Event) -> None:
+    from culmen.observe.words import words
+
+    entry = event.entry
+    screen.line(f"{event.seq:>6}  {clock(entry.elapsed):>7}  {_effect_number(entry):>5}  {words(entry)}")
+
+
+def _effect_number(entry: Entry) -> str:
+    return f"#{entry.key}" if entry.kind in ("started", "done", "torn") and entry.key else ""
+
+
+def report(
+    screen: Screen,
+    run: Run = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write. Default: RUN-report.html.")
+    ] = None,
+    pdf: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a PDF, too, with this machine's Chromium.")
+    ] = None,
+    full: Annotated[
+        int, typer.Option("--full", metavar="N", min=0, help="How many of the best candidates with their texts.")
+    ] = 60,
+) -> Answer:
+    """Write the dashboard's pages as one HTML file that needs no server and no network.
+
+    It holds the run's texts, prompts and replies: look before you pass it on.
+    """
+    from culmen.cli import runs
+    from culmen.strategies.catalog import CATALOG
+    from culmen.web import paper
+    from culmen.web import report as html
+    from culmen.web.digest import Digest
+    from culmen.web.gathering import gather
+
+    path = runs.find(run).resolve()
+    place = out or Path(f"{path.name}-report.html")
+    if place.is_dir():
+        raise UserError(f"{place} is a folder", where="--out", fix=f"--out {place / 'report.html'}")
+    if pdf is not None:
+        paper.browser()  # raises where there is none, before any work
+    gathered = gather(Digest(path, {path: name for name, path in CATALOG.items()}), full=full)
+    data: dict[str, Any] = {
+        "run": path.name,
+        "path": str(place),
+        "bytes": html.write(gathered, place),
+        "candidates": gathered.candidates,
+        "rows": gathered.rows,
+        "full": gathered.full,
+        "left_out": gathered.left_out,
+        "pdf": None if pdf is None else {"path": str(pdf), "bytes": paper.print_pdf(gathered, pdf)},
+    }
+
+    def show(screen: Screen) -> None:
+        screen.line(f"{data['path']}: {data['bytes'] / 1e6:.1f} MB, {count(data['candidates'], 'candidate')}")
+        if data["pdf"]:
+            screen.line(f"{data['pdf']['path']}: {data['pdf']['bytes'] / 1e6:.1f} MB")
+        for each in data["left_out"]:
+            screen.line(f"Not in it: {each}")
+
+    return Answer(data, show)
