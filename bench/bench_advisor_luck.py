@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any
 from culmen.cli.demo import ADVISOR_SETTINGS, BARRIERS, ISLANDS, TASK
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
-from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
+from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
 
 if TYPE_CHECKING:
-    from culmen.train.signal import Credit, Signal
+    from culmen.train.objectives import AdvantageRule, Signal
 
 ARMS = ("untrained", "trained", "random sign")
 T975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)
@@ -53,7 +53,7 @@ class RandomSign(PacevolvePlusPlus):
 class Flipped:
     """Signs are drawn from the rewards alone: a run replays as it was."""
 
-    credit: Credit
+    credit: AdvantageRule
 
     def signal(self, rewards: Sequence[float], alpha: float) -> Signal:
         found, chance = self.credit.signal(rewards, alpha), Random(repr((rewards, alpha)))
@@ -104,11 +104,11 @@ def toy(arm: str, seed: int) -> dict[str, Any]:
     from tests.train.toy_advisor import Toy, examined, policy, rehearse
 
     from culmen.train.engine import Rules
-    from culmen.train.signal import Credit
+    from culmen.train.objectives import AdvantageRule
 
     torch.set_num_threads(1)
     game, engine = Toy(words=1, group=ISLANDS, barriers=BARRIERS, narrow=1.0, noise=0.05), policy(seed)
-    credit = Credit("none" if arm == "untrained" else "phase_adaptive")
+    credit = AdvantageRule("none" if arm == "untrained" else "phase_adaptive")
     rows = list(rehearse(engine, game, credit, Rules(rate=0.01), seed, flip=arm == "random sign"))
     size = BARRIERS // 4
     parts = [rows[q * size : (q + 1) * size] for q in range(4)]

@@ -17,8 +17,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.event import ProposeRequest
 from culmen.core.usage import Budget
-from culmen.memory.grid import Axis, Elite, Grid
-from culmen.memory.islands import Island, Selection
+from culmen.memory.grid import Axis, Elite, Grid, GridIsland, Selection
 from culmen.strategies.openevolve import OpenEvolve
 from culmen.strategies.turboevolve import TurboEvolve
 from culmen.testing.landscape import Faults, Landscape, task
@@ -31,7 +30,7 @@ EVALUATIONS = 2000
 def grid_costs(bins: int) -> None:
     """Mean CPU per insertion and per draw of parent and inspirations."""
     rng = Random(0)
-    island = Island(Grid([Axis("complexity", bins), Axis("diversity", bins)]), Selection())
+    island = GridIsland(Grid([Axis("complexity", bins), Axis("diversity", bins)]), Selection())
     elites = [
         Elite(Rollout(Candidate.of({"p": str(n)}), (), ()), rng.gauss(n / 2000, 1), (rng.gauss(0, 1), rng.gauss(0, 1)))
         for n in range(CANDIDATES)

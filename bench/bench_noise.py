@@ -18,10 +18,10 @@ from culmen.core.candidate import Candidate
 from culmen.core.ports import Lab, Strategy
 from culmen.core.usage import Budget
 from culmen.memory.quantile import Quantile
+from culmen.memory.queue import UcbSigma
 from culmen.strategies.beam import Beam
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
-from culmen.strategies.parts.priorities import UcbSigma
 from culmen.strategies.polca import Polca
 from culmen.strategies.sequential import Sequential
 from culmen.testing.landscape import Landscape, task, truth

@@ -29,7 +29,7 @@ from tests.train.toy_advisor import Toy, examined, policy, rehearse
 
 from culmen.train import OBJECTIVES
 from culmen.train.engine import Rules
-from culmen.train.signal import Credit
+from culmen.train.objectives import AdvantageRule
 
 FLIPPED = "random sign"
 ARMS = (*(name for name in OBJECTIVES if name != "none"), "none", FLIPPED)
@@ -54,7 +54,7 @@ def course(arm: str, seed: int, rate: float, toy: Toy) -> Course:
     torch.set_num_threads(1)
     objective: Any = "phase_adaptive" if arm == FLIPPED else arm
     engine = policy(seed)
-    rows = tuple(rehearse(engine, toy, Credit(objective, k=4), Rules(rate=rate), seed, flip=arm == FLIPPED))
+    rows = tuple(rehearse(engine, toy, AdvantageRule(objective, k=4), Rules(rate=rate), seed, flip=arm == FLIPPED))
     return Course(arm, seed, rows, examined(engine, toy, FRESH))
 
 

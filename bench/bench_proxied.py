@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Scoring
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.core.trust import Scoring
 from culmen.evaluate.local import LocalBackend
 
 JUDGE = """

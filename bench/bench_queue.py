@@ -24,7 +24,7 @@ from culmen.agents.sandbox.world import SessionWorld
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.event import CustomRequest
-from culmen.core.session import Answer, End, Open, Row, Wait, Waited, plain, read
+from culmen.core.session import AnswerExperiments, EndSession, ExperimentRow, Open, Wait, Waited, plain, read
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.local import LocalBackend
@@ -94,7 +94,7 @@ async def alone(folder: Path, experiments: int, wide: int) -> Times:
     """The agent's times where every request is answered at once."""
     world = SessionWorld(folder / "alone", Task("queue", seeds=({"main.py": ""},)))
 
-    async def do(kind: str, request: Open | Wait | Answer | End) -> dict:
+    async def do(kind: str, request: Open | Wait | AnswerExperiments | EndSession) -> dict:
         return (await world.perform(CustomRequest(f"session.{kind}", plain(request), 0))).data
 
     kind = f"cmd: {sys.executable} {{prompt_file}}"
@@ -106,10 +106,10 @@ async def alone(folder: Path, experiments: int, wide: int) -> Times:
             waited = read(await do("wait", Wait(0, seen, nth)), Waited)
             seen += len(waited.experiments)
             for n, one in enumerate(waited.experiments):
-                await do("answer", Answer(0, (Row(seen + n, 0, one.ticket, "c", score=1.0),)))
+                await do("answer", AnswerExperiments(0, (ExperimentRow(seen + n, 0, one.ticket, "c", score=1.0),)))
             if waited.ended:
                 assert waited.ended == "finished", waited
-                return json.loads((await do("end", End(0, "finished")))["notes"])
+                return json.loads((await do("end", EndSession(0, "finished")))["notes"])
     finally:
         await world.close()
 

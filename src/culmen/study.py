@@ -39,7 +39,7 @@ class Best(msgspec.Struct, frozen=True):
     """The candidate a study reports: `score` over `count` evaluations, `confirmed` by fresh ones after the search,
     `verified` if every score was also computed outside the candidate's process and nothing had to be repaired before
     the task's verifier accepted it; `certified` is the value that the verifier vouches for, if there is one; `trust` is
-    the level of the weakest evaluation (`culmen.core.trust`)."""
+    the level of the weakest evaluation (`culmen.core.evaluation`)."""
 
     id: str
     score: float

@@ -9,7 +9,7 @@ import pytest
 
 from culmen.core.brief import Text
 from culmen.core.event import WriteRequest
-from culmen.core.session import Answer, Commit, Open
+from culmen.core.session import AnswerExperiments, Commit, Open
 from culmen.core.usage import Budget, Usage
 from culmen.engine.search import at_least
 from culmen.store.memory import MemoryJournal
@@ -54,7 +54,7 @@ def run(world, task=EXACT, budget=None, journal=None, estimate=at_least, order="
 def test_agents_climb_on_what_others_left():
     world = Desks(model=climber)
     end = run(world)
-    rows = [row for answer in world.of(Answer) for row in answer.rows]
+    rows = [row for answer in world.of(AnswerExperiments) for row in answer.rows]
     assert [row.certified for row in rows] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
     assert rows[1].origin == "agent:builtin" and rows[1].note == "up" and rows[1].path == "candidates/a00/0.py"
     assert [commit.trailers["Stop-Reason"] for commit in world.of(Commit)] == ["finished", "finished"]
@@ -113,7 +113,7 @@ def test_without_a_model_the_offline_agent_works_and_that_is_said(none):
     world = Desks(model=lambda messages: none)
     end = run(world, agents=2, budget=Budget(evaluations=40))
     assert [note["agent"] for note in notes(end, "stand-in")] == [0, 1]
-    assert len([row for answer in world.of(Answer) for row in answer.rows]) > 20
+    assert len([row for answer in world.of(AnswerExperiments) for row in answer.rows]) > 20
 
 
 def test_its_calls_are_limited():
@@ -167,7 +167,7 @@ def test_tools():
     assert "mu=0.4" in said[4] and "+mu=0.4" in said[4]
     assert said[5].count('"score":0.4') == 2 and "not a filter" in said[5] and "no such candidate" in said[5]
     assert notes(end, "report")[0]["text"] == "the seed is weak"
-    row = next(row for answer in world.of(Answer) for row in answer.rows if row.agent == 0)
+    row = next(row for answer in world.of(AnswerExperiments) for row in answer.rows if row.agent == 0)
     assert row.parents == (PLAIN.candidates()[0].id,)
     assert notes(end, "agent ended")[-1]["word"] == "finished"
 

@@ -9,7 +9,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Status
 from culmen.core.event import Entry
-from culmen.core.session import Answer, Commit, Experiment, Open, Waited
+from culmen.core.session import AnswerExperiments, Commit, Experiment, Open, Waited
 from culmen.core.usage import Budget, Usage
 from culmen.strategies.cato import Cato
 from culmen.testing.landscape import Landscape, program
@@ -46,7 +46,7 @@ def test_a_program_is_served_and_its_work_committed():
     assert first["Experiments"] == second["Experiments"] == "2"
     assert first["Best-Score"] == "0.5" and first["Best-So-Far"] == "0.5" and first["Stop-Reason"] == "finished"
     assert len(first["Journal-Head"]) == 16 and first["Journal-Head"] != second["Journal-Head"]
-    rows = [row for answer in world.of(Answer) for row in answer.rows]
+    rows = [row for answer in world.of(AnswerExperiments) for row in answer.rows]
     assert [row.agent for row in rows] == [-1, 0, 0, 1, 1] and rows[0].ticket == "seed-0"
     assert sorted(row.n for row in rows) == [1, 2, 3, 4, 5]
     ended = notes(end, "agent ended")
@@ -59,7 +59,7 @@ def test_a_program_is_served_and_its_work_committed():
 def test_seeds_open_the_history_and_lie_on_disk():
     world = Desks(programs=(GONE,))
     run(Cato(agents=1, agent="cmd:x"), world, msgspec.structs.replace(PLAIN, seeds=(program(0.1), program(0.7))))
-    answers = world.of(Answer)
+    answers = world.of(AnswerExperiments)
     assert {row.ticket for answer in answers for row in answer.rows} == {"seed-0", "seed-1"}
     assert all(answer.agent == -1 and answer.parts for answer in answers)
     assert "0.7" in answers[-1].leaderboard
@@ -91,17 +91,17 @@ def test_the_target_of_the_task_is_the_threshold_unless_one_is_set():
 def test_what_the_verifier_refuses_leads_nowhere():
     world = Desks(programs=(ask(0.93), ask(0.5), GONE), certify=lambda mu: None if mu > 0.9 else mu)
     end = run(Cato(agents=1, agent="cmd:x", threshold=0.9), world, EXACT)
-    rows = {row.score: row for answer in world.of(Answer) for row in answer.rows}
+    rows = {row.score: row for answer in world.of(AnswerExperiments) for row in answer.rows}
     assert rows[0.93].reason == "not_certified" and rows[0.93].certified is None
     assert rows[0.5].certified == 0.5
     assert end.search.reason == "agents" and trailers(world)[0]["Certified"] == "0.5"
-    assert "0.93" not in world.of(Answer)[-1].leaderboard
+    assert "0.93" not in world.of(AnswerExperiments)[-1].leaderboard
 
 
 def test_only_candidates_that_would_lead_are_certified():
     world = Desks(programs=(ask(0.6), ask(0.4), ask(0.5), GONE))
     run(Cato(agents=1, agent="cmd:x"), world, EXACT)
-    certified = {row.score: row.certified for answer in world.of(Answer) for row in answer.rows}
+    certified = {row.score: row.certified for answer in world.of(AnswerExperiments) for row in answer.rows}
     assert certified == {0.1: 0.1, 0.6: 0.6, 0.4: None, 0.5: None}
 
 
@@ -132,11 +132,11 @@ def test_agents_at_once_share_what_is_left_and_never_have_more_than_there_is():
 def test_experiments_beyond_the_limit_are_turned_away():
     world = Desks(programs=(ask(0.2, 0.3, 0.4, 0.5), ask(0.6), GONE))
     end = run(Cato(agents=1, agent="cmd:x", experiments=2), world)
-    rows = [row for answer in world.of(Answer) for row in answer.rows if row.agent == 0]
+    rows = [row for answer in world.of(AnswerExperiments) for row in answer.rows if row.agent == 0]
     assert [row.status for row in rows].count("ok") == 2
     assert {row.reason for row in rows if row.status == "refused"} == {"experiments"}
     assert trailers(world)[0]["Stop-Reason"] == "experiments" and nudges(end) == 1
-    assert world.of(Answer)[-1].closing == "experiments"
+    assert world.of(AnswerExperiments)[-1].closing == "experiments"
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
@@ -219,7 +219,7 @@ def test_reports_and_refused_files_are_passed_on():
     world = Desks(programs=(bad, GONE))
     end = run(Cato(agents=1, agent="cmd:x"), world)
     assert notes(end, "report") == [{"note": "report", "agent": 0, "text": "the tolerance is wide"}]
-    row = world.of(Answer)[-1].rows[0]
+    row = world.of(AnswerExperiments)[-1].rows[0]
     assert (row.status, row.reason, row.candidate) == ("refused", "outside_candidates", "")
 
 
@@ -234,7 +234,7 @@ def test_three_candidates_that_play_the_evaluator_end_an_agent():
 
     world = Guarded(programs=(ask(0.6), ask(0.7), ask(0.8), ask(0.3), GONE))
     run(Cato(agents=1, agent="cmd:x"), world)
-    rows = [row for answer in world.of(Answer) for row in answer.rows]
+    rows = [row for answer in world.of(AnswerExperiments) for row in answer.rows]
     assert rows[-1].status == "refused" and rows[-1].reason == "integrity"
     assert trailers(world)[0]["Best-So-Far"] == "0.1"
 
@@ -262,7 +262,7 @@ def test_offline_agents_leave_true_reflections():
     world = Desks()
     end = run(Cato(agents=3, agent="offline"), world, EXACT, Budget(evaluations=60))
     assert end.search.reason == "evaluations"
-    rows = [row for answer in world.of(Answer) for row in answer.rows if row.agent == 1]
+    rows = [row for answer in world.of(AnswerExperiments) for row in answer.rows if row.agent == 1]
     told = world.files[1, "reflections.md"]
     assert told.startswith("\n## Agent a01 (offline)") and f"- {len(rows)} experiments in" in told
     for row in rows:
@@ -273,7 +273,9 @@ def test_offline_agents_leave_true_reflections():
 
 
 def world_score(world, candidate):
-    return next(row.score for answer in world.of(Answer) for row in answer.rows if row.candidate == candidate)
+    return next(
+        row.score for answer in world.of(AnswerExperiments) for row in answer.rows if row.candidate == candidate
+    )
 
 
 HANDED = Candidate.of(program(0.8, 4711), (), Origin("person"))
@@ -287,7 +289,7 @@ def tell(candidate=HANDED):
 def test_what_a_person_hands_in_lies_before_the_agents():
     world = Desks(programs=(ask(0.3), Waited(), GONE))
     end = run(Cato(agents=1, agent="cmd:x"), world, EXACT, told=[(4, tell())])
-    answers = [answer for answer in world.of(Answer) if answer.rows[0].ticket == "person-1"]
+    answers = [answer for answer in world.of(AnswerExperiments) if answer.rows[0].ticket == "person-1"]
     assert len(answers) == 1 and HANDED.id in answers[0].parts and answers[0].rows[0].certified == 0.8
     assert f"| {HANDED.id} | 0.8 | 0.8 | person |" in answers[0].leaderboard
     assert end.verdict is not None and end.verdict.id == HANDED.id

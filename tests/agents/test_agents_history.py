@@ -7,7 +7,7 @@ import pytest
 from culmen.agents.history import History
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.core.session import Row
+from culmen.core.session import ExperimentRow
 from culmen.core.task import Objective
 
 
@@ -19,8 +19,11 @@ def made(direction="max", exact=False):
         candidate = Candidate.of({"p.py": text})
         rollout = Rollout(candidate, (Observation(candidate.id, Status.OK, score),), (score,))
         path = f"candidates/a00/e{n:03d}.py"
-        history.add(Row(n, 0, f"a00-{n}", candidate.id, path, score, metrics={"gap": n / 10}, note=f"Try {n}"), rollout)
-    history.add(Row(4, 1, "a01-1", "", status="refused", reason="experiments"))
+        history.add(
+            ExperimentRow(n, 0, f"a00-{n}", candidate.id, path, score, metrics={"gap": n / 10}, note=f"Try {n}"),
+            rollout,
+        )
+    history.add(ExperimentRow(4, 1, "a01-1", "", status="refused", reason="experiments"))
     return history
 
 
@@ -28,15 +31,15 @@ def test_the_best_is_what_counts():
     assert made().best.n == 2 and made("min").best.n == 1
     exact = made(exact=True)
     assert exact.best is None and exact.beats(0.0)
-    exact.add(Row(5, 0, "t", "cc", score=9.0, certified=1.5))
-    exact.add(Row(6, 0, "u", "dd", score=8.0, certified=1.5))
+    exact.add(ExperimentRow(5, 0, "t", "cc", score=9.0, certified=1.5))
+    exact.add(ExperimentRow(6, 0, "u", "dd", score=8.0, certified=1.5))
     assert exact.best.n == 5 and not exact.beats(1.5) and exact.beats(1.6)
 
 
 def test_top_counts_a_candidate_once_and_leaves_out_what_the_verifier_refused():
     history = made()
-    history.add(Row(5, 1, "a01-2", history.rows[1].candidate, score=3.5))
-    history.add(Row(6, 1, "a01-3", "ee", score=99.0, reason="not_certified"))
+    history.add(ExperimentRow(5, 1, "a01-2", history.rows[1].candidate, score=3.5))
+    history.add(ExperimentRow(6, 1, "a01-3", "ee", score=99.0, reason="not_certified"))
     assert [row.n for row in history.top(2)] == [5, 3]
     assert [row.n for row in made("min").top(10)] == [1, 3, 2]
     assert history.top(5, [history.rows[0]]) == [history.rows[0]]
@@ -44,8 +47,8 @@ def test_top_counts_a_candidate_once_and_leaves_out_what_the_verifier_refused():
 
 def test_nothing_uncertified_ranks_above_what_is_certified():
     history = made(exact=True)
-    history.add(Row(5, 0, "t", "cc", score=2.5, certified=2.5 - 1e-15))
-    history.add(Row(6, 0, "u", "dd", score=2.5))
+    history.add(ExperimentRow(5, 0, "t", "cc", score=2.5, certified=2.5 - 1e-15))
+    history.add(ExperimentRow(6, 0, "u", "dd", score=2.5))
     assert [row.n for row in history.top(3)] == [5, 2, 6]
 
 
@@ -93,6 +96,6 @@ def test_differences():
 def test_the_digest_depends_on_everything_before():
     one, two = made(), made()
     assert one.digest == two.digest and len(one.digest) == 16
-    two.add(Row(5, 0, "t", "cc", score=9.0))
-    one.add(Row(5, 0, "t", "cc", score=9.1))
+    two.add(ExperimentRow(5, 0, "t", "cc", score=9.0))
+    one.add(ExperimentRow(5, 0, "t", "cc", score=9.1))
     assert one.digest != two.digest

@@ -11,7 +11,7 @@ import pytest
 from culmen.agents import texts
 from culmen.agents.history import History
 from culmen.agents.registry import Terms
-from culmen.core.session import Row
+from culmen.core.session import ExperimentRow
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -60,11 +60,11 @@ def test_leaderboard():
     history = History(CIRCLES.objective, exact=True)
     assert texts.leaderboard(history).count("\n") == 6
     rows = [
-        Row(1, -1, "seed-0", "aa", score=1.0, certified=1.0, origin="seed"),
-        Row(2, 0, "a00-1", "bb", path="candidates/a00/x.py", score=2.5, certified=2.4999999, note="a | b\nc"),
-        Row(3, 0, "a00-2", "cc", path="candidates/a00/y.py", score=2.2),
-        Row(4, 1, "a01-1", "dd", score=2.7, status="ok", reason="not_certified"),
-        Row(5, 1, "a01-2", "", status="refused", reason="experiments"),
+        ExperimentRow(1, -1, "seed-0", "aa", score=1.0, certified=1.0, origin="seed"),
+        ExperimentRow(2, 0, "a00-1", "bb", path="candidates/a00/x.py", score=2.5, certified=2.4999999, note="a | b\nc"),
+        ExperimentRow(3, 0, "a00-2", "cc", path="candidates/a00/y.py", score=2.2),
+        ExperimentRow(4, 1, "a01-1", "dd", score=2.7, status="ok", reason="not_certified"),
+        ExperimentRow(5, 1, "a01-2", "", status="refused", reason="experiments"),
     ]
     for row in rows:
         history.add(row)

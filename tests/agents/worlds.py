@@ -12,7 +12,18 @@ import msgspec
 from culmen.core.brief import Text
 from culmen.core.evaluation import Observation
 from culmen.core.event import Custom, CustomRequest, EvaluateRequest, WriteRequest
-from culmen.core.session import Answer, Commit, Ended, Experiment, Open, Opened, Told, Waited, plain, read
+from culmen.core.session import (
+    AnswerExperiments,
+    Commit,
+    Ended,
+    Experiment,
+    Open,
+    Opened,
+    ToolOutput,
+    Waited,
+    plain,
+    read,
+)
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Usage
 from culmen.testing.landscape import Landscape, program
@@ -71,20 +82,22 @@ class Desks(Landscape):
             case "end":
                 told = Ended(reflections=self.files.get((agent, "reflections.md"), ""))
             case _:
-                self.asked.append(read(given, {"answer": Answer, "commit": Commit}.get(kind, msgspec.Struct)))
+                self.asked.append(
+                    read(given, {"answer": AnswerExperiments, "commit": Commit}.get(kind, msgspec.Struct))
+                )
                 return Custom()
         return Custom(plain(told), usage)
 
-    def tool(self, agent: int, tool: str, given: dict[str, Any]) -> Told:
+    def tool(self, agent: int, tool: str, given: dict[str, Any]) -> ToolOutput:
         """A tool on files in memory."""
         place = agent, given.get("path", "")
         if tool == "read":
-            return Told(self.files[place]) if place in self.files else Told("", "missing")
+            return ToolOutput(self.files[place]) if place in self.files else ToolOutput("", "missing")
         if tool in ("write", "append"):
             before = self.files.get(place, "") if tool == "append" else ""
             self.files[place] = before + given["text"]
-            return Told("written")
-        return Told(f"{tool} of {given}", code=1 if tool == "command" else 0)
+            return ToolOutput("written")
+        return ToolOutput(f"{tool} of {given}", code=1 if tool == "command" else 0)
 
     def waited(self, agent: int, seen: int, nth: int) -> Any:
         """What the program's script says, or what lies in the queue."""

@@ -16,11 +16,10 @@ from culmen.cli.session import trusted, vouched
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
-from culmen.core.event import EvaluateRequest
+from culmen.core.event import EvaluateRequest, mark
 from culmen.core.task import Limits, Objective, Task
 from culmen.core.usage import Budget
 from culmen.engine.ledger import final_share
-from culmen.engine.marks import mark
 from culmen.evaluate import outcome
 from culmen.evaluate.jail.scorer import read_certificate
 from culmen.evaluate.local import LocalBackend

@@ -13,8 +13,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.compact import Numbers, name_of
 from culmen.core.evaluation import Observation, Status
 from culmen.core.usage import Budget
-from culmen.engine.recall import MemoryShelf
-from culmen.engine.record import Record
+from culmen.engine.record import MemoryStore, Scoreboard
 from culmen.testing.store_kit import ShelfContract
 from culmen.testing.virtual import simulate
 
@@ -23,7 +22,7 @@ from .worlds import EXACT, TASK, Hill
 
 class TestMemoryShelf(ShelfContract):
     def make(self, folder):
-        return MemoryShelf(), lambda *_: None
+        return MemoryStore(), lambda *_: None
 
 
 class NumbersAgainstADict(RuleBasedStateMachine):
@@ -91,7 +90,7 @@ seen = st.lists(
 
 @given(seen)
 def test_tallies_are_what_was_seen(observations):
-    record, held = Record(TASK), {}
+    record, held = Scoreboard(TASK), {}
     for which, score, trust, strict, barred in observations:
         one = Candidate.of({"x": str(which)})
         barred = barred and score is None

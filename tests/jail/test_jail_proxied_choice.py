@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from culmen.core.evaluation import Status
+from culmen.core.evaluation import Scoring, Status
 from culmen.core.task import Objective
-from culmen.core.trust import Scoring
 
 from .conftest import Ground, Grounds
 from .proxied import LOAD, ROOMY, Make

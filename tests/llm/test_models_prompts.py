@@ -16,7 +16,7 @@ from culmen.core.wording import clip, fence
 from culmen.prompts.formats import FORMATS, SEVERAL, ReplyFormat
 from culmen.prompts.template import Templates
 from culmen.prompts.writer import Prompt, PromptWriter
-from culmen.strategies.parts.voice import STEPS
+from culmen.strategies.pacevolve.advisor import STEPS
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -12,7 +12,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.memory.epsilon_net import EpsilonNet
 from culmen.memory.grid import Axis, Elite, Grid
-from culmen.memory.islands import Island, Selection, migrate
+from culmen.memory.grid import Island, Selection, migrate
 from culmen.memory.pareto import Frontier
 from culmen.memory.tree import Tree
 

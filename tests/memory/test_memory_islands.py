@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
-from culmen.memory.grid import Axis, Elite, Grid
-from culmen.memory.islands import Island, Selection, migrate
+from culmen.memory.grid import Axis, Elite, Grid, GridIsland, Selection, migrate
 from culmen.memory.pareto import Frontier
 from culmen.memory.tree import Tree
 
@@ -26,8 +25,8 @@ def elite(n: int, reward: float, x: float) -> Elite:
     return Elite(rollout(n), reward, (x,))
 
 
-def island(size: int, selection: Selection | None = None, bins: int = 100) -> Island:
-    made = Island(Grid([Axis("x", bins, 0.0, float(bins))]), selection or Selection())
+def island(size: int, selection: Selection | None = None, bins: int = 100) -> GridIsland:
+    made = GridIsland(Grid([Axis("x", bins, 0.0, float(bins))]), selection or Selection())
     for n in range(size):
         made.grid.offer(elite(n, float(n), n + 0.5))
     return made

@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.memory.quantile import Sample
-from culmen.memory.queue import PriorityQueue, top
-from culmen.memory.selection import Earliest, Shuffled
-from culmen.memory.traces import Traces
-from culmen.strategies.parts.priorities import Mean
+from culmen.memory.quantile import RunningSample
+from culmen.memory.queue import Earliest, Mean, PriorityQueue, Shuffled, Traces, top
 
 score = st.one_of(st.integers(-3, 3).map(float), st.just(float("-inf")))
 
@@ -95,7 +92,7 @@ def test_traces_keep_the_newest_and_leave_lost_ones_out():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=2000))
 def test_a_sample_is_bounded_and_spread_over_all_that_was_seen(values):
-    sample = Sample(limit=100)
+    sample = RunningSample(limit=100)
     sample.extend(values)
     assert len(sample) <= 100
     low, high = sample.quantiles(0.0, 1.0)
@@ -103,6 +100,6 @@ def test_a_sample_is_bounded_and_spread_over_all_that_was_seen(values):
 
 
 def test_quantiles_of_a_thinned_sample_are_close():
-    sample, rng = Sample(limit=100), Random(0)
+    sample, rng = RunningSample(limit=100), Random(0)
     sample.extend(rng.random() for _ in range(50_000))
     assert all(abs(got - q) < 0.15 for got, q in zip(sample.quantiles(0.1, 0.5, 0.9), (0.1, 0.5, 0.9)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.memory.statistics import Statistics
+from culmen.memory.queue import Statistics
 
 CANDIDATES = [Candidate.of({"p": str(n)}) for n in range(5)]
 reward = st.floats(-100, 100).map(lambda x: round(x, 3))

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from culmen.train.chat import ChatTokenizer
-from culmen.train.extra import require
+from culmen.train.engine import require
+from culmen.train.models import ChatTokenizer
 from culmen.train.torch_engine import TorchEngine
 from tests.servers.loopback import Loopback
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from culmen.train.chat import adapted
-from culmen.train.extra import require
+from culmen.train.engine import require
+from culmen.train.models import adapted
 
 _ALLOWED = {"cross_entropy": set(), "importance_sampling": set(), "ppo": {"clip_low_threshold", "clip_high_threshold"}}
 

@@ -21,15 +21,15 @@ from culmen.core.errors import IsolationError
 from culmen.core.event import Custom, CustomRequest
 from culmen.core.session import (
     REPLIES,
-    Answer,
+    AnswerExperiments,
     Commit,
     Committed,
-    End,
     Ended,
+    EndSession,
     Experiment,
+    ExperimentRow,
     Open,
     Opened,
-    Row,
     Wait,
     Waited,
     plain,
@@ -102,7 +102,7 @@ class Ground:
     def now(self, request: msgspec.Struct) -> Any:
         """One effect, its result as the struct that goes with it."""
         done = self.runner.run(asyncio.wait_for(self.do(request), PATIENCE))
-        if isinstance(request, Answer):
+        if isinstance(request, AnswerExperiments):
             self.answers.append(plain(request))
         return read(done.data, REPLIES[type(request)][1])
 
@@ -138,16 +138,17 @@ class Ground:
             candidate = f"c-{one.ticket}" if not one.fault else ""
             status = "refused" if one.fault else "ok"
             rows.append(
-                Row(len(self.answers), agent, one.ticket, candidate, one.path, score=None if one.fault else score(one),
+                ExperimentRow(
+                    len(self.answers), agent, one.ticket, candidate, one.path, score=None if one.fault else score(one),
                     status=status, reason=one.fault, note=one.note)
             )  # fmt: skip
             if candidate:
                 parts[candidate] = dict(one.parts)
-        self.now(Answer(agent, tuple(rows), parts))
+        self.now(AnswerExperiments(agent, tuple(rows), parts))
 
     def finish(self, agent: int = 0, reason: str = "finished") -> tuple[Ended, Committed]:
         """End and commit."""
-        ended = self.now(End(agent, reason))
+        ended = self.now(EndSession(agent, reason))
         return ended, self.now(Commit(agent, f"Agent {agent}", {"Experiments": "1"}))
 
     def processes(self, agent: int = 0) -> list[int]:

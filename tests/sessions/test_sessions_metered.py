@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from culmen.agents.sandbox.settings import Settings
-from culmen.core.session import End, Nudge, Open, Wait, Waited
+from culmen.core.session import EndSession, Nudge, Open, Wait, Waited
 from culmen.core.usage import Usage
 from culmen.llm.call import Tokens
 from tests.servers.model_script import Turn
@@ -72,8 +72,8 @@ def to_the_end(here: Ground, first: int = 1) -> tuple[Waited, Usage]:
         if done.data.get("ended"):
             break
     waited = Waited(**{name: value for name, value in done.data.items() if name in ("ended", "word")})
-    ended = here.runner.run(here.do(End(0, "x")))
-    assert here.runner.run(here.do(End(0, "x"))) == ended
+    ended = here.runner.run(here.do(EndSession(0, "x")))
+    assert here.runner.run(here.do(EndSession(0, "x"))) == ended
     return waited, total + ended.usage
 
 
@@ -172,7 +172,7 @@ def test_metered_end_counts_what_came_after_the_last_wait(metered: Make) -> None
         meter = here.world._meter  # pyright: ignore[reportPrivateUsage]
         while meter.usage(0).calls < 1:
             await asyncio.sleep(0.01)
-        return await here.do(End(0, "enough"))
+        return await here.do(EndSession(0, "enough"))
 
     ended = here.runner.run(asyncio.wait_for(until_called(), 60))
     assert ended.usage.calls == 1
@@ -219,7 +219,7 @@ def test_metered_nudge_goes_on_in_the_same_session(
         nth += 1
         waited = here.now(Wait(0, 0, nth))
     assert (waited.ended, waited.word) == ("finished", "s-1 heard are you there?")
-    ended = here.now(End(0, "finished"))
+    ended = here.now(EndSession(0, "finished"))
     assert ended.claimed == {"input_tokens": 20.0, "output_tokens": 2.0, "dollars": 0.5, "calls": 2.0}
     assert here.now(Nudge(0, 2, "still there?")).delivered is False
     assert not here.processes()

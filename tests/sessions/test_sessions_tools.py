@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from culmen.agents.sandbox.settings import Settings
-from culmen.core.session import Open, Told, Tool, Wait
+from culmen.core.session import Open, Tool, ToolOutput, Wait
 
 from .grounds import Ground
 
@@ -26,11 +26,11 @@ class Bench:
         self.here, self.nth = here, 0
         here.now(Open(0, "builtin", {"TASK.md": "Be good.\n"}))
 
-    def use(self, tool: str, seconds: float = 60.0, **arguments: Any) -> Told:
+    def use(self, tool: str, seconds: float = 60.0, **arguments: Any) -> ToolOutput:
         self.nth += 1
         return self.again(tool, seconds, **arguments)
 
-    def again(self, tool: str, seconds: float = 60.0, **arguments: Any) -> Told:
+    def again(self, tool: str, seconds: float = 60.0, **arguments: Any) -> ToolOutput:
         """The same call once more, as after a crash."""
         return self.here.now(Tool(0, self.nth, tool, arguments, seconds))
 
@@ -41,7 +41,7 @@ def bench(ground: Make) -> Bench:
 
 
 def test_tools_files(bench: Bench) -> None:
-    assert bench.use("read", path="TASK.md") == Told("Be good.\n")
+    assert bench.use("read", path="TASK.md") == ToolOutput("Be good.\n")
     assert bench.use("write", path="candidates/a00/deep/x.py", text="a = 1\nb = 2\n").fault == ""
     assert bench.use("edit", path="candidates/a00/deep/x.py", old="b = 2", new="b = 3\r").fault == ""
     assert bench.use("append", path="candidates/a00/deep/x.py", text="c = 4\n").fault == ""
@@ -49,7 +49,7 @@ def test_tools_files(bench: Bench) -> None:
     assert (bench.here.tree() / "candidates/a00/deep/x.py").read_bytes() == b"a = 1\nb = 3\r\nc = 4\n"
     assert bench.use("list", path="candidates/a00").text == "deep/"
     assert "TASK.md" in bench.use("list").text.splitlines()
-    assert bench.use("read", path="past_experiments.jsonl") == Told("")
+    assert bench.use("read", path="past_experiments.jsonl") == ToolOutput("")
 
 
 def test_tools_work_on_a_built_in_task_and_do_not_see_it(ground: Make) -> None:
@@ -59,7 +59,7 @@ def test_tools_work_on_a_built_in_task_and_do_not_see_it(ground: Make) -> None:
     task = taskfiles.load(taskfiles.example_path("circle_packing"))
     evaluator = Path(task.evaluator.path)
     bench = Bench(ground(task=task))
-    assert bench.use("read", path="TASK.md") == Told("Be good.\n")
+    assert bench.use("read", path="TASK.md") == ToolOutput("Be good.\n")
     seen = bench.use("command", command=f"ls -A {evaluator.parent.parent}; cat {evaluator}")
     assert seen.text.startswith("cat: ") and "No such file" in seen.text  # nothing is listed
 
@@ -85,7 +85,7 @@ def test_tools_say_what_is_wrong(bench: Bench) -> None:
         "missing", "is_a_folder", "missing", "ambiguous", "missing", "is_a_folder", "failed", "missing", "unknown_tool",
     ]  # fmt: skip
     assert faults[9:13] == ["bad_arguments", "bad_arguments", "bad_arguments", "too_large"]
-    assert bench.use("read", path="x") == Told("aa")
+    assert bench.use("read", path="x") == ToolOutput("aa")
 
 
 def test_tools_read_is_bounded_and_goes_on(bench: Bench) -> None:
@@ -102,7 +102,7 @@ def test_tools_read_is_bounded_and_goes_on(bench: Bench) -> None:
 
 def test_tools_commands(bench: Bench) -> None:
     told = bench.use("command", command="echo out; echo err >&2; pwd; exit 3")
-    assert told == Told("out\nerr\n/repo\n", "", 3)
+    assert told == ToolOutput("out\nerr\n/repo\n", "", 3)
     told = bench.use("command", command="yes | head -c 5000000")
     assert told.code == 0 and len(told.text) < 17_000 and "bytes left out" in told.text
     told = bench.use("command", seconds=1.0, command="trap '' TERM INT; echo begun; sleep 600")
@@ -207,14 +207,14 @@ def test_tools_experiments_of_a_builtin_agent(bench: Bench) -> None:
     here.answer(0, waited.experiments, lambda _: 4.0)
     bench.nth += 1
 
-    async def both() -> Told:
+    async def both() -> ToolOutput:
         command = Tool(0, bench.nth, "command", {"command": "python3 run_experiments.py candidates/a00/x.py"})
         running = asyncio.ensure_future(here.do(command))
         found = await here.do(Wait(0, 1, 2))
         (one,) = found.data["experiments"]
         row = {"n": 2, "agent": 0, "ticket": one["ticket"], "candidate": "c", "score": 5.0}
         await here.world.perform(_answer(row))
-        return Told(**(await running).data)
+        return ToolOutput(**(await running).data)
 
     told = here.runner.run(asyncio.wait_for(both(), 60))
     assert json.loads(told.text)["score"] == 5.0
@@ -234,9 +234,9 @@ def test_tools_end_wakes_a_wait(bench: Bench) -> None:
     async def both() -> str:
         waiting = asyncio.ensure_future(here.do(Wait(0, 0, 1)))
         await asyncio.sleep(0)
-        from culmen.core.session import End
+        from culmen.core.session import EndSession
 
-        await here.do(End(0, "enough"))
+        await here.do(EndSession(0, "enough"))
         return (await waiting).data["ended"]
 
     assert here.runner.run(asyncio.wait_for(both(), 60)) == "finished"

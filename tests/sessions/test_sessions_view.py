@@ -13,7 +13,7 @@ import pytest
 
 from culmen.agents.sandbox import worktree
 from culmen.agents.sandbox.view import View
-from culmen.core.session import Answer, Row
+from culmen.core.session import AnswerExperiments, ExperimentRow
 
 from .grounds import everything
 
@@ -27,16 +27,16 @@ def tree(tmp_path: Path) -> Path:
 
 
 ROWS = (
-    Row(0, -1, "", "c0", score=9.0, note="seed"),
-    Row(1, -1, "", "c9", score=8.0),
-    Row(2, 0, "a00-1", "c1", "candidates/a00/x.py", score=3.0, certified=7.0, note="spiral"),
-    Row(3, 0, "a00-2", "c2", score=5.0, metrics={"size": 4.0}),
-    Row(4, 0, "a00-3", "", status="error", reason="crash"),
+    ExperimentRow(0, -1, "", "c0", score=9.0, note="seed"),
+    ExperimentRow(1, -1, "", "c9", score=8.0),
+    ExperimentRow(2, 0, "a00-1", "c1", "candidates/a00/x.py", score=3.0, certified=7.0, note="spiral"),
+    ExperimentRow(3, 0, "a00-2", "c2", score=5.0, metrics={"size": 4.0}),
+    ExperimentRow(4, 0, "a00-3", "", status="error", reason="crash"),
 )
 ANSWERS = [
-    Answer(-1, ROWS[:2], {"c0": {"main.py": "a\n"}}),
-    Answer(0, ROWS[2:3], {"c1": {"main.py": "a\nb\n"}}, leaderboard="# Best\n"),
-    Answer(0, ROWS[3:], {"c2": {"one.py": "1", "deep/two.py": "2"}}, closing="experiments"),
+    AnswerExperiments(-1, ROWS[:2], {"c0": {"main.py": "a\n"}}),
+    AnswerExperiments(0, ROWS[2:3], {"c1": {"main.py": "a\nb\n"}}, leaderboard="# Best\n"),
+    AnswerExperiments(0, ROWS[3:], {"c2": {"one.py": "1", "deep/two.py": "2"}}, closing="experiments"),
 ]
 
 
@@ -97,7 +97,7 @@ def test_view_history_queries(tree: Path) -> None:
 
 def test_view_rows_have_every_field(tree: Path) -> None:
     rows = [json.loads(line) for line in (tree / "past_experiments.jsonl").read_text().splitlines()]
-    assert all(set(row) == set(Row.__struct_fields__) for row in rows)
+    assert all(set(row) == set(ExperimentRow.__struct_fields__) for row in rows)
     assert rows[4]["status"] == "error" and rows[4]["score"] is None
     assert (tree / "leaderboard.md").read_text() == "# Best\n"
     assert (tree / ".culmen/closing/a00").read_text() == "experiments"
@@ -122,7 +122,7 @@ def test_view_made_again_is_the_same(tmp_path: Path) -> None:
 def test_view_odd_names_stay_inside(tmp_path: Path) -> None:
     view = View(tmp_path / "view", {})
     parts = {"../c": {"main.py": "x"}, "ok": {"../y": "y", "/z": "z", "a": "1", "a/b": "2"}}
-    view.make([Answer(0, (Row(1, 0, "../../x", "../c"),), parts)])
+    view.make([AnswerExperiments(0, (ExperimentRow(1, 0, "../../x", "../c"),), parts)])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["view"]
     assert [path.name for path in (tmp_path / "view/programs").iterdir()] == ["ok"]
 
@@ -144,7 +144,9 @@ def test_view_client_asks_and_waits(tree: Path) -> None:
                 most = max(most, len(paths))
                 for n, path in reversed(list(enumerate(paths))):
                     status = "refused" if path.endswith("299.py") else "ok"
-                    view.answer(Answer(0, (Row(9, 0, f"a00-{name[:-5]}.{n}", "c", path, status=status),)))
+                    view.answer(
+                        AnswerExperiments(0, (ExperimentRow(9, 0, f"a00-{name[:-5]}.{n}", "c", path, status=status),))
+                    )
 
     server = threading.Thread(target=serve)
     server.start()

@@ -12,7 +12,7 @@ import pytest
 
 from culmen.agents.sandbox.settings import Settings
 from culmen.core.errors import IsolationError
-from culmen.core.session import Answer, Commit, End, Nudge, Open, Row, Tool, Wait
+from culmen.core.session import AnswerExperiments, Commit, EndSession, ExperimentRow, Nudge, Open, Tool, Wait
 
 from .grounds import ASK, PYTHON, Ground, everything, need_confinement
 
@@ -64,11 +64,11 @@ def test_sessions_every_effect_twice_is_once(ground: Make) -> None:
     first = here.now(Wait(0, 0, 1))
     assert first == here.now(Wait(0, 0, 1)) and len(first.experiments) == 1
     ticket = first.experiments[0].ticket
-    answer = Answer(0, (Row(0, 0, ticket, "c1", score=1.0),), {"c1": {"main.py": "x = 1"}})
+    answer = AnswerExperiments(0, (ExperimentRow(0, 0, ticket, "c1", score=1.0),), {"c1": {"main.py": "x = 1"}})
     assert here.now(answer) == here.now(answer)
     second = here.now(Wait(0, 1, 2))
     assert second.ended == "finished" and second == here.now(Wait(0, 1, 2))
-    assert here.now(End(0, "finished")) == here.now(End(0, "other"))
+    assert here.now(EndSession(0, "finished")) == here.now(EndSession(0, "other"))
     commit = Commit(0, "Agent 0", {})
     assert here.now(commit) == here.now(commit)
     history = (here.run_folder / "view" / "past_experiments.jsonl").read_text().splitlines()

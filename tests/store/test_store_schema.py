@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import insert, select
 
-from culmen.core.evaluation import Sign, Status
-from culmen.core.trust import rank
+from culmen.core.evaluation import Sign, Status, rank
 from culmen.store import schema, views
 from culmen.store.codec import bytes_text, decode, encode, escape, text_bytes, unescape
 from culmen.store.database import engine_for, reading

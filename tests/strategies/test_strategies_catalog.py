@@ -11,14 +11,12 @@ import pytest
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget
 from culmen.memory.quantile import Quantile
-from culmen.memory.selection import Shuffled
+from culmen.memory.queue import Newest, Shuffled, Ucb, UcbSigma
 from culmen.strategies import catalog
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.map_elites import MapElites
-from culmen.strategies.parts.priorities import Newest, Ucb, UcbSigma
-from culmen.strategies.parts.summarizer import Summarizer
-from culmen.strategies.parts.validation import FreshBatch
-from culmen.strategies.polca import Polca
+from culmen.strategies.polca import FreshBatch, Polca
+from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
 
@@ -39,7 +37,7 @@ NAMES = [name for name in catalog.CATALOG if name != "ask_tell"]
         ({"priority": "newest", "ties": "shuffled"}, Polca(priority=Newest(), ties=Shuffled())),
         ({"validation": "fresh_batch", "summarizer": "on"}, Polca(validation=FreshBatch())),
         ({"summarizer": "summarizer(programs=4)"}, Polca(summarizer=Summarizer(programs=4))),
-        ({"priority": "culmen.strategies.parts.priorities:Newest"}, Polca(priority=Newest())),
+        ({"priority": "culmen.memory.queue:Newest"}, Polca(priority=Newest())),
     ],
 )
 def test_settings_are_texts(settings, expected):
@@ -111,7 +109,7 @@ OWN = """
 from dataclasses import dataclass
 from typing import Annotated
 from culmen.core.brief import Brief
-from culmen.strategies.parts.settings import About
+from culmen.strategies.settings import About
 
 @dataclass(frozen=True)
 class Patient:

@@ -9,7 +9,7 @@ import pytest
 
 from culmen.strategies import catalog
 from culmen.strategies.ask_tell import AskTell
-from culmen.strategies.parts.settings import hints
+from culmen.strategies.settings import hints
 from culmen.testing import strategy_kit as kit
 from culmen.testing.landscape import task
 

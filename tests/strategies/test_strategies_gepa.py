@@ -11,9 +11,8 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
 from culmen.core.task import Surface, Task
 from culmen.core.usage import Budget, Usage
-from culmen.memory.pareto import Frontier
+from culmen.memory.pareto import Family, Frontier
 from culmen.strategies.gepa import Gepa
-from culmen.strategies.parts.merging import Family
 from culmen.testing.virtual import simulate
 
 CASES = tuple(Case(f"{part}{i}", part, split=split) for split in ("train", "val") for part in "ab" for i in range(3))

@@ -16,19 +16,22 @@ from culmen.core.evaluation import Rollout
 from culmen.core.event import WriteRequest
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
-from culmen.memory.failures import Failure, FailureMemory
-from culmen.memory.ideas import Idea, Ranked, Repository, bounded
-from culmen.memory.momentum import Momentum, absolute_progress, interventions, version_weights
-from culmen.memory.ranked import Population
 from culmen.offline.proposer import OPERATORS
 from culmen.strategies import catalog
-from culmen.strategies.pacevolve import Pacevolve
-from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
-from culmen.strategies.parts.advice import read_hypotheses, read_object
-from culmen.strategies.parts.engines import Tinker, Vllm
-from culmen.strategies.parts.research import Island
-from culmen.strategies.parts.starts import Puct
-from culmen.strategies.parts.voice import MENU
+from culmen.strategies.pacevolve.advisor import MENU, read_hypotheses, read_object
+from culmen.strategies.pacevolve.island import (
+    Island,
+    Momentum,
+    Population,
+    absolute_progress,
+    interventions,
+    version_weights,
+)
+from culmen.strategies.pacevolve.memory import Failure, FailureMemory, Idea, IdeaRepository, Ranked, bounded
+from culmen.strategies.pacevolve.pacevolve import Pacevolve
+from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
+from culmen.strategies.pacevolve.policy import Tinker, Vllm
+from culmen.strategies.pacevolve.starts import Puct
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
 
@@ -107,10 +110,10 @@ def test_progress_follows_the_reward_whatever_the_direction():
 
 
 def test_ideas_keep_their_numbers_and_never_share_them():
-    ideas = Repository().added("one").added("two").added("three").tried(2, "score 1")
+    ideas = IdeaRepository().added("one").added("two").added("three").tried(2, "score 1")
     smaller = ideas.without([1]).added("four")
     assert [i.number for i in smaller.ideas] == [2, 3, 4]
-    joined = smaller.joined(Repository().added("Two!").added("five").ideas)
+    joined = smaller.joined(IdeaRepository().added("Two!").added("five").ideas)
     assert [(i.number, i.description) for i in joined.ideas][-1] == (5, "five") and len(joined.ideas) == 4
     assert smaller.find(2) == Idea(2, "two", ("score 1",), 1) and ideas.find(1) is not None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import culmen
 from culmen.store import views
-from culmen.strategies.pacevolve import Pacevolve
+from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.testing.scripted import ScriptedModel
 
 SEED = "VALUE = 1.0\n"

@@ -16,15 +16,11 @@ from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.event import EvaluateRequest, ProposeRequest, WriteRequest
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
-from culmen.memory.ideas import Repository
-from culmen.memory.momentum import Momentum, version_weights
-from culmen.memory.ranked import Population
-from culmen.strategies.pacevolve import Pacevolve
-from culmen.strategies.parts.advice import Advising
-from culmen.strategies.parts.implementing import Implementing
-from culmen.strategies.parts.research import Island
-from culmen.strategies.parts.upkeep import Upkeep
-from culmen.strategies.parts.voice import from_menu
+from culmen.strategies.pacevolve.advisor import Advising, Upkeep, from_menu
+from culmen.strategies.pacevolve.implementing import Implementing
+from culmen.strategies.pacevolve.island import Island, Momentum, Population, version_weights
+from culmen.strategies.pacevolve.memory import IdeaRepository
+from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.testing.landscape import Faults, Landscape, task, truth
 from culmen.testing.virtual import Simulation, simulate
 
@@ -101,7 +97,7 @@ def test_what_an_island_takes_over_stays_its_own():
     other.take_over(one.best_version().ideas, one.population.best)
     other.ideas = other.ideas.tried(2, "score 7").described(2, "changed")
     assert [idea.description for idea in other.ideas.ideas] == ["own", "changed"]
-    assert one.ideas.find(1) == one.versions[0].find(1) == Repository().added("wider").tried(1, "score 1").find(1)
+    assert one.ideas.find(1) == one.versions[0].find(1) == IdeaRepository().added("wider").tried(1, "score 1").find(1)
     assert one.parent(4, 2, Random(0)).reward == other.parent(4, 2, Random(0)).reward == 1.0  # its best, once
     assert other.parent(4, 2, Random(0)) is None
 
@@ -112,7 +108,7 @@ def test_the_best_version_is_the_latest_with_the_best_program_whatever_came_betw
         island.ideas = island.ideas.added(f"idea {n}")
         island.take(rollout(reward), 9.0)
         island.keep_version()
-    island.take_over(Repository().added("foreign").ideas, rollout(2.0))
+    island.take_over(IdeaRepository().added("foreign").ideas, rollout(2.0))
     island.keep_version()
     assert [version.best.reward for version in island.versions] == [0.0, 3.0, 3.0, 3.0]
     best = island.best_version()

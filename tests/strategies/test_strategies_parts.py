@@ -14,13 +14,9 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout, Status
 from culmen.core.task import Objective
 from culmen.memory.quantile import Quantile
-from culmen.memory.queue import PriorityQueue
-from culmen.memory.statistics import Statistics
-from culmen.memory.traces import Trace
-from culmen.strategies.parts.contrast import clip, contrast, split, threshold
-from culmen.strategies.parts.features import value
-from culmen.strategies.parts.priorities import Mean, Newest, ThisRound, Ucb, UcbSigma
-from culmen.strategies.parts.summarizer import guidance
+from culmen.memory.queue import Mean, Newest, PriorityQueue, Statistics, ThisRound, Trace, Ucb, UcbSigma
+from culmen.strategies.judging import value
+from culmen.strategies.summarizer import clip, contrast, guidance, split, threshold
 
 
 def rollout(name, *rewards, feedback="", metrics=None):

@@ -7,10 +7,9 @@ import pytest
 
 from culmen.core.evaluation import Case
 from culmen.core.usage import Budget
-from culmen.strategies.parts.priorities import Newest, ThisRound
-from culmen.strategies.parts.summarizer import Summarizer
-from culmen.strategies.parts.validation import FreshBatch
-from culmen.strategies.polca import Polca
+from culmen.memory.queue import Newest, ThisRound
+from culmen.strategies.polca import FreshBatch, Polca
+from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Faults, Landscape, task, truth
 from culmen.testing.virtual import simulate
 

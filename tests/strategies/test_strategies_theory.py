@@ -8,9 +8,9 @@ import statistics
 import pytest
 
 from culmen.core.usage import Budget
+from culmen.memory.queue import Newest, UcbSigma
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
-from culmen.strategies.parts.priorities import Newest, UcbSigma
 from culmen.strategies.polca import Polca
 from culmen.strategies.sequential import Sequential
 from culmen.testing.landscape import Landscape, Restart, task, truth

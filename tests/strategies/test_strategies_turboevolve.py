@@ -20,11 +20,10 @@ from culmen.core.usage import Budget
 from culmen.store import views
 from culmen.strategies import catalog
 from culmen.strategies.openevolve import OpenEvolve
-from culmen.strategies.parts.adaptive_width import Adaptive, Fixed
-from culmen.strategies.parts.requery import Requery
-from culmen.strategies.parts.seed_pool import Everywhere, Kmeans, KmeansElite, filled, mixed
-from culmen.strategies.parts.seed_pool import Random as RandomSplit
+from culmen.strategies.seed_pool import Everywhere, Kmeans, KmeansElite, filled, mixed
+from culmen.strategies.seed_pool import Random as RandomSplit
 from culmen.strategies.turboevolve import TurboEvolve
+from culmen.strategies.width import Adaptive, Fixed, Requery
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import simulate
 

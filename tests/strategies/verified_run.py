@@ -17,8 +17,8 @@ from pathlib import Path
 from culmen.core.event import Event
 from culmen.core.usage import Budget
 from culmen.store.database import FILE
-from culmen.strategies.parts.adaptive_width import Fixed
 from culmen.strategies.turboevolve import TurboEvolve
+from culmen.strategies.width import Fixed
 from culmen.study import Study
 from culmen.testing.scripted import ScriptedModel
 

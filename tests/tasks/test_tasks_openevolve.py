@@ -11,9 +11,8 @@ import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
-from culmen.core.evaluation import Observation
+from culmen.core.evaluation import Observation, Scoring
 from culmen.core.task import Task
-from culmen.core.trust import Scoring
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load, with_proxy
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from culmen.train.extra import require
-from culmen.train.tiny import tiny_model
+from culmen.train.engine import require
+from culmen.train.models import tiny_model
 
 _TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }} {{ message['content'] }} "

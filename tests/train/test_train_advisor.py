@@ -16,11 +16,11 @@ peft = pytest.importorskip("peft", reason="the extra 'train' is not installed")
 
 from culmen.core.errors import UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
-from culmen.strategies.parts.voice import MENU  # noqa: E402
-from culmen.train import kept  # noqa: E402
-from culmen.train.chat import load_tokenizer  # noqa: E402
+from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
+from culmen.train import advisors  # noqa: E402
+from culmen.train.advisors import maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
-from culmen.train.make import maker  # noqa: E402
+from culmen.train.models import load_tokenizer  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
 from tests.train.policies import write_chat_model  # noqa: E402
 
@@ -63,38 +63,38 @@ def replies(engine):
 
 def test_an_exported_adapter_loads_with_peft(base, tmp_path):
     run = trained(tmp_path / "run", **opening(base))
-    told = kept.export(run, None, tmp_path / "out")
+    told = advisors.export(run, None, tmp_path / "out")
     assert (told["version"], told["form"], told["base"]) == (2, "adapter", str(base))
     assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= set(told["files"])
     model = transformers.AutoModelForCausalLM.from_pretrained(base)
     loaded = TorchEngine(peft.PeftModel.from_pretrained(model, tmp_path / "out"), load_tokenizer(str(tmp_path / "out")))
-    assert replies(loaded) == replies(kept.opened(run)) != replies(kept.opened(run, 0))
+    assert replies(loaded) == replies(advisors.opened(run)) != replies(advisors.opened(run, 0))
     with pytest.raises(UserError, match="something already"):
-        kept.export(run, 1, tmp_path / "out")
+        advisors.export(run, 1, tmp_path / "out")
 
 
 def test_a_whole_model_is_exported_as_a_folder_of_transformers(tmp_path):
     run = trained(tmp_path / "run", **opening("tiny"))
-    told = kept.export(run, 1, tmp_path / "out")
+    told = advisors.export(run, 1, tmp_path / "out")
     assert told["form"] == "model" and told["version"] == 1
     words = json.loads((tmp_path / "out" / "words.json").read_text())
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    engine = TorchEngine(loaded, kept.opened(run, 1).tokenizer)
-    assert replies(engine) == replies(kept.opened(run, 1)) and words[3] == "generate"
+    engine = TorchEngine(loaded, advisors.opened(run, 1).tokenizer)
+    assert replies(engine) == replies(advisors.opened(run, 1)) and words[3] == "generate"
 
 
 def test_every_version_that_is_kept_can_be_talked_to(base, tmp_path):
     run = trained(tmp_path / "run", **opening(base))
-    assert kept.versions(run) == [0, 1, 2]
-    talks = {version: kept.Talk(run, version, "failed") for version in (0, 2)}
+    assert advisors.versions(run) == [0, 1, 2]
+    talks = {version: advisors.AdvisorChat(run, version, "failed") for version in (0, 2)}
     said = {version: [talk.say("hello"), talk.say("generate")] for version, talk in talks.items()}
     assert said[0] != said[2] and [m["role"] for m in talks[2].messages] == [
         "system", "user", "assistant", "user", "assistant",
     ]  # fmt: skip
     with pytest.raises(UserError, match="not kept"):
-        kept.Talk(run, 7)
+        advisors.AdvisorChat(run, 7)
     with pytest.raises(UserError, match="trains no advisor"):
-        kept.versions(tmp_path) or kept.settings(tmp_path)
+        advisors.versions(tmp_path) or advisors.settings(tmp_path)
 
 
 def test_a_checkpoint_of_other_settings_is_refused(base, tmp_path):
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_other_settings_is_refused(base, tmp_path):
     assert plan == {"step": 1}
     (run / "policy/policy.json").write_text(json.dumps(opening(base, head=True)))
     with pytest.raises(UserError, match="other settings"):
-        kept.opened(run)
+        advisors.opened(run)
 
 
 @pytest.mark.timeout(900)

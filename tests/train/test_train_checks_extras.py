@@ -21,7 +21,7 @@ def python(code: str, *arguments: str, cwd: Path | None = None) -> subprocess.Co
 
 @pytest.mark.parametrize(
     "modules",
-    ["culmen", "culmen, culmen.cli.main", "culmen.strategies.pacevolve_plus_plus, culmen.train", "culmen.store.views"],
+    ["culmen", "culmen, culmen.cli.main", "culmen.strategies.pacevolve.plus_plus, culmen.train", "culmen.store.views"],
 )
 def test_what_is_imported_stays_light(modules: str):
     done = python(f"import sys, {modules}\nprint(*(name for name in {PACKAGES!r} if name in sys.modules))")
@@ -45,7 +45,7 @@ def test_a_command_that_needs_the_extra_says_so_in_one_sentence(arguments: tuple
 
 def test_objectives_and_settings_need_numpy_alone(tmp_path: Path):
     code = HIDING + (
-        "from culmen.strategies import catalog\nfrom culmen.train.signal import Credit\n"
+        "from culmen.strategies import catalog\nfrom culmen.train.objectives import Credit\n"
         "made = catalog.make('pacevolve_plus_plus', {'objective': 'max_at_k'})\n"
         "print(made.credit().signal([0.0, 1.0, 2.0, 5.0], 1.0).advantages[3] > 1)"
     )

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from culmen.train import objectives as f
-from culmen.train.signal import Credit
+from culmen.train.objectives import AdvantageRule
 
 profiles = st.lists(st.integers(-50, 50), min_size=4, max_size=12, unique=True)
 
@@ -104,11 +104,11 @@ def test_entropic_is_finite_exact_and_free_of_scale(n: int):
 def test_small_groups_and_large_k():
     assert f.sloo([1.0, 2.0], 9) == pytest.approx(f.sloo([1.0, 2.0], 2)) and f.sloo([1.0], 4).tolist() == [0.0]
     assert f.max_at_k([1.0, 4.0], 9).tolist() == [4.0, 4.0]
-    credit = Credit("phase_adaptive", k=9)
+    credit = AdvantageRule("phase_adaptive", k=9)
     assert not credit.signal([1.0, 2.0, 5.0], 0.5).skip
     assert credit.signal([1.0, 2.0, math.inf], 0.5).skip == "rewards_not_finite"
     for alpha, name in ((0.0, "group"), (1.0, "frontier")):
-        told = Credit("phase_adaptive", k=3).signal([0.5, 1.0, 4.0, 2.0], alpha)
+        told = AdvantageRule("phase_adaptive", k=3).signal([0.5, 1.0, 4.0, 2.0], alpha)
         assert [spread for spread, _ in told.spreads] == ["rewards", name] and told.alpha == alpha
 
 
@@ -127,5 +127,5 @@ def test_aggregations_can_stand_for_one_another():
 def test_noise_raises_the_floor():
     """Rewards that differ by less than repeated evaluations do are nothing to learn from."""
     rewards = [4.95, 4.99, 4.97, 4.93]
-    assert not Credit("grpo").signal(rewards, 0.0).skip
-    assert Credit("grpo", noise=0.05).signal(rewards, 0.0).skip == "group_collapsed"
+    assert not AdvantageRule("grpo").signal(rewards, 0.0).skip
+    assert AdvantageRule("grpo", noise=0.05).signal(rewards, 0.0).skip == "group_collapsed"

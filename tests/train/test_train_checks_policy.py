@@ -21,17 +21,17 @@ from culmen.core.event import Custom, CustomRequest, Effect  # noqa: E402
 from culmen.core.usage import Budget  # noqa: E402
 from culmen.report.analyze import analyze  # noqa: E402
 from culmen.store import views  # noqa: E402
-from culmen.strategies.pacevolve import Pacevolve  # noqa: E402
-from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus  # noqa: E402
-from culmen.strategies.parts.implementing import Implementing  # noqa: E402
-from culmen.strategies.parts.voice import MENU  # noqa: E402
+from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
+from culmen.strategies.pacevolve.implementing import Implementing  # noqa: E402
+from culmen.strategies.pacevolve.pacevolve import Pacevolve  # noqa: E402
+from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus  # noqa: E402
 from culmen.train import OBJECTIVES  # noqa: E402
 from culmen.train import objectives as f  # noqa: E402
+from culmen.train.advisors import maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
-from culmen.train.make import maker  # noqa: E402
-from culmen.train.signal import Credit  # noqa: E402
-from culmen.train.tiny import WordTokenizer, tiny_model  # noqa: E402
+from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
+from culmen.train.objectives import AdvantageRule  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
 from tests.gallery import Gallery, record, task  # noqa: E402
 from tests.train.toy_advisor import Toy, examined, policy, rehearse  # noqa: E402
@@ -52,7 +52,7 @@ def one_thread():
 def learned(objective: Any, seed: int, flip: bool = False) -> float:
     """Mean quality of 64 fresh replies after training."""
     engine = policy(seed)
-    for _ in rehearse(engine, QUICK, Credit(objective, k=4), FAST, seed, flip=flip):
+    for _ in rehearse(engine, QUICK, AdvantageRule(objective, k=4), FAST, seed, flip=flip):
         pass
     return examined(engine, QUICK, 64)["quality"]
 

@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch", reason="the extra 'train' is not installed"
 pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
 from culmen.core.event import CustomRequest  # noqa: E402
-from culmen.strategies.parts.voice import MENU  # noqa: E402
+from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
+from culmen.train.advisors import maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
-from culmen.train.make import maker  # noqa: E402
-from culmen.train.signal import Credit  # noqa: E402
-from culmen.train.tiny import WordTokenizer, tiny_model  # noqa: E402
+from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
+from culmen.train.objectives import AdvantageRule  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
 
 OPENING = {"policy": "tiny", "menu": MENU, "seed": 3, "rank": 0, "most": 8}
@@ -220,7 +220,10 @@ def test_replies_are_what_a_larger_model_would_write(tmp_path):
 def test_an_adapter_learns_where_it_reaches_the_output_layer():
     """On random weights an adapter needs the output layer; with it, it learns; the weights below stay as they are."""
     pytest.importorskip("peft", reason="the extra 'train' is not installed")
-    engine, credit = maker(lambda role, slots: ("", ""))({**OPENING, "rank": 4, "head": True})[0], Credit("dr_grpo")
+    engine, credit = (
+        maker(lambda role, slots: ("", ""))({**OPENING, "rank": 4, "head": True})[0],
+        AdvantageRule("dr_grpo"),
+    )
     assert engine.capabilities.adapter
     frozen = {name: value.clone() for name, value in engine.model.named_parameters() if not value.requires_grad}
     prompt, among = engine.encode("generate"), engine.encode(" ".join(MENU))[1:]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from culmen.core.errors import UserError
 from culmen.train import OBJECTIVES
 from culmen.train import objectives as f
-from culmen.train.signal import Credit
+from culmen.train.objectives import AdvantageRule
 
 groups = st.lists(st.integers(-20, 20).map(lambda n: n / 4), min_size=1, max_size=10)
 
@@ -195,19 +195,19 @@ def test_what_is_no_group_is_refused(bad):
 
 @pytest.mark.parametrize("objective", [o for o in OBJECTIVES if o != "none"])
 def test_every_objective_prefers_the_better_and_skips_a_constant_group(objective):
-    signal = Credit(objective, k=2).signal([0.0, 1.0, 2.0, 5.0], 0.5)
+    signal = AdvantageRule(objective, k=2).signal([0.0, 1.0, 2.0, 5.0], 0.5)
     assert not signal.skip and signal.advantages[3] == max(signal.advantages) > 0
-    assert Credit(objective).signal([2.0, 2.0, 2.0], 0.5).skip.endswith("_collapsed")
+    assert AdvantageRule(objective).signal([2.0, 2.0, 2.0], 0.5).skip.endswith("_collapsed")
 
 
 def test_skips_are_named():
-    credit = Credit("phase_adaptive", k=4)
-    assert Credit("none").signal([1, 2], 0).skip == "not_training"
+    credit = AdvantageRule("phase_adaptive", k=4)
+    assert AdvantageRule("none").signal([1, 2], 0).skip == "not_training"
     assert credit.signal([1.0], 0).skip == "group_too_small"
     assert credit.signal([1.0, math.nan], 0).skip == "rewards_not_finite"
     assert credit.signal([1.0, 1.0 + 1e-9], 0.0).skip == "group_collapsed"
     assert credit.signal([5.0, 5.0, 5.0, 5.0, 1.0], 1.0).skip == "frontier_collapsed"
     assert credit.signal([5.0, 5.0, 5.0, 5.0, 1.0], 0.0).skip == ""  # that branch is not active yet
-    assert Credit("grpo", noise=0.5).signal([1.0, 1.2, 1.1], 0).skip == "group_collapsed"
+    assert AdvantageRule("grpo", noise=0.5).signal([1.0, 1.2, 1.1], 0).skip == "group_collapsed"
     with pytest.raises(UserError, match="no objective"):
-        Credit("ppo")
+        AdvantageRule("ppo")

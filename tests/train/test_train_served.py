@@ -9,10 +9,10 @@ pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 pytest.importorskip("peft", reason="the extra 'train' is not installed")
 
 from culmen.core.errors import Unavailable, UserError  # noqa: E402
-from culmen.strategies.parts.voice import MENU  # noqa: E402
-from culmen.train.chat import load_model, load_tokenizer  # noqa: E402
+from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
+from culmen.train.advisors import maker  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
-from culmen.train.make import maker  # noqa: E402
+from culmen.train.models import load_model, load_tokenizer  # noqa: E402
 from tests.servers.lora_server import LoraServer  # noqa: E402
 from tests.train.policies import write_chat_model  # noqa: E402
 

@@ -14,11 +14,11 @@ pytest.importorskip("tinker", reason="the extra 'train-tinker' is not installed"
 
 from culmen.core.errors import Unavailable, UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
-from culmen.strategies.parts.voice import MENU  # noqa: E402
-from culmen.train.chat import load_model  # noqa: E402
+from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
+from culmen.train.advisors import maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
 from culmen.train.engine import Datum, Rules  # noqa: E402
-from culmen.train.make import maker  # noqa: E402
+from culmen.train.models import load_model  # noqa: E402
 from tests.servers.tinker_server import TinkerServer  # noqa: E402
 from tests.train.policies import write_chat_model  # noqa: E402
 
@@ -115,7 +115,7 @@ def test_a_checkpoint_continues_on_the_server_after_a_torn_update(folder, tmp_pa
 def test_an_adapter_comes_back_in_the_layout_of_peft(folder, tmp_path):
     import peft
 
-    from culmen.train.chat import load_tokenizer
+    from culmen.train.models import load_tokenizer
     from culmen.train.torch_engine import TorchEngine
 
     with TinkerServer(load_model) as server:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from culmen.strategies.parts.voice import MENU
-from culmen.train.engine import Datum, PolicyEngine, Rules, Sample
-from culmen.train.objectives import phase, progress_reward
-from culmen.train.signal import Credit
-from culmen.train.tiny import WordTokenizer, tiny_model
+from culmen.strategies.pacevolve.advisor import MENU
+from culmen.train.engine import Datum, PolicyEngine, PolicySample, Rules
+from culmen.train.models import WordTokenizer, tiny_model
+from culmen.train.objectives import AdvantageRule, phase, progress_reward
 
 QUALITY = {name: (n / (len(MENU) - 1)) ** 2 for n, name in enumerate(MENU)}
 """Of each kind of edit, 0..1."""
@@ -34,14 +33,14 @@ class Toy:
     narrow: float = 0.01
     noise: float = 0.01
 
-    def quality(self, sample: Sample) -> float | None:
+    def quality(self, sample: PolicySample) -> float | None:
         """q of a reply; None if it is not valid."""
         words = sample.text.split()
         if len(words) != self.words or not all(word in QUALITY for word in words):
             return None
         return sum(QUALITY[word] for word in words) / self.words
 
-    def reward(self, sample: Sample, t: int, chance: Random) -> float:
+    def reward(self, sample: PolicySample, t: int, chance: Random) -> float:
         """Equation 5 of the score, between 0 and 1."""
         noise, q = chance.gauss(0.0, self.noise), self.quality(sample)
         width = self.narrow ** phase(t, self.barriers)
@@ -57,7 +56,7 @@ def policy(seed: int) -> PolicyEngine:
 
 
 def rehearse(
-    engine: PolicyEngine, toy: Toy, credit: Credit, rules: Rules, seed: int, *, flip: bool = False
+    engine: PolicyEngine, toy: Toy, credit: AdvantageRule, rules: Rules, seed: int, *, flip: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Train on the toy; yields what every barrier brought. `flip` gives every advantage a random sign.
 
@@ -79,7 +78,7 @@ def rehearse(
         yield {"reward": sum(rewards) / len(rewards), **measured(toy, samples), "skip": signal.skip, **told}
 
 
-def measured(toy: Toy, samples: list[Sample]) -> dict[str, float]:
+def measured(toy: Toy, samples: list[PolicySample]) -> dict[str, float]:
     """Share of valid replies, and mean quality over all of them."""
     found = [toy.quality(sample) for sample in samples]
     return {

@@ -16,8 +16,8 @@ from pathlib import Path
 from culmen.core.event import Event
 from culmen.core.usage import Budget
 from culmen.store.database import FILE
-from culmen.strategies.pacevolve import Pacevolve
-from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
+from culmen.strategies.pacevolve.pacevolve import Pacevolve
+from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
 from culmen.study import Study
 
 

@@ -16,8 +16,8 @@ from culmen.core.usage import Budget, Usage
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
 from culmen.strategies import catalog
-from culmen.strategies.pacevolve import Pacevolve
-from culmen.strategies.pacevolve_plus_plus import PacevolvePlusPlus
+from culmen.strategies.pacevolve.pacevolve import Pacevolve
+from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
 from culmen.testing import landscape
 from culmen.testing.virtual import simulate
 from tests.gallery import Gallery, record, task

@@ -21,15 +21,15 @@ from culmen.core.session import (
     REPLIES,
     Commit,
     Committed,
-    End,
     Ended,
+    EndSession,
     Experiment,
+    ExperimentRow,
     Nudge,
     Open,
     Opened,
-    Row,
-    Told,
     Tool,
+    ToolOutput,
     Wait,
     Waited,
     plain,
@@ -54,7 +54,7 @@ class Desk:
     ) -> None:
         self._lab, self._registry, self.kind, self._model = lab, registry, kind, model
         self.agent, self.limits = registry.begin(own or {})
-        self.rows: list[Row] = []
+        self.rows: list[ExperimentRow] = []
         self.usage, self.ended = Usage(), ""
         self._asked = self.taken = self._waits = self._tools = self._nudges = self._seen = self._files = (
             self._queued
@@ -119,19 +119,19 @@ class Desk:
         suffix = PurePosixPath(next(iter(parts))).suffix if len(parts) == 1 else ""
         return f"candidates/{self.tag}/e{self._files:03d}{suffix}"
 
-    async def experiments(self, asked: Sequence[Experiment]) -> list[Row]:
+    async def experiments(self, asked: Sequence[Experiment]) -> list[ExperimentRow]:
         """Evaluate these side by side; the rows are in the history and before the agent on return, in this order."""
         return await self._lab.gather(*(self._experiment(one) for one in asked))
 
-    async def attempt(self, candidate: Candidate, path: str, note: str = "") -> Row:
+    async def attempt(self, candidate: Candidate, path: str, note: str = "") -> ExperimentRow:
         """Evaluate a candidate that is known by more than its text."""
         ticket = f"{self.tag}-{self._asked}"
         return await self._run(Experiment(ticket, path, candidate.parts, note, candidate.parents), candidate)
 
-    async def tool(self, tool: str, seconds: float = 120.0, **arguments: Any) -> Told:
+    async def tool(self, tool: str, seconds: float = 120.0, **arguments: Any) -> ToolOutput:
         """One tool call in its work tree."""
         self._tools += 1
-        return await self._ask(Tool(self.agent, self._tools, tool, arguments, seconds), Told)
+        return await self._ask(Tool(self.agent, self._tools, tool, arguments, seconds), ToolOutput)
 
     async def take(self, files: Sequence[str], note: str = "", parents: Sequence[str] = ()) -> list[Experiment]:
         """Files of its work tree as experiments, through the same queue that programs use; those that other requests in
@@ -152,7 +152,7 @@ class Desk:
         asked = [found.pop(ticket, Experiment(ticket, path, fault="lost")) for ticket, path in zip(tickets, files)]
         return [*asked, *found.values()]
 
-    async def command(self, command: str, seconds: float) -> Told:
+    async def command(self, command: str, seconds: float) -> ToolOutput:
         """A shell command; experiments that it asks for, by running the client, are made while it waits for them."""
         running = [True]
         self._lab.spawn(self._serve(running))
@@ -211,7 +211,7 @@ class Desk:
     async def end(self, reason: str) -> Ended:
         """End every process of the session; once, whoever asks."""
         if self._ending is None:
-            self._ending = self._lab.spawn(self._ask(End(self.agent, reason), Ended))
+            self._ending = self._lab.spawn(self._ask(EndSession(self.agent, reason), Ended))
         return await self._ending
 
     async def commit(self, reason: str) -> Committed:
@@ -229,10 +229,10 @@ class Desk:
         subject = f"Agent {self.tag} ({self.kind}): {self.taken} experiments"
         return await self._ask(Commit(self.agent, subject, trailers), Committed)
 
-    async def _experiment(self, asked: Experiment) -> Row:
+    async def _experiment(self, asked: Experiment) -> ExperimentRow:
         return await self._run(asked, None if asked.fault else self._candidate(asked))
 
-    async def _run(self, asked: Experiment, candidate: Candidate | None) -> Row:
+    async def _run(self, asked: Experiment, candidate: Candidate | None) -> ExperimentRow:
         """Judge a candidate unless there is a reason not to, and tell everybody."""
         refusal = asked.fault if candidate is None else self.closing
         self._asked += 1
@@ -240,7 +240,7 @@ class Desk:
             self.taken += 1
             self._registry.used(self.agent, "experiments", 1)
         rollout = None if candidate is None or refusal else await self._registry.judge(candidate)
-        row = Row(
+        row = ExperimentRow(
             0,
             self.agent,
             asked.ticket,

@@ -11,7 +11,7 @@ from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
-from culmen.core.session import Row
+from culmen.core.session import ExperimentRow
 from culmen.core.task import Objective, fingerprint
 
 _CONDITION = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|!=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
@@ -31,13 +31,13 @@ class History:
 
     def __init__(self, objective: Objective, exact: bool) -> None:
         self.objective, self.exact = objective, exact
-        self.rows: list[Row] = []
-        self.best: Row | None = None
+        self.rows: list[ExperimentRow] = []
+        self.best: ExperimentRow | None = None
         self.candidates: dict[str, Candidate] = {}
         self.digest = ""
         self._rollouts: dict[str, Rollout] = {}
 
-    def add(self, row: Row, rollout: Rollout | None = None) -> None:
+    def add(self, row: ExperimentRow, rollout: Rollout | None = None) -> None:
         """One more row; `rollout` is what was measured, None for an experiment that was turned away."""
         self.rows.append(row)
         self.digest = fingerprint(self.digest, row.ticket, row.candidate, repr((row.score, row.certified)))[:16]
@@ -47,7 +47,7 @@ class History:
         if self.counts(row) is not None and (self.best is None or self.beats(self.counts(row))):
             self.best = row
 
-    def counts(self, row: Row) -> float | None:
+    def counts(self, row: ExperimentRow) -> float | None:
         """The score that counts for thresholds and the best: certified where the task has a verifier."""
         return row.certified if self.exact else row.score
 
@@ -58,7 +58,7 @@ class History:
             return score is not None
         return self.objective.reward(score) > self.objective.reward(standing)
 
-    def reward(self, row: Row) -> float | None:
+    def reward(self, row: ExperimentRow) -> float | None:
         """What rows are ranked by, higher is better: the certified score if there is one, else the score."""
         if row.reason == "not_certified":
             return None
@@ -69,12 +69,12 @@ class History:
         """What was last measured of a candidate."""
         return self._rollouts.get(candidate)
 
-    def top(self, k: int, rows: Sequence[Row] | None = None) -> list[Row]:
+    def top(self, k: int, rows: Sequence[ExperimentRow] | None = None) -> list[ExperimentRow]:
         """The `k` best rows, each candidate once, the earlier first on a tie. Nothing uncertified ranks above what the
         verifier vouches for."""
         best_of_all = None if self.best is None else self.counts(self.best)
         cap = math.inf if best_of_all is None or not self.exact else self.objective.reward(best_of_all)
-        best: dict[str, tuple[float, Row]] = {}
+        best: dict[str, tuple[float, ExperimentRow]] = {}
         for row in self.rows if rows is None else rows:
             reward = self.reward(row)
             if reward is not None and (row.candidate not in best or reward > best[row.candidate][0]):
@@ -82,7 +82,7 @@ class History:
         ranked = sorted(best.values(), key=lambda one: (-min(one[0], cap), one[1].certified is None))
         return [row for _, row in ranked[:k]]
 
-    def find(self, conditions: Sequence[str] = ()) -> list[Row]:
+    def find(self, conditions: Sequence[str] = ()) -> list[ExperimentRow]:
         """Rows that meet all conditions: `score>2.5`, `status=ok`, `agent=3`, `note~spiral`, `metrics.gap<0.1`.
 
         Raises ValueError for a text that is no condition.
@@ -112,7 +112,7 @@ class History:
         return "\n".join(lines)
 
 
-def _condition(text: str) -> Callable[[Row], bool]:
+def _condition(text: str) -> Callable[[ExperimentRow], bool]:
     match = _CONDITION.fullmatch(text)
     if match is None:
         raise ValueError(f"not a filter: {text!r}; write for instance score>2.5, status=ok or note~spiral")
@@ -122,7 +122,7 @@ def _condition(text: str) -> Callable[[Row], bool]:
     return lambda row: _compare(sign, _field(row, field), wanted)
 
 
-def _field(row: Row, name: str) -> Any:
+def _field(row: ExperimentRow, name: str) -> Any:
     group, _, key = name.partition(".")
     return row.metrics.get(key) if group == "metrics" and key else getattr(row, name, None)
 

@@ -18,7 +18,7 @@ from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.core.session import Row
+from culmen.core.session import ExperimentRow
 from culmen.core.wording import number
 
 _WIDEST = 8
@@ -37,7 +37,7 @@ class _Diary:
     barren: int = 0
     since: int = 0  # experiments since the last gain
     widest: int = 0
-    first: Row | None = None
+    first: ExperimentRow | None = None
     tried: dict[str, int] = field(default_factory=dict[str, int])
     better: dict[str, int] = field(default_factory=dict[str, int])
     gains: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
@@ -94,7 +94,7 @@ class Offline:
         parents = [top[i] if i < len(top) else top[0] for i in range(diary.breadth)]
         return [self._brief(desk, parent, [row for row in top if row is not parent][:_SHOWN]) for parent in parents]
 
-    def _brief(self, desk: Desk, row: Row, others: Sequence[Row]) -> Brief:
+    def _brief(self, desk: Desk, row: ExperimentRow, others: Sequence[ExperimentRow]) -> Brief:
         history = desk.history
         rollout = history.rollout(row.candidate)
         shown = tuple(Exhibit(history.candidates[one.candidate], history.reward(one)) for one in others)
@@ -110,7 +110,7 @@ class Offline:
         else:
             await lab.gather(*(self._try(lab, desk, brief) for brief in briefs))
 
-    async def _tune(self, lab: Lab, desk: Desk, tuning: Tuning, best: Row) -> None:
+    async def _tune(self, lab: Lab, desk: Desk, tuning: Tuning, best: ExperimentRow) -> None:
         """One generation of changes of the best candidate's numbers."""
         generation = await tuning.generation(lab, desk.history.candidates[best.candidate])
         new = {one.id: one for one in generation if one.id not in desk.history.candidates}
@@ -141,7 +141,7 @@ class Offline:
             await desk.tool("write", path=place, text=text)
         await desk.attempt(candidate, path, candidate.origin.operator)
 
-    def _learn(self, desk: Desk, diary: _Diary, way: str, before: int, best: Row | None) -> None:
+    def _learn(self, desk: Desk, diary: _Diary, way: str, before: int, best: ExperimentRow | None) -> None:
         """Narrower after a gain, wider after none; and what the way of the batch is worth."""
         gain = desk.history.best is not best
         new = [row for row in desk.rows[before:] if row.status != "refused"]
@@ -180,7 +180,7 @@ class Offline:
         await desk.tool("append", path="reflections.md", text="\n".join(lines) + "\n")
 
 
-def _rise(desk: Desk, before: Row | None) -> float:
+def _rise(desk: Desk, before: ExperimentRow | None) -> float:
     """By how much the best has risen, relative to what it was."""
     history = desk.history
     now = None if history.best is None else history.reward(history.best)
@@ -190,7 +190,7 @@ def _rise(desk: Desk, before: Row | None) -> float:
     return (now - then) / (abs(then) or 1.0)
 
 
-def _improves(desk: Desk, row: Row) -> bool:
+def _improves(desk: Desk, row: ExperimentRow) -> bool:
     """Whether it scored more than the best of its parents."""
     reward = desk.history.reward(row)
     parents = [one for one in desk.history.rows if row.parents and one.candidate == row.parents[0]]
@@ -198,7 +198,7 @@ def _improves(desk: Desk, row: Row) -> bool:
     return reward is not None and (not rewards or reward > max(rewards))
 
 
-def _shown(desk: Desk, row: Row | None) -> str:
+def _shown(desk: Desk, row: ExperimentRow | None) -> str:
     return "none" if row is None else f"{number(desk.history.counts(row))} ({row.candidate}, {row.path or 'a seed'})"
 
 

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from culmen.agents import texts
 from culmen.agents.history import History
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.core.evaluation import Observation, Rollout, Status, weakest
 from culmen.core.ports import Lab
-from culmen.core.session import Answer, Row, plain
-from culmen.core.trust import weakest
+from culmen.core.session import AnswerExperiments, ExperimentRow, plain
 
 _FEEDBACK = 4000  # characters of a row's feedback
 _MARGIN = 3.0  # seconds kept for ending a session and committing it
@@ -75,7 +74,7 @@ class Registry:
 
     async def _given(self, ticket: str, candidate: Candidate, note: str = "") -> None:
         rollout = await self.judge(candidate)
-        row = Row(
+        row = ExperimentRow(
             0, SEEDS, ticket, candidate.id, status="refused", reason="budget", note=note,
             origin=candidate.origin.operator,
         )  # fmt: skip
@@ -98,7 +97,7 @@ class Registry:
             return second
         return Rollout(candidate, (*rollout.observations, *second.observations), (*rollout.rewards, *second.rewards))
 
-    def enter(self, row: Row, rollout: Rollout | None) -> Row:
+    def enter(self, row: ExperimentRow, rollout: Rollout | None) -> ExperimentRow:
         """Put an experiment into the history, its measurements filled in; sees whether the threshold is reached."""
         if rollout is not None:
             row = measured(row, rollout, self.history)
@@ -116,12 +115,12 @@ class Registry:
         self._note(row)
         return row
 
-    async def answer(self, agent: int, row: Row, closing: str = "") -> None:
+    async def answer(self, agent: int, row: ExperimentRow, closing: str = "") -> None:
         """Write a row where agents read it; the leaderboard with it when that has changed."""
         board = texts.leaderboard(self.history)
         changed, self._board = board != self._board, board
         known = self.history.candidates.get(row.candidate)
-        told = Answer(
+        told = AnswerExperiments(
             agent,
             rows=(row,),
             parts={} if known is None else {known.id: known.parts},
@@ -196,7 +195,7 @@ class Registry:
         more = not asked if self.history.exact else not self.task.deterministic
         return more and not self.lab.lacks(evaluations=self.price)
 
-    def _note(self, row: Row) -> None:
+    def _note(self, row: ExperimentRow) -> None:
         best = self.history.best
         self.lab.note(
             "experiment",
@@ -213,7 +212,7 @@ class Registry:
         )
 
 
-def measured(row: Row, rollout: Rollout, history: History) -> Row:
+def measured(row: ExperimentRow, rollout: Rollout, history: History) -> ExperimentRow:
     """The row with what the observations say: the mean score, the worst certified value, the worst status."""
     seen = rollout.observations
     worst = next((one for one in seen if not one.ok), seen[-1])
@@ -225,7 +224,7 @@ def measured(row: Row, rollout: Rollout, history: History) -> Row:
     if asked and worst.ok and certified is None:
         reason = "not_certified"
     complete = len(scores) == len(seen) and bool(scores)
-    return Row(
+    return ExperimentRow(
         row.n,
         row.agent,
         row.ticket,

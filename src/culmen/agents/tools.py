@@ -11,7 +11,7 @@ from culmen.agents import texts
 from culmen.agents.actions import Action
 from culmen.agents.desk import Desk
 from culmen.core.ports import Lab
-from culmen.core.session import Row
+from culmen.core.session import ExperimentRow
 from culmen.core.wording import clip, fence
 
 _TREE = ("command", "read", "write", "append", "edit", "list")
@@ -95,7 +95,7 @@ def _titled(action: Action, text: str) -> str:
     return f"## {action.tool} {clip(about, 100)}\n{clip(text.strip(), _SHOWN)}"
 
 
-def _rows(rows: Sequence[Row], details: bool = False) -> str:
+def _rows(rows: Sequence[ExperimentRow], details: bool = False) -> str:
     """Rows as JSON lines; with what the evaluator said of each, where details matter."""
     lines: list[str] = []
     for row in rows[:_ROWS]:

@@ -61,11 +61,11 @@ def ui(
     Serves on 127.0.0.1 until Ctrl-C. The address it prints holds the token that allows to stop a run or to send it
     messages.
     """
-    from culmen.strategies.catalog import CATALOG
+    from culmen.strategies.catalog import NAMES
     from culmen.web.server import Dashboard, bind, serve
 
     shown = _runs_to_show(place)
-    dashboard = Dashboard(shown, names={path: name for name, path in CATALOG.items()})
+    dashboard = Dashboard(shown, names=NAMES)
     listening = bind(port)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     document = {"url": f"{address}#token={dashboard.token}", "address": address, "folder": str(shown.resolve())}

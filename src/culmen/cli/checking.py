@@ -11,7 +11,7 @@ import msgspec
 
 from culmen.cli import trying
 from culmen.cli.screen import Answer, Screen
-from culmen.core.trust import MEANINGS
+from culmen.core.evaluation import MEANINGS
 from culmen.observe.figures import clean, count, joined, number
 
 if TYPE_CHECKING:

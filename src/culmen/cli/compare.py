@@ -48,10 +48,10 @@ def analyze(
     from culmen.cli import runs
     from culmen.report import analyze as analysis
     from culmen.report.analyze_write import write
-    from culmen.strategies.catalog import CATALOG
+    from culmen.strategies.catalog import NAMES
 
     paths = [runs.find(name) for name in dict.fromkeys(run or [None])]
-    groups = analysis.analyze(paths, {path: name for name, path in CATALOG.items()}, k)
+    groups = analysis.analyze(paths, NAMES, k)
     files, remark = ([], "") if out is None else write(groups, out)
     data: dict[str, Any] = {"groups": groups, "files": [str(file) for file in files], "remark": remark}
 
@@ -177,7 +177,7 @@ def compare(
     """
     from culmen.report import compare as comparing
     from culmen.report.compare_read import readable
-    from culmen.strategies.catalog import CATALOG
+    from culmen.strategies.catalog import NAMES
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     if run and any(option is not None for option in making):
@@ -194,7 +194,7 @@ def compare(
         outcomes, done = run_suite(screen, suite, out or Path("runs/compare"))
         paths = [Path(each.run) for each in outcomes]
     found, left_out = readable(paths)
-    names = {path: name for name, path in CATALOG.items()}
+    names = NAMES
     made = comparing.compare(found, names, left_out)
     data: dict[str, Any] = {"complete": done, "runs": [str(path) for path in paths], "left_out": left_out}
     data |= msgspec.to_builtins(made) | {"files": []}

@@ -125,7 +125,7 @@ def demonstrate_advisor(screen: Screen, seed: int, workers: int, run_dir: Path |
     """Two searches of the same length with PACEvolve++, one with its advisor untrained, one with it trained on the way;
     then what the advisors chose, and what it was worth."""
     from culmen.evaluate import taskfiles
-    from culmen.train.extra import require
+    from culmen.train.engine import require
 
     require("torch", "train")
     require("transformers", "train")

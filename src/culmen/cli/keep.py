@@ -329,10 +329,10 @@ def advisor_export(
 ) -> Answer:
     """Write a trained advisor for other programs: its adapter in PEFT's layout, or the whole model."""
     from culmen.cli import runs
-    from culmen.train import kept
+    from culmen.train import advisors
 
     path = runs.find(run)
-    data = {"run": path.name, **kept.export(path, version, out)}
+    data = {"run": path.name, **advisors.export(path, version, out)}
 
     def show(screen: Screen) -> None:
         what = f"an adapter of {data['base']}" if data["form"] == "adapter" else "a whole model"
@@ -356,12 +356,12 @@ def advisor_chat(
 ) -> Answer:
     """Talk to a trained advisor. An empty line ends the conversation."""
     from culmen.cli import runs
-    from culmen.train.kept import Talk
+    from culmen.train.advisors import AdvisorChat
 
     if screen.as_json and not say:
         raise UserError("with --json no messages can be typed", where="--say", fix="give messages with --say TEXT")
     path = runs.find(run)
-    talk = Talk(path, version, system, seed)
+    talk = AdvisorChat(path, version, system, seed)
     if not screen.as_json:
         screen.err.print(f"version {talk.version} of {path.name}", style="dim", markup=False)
     for text in say if say else _typed_lines(screen):

@@ -250,7 +250,7 @@ def report(
     It holds the run's texts, prompts and replies: look before you pass it on.
     """
     from culmen.cli import runs
-    from culmen.strategies.catalog import CATALOG
+    from culmen.strategies.catalog import NAMES
     from culmen.web import paper
     from culmen.web import report as html
     from culmen.web.digest import Digest
@@ -262,7 +262,7 @@ def report(
         raise UserError(f"{place} is a folder", where="--out", fix=f"--out {place / 'report.html'}")
     if pdf is not None:
         paper.browser()  # raises where there is none, before any work
-    gathered = gather(Digest(path, {path: name for name, path in CATALOG.items()}), full=full)
+    gathered = gather(Digest(path, NAMES), full=full)
     data: dict[str, Any] = {
         "run": path.name,
         "path": str(place),

@@ -102,7 +102,7 @@ def _strategy(meta: RunMeta) -> str:
     from culmen.strategies import catalog
 
     path = str(meta.strategy.get("path", ""))
-    name = next((known for known, where in catalog.CATALOG.items() if where == path), path.rpartition(":")[2])
+    name = catalog.NAMES.get(path, path.rpartition(":")[2])
     config = meta.strategy.get("config")
     if config is None:
         return name

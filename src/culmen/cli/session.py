@@ -16,7 +16,7 @@ from culmen.cli import preflight, runs
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.strategy import strategy_name
 from culmen.core.errors import UserError
-from culmen.core.trust import MEANINGS
+from culmen.core.evaluation import MEANINGS
 from culmen.observe.figures import count, dollars, duration, joined, number, plus_minus
 from culmen.run import fork
 from culmen.store import views

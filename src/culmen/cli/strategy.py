@@ -5,6 +5,6 @@ from __future__ import annotations
 
 def strategy_name(strategy: str) -> str:
     """The name by which a strategy of this class is asked for: `Polca` -> `polca`."""
-    from culmen.strategies.catalog import CATALOG
+    from culmen.strategies.catalog import NAMES
 
-    return next((name for name, path in CATALOG.items() if path.endswith(f":{strategy}")), strategy)
+    return next((name for path, name in NAMES.items() if path.endswith(f":{strategy}")), strategy)

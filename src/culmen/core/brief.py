@@ -41,7 +41,7 @@ class Brief(msgspec.Struct, frozen=True):
     hypothesis: str = ""
 
 
-class Told(msgspec.Struct, frozen=True):
+class HumanInput(msgspec.Struct, frozen=True):
     """What a person sent to a search that goes on: a hint in words, or a candidate of their own."""
 
     hint: str = ""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from culmen.core.brief import Brief, Proposal, Text, Told
+from culmen.core.brief import Brief, HumanInput, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Rollout
 from culmen.core.event import Custom, CustomRequest, Effect, Entry, Event, Result
@@ -98,7 +98,7 @@ class Lab(Protocol):
         """Run side by side; results in the order given. The first error ends the others."""
         ...
 
-    def inbox(self) -> tuple[Told, ...]:
+    def inbox(self) -> tuple[HumanInput, ...]:
         """All that a person has told the search so far, in journal order. Briefs carry the hints by themselves, and
         candidates are evaluated by the engine: a strategy need not look."""
         ...

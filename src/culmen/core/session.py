@@ -87,7 +87,7 @@ class Waited(msgspec.Struct, frozen=True, omit_defaults=True):
     idle: float = 0.0
 
 
-class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+class ExperimentRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the common history (past_experiments.jsonl): an experiment and what culmen measured.
 
     `score` is the mean over its observations in the task's direction, `certified` the exact score where the task has a
@@ -111,13 +111,13 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     trust: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class AnswerExperiments(msgspec.Struct, frozen=True, omit_defaults=True):
     """`rows` answer tickets of this agent, or add to the history (seeds, and what a person handed in: agent -1);
     `parts` holds new candidates' texts by candidate id, so that past programs can be read; `leaderboard` replaces
     leaderboard.md; `closing` says that no more experiments will be taken, and why."""
 
     agent: int
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ExperimentRow, ...] = ()
     parts: dict[str, dict[str, str]] = {}
     leaderboard: str = ""
     closing: str = ""
@@ -134,7 +134,7 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 120.0
 
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+class ToolOutput(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a tool said: `text` bounded, `fault` a short word if it failed."""
 
     text: str = ""
@@ -150,7 +150,7 @@ class Nudge(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
 
 
-class End(msgspec.Struct, frozen=True, omit_defaults=True):
+class EndSession(msgspec.Struct, frozen=True, omit_defaults=True):
     """`reason` as recorded for the agent."""
 
     agent: int
@@ -196,10 +196,10 @@ class Done(msgspec.Struct, frozen=True, omit_defaults=True):
 REPLIES: dict[type[msgspec.Struct], tuple[str, type[msgspec.Struct]]] = {
     Open: ("session.open", Opened),
     Wait: ("session.wait", Waited),
-    Answer: ("session.answer", Done),
-    Tool: ("session.tool", Told),
+    AnswerExperiments: ("session.answer", Done),
+    Tool: ("session.tool", ToolOutput),
     Nudge: ("session.nudge", Done),
-    End: ("session.end", Ended),
+    EndSession: ("session.end", Ended),
     Commit: ("session.commit", Committed),
 }
 """The effect of each request, and the struct of its result."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,7 +23,6 @@ from culmen.core.errors import CulmenError, Unavailable
 from culmen.core.evaluation import Observation
 from culmen.core.event import CustomRequest, Effect, EmbedRequest, Entry, Event, ProposeRequest, Result, WriteRequest
 from culmen.core.ports import Journal, Observer, World
-from culmen.engine.clock import Clock, SystemClock
 from culmen.engine.replay import Replayed, replay
 from culmen.engine.search import Estimate, Search, at_least
 
@@ -293,3 +293,24 @@ def canonical(result: Result) -> Result:
 
 def _line(effect: Effect) -> str:
     return "evaluate" if effect.kind == "evaluate" else "other"
+
+
+# Time, injected: deadlines run on `monotonic`, wall time is for display only.
+
+
+class Clock(Protocol):
+    """Seconds that only grow (`monotonic`), and Unix seconds that may jump (`wall`)."""
+
+    def monotonic(self) -> float: ...
+
+    def wall(self) -> float: ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()

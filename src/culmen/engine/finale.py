@@ -11,18 +11,19 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.evaluation import Case, Observation, Rollout, Status
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation, Rollout, Status, reaches, weakest
+from culmen.core.ports import Lab
 from culmen.core.task import Task
-from culmen.core.trust import reaches, weakest
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import once
-from culmen.engine.record import Record, Tally
+from culmen.engine.record import CandidateTally, Scoreboard
 
 _FINALISTS = 8
 _UNBUDGETED = 24  # evaluations for the final choice where no evaluations budget says how many were kept
 
 
-class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     """The candidate a run reports.
 
     `score` is the mean over `count` fresh evaluations (all made after the choice), with standard error `se`;
@@ -54,14 +55,14 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 class Finale:
     """Runs the final choice on a lab; `verdict` can be asked at any time and answers from what is known."""
 
-    def __init__(self, task: Task, record: Record, evaluations: float) -> None:
+    def __init__(self, task: Task, record: Scoreboard, evaluations: float) -> None:
         self._task, self._record = task, record
         noise = record.noise()
         self._noisy = not task.deterministic and noise.within != 0
         kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
         self._kept = kept if self._noisy else min(kept, 3 * once(task))
         self._field = record.ranking(_FINALISTS)
-        self._chosen: Tally | None = None
+        self._chosen: CandidateTally | None = None
         self._fresh: list[Observation] = []
         self._finalists: tuple[str, ...] = ()
         self._split = next((s for s in ("test", "val", "train") if task.split(s)), "")
@@ -78,7 +79,7 @@ class Finale:
         else:
             await self._recheck(lab, field)
 
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> FinalChoice | None:
         """The choice so far; None if nothing ever scored."""
         chosen = self._record.tally(self._chosen.id) if self._chosen else next(iter(self._record.ranking(1)), None)
         if chosen is None:
@@ -92,7 +93,7 @@ class Finale:
         vouched = None if failures else certified(self._task, self._fresh)
         trust = weakest(o.trust for o in self._fresh if o.ok) if scores else chosen.trust
         trust = "verified" if trust == "certified" and vouched is None else trust
-        return Verdict(
+        return FinalChoice(
             id=chosen.id,
             score=score,
             count=len(scores) if scores else chosen.count,
@@ -109,7 +110,7 @@ class Finale:
             trust=trust,
         )
 
-    async def _halving(self, lab: EngineLab, field: list[Tally]) -> None:
+    async def _halving(self, lab: EngineLab, field: list[CandidateTally]) -> None:
         """Sequential halving over the finalists with half of what is kept; the rest confirms the winner."""
         choosing = self._kept // 2
         while len(field) > 1 and choosing // (3 * len(field)) == 0 and len(field) > 2:
@@ -124,7 +125,7 @@ class Finale:
             field = self._record.ranking((len(field) + 1) // 2, names)
         await self._confirm(lab, field[0], self._kept - self._kept // 2)
 
-    async def _recheck(self, lab: EngineLab, field: list[Tally]) -> None:
+    async def _recheck(self, lab: EngineLab, field: list[CandidateTally]) -> None:
         """Without noise one more look suffices: the first finalist that holds its score wins."""
         times = min(once(self._task), self._kept)
         field = field[: self._kept // times]
@@ -135,7 +136,7 @@ class Finale:
                 return
         self._chosen, self._fresh = None, []
 
-    async def _certify(self, lab: EngineLab, field: list[Tally]) -> None:
+    async def _certify(self, lab: EngineLab, field: list[CandidateTally]) -> None:
         """With a verifier what counts is what it certifies: the finalist with the best such value wins.
 
         Nothing is chosen on luck here: a certified value belongs to an output that exists. Finalists it accepts come
@@ -169,7 +170,7 @@ class Finale:
             return 0, -self._task.objective.reward(value)
         return (1, 0.0) if all(o.ok for o in roll.observations) else (2, 0.0)
 
-    async def _confirm(self, lab: EngineLab, tally: Tally, times: int) -> None:
+    async def _confirm(self, lab: EngineLab, tally: CandidateTally, times: int) -> None:
         self._chosen, self._fresh = tally, []
         cases = self._cases(lab, times, self._split)
         rollout = await lab.evaluate_afresh(lab.find(tally.id), cases)
@@ -202,3 +203,57 @@ def _standard_error(scores: list[float]) -> float | None:
         return None
     mean = sum(scores) / len(scores)
     return (sum((s - mean) ** 2 for s in scores) / (len(scores) - 1) / len(scores)) ** 0.5
+
+
+# The score at which a search may end: who claims to have reached it is looked at again before it is believed.
+
+
+class Goal:
+    """`level` is a score in the task's own direction. `reached` says that one candidate is as good on all training
+    cases: by the word of the task's verifier where it has one, else by the mean of everything measured of it."""
+
+    def __init__(self, task: Task, level: float, record: Scoreboard) -> None:
+        self._task, self._level, self._record = task, task.objective.reward(level), record
+        self._looks: dict[str, int] = {}  # of which candidates how many evaluations were known at the last look
+        self.reached = False
+
+    def claimed(self, candidate: Candidate) -> bool:
+        """Whether this one seems to be good enough and is worth a look. Where scores are noisy, one that was looked at
+        in vain is worth another when twice as much is known of it."""
+        tally = self._record.tally(candidate.id)
+        if self.reached or tally is None or tally.barred or tally.failures or not tally.count:
+            return False
+        seen = self._looks.get(candidate.id, 0)
+        again = seen == 0 or (not self._exact and not self._task.deterministic and tally.count >= 2 * seen)
+        return again and tally.mean >= self._level
+
+    async def look(self, lab: Lab, candidate: Candidate) -> None:
+        """Measure it on all training cases. What a deterministic task without a verifier said already is not asked
+        again; where the budget has no room nothing is."""
+        seen = self._looks.get(candidate.id, 0)
+        self._looks[candidate.id] = self._count(candidate)
+        if lab.lacks(evaluations=len(self._task.split("train")) or 1):
+            self._looks[candidate.id] = seen
+            return
+        rollout = await lab.evaluate(candidate, certify=True)
+        self._looks[candidate.id] = self._count(candidate)
+        tally = self._record.tally(candidate.id)
+        held = tally is not None and not tally.barred and self._holds(rollout, tally.mean)
+        self.reached = self.reached or held
+
+    def _count(self, candidate: Candidate) -> int:
+        tally = self._record.tally(candidate.id)
+        return 0 if tally is None else tally.count
+
+    @property
+    def _exact(self) -> bool:
+        return bool(self._task.evaluator.verifier)
+
+    def _holds(self, rollout: Rollout, mean: float) -> bool:
+        rewards = [reward for reward in rollout.rewards if reward is not None]
+        if len(rewards) < len(rollout.observations) or not rewards:
+            return False
+        if self._exact:
+            vouched = all(one.certified is not None for one in rollout.observations)
+            return vouched and min(rewards) >= self._level
+        return mean >= self._level and sum(rewards) / len(rewards) >= self._level

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from culmen.core.brief import Brief, Proposal, Text, Told
+from culmen.core.brief import Brief, HumanInput, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.compact import Numbers, name_of
 from culmen.core.errors import UserError
@@ -26,26 +26,27 @@ from culmen.core.event import (
     Request,
     Vectors,
     WriteRequest,
+    encode,
+    number,
 )
 from culmen.core.ports import Lab, Proposer
 from culmen.core.task import Task, fingerprint
 from culmen.core.usage import Usage
 from culmen.engine.ledger import Ledger
 from culmen.engine.loop import Future, Loop
-from culmen.engine.marks import encode, number
 
 T = TypeVar("T")
 _STALL = 100_000  # remembered answers in a row, without a single effect, after which a strategy is plainly spinning
 
 
-class ModelProposer:
+class DirectProposer:
     """The default proposer: asks the model behind the brief's role."""
 
     async def propose(self, lab: Any, brief: Brief) -> Proposal:
         return await lab.ask(brief)
 
 
-class Outlets(NamedTuple):
+class SearchPort(NamedTuple):
     """What a lab does through its search: `issue` turns a request into a future, `remembered` gives the future of an
     evaluation that was issued before (None: none was), `find` a candidate that was evaluated, `remark` journals a note,
     `short` names the budget that has no room for a request or so much usage."""
@@ -68,7 +69,7 @@ class EngineLab:
         loop: Loop,
         seed: int,
         workers: int,
-        outlets: Outlets,
+        outlets: SearchPort,
     ) -> None:
         self.task, self.workers, self.rng = task, workers, Random(seed)
         self.seeds = task.candidates()
@@ -79,7 +80,7 @@ class EngineLab:
         self._meet(self.seeds)
         self._train = task.split("train") or (None,)
         self._idle = 0
-        self._told: list[Told] = []
+        self._told: list[HumanInput] = []
         self._taken = 0  # of these, how many `handed` has given out
 
     @property
@@ -187,7 +188,7 @@ class EngineLab:
         """Journal plain data worth seeing."""
         self._remark(kind, fields, ())
 
-    def inbox(self) -> tuple[Told, ...]:
+    def inbox(self) -> tuple[HumanInput, ...]:
         """All that a person has told the search so far, in journal order."""
         return tuple(self._told)
 
@@ -196,7 +197,7 @@ class EngineLab:
         fresh, self._taken = self._told[self._taken :], len(self._told)
         return tuple(told.candidate for told in fresh if told.candidate is not None)
 
-    async def hear(self, told: Told) -> None:
+    async def hear(self, told: HumanInput) -> None:
         """A person told this. A candidate is evaluated, on as many training cases as the budget has room for."""
         self._told.append(told)
         room = self._ledger.left("evaluations")

@@ -6,12 +6,16 @@ Everything is counted in journal order, so a replay admits and refuses exactly t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
+from culmen.core.brief import Proposal
+from culmen.core.evaluation import Observation
+from culmen.core.event import Custom, EvaluateRequest, ProposeRequest, Request, Vectors, WriteRequest
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
-from culmen.engine.costs import NOTHING
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
@@ -115,3 +119,27 @@ def final_share(budget: Budget, task: Task) -> int:
 def once(task: Task) -> int:
     """Evaluations that look at a finalist once: one for each case of the hold-out (test, else val, else train)."""
     return max(1, len(next((cases for split in ("test", "val", "train") if (cases := task.split(split))), ())))
+
+
+# What effects may cost before they are done, and what they did cost.
+
+Estimate = Callable[[Request], Usage]
+"""The most that performing a request may cost."""
+
+NOTHING, _EVALUATION, _CALL = Usage(), Usage(evaluations=1), Usage(calls=1)
+
+
+def at_least(request: Request) -> Usage:
+    """The default estimate: an evaluation is one evaluation, asking a model is one call; the rest is free."""
+    if isinstance(request, EvaluateRequest):
+        return _EVALUATION
+    return _CALL if isinstance(request, ProposeRequest | WriteRequest) else NOTHING
+
+
+def usage_of(result: Any) -> Usage:
+    """What an effect's result cost."""
+    if isinstance(result, Observation):
+        return _EVALUATION if result.usage == NOTHING else result.usage + _EVALUATION
+    if isinstance(result, Proposal | Vectors | Custom) or hasattr(result, "usage"):
+        return result.usage
+    return NOTHING

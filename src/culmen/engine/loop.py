@@ -64,7 +64,7 @@ class Future(Generic[T]):
         return self.result()
 
 
-class Task(Future[T]):
+class Fiber(Future[T]):
     """A coroutine being driven; settled with what it returns or raises."""
 
     __slots__ = ("_coroutine", "_loop")
@@ -97,18 +97,18 @@ class Loop:
     """Runs tasks until none can advance."""
 
     def __init__(self) -> None:
-        self._ready: deque[Task[Any]] = deque()
-        self._tasks: dict[Task[Any], None] = {}
+        self._ready: deque[Fiber[Any]] = deque()
+        self._tasks: dict[Fiber[Any], None] = {}
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Task[T]:
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Fiber[T]:
         """Start driving a coroutine; it takes its first step when its turn comes."""
-        task = Task(coroutine, self)
+        task = Fiber(coroutine, self)
         self._tasks[task] = None
         task.when_done(lambda _: self._tasks.pop(task, None))
         self._ready.append(task)
         return task
 
-    def schedule(self, task: Task[Any]) -> None:
+    def schedule(self, task: Fiber[Any]) -> None:
         """Put a task at the end of the line."""
         self._ready.append(task)
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import heapq
 import math
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.compact import Numbers, name_of
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import LEVELS, Observation, Status, weakest
+from culmen.core.event import Effect, EvaluateRequest, mark
+from culmen.core.ports import Shelf
 from culmen.core.task import Task
-from culmen.core.trust import LEVELS, weakest
+from culmen.engine.loop import Future
 
 _ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
 _REFUSED, _BARRED = 1, 2
@@ -25,7 +27,7 @@ _TRUST: tuple[str, ...] = ("", *LEVELS)
 
 
 @dataclass(slots=True)
-class Tally:
+class CandidateTally:
     """Rewards of one candidate at one moment: count, mean, sum of squared deviations (Welford), failures."""
 
     id: str
@@ -64,7 +66,7 @@ class Noise:
     least: float = 0.0
 
 
-class Record:
+class Scoreboard:
     """All tallies of a run, fed in journal order: a packed row of 42 bytes for each candidate, and where it stands."""
 
     def __init__(self, task: Task) -> None:
@@ -76,12 +78,12 @@ class Record:
     def __len__(self) -> int:
         return len(self._places)
 
-    def tally(self, candidate: str) -> Tally | None:
+    def tally(self, candidate: str) -> CandidateTally | None:
         """What is known now of the candidate with this id; None if nothing."""
         place = self._places.get(name_of(candidate))
         return None if place < 0 else _tally(place, _ROW.unpack_from(self._rows, place * _ROW.size))
 
-    def tallies(self) -> Iterator[Tally]:
+    def tallies(self) -> Iterator[CandidateTally]:
         """What is known of each candidate, in the order in which they were first evaluated."""
         return (_tally(place, row) for place, row in enumerate(self._known()))
 
@@ -120,7 +122,7 @@ class Record:
         sampling = (within or 0.0) * shares / number
         return Noise(within, centre, max(spread - sampling, spread * 0.05), least)
 
-    def ranking(self, most: int, among: Collection[str] | None = None) -> list[Tally]:
+    def ranking(self, most: int, among: Collection[str] | None = None) -> list[CandidateTally]:
         """The best `most` of the candidates (or of those `among` them) that ever scored: best first by certified value
         where there is one, else by shrunken mean.
 
@@ -135,13 +137,13 @@ class Record:
         """The rows, of this moment: what comes meanwhile does not matter."""
         return _ROW.iter_unpack(bytes(self._rows))
 
-    def _enter(self, candidate: str) -> Tally:
-        tally = Tally(candidate, len(self))
+    def _enter(self, candidate: str) -> CandidateTally:
+        tally = CandidateTally(candidate, len(self))
         self._places.put(name_of(candidate), tally.order)
         self._rows += bytes(_ROW.size)
         return tally
 
-    def _judged(self, tally: Tally, noise: Noise) -> float:
+    def _judged(self, tally: CandidateTally, noise: Noise) -> float:
         value = tally.mean if tally.certified is None else tally.certified
         if tally.certified is None and noise.within and noise.between > 0:
             weight = noise.between / (noise.between + noise.within / tally.count)
@@ -154,15 +156,73 @@ class Record:
         return value + share * (min(floor, value) - value)
 
 
-def _row(tally: Tally) -> tuple[int | float, ...]:
+def _row(tally: CandidateTally) -> tuple[int | float, ...]:
     certified = math.nan if tally.certified is None else tally.certified
     flags = _REFUSED * tally.refused + _BARRED * tally.barred
     known = (name_of(tally.id), tally.count, tally.failures, tally.mean, tally.m2)
     return (*known, certified, flags, _TRUST.index(tally.trust))
 
 
-def _tally(order: int, row: tuple[Any, ...]) -> Tally:
+def _tally(order: int, row: tuple[Any, ...]) -> CandidateTally:
     name, count, failures, mean, m2, certified, flags, trust = row
     vouched = None if math.isnan(certified) else certified
     refused, barred = bool(flags & _REFUSED), bool(flags & _BARRED)
-    return Tally(f"{name:012x}", order, count, mean, m2, failures, vouched, refused, barred, _TRUST[int(trust)])
+    return CandidateTally(
+        f"{name:012x}", order, count, mean, m2, failures, vouched, refused, barred, _TRUST[int(trust)]
+    )
+
+
+# What was evaluated, without keeping it: names in memory, texts and observations on a shelf.
+
+
+class Memo:
+    """Answers what a search asks of its past. `futures` are those of the effects that are not finished, by key."""
+
+    def __init__(self, task: Task, shelf: Shelf, futures: Mapping[int, Future[Any]]) -> None:
+        self._deterministic, self._shelf, self._futures = task.deterministic, shelf, futures
+        self._seeds = {candidate.id: candidate for candidate in task.candidates()}
+        self._keys = Numbers()  # of the evaluations that need not be made twice, by mark
+
+    def issued(self, effect: Effect) -> None:
+        """This effect was asked for."""
+        if self._deterministic and isinstance(effect.request, EvaluateRequest):
+            self._keys.put(name_of(effect.mark), effect.key)
+
+    def delivered(self, mark: str, candidate: Candidate, observation: Observation) -> None:
+        """This evaluation was finished."""
+        self._shelf.keep(mark, candidate, observation)
+
+    def future(self, request: EvaluateRequest) -> Future[Any] | None:
+        """The future of a deterministic evaluation that was asked for before; None if none was."""
+        asked = mark(request)
+        key = self._keys.get(name_of(asked))
+        if key < 0 or key in self._futures:
+            return self._futures.get(key)
+        future = Future[Any]()
+        future.resolve(self._shelf.observation(request.candidate.id, asked))
+        return future
+
+    def find(self, id: str) -> Candidate:
+        """A candidate that was evaluated."""
+        return self._seeds.get(id) or self._shelf.candidate(id)
+
+
+class MemoryStore:
+    """The shelf where there is no journal to look things up in (a simulation, a rehearsal): keeps everything."""
+
+    def __init__(self) -> None:
+        self._candidates: dict[str, Candidate] = {}
+        self._observations: dict[str, Observation] = {}
+
+    def keep(self, mark: str, candidate: Candidate, observation: Observation) -> None:
+        """An evaluation with this mark was delivered."""
+        self._candidates.setdefault(candidate.id, candidate)
+        self._observations.setdefault(mark, observation)
+
+    def candidate(self, id: str) -> Candidate:
+        """The candidate with this id."""
+        return self._candidates[id]
+
+    def observation(self, candidate: str, mark: str) -> Observation:
+        """The first observation under this mark."""
+        return self._observations[mark]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from culmen.core.brief import Proposal, Told
+from culmen.core.brief import HumanInput, Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
 from culmen.core.evaluation import Observation
@@ -21,20 +21,17 @@ from culmen.core.event import (
     ProposeRequest,
     Request,
     WriteRequest,
+    mark,
 )
 from culmen.core.ports import Proposer, Shelf, Strategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
-from culmen.engine.costs import NOTHING, Estimate, at_least, usage_of
-from culmen.engine.finale import Finale, Verdict, soon
-from culmen.engine.goal import Goal
-from culmen.engine.lab import EngineLab, ModelProposer, Outlets
-from culmen.engine.ledger import Ledger, final_share
+from culmen.engine.finale import FinalChoice, Finale, Goal, soon
+from culmen.engine.lab import DirectProposer, EngineLab, SearchPort
+from culmen.engine.ledger import NOTHING, Estimate, Ledger, at_least, final_share, usage_of
+from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
-from culmen.engine.loop import Task as Coroutine
-from culmen.engine.marks import mark
-from culmen.engine.recall import MemoryShelf, Recall
-from culmen.engine.record import Record
+from culmen.engine.record import Memo, MemoryStore, Scoreboard
 
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
 _FUTILE_PROPOSALS = 200  # proposals in a row that brought nothing to evaluate: only money would end the run
@@ -67,7 +64,7 @@ class Search:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
         self._halts = integrity == "stop"
         self.ledger = Ledger(budget, final_share(budget, task))
-        self.record = Record(task)
+        self.record = Scoreboard(task)
         self._goal = None if stop_at is None else Goal(task, stop_at, self.record)
         self.in_flight: dict[int, Effect] = {}
         self.watch: Callable[[Effect], None] | None = None
@@ -75,7 +72,7 @@ class Search:
         self.issued = 0
         self._estimate = estimate
         self._futures: dict[int, Future[Any]] = {}
-        self._recall = Recall(task, shelf or MemoryShelf(), self._futures)
+        self._recall = Memo(task, shelf or MemoryStore(), self._futures)
         self._waiting: dict[int, Effect] = {}
         self._fresh: list[int] = []  # of these, the keys that nobody has tried to admit yet
         self._refused: set[Usage] = set()  # what the others would cost
@@ -85,8 +82,8 @@ class Search:
         self._notes = 0
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
-        outlets = Outlets(self._issue, self._recall.future, self._recall.find, self._remark, self._short)
-        self.lab = EngineLab(task, proposer or ModelProposer(), self.ledger, self._loop, seed, workers, outlets)
+        outlets = SearchPort(self._issue, self._recall.future, self._recall.find, self._remark, self._short)
+        self.lab = EngineLab(task, proposer or DirectProposer(), self.ledger, self._loop, seed, workers, outlets)
         self._finale: Finale | None = None
         self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
 
@@ -96,7 +93,7 @@ class Search:
         return self.phase == "done"
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> FinalChoice | None:
         """The engine's choice as far as it is known."""
         return (self._finale or Finale(self.task, self.record, 0)).verdict()
 
@@ -160,9 +157,9 @@ class Search:
         if self.phase != "search":
             return
         for candidate in entry.result.candidates if isinstance(entry.result, Proposal) else ():
-            self._loop.spawn(self.lab.hear(Told(candidate=candidate)))
+            self._loop.spawn(self.lab.hear(HumanInput(candidate=candidate)))
         if entry.body.get("tell") == "hint":
-            self._loop.spawn(self.lab.hear(Told(str(entry.body.get("text", "")))))
+            self._loop.spawn(self.lab.hear(HumanInput(str(entry.body.get("text", "")))))
 
     def _complete(self, entry: Entry) -> None:
         if entry.key in self._abandoned:  # finished while the search was being told to stop: paid, but unheard

@@ -14,10 +14,9 @@ from typing import Literal
 import msgspec
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches, weakest
 from culmen.core.ports import Backend
 from culmen.core.task import Task
-from culmen.core.trust import Scoring, reaches, weakest
 
 CASES = 4  # training cases tried, spread over the data set
 

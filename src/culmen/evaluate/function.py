@@ -19,9 +19,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from culmen.core.evaluation import Case
+from culmen.core.evaluation import Case, Scoring
 from culmen.core.task import Task
-from culmen.core.trust import Scoring
 from culmen.evaluate.jail import kernel, levels, procfs, wire
 from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_descriptors, set_limits
 from culmen.evaluate.jail.fork_server import Jail

@@ -9,9 +9,8 @@ from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
-from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches
 from culmen.core.task import Task
-from culmen.core.trust import Scoring, reaches
 from culmen.evaluate import check, outcome
 from culmen.evaluate.integrity.seal import EvaluatorSeal
 from culmen.evaluate.jail import levels, probes

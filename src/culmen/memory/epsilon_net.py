@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
-from culmen.memory.quantile import Quantile, Sample
+from culmen.memory.quantile import Quantile, RunningSample
 
 Vector = Sequence[float]
 _WARM = 20  # distances to see before a quantile of them is taken seriously
@@ -75,7 +75,7 @@ class EpsilonNet:
         self._members: dict[str, Candidate] = {}
         self._rows: NDArray[np.float32] = np.empty((0, 0), np.float32)
         self._squares: NDArray[np.float32] = np.empty(0, np.float32)
-        self._arrivals = Sample()
+        self._arrivals = RunningSample()
         self.refused = 0
 
     def __len__(self) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from random import Random
+from typing import NamedTuple
+
+from culmen.core.candidate import Candidate, Origin
 
 
 class Frontier:
@@ -64,3 +67,77 @@ class Frontier:
         """A candidate with probability proportional to the cases it leads on; None if there is none."""
         counts = self.leads()
         return rng.choices(list(counts), list(counts.values()))[0] if counts else None
+
+
+# GEPA's system-aware merge: parts of two descendants of one ancestor, each from whoever changed it.
+
+_ATTEMPTS = 10
+
+
+class Merge(NamedTuple):
+    """A merged candidate and the two it was made of."""
+
+    child: Candidate
+    one: str
+    two: str
+
+
+class Family:
+    """Who descends from whom, and which merges were made already."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Candidate] = {}
+        self._parents: dict[str, tuple[str, ...]] = {}
+        self._made: dict[tuple[str, str, str], None] = {}
+
+    def add(self, candidate: Candidate, *parents: str) -> None:
+        """Enter a candidate with those it was made of."""
+        self.members.setdefault(candidate.id, candidate)
+        self._parents.setdefault(candidate.id, parents)
+
+    def ancestors(self, key: str) -> dict[str, None]:
+        """All ancestors, nearest first."""
+        found: dict[str, None] = {}
+        queue = list(self._parents.get(key, ()))
+        while queue:
+            name = queue.pop(0)
+            if name not in found:
+                found[name] = None
+                queue += self._parents.get(name, ())
+        return found
+
+    def merge(self, frontier: Frontier, rng: Random) -> Merge | None:
+        """Merge two leading candidates, neither descended from the other, through a common ancestor that neither is
+        worse than, where each has a part that only it changed; None if a few draws find no such pair."""
+        leaders = list(frontier.leads())
+        for _ in range(_ATTEMPTS if len(leaders) > 1 else 0):
+            one, two = rng.sample(leaders, 2)
+            above, beside = self.ancestors(one), self.ancestors(two)
+            if one in beside or two in above:
+                continue
+            for ancestor in (name for name in above if name in beside):
+                if (one, two, ancestor) in self._made or not self._worth(frontier, ancestor, one, two):
+                    continue
+                self._made[one, two, ancestor] = self._made[two, one, ancestor] = None
+                better = one if frontier.mean(one) >= frontier.mean(two) else two
+                parts = self._parts(ancestor, one, two, better)
+                return Merge(Candidate.of(parts, (one, two), Origin(operator="merge")), one, two)
+        return None
+
+    def _worth(self, frontier: Frontier, ancestor: str, one: str, two: str) -> bool:
+        floor = frontier.mean(ancestor) if ancestor in frontier else float("-inf")
+        if floor > min(frontier.mean(one), frontier.mean(two)):
+            return False
+        old, a, b = (self.members[key].parts for key in (ancestor, one, two))
+        only_one = any(a.get(name) != text and b.get(name) == text for name, text in old.items())
+        only_two = any(b.get(name) != text and a.get(name) == text for name, text in old.items())
+        return only_one and only_two
+
+    def _parts(self, ancestor: str, one: str, two: str, better: str) -> Mapping[str, str]:
+        """Each part from the one that changed it; where both did, from the one of higher mean."""
+        old, a, b = (self.members[key].parts for key in (ancestor, one, two))
+        best = self.members[better].parts
+        return {
+            name: b[name] if a[name] == text else a[name] if b[name] == text else best[name]
+            for name, text in old.items()
+        }

@@ -37,7 +37,7 @@ def quantile(values: Sequence[float], q: float) -> float:
     return values[below] + (values[above] - values[below]) * (place - below)
 
 
-class Sample:
+class RunningSample:
     """At most `limit` of the values seen, evenly spaced in arrival order.
 
     When full, every second value is dropped and from then on half as many are kept. No randomness, so a replayed

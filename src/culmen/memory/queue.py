@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from random import Random
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Rollout
-from culmen.memory.quantile import Sample
-from culmen.memory.selection import Earliest, Priority, Ties
-from culmen.memory.statistics import Floats, Statistics
-from culmen.memory.traces import Traces
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.memory.quantile import RunningSample
 
 
 def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
@@ -37,7 +39,7 @@ class PriorityQueue:
     def __init__(self, floor: float | None = None, keep: int = 8) -> None:
         self.statistics = Statistics(floor)
         self.traces = Traces(keep)
-        self.rewards = Sample(1024)
+        self.rewards = RunningSample(1024)
         self.candidates: list[Candidate] = []
         self._rows: dict[str, int] = {}
         self._in_hand: dict[str, int] = {}
@@ -91,3 +93,309 @@ class PriorityQueue:
     def mean(self, candidate: Candidate) -> float | None:
         """Mean reward of a member; None without a score."""
         return self.statistics.summary(candidate.id).mean
+
+
+# Running statistics of every candidate over all its observations (POLCA, Algorithm 1, UPDATESTATS).
+
+Floats = NDArray[np.float64]
+_ROUND = ("round", "round_total", "round_scored", "round_failed")
+
+
+class Summary(NamedTuple):
+    """One candidate's numbers; rewards are higher-is-better.
+
+    `observations` made in all (lost ones excluded), `failures` of them without a score, `mean` and `sd` (sample
+    standard deviation) with failures at the floor, `latest` the mean of its last round. None: not known.
+    """
+
+    observations: int
+    failures: int
+    mean: float | None
+    sd: float | None
+    latest: float | None
+
+
+class Statistics:
+    """Counts, means and spreads by candidate id.
+
+    A failed observation counts as the `floor`: the lowest reward the objective allows if it declares one, otherwise
+    the lowest reward seen so far in this memory (so means of candidates with failures can move as the floor does).
+    A lost observation counts for nothing. A candidate without any score has mean -inf: it ranks last.
+    """
+
+    _columns = ("scored", "scored_mean", "scored_m2", "failed", "birth", *_ROUND)
+
+    def __init__(self, floor: float | None = None) -> None:
+        self._declared = floor
+        self._lowest = math.inf
+        self._index: dict[str, int] = {}
+        self._cases: dict[str, dict[str, list[float]]] = {}
+        self._data = {name: np.zeros(64) for name in self._columns}
+        self._total = 0
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._index
+
+    @property
+    def floor(self) -> float:
+        """What a failed observation counts as (0 while neither declared nor observed)."""
+        if self._declared is not None:
+            return self._declared
+        return 0.0 if self._lowest == math.inf else self._lowest
+
+    @property
+    def total(self) -> int:
+        """Observations of all candidates together, lost ones excluded (n in Appendix C)."""
+        return self._total
+
+    def add(self, key: str, birth: int = 0) -> int:
+        """Make room for a candidate proposed in round `birth`; returns its row. A known key keeps its row."""
+        if key in self._index:
+            return self._index[key]
+        row = self._index[key] = len(self._index)
+        if row >= len(self._data["scored"]):
+            self._data = {name: np.concatenate([column, np.zeros_like(column)]) for name, column in self._data.items()}
+        self._data["birth"][row] = self._data["round"][row] = birth
+        return row
+
+    def update(self, rollout: Rollout, round: int = 0) -> None:
+        """Take in one rollout made in iteration `round` (non-decreasing within a loop)."""
+        key = rollout.candidate.id
+        row = self.add(key, round)
+        if self._data["round"][row] != round:
+            for name, start in zip(_ROUND, (round, 0.0, 0.0, 0.0), strict=True):
+                self._data[name][row] = start
+        for observation, reward in zip(rollout.observations, rollout.rewards, strict=True):
+            if observation.status is Status.LOST:
+                continue
+            self._total += 1
+            self._count(row, reward)
+            if observation.case:
+                self._count_case(key, observation.case, reward)
+
+    def _count(self, row: int, reward: float | None) -> None:
+        data = self._data
+        if reward is None:
+            data["failed"][row] += 1
+            data["round_failed"][row] += 1
+            return
+        self._lowest = min(self._lowest, reward)
+        count = data["scored"][row] + 1
+        before = reward - data["scored_mean"][row]
+        mean = data["scored_mean"][row] + before / count
+        data["scored"][row], data["scored_mean"][row] = count, mean
+        data["scored_m2"][row] += before * (reward - mean)
+        data["round_total"][row] += reward
+        data["round_scored"][row] += 1
+
+    def _count_case(self, key: str, case: str, reward: float | None) -> None:
+        tally = self._cases.setdefault(key, {}).setdefault(case, [0.0, 0.0, 0.0])
+        if reward is None:
+            tally[2] += 1
+        else:
+            tally[0] += 1
+            tally[1] += reward
+
+    def column(self, name: str) -> Floats:
+        """One raw column, a row per candidate in order of arrival; a view, not to be written to."""
+        return self._data[name][: len(self)]
+
+    def counts(self) -> Floats:
+        """T: observations per candidate."""
+        return self.column("scored") + self.column("failed")
+
+    def means(self) -> Floats:
+        """Mean reward per candidate with failures at the floor; -inf without any score."""
+        scored, failed = self.column("scored"), self.column("failed")
+        total = scored * self.column("scored_mean") + failed * self.floor
+        return np.where(scored > 0, total / np.maximum(scored + failed, 1), -np.inf)
+
+    def latest(self) -> Floats:
+        """Mean reward of each candidate's last round; -inf where that round gave no score."""
+        scored, failed = self.column("round_scored"), self.column("round_failed")
+        total = self.column("round_total") + failed * self.floor
+        return np.where(scored > 0, total / np.maximum(scored + failed, 1), -np.inf)
+
+    def widths(self, n: int | None = None) -> Floats:
+        """sqrt(log n / T) per candidate (the uncertainty of eq. 1 and Appendix C), 0 without observations.
+
+        `n` defaults to the observations made so far.
+        """
+        counts = self.counts()
+        return np.where(counts > 0, math.log(max(n or self.total, 1)) / np.maximum(counts, 1), 0.0) ** 0.5
+
+    def summary(self, key: str) -> Summary:
+        """The numbers of one candidate; KeyError for an unknown one."""
+        row = self._index[key]
+        scored, failed = int(self._data["scored"][row]), int(self._data["failed"][row])
+        count = scored + failed
+        if scored == 0:
+            return Summary(count, failed, None, None, None)
+        mean = (scored * float(self._data["scored_mean"][row]) + failed * self.floor) / count
+        gap = float(self._data["scored_mean"][row]) - self.floor if failed else 0.0
+        m2 = float(self._data["scored_m2"][row]) + gap * gap * scored * failed / count
+        sd = math.sqrt(max(m2, 0.0) / (count - 1)) if count > 1 else None
+        return Summary(count, failed, mean, sd, self._latest(row))
+
+    def _latest(self, row: int) -> float | None:
+        scored, failed = self._data["round_scored"][row], self._data["round_failed"][row]
+        if scored == 0:
+            return None
+        return float((self._data["round_total"][row] + failed * self.floor) / (scored + failed))
+
+    def cases(self, key: str) -> dict[str, float]:
+        """Mean reward of one candidate by case id, failures at the floor; empty without a data set."""
+        tallies = self._cases.get(key, {})
+        return {case: (total + bad * self.floor) / (good + bad) for case, (good, total, bad) in tallies.items()}
+
+    def as_dict(self, key: str) -> dict[str, Any]:
+        """Plain data for a note."""
+        summary = self.summary(key)
+        return {"id": key, "mean": summary.mean, "count": summary.observations, "failures": summary.failures}
+
+
+# What was seen of each candidate, kept short: the material of POLCA's Summarizer (Appendix B, trajectories H).
+
+
+class Trace(NamedTuple):
+    """One observation without its bulk. `reward` is None when the candidate failed."""
+
+    case: str
+    reward: float | None
+    status: str
+    feedback: str
+
+
+class Traces:
+    """The newest `keep` traces of every candidate, each feedback cut to `chars` characters.
+
+    The paper keeps all trajectories; a bound keeps long searches small, and the newest say most about a candidate.
+    """
+
+    def __init__(self, keep: int = 8, chars: int = 1500) -> None:
+        self._keep = keep
+        self._chars = chars
+        self._traces: dict[str, list[Trace]] = {}
+
+    def update(self, rollout: Rollout) -> None:
+        """Take in one rollout; lost observations are passed over."""
+        traces = self._traces.setdefault(rollout.candidate.id, [])
+        for observation, reward in zip(rollout.observations, rollout.rewards, strict=True):
+            if observation.status is not Status.LOST:
+                traces.append(self._trace(observation, reward))
+        del traces[: -self._keep]
+
+    def _trace(self, observation: Observation, reward: float | None) -> Trace:
+        status = observation.status.value + (f" ({observation.reason})" if observation.reason else "")
+        return Trace(observation.case, reward, status, observation.feedback[: self._chars])
+
+    def of(self, key: str) -> list[Trace]:
+        """Traces of one candidate, oldest first."""
+        return self._traces.get(key, [])
+
+
+# How candidates are chosen: by a priority, and among equals by a tie rule.
+
+
+class Priority(Protocol):
+    """p_explore: one number per candidate, in order of arrival.
+
+    -inf ranks last; NaN is passed over while others are left.
+    """
+
+    def __call__(self, statistics: Statistics) -> Floats: ...
+
+
+class Ties(Protocol):
+    """Puts rows of equal priority in order; `rows` come earliest first."""
+
+    def order(self, rows: list[int], rng: Random) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """Equal priorities: the candidate that entered first."""
+
+    def order(self, rows: list[int], rng: Random) -> list[int]:
+        return rows
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Equal priorities: in random order, drawn from the run's generator."""
+
+    def order(self, rows: list[int], rng: Random) -> list[int]:
+        return rng.sample(rows, len(rows))
+
+
+# Priority functions p_explore of POLCA (Section 3, eq. 1, Appendix C): pure functions of the statistics.
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Empirical mean over all observations (Section 3): the paper's default."""
+
+    def __call__(self, statistics: Statistics) -> Floats:
+        return statistics.means()
+
+
+@dataclass(frozen=True)
+class Ucb:
+    """mean + beta * sqrt(log n / T) with n the observations made so far of all programs (Appendix C)."""
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        _positive("beta", self.beta)
+
+    def __call__(self, statistics: Statistics) -> Floats:
+        return statistics.means() + self.beta * statistics.widths()
+
+
+@dataclass(frozen=True)
+class UcbSigma:
+    """mean + 2 sigma sqrt(log n / T): eq. 1, with sigma the noise of one observation in units of the reward.
+
+    n is the number of observations made so far, or `horizon` where given: the paper's analysis fixes n to the horizon.
+    """
+
+    sigma: float = 0.5
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        _positive("sigma", self.sigma)
+
+    def __call__(self, statistics: Statistics) -> Floats:
+        return statistics.means() + 2.0 * self.sigma * statistics.widths(self.horizon)
+
+
+@dataclass(frozen=True)
+class Newest:
+    """Creation order: with one program per iteration, sequential search (Appendix C). Scores play no part."""
+
+    def __call__(self, statistics: Statistics) -> Floats:
+        return (statistics.column("birth") * 0.0 + 1.0).cumsum()
+
+
+@dataclass(frozen=True)
+class ThisRound:
+    """Beam search (Appendix C): the newest generation by its mean over its own iteration; older programs are dropped.
+
+    A generation none of whose programs was scored does not replace the one before it.
+    """
+
+    def __call__(self, statistics: Statistics) -> Floats:
+        scores, birth = statistics.latest(), statistics.column("birth")
+        scored = statistics.column("scored") > 0
+        if not scored.any():
+            return scores
+        scores[birth != birth[scored].max()] = float("nan")
+        return scores
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0.0 <= value < float("inf"):
+        raise UserError(f"{name} must be a number of 0 or more, not {value}", where="priority")

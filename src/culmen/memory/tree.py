@@ -12,7 +12,7 @@ _LEAST_SCALE = 1e-6
 
 
 @dataclass(eq=False)
-class Node:
+class TreeNode:
     """A state: its rollout, its reward R, the state it was made from, and its counts.
 
     `expansions` is n, how often it or a descendant was expanded; `best` is m, the highest reward of its own children.
@@ -20,7 +20,7 @@ class Node:
 
     rollout: Rollout
     reward: float
-    parent: Node | None = None
+    parent: TreeNode | None = None
     expansions: int = 0
     best: float | None = None
     hands: int = 0
@@ -30,10 +30,10 @@ class Node:
         """Q: the best reward reached from here, or its own while nothing was tried."""
         return self.reward if self.best is None or not self.expansions else self.best
 
-    def line(self) -> list[Node]:
+    def line(self) -> list[TreeNode]:
         """The state and its ancestors, youngest first."""
-        found: list[Node] = []
-        node: Node | None = self
+        found: list[TreeNode] = []
+        node: TreeNode | None = self
         while node is not None:
             found.append(node)
             node = node.parent
@@ -49,7 +49,7 @@ class Tree:
 
     def __init__(self, most: int = 1000, children: int = 2) -> None:
         self._most, self._children = most, children
-        self.nodes: list[Node] = []
+        self.nodes: list[TreeNode] = []
         self.expansions = 0
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class Tree:
 
     def plant(self, rollout: Rollout, reward: float) -> None:
         """Add a root."""
-        self.nodes.append(Node(rollout, reward))
+        self.nodes.append(TreeNode(rollout, reward))
 
     def scores(self, c: float) -> list[float]:
         """PUCT of every node, in the order of `nodes`."""
@@ -73,7 +73,7 @@ class Tree:
             for i, node in enumerate(self.nodes)
         ]
 
-    def take(self, c: float) -> Node | None:
+    def take(self, c: float) -> TreeNode | None:
         """The state of highest PUCT, now in hand; states on a line with one in hand are passed over while others are
         left. Ties go to the higher reward, then to the older. None from an empty tree."""
         if not self.nodes:
@@ -87,7 +87,7 @@ class Tree:
         chosen.hands += 1
         return chosen
 
-    def expand(self, node: Node, found: Sequence[tuple[Rollout, float]]) -> list[Node]:
+    def expand(self, node: TreeNode, found: Sequence[tuple[Rollout, float]]) -> list[TreeNode]:
         """Give back a state with what was made from it and scored, possibly nothing; returns the states kept."""
         node.hands -= 1
         self.expansions += 1
@@ -98,7 +98,7 @@ class Tree:
         top = max(reward for _, reward in found)
         node.best = top if node.best is None else max(node.best, top)
         best = sorted(found, key=lambda pair: -pair[1])[: self._children]
-        kept = [Node(rollout, reward, node) for rollout, reward in best]
+        kept = [TreeNode(rollout, reward, node) for rollout, reward in best]
         self.nodes += kept
         self._evict()
         return kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from culmen.core.trust import LEVELS, reaches
+from culmen.core.evaluation import LEVELS, reaches
 
 _DIGITS = 6  # significant digits of a score; more is noise, less hides late improvements
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}

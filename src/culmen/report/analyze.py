@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from culmen.core.trust import weakest
+from culmen.core.evaluation import weakest
 from culmen.report.analyze_asks import distance_by_k, rank_groups, rank_profile, top_m
 from culmen.report.analyze_progress import best_so_far, coverage, width, width_by_island
 from culmen.report.analyze_record import Record, read

@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 
 from culmen.core.brief import Proposal
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Observation, Status, weakest
 from culmen.core.event import Event
 from culmen.core.task import Objective
-from culmen.core.trust import weakest
 from culmen.report.analyze_leader import Leader
 from culmen.report.analyze_training import Barrier, barrier
 from culmen.store import views

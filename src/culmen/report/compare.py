@@ -13,8 +13,8 @@ from itertools import combinations
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.evaluation import weakest
 from culmen.core.task import Objective
-from culmen.core.trust import weakest
 from culmen.report import compare_stats as stats
 from culmen.report.analyze import told_apart
 from culmen.report.compare_read import Entry, LeftOut

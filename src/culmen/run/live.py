@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.evaluation import Scoring
 from culmen.core.event import CustomRequest, Effect, Entry
 from culmen.core.ports import Backend, Craft, Embedder, Gateway, Proposer, Shelf, Strategy
 from culmen.core.task import Task
-from culmen.core.trust import Scoring
 from culmen.engine.driver import Driver
 from culmen.engine.replay import graft
 from culmen.engine.search import Estimate, Search, at_least
@@ -287,8 +287,8 @@ def _crafts(path: Path, meta: RunMeta, parts: Parts, searching: Callable[[], Sea
 
     def training() -> Craft:
         from culmen.prompts.writer import PromptWriter
+        from culmen.train.advisors import maker
         from culmen.train.craft import TrainCraft
-        from culmen.train.make import maker
 
         def render(role: str, slots: dict[str, Any]) -> tuple[str, str]:
             prompt = PromptWriter(meta.task).prose(role, slots)

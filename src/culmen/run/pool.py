@@ -101,11 +101,11 @@ def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool
 
 def _called(folder: Path, name: str, path: str) -> str:
     """The name of a run. In a comparison every strategy has a `seed-3`, so the strategy's name is put before it."""
-    from culmen.strategies.catalog import CATALOG
+    from culmen.strategies.catalog import NAMES
 
     if not _SEED.fullmatch(name):
         return name
-    strategy = next((known for known, known_path in CATALOG.items() if known_path == path), path.rpartition(":")[2])
+    strategy = NAMES.get(path, path.rpartition(":")[2])
     return f"{folder.parent.name if folder.parent.name.startswith(strategy) else strategy}/{name}"
 
 

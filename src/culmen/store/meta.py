@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from culmen.core.evaluation import Scoring
 from culmen.core.task import Task
-from culmen.core.trust import Scoring
 from culmen.core.usage import Budget
 
 FORMAT = 2

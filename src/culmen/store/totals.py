@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from culmen.core.brief import Proposal, Text
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import LEVELS, Observation, Status, rank
 from culmen.core.event import Edits, Entry
-from culmen.core.trust import LEVELS, rank
 from culmen.core.usage import Usage
 from culmen.store.codec import escape
 

@@ -13,8 +13,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
 from culmen.core.task import Task
-from culmen.strategies.parts.fields import Cases
-from culmen.strategies.parts.settings import About, check
+from culmen.strategies.settings import About, Cases, check
 
 Asked = Brief | Candidate | Sequence[Brief | Candidate]
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from culmen.core.ports import Lab
-from culmen.strategies.parts.fields import Batch, Epsilon, History, Proposals
-from culmen.strategies.parts.priorities import ThisRound
-from culmen.strategies.parts.settings import About, check
-from culmen.strategies.polca import Polca
+from culmen.memory.queue import ThisRound
+from culmen.strategies.polca import Epsilon, History, Polca
+from culmen.strategies.settings import About, Batch, Proposals, check
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.strategies.parts.fields import Cases, Proposals, WorkerLanes
-from culmen.strategies.parts.settings import check
+from culmen.strategies.settings import Cases, Proposals, WorkerLanes, check
 
 
 @dataclass(frozen=True)

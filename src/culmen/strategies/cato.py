@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from culmen.core.ports import Lab
 from culmen.core.session import Ended
-from culmen.strategies.parts.settings import About, check
+from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:
     from culmen.agents.base import Agent

@@ -12,10 +12,8 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
-from culmen.memory.pareto import Frontier
-from culmen.strategies.parts.fields import Batch, Lanes, Proposals
-from culmen.strategies.parts.merging import Family
-from culmen.strategies.parts.settings import About, check
+from culmen.memory.pareto import Family, Frontier
+from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 
 
 @dataclass(frozen=True)

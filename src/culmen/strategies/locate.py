@@ -15,6 +15,27 @@ from culmen.core.errors import UserError
 
 _PREFIX = "culmen_user_"
 
+_PLUS = "PacevolvePlusPlus"
+MOVED = {
+    "culmen.strategies.pacevolve:Pacevolve": "culmen.strategies.pacevolve.pacevolve:Pacevolve",
+    "culmen.strategies.puct:Puct": "culmen.strategies.puct:PuctSearch",
+    f"culmen.strategies.pacevolve_plus_plus:{_PLUS}": f"culmen.strategies.pacevolve.plus_plus:{_PLUS}",
+    "culmen.strategies.parts.adaptive_width": "culmen.strategies.width",
+    "culmen.strategies.parts.advice": "culmen.strategies.pacevolve.advisor",
+    "culmen.strategies.parts.engines": "culmen.strategies.pacevolve.policy",
+    "culmen.strategies.parts.implementing": "culmen.strategies.pacevolve.implementing",
+    "culmen.strategies.parts.priorities": "culmen.memory.queue",
+    "culmen.memory.selection": "culmen.memory.queue",
+    "culmen.strategies.parts.requery": "culmen.strategies.width",
+    "culmen.strategies.parts.research": "culmen.strategies.pacevolve.island",
+    "culmen.strategies.parts.seed_pool": "culmen.strategies.seed_pool",
+    "culmen.strategies.parts.starts": "culmen.strategies.pacevolve.starts",
+    "culmen.strategies.parts.summarizer": "culmen.strategies.summarizer",
+    "culmen.strategies.parts.upkeep": "culmen.strategies.pacevolve.advisor",
+    "culmen.strategies.parts.validation": "culmen.strategies.polca",
+}
+"""Where classes are now that journals of earlier versions name: by `module:Name`, or by the module alone."""
+
 
 def path_of(thing: Any) -> str:
     """Where a class or function can be found again; a file's absolute path where no import statement would find it."""
@@ -27,7 +48,7 @@ def path_of(thing: Any) -> str:
 
 def find(path: str) -> Any:
     """The thing at `module:Name` or `file.py:Name`; UserError if there is none."""
-    place, _, name = path.rpartition(":")
+    place, _, name = current(path).rpartition(":")
     if not place or not name:
         raise UserError(f"'{path}' names no class", fix="write module:Class or path/to/file.py:Class")
     thing: Any = _file(Path(place)) if place.endswith(".py") else _module(place)
@@ -36,6 +57,12 @@ def find(path: str) -> Any:
     if thing is None:
         raise UserError(f"there is no '{name}' in {place}", where=path, fix="check the spelling of the name")
     return thing
+
+
+def current(path: str) -> str:
+    """The path as this version of culmen writes it: classes that moved are found under their new place."""
+    place, _, name = path.rpartition(":")
+    return MOVED.get(path) or (f"{MOVED[place]}:{name}" if place in MOVED else path)
 
 
 def _module(name: str) -> ModuleType:

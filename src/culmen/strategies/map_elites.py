@@ -8,10 +8,9 @@ from typing import Annotated, Any
 from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
 from culmen.core.ports import Lab
-from culmen.memory.islands import Island, Selection
-from culmen.strategies.parts.fields import Cases, Proposals, WorkerLanes
-from culmen.strategies.parts.judging import Judge
-from culmen.strategies.parts.settings import About, check
+from culmen.memory.grid import GridIsland, Selection
+from culmen.strategies.judging import Judge
+from culmen.strategies.settings import About, Cases, Proposals, WorkerLanes, check
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,11 @@ class MapElites:
         """Run until the budget ends it."""
         judge = Judge(lab, self.features, self.bins, self.batch)
         chosen = Selection(self.exploration, 1.0, self.elites, min(1, self.inspirations), max(0, self.inspirations - 1))
-        island = Island(judge.grid(), chosen)
+        island = GridIsland(judge.grid(), chosen)
         lab.note("seeded", seeds=await self.insert(lab, island, judge, lab.seeds))
         await lab.gather(*(self.lane(lab, island, judge) for _ in range(self.lanes or lab.workers)))
 
-    async def lane(self, lab: Lab, island: Island, judge: Judge) -> None:
+    async def lane(self, lab: Lab, island: GridIsland, judge: Judge) -> None:
         """Select, vary, evaluate what is new, insert; every turn awaits a proposal."""
         while True:
             answer = await lab.propose(self.brief(lab, island))
@@ -58,7 +57,7 @@ class MapElites:
             lab.note("grid", cells=len(island), quality=island.grid.quality, entered=entered, best=best, placed=placed)
 
     async def insert(
-        self, lab: Lab, island: Island, judge: Judge, programs: tuple[Candidate, ...]
+        self, lab: Lab, island: GridIsland, judge: Judge, programs: tuple[Candidate, ...]
     ) -> list[dict[str, Any]]:
         """Evaluate what is new and offer what was scored; tells what became of each that was."""
         judged = await judge.judge(lab, judge.unknown(programs))
@@ -73,7 +72,7 @@ class MapElites:
             if elite is not None
         ]
 
-    def brief(self, lab: Lab, island: Island) -> Brief:
+    def brief(self, lab: Lab, island: GridIsland) -> Brief:
         """The request for one parent; without one the first seed is improved unscored, or a first program written."""
         parent = island.parent(lab.rng)
         if parent is None:

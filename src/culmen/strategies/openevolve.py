@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from culmen.core.ports import Lab
-from culmen.strategies.parts.adaptive_width import Fixed
-from culmen.strategies.parts.fields import (
+from culmen.strategies.seed_pool import Everywhere
+from culmen.strategies.settings import About, Cases, check
+from culmen.strategies.turboevolve import (
     Bins,
-    Cases,
     Dimensions,
     Diverse,
     EliteShare,
@@ -18,11 +18,9 @@ from culmen.strategies.parts.fields import (
     Interval,
     Rate,
     Top,
+    TurboEvolve,
 )
-from culmen.strategies.parts.requery import Requery
-from culmen.strategies.parts.seed_pool import Everywhere
-from culmen.strategies.parts.settings import About, check
-from culmen.strategies.turboevolve import TurboEvolve
+from culmen.strategies.width import Fixed, Requery
 
 
 @dataclass(frozen=True)

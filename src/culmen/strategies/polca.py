@@ -5,22 +5,66 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
-from culmen.memory.selection import Earliest
-from culmen.strategies.parts.fields import Batch, Epsilon, History, Lanes, Proposals, Rank, Success, TieRule, Validate
-from culmen.strategies.parts.priorities import Mean
-from culmen.strategies.parts.settings import About, check
-from culmen.strategies.parts.summarizer import Summarizer
-from culmen.strategies.parts.validation import SameBatch
+from culmen.memory.epsilon_net import EpsilonNet, KeepAll
+from culmen.memory.quantile import Quantile
+from culmen.memory.queue import (
+    Earliest,
+    Mean,
+    Newest,
+    Priority,
+    PriorityQueue,
+    Shuffled,
+    ThisRound,
+    Ties,
+    Ucb,
+    UcbSigma,
+)
+from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
+from culmen.strategies.summarizer import Summarizer, Tau
 
-if TYPE_CHECKING:
-    from culmen.memory.epsilon_net import EpsilonNet, KeepAll
-    from culmen.memory.queue import PriorityQueue
+
+class Validation(Protocol):
+    """Chooses the cases for lines 9-10, given the iteration's minibatch."""
+
+    def cases(self, lab: Lab, batch: Sequence[Case | None]) -> Sequence[Case | None]: ...
+
+
+@dataclass(frozen=True)
+class SameBatch:
+    """The minibatch of the iteration (the paper): parents and children are compared on the same cases."""
+
+    def cases(self, lab: Lab, batch: Sequence[Case | None]) -> Sequence[Case | None]:
+        return batch
+
+
+@dataclass(frozen=True)
+class FreshBatch:
+    """A minibatch of their own, drawn anew: children are not judged on the cases they were just written to solve."""
+
+    def cases(self, lab: Lab, batch: Sequence[Case | None]) -> Sequence[Case | None]:
+        return lab.minibatch(len(batch))
+
+
+Epsilon = Annotated[
+    float | Quantile | None,
+    About("least distance between programs in memory; q0.1: refuse the closest tenth; off: no filter", least=0),
+]
+History = Annotated[Summarizer | None, About("writes a summary of the whole memory for every proposal; off: none")]
+_Success = Annotated[
+    Tau,
+    About("score that separates success from failure; q0.5: quantile; none: 0.5 for scores in 0..1, else the median"),
+]
+_Rank = Annotated[
+    Priority, About("what makes a program worth exploring", choices=(Mean, Ucb, UcbSigma, Newest, ThisRound))
+]
+_Validate = Annotated[Validation, About("cases on which new programs are first seen", choices=(SameBatch, FreshBatch))]
+_TieRule = Annotated[Ties, About("order among equal priorities", choices=(Earliest, Shuffled))]
 
 
 @dataclass(frozen=True)
@@ -42,12 +86,12 @@ class Polca:
     explore: Annotated[int, About("programs explored per iteration: the top k by priority", least=1)] = 5
     batch: Batch = 2
     epsilon: Epsilon = 0.1
-    tau: Success = None
-    priority: Rank = field(default=Mean())
+    tau: _Success = None
+    priority: _Rank = field(default=Mean())
     summarizer: History = field(default=Summarizer())
     proposals: Proposals = 1
-    validation: Validate = field(default=SameBatch())
-    ties: TieRule = field(default=Earliest())
+    validation: _Validate = field(default=SameBatch())
+    ties: _TieRule = field(default=Earliest())
     lanes: Lanes = 1
 
     def __post_init__(self) -> None:
@@ -55,8 +99,6 @@ class Polca:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        from culmen.memory.queue import PriorityQueue
-
         queue, net = PriorityQueue(lab.task.objective.floor), self.net()
         seeds = net.add(lab.seeds, await lab.embed(lab.seeds) if net.needs_vectors and lab.seeds else ())
         queue.add(seeds)  # line 1
@@ -67,8 +109,6 @@ class Polca:
 
     def net(self) -> EpsilonNet | KeepAll:
         """An empty semantic filter as configured."""
-        from culmen.memory.epsilon_net import EpsilonNet, KeepAll
-
         return KeepAll() if self.epsilon is None else EpsilonNet(self.epsilon)
 
     async def lane(self, lab: Lab, queue: PriorityQueue, net: EpsilonNet | KeepAll, rounds: count[int]) -> None:

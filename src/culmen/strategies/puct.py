@@ -9,14 +9,13 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.memory.tree import Node, Tree
-from culmen.strategies.parts.fields import Cases, Proposals, WorkerLanes
-from culmen.strategies.parts.judging import Known
-from culmen.strategies.parts.settings import About, check
+from culmen.memory.tree import Tree, TreeNode
+from culmen.strategies.judging import Known
+from culmen.strategies.settings import About, Cases, Proposals, WorkerLanes, check
 
 
 @dataclass(frozen=True)
-class Puct:
+class PuctSearch:
     """Keeps programs in an archive and starts each attempt from the one of highest
 
         Q(s) + c * scale * P(s) * sqrt(1 + T) / (1 + n(s)),
@@ -79,7 +78,7 @@ class Puct:
         rollouts = await lab.gather(*(lab.evaluate(program, cases) for program in programs))
         return [(rollout, rollout.reward) for rollout in rollouts if rollout.reward is not None]
 
-    def brief(self, lab: Lab, node: Node | None) -> Brief:
+    def brief(self, lab: Lab, node: TreeNode | None) -> Brief:
         """The request for children of a state."""
         if node is None:
             return Brief(lab.seeds[0] if lab.seeds else None, k=self.proposals, format=self.format)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from culmen.core.ports import Lab
-from culmen.strategies.parts.fields import Batch, Epsilon, History
-from culmen.strategies.parts.priorities import Newest
-from culmen.strategies.parts.settings import check
-from culmen.strategies.polca import Polca
+from culmen.memory.queue import Newest
+from culmen.strategies.polca import Epsilon, History, Polca
+from culmen.strategies.settings import Batch, check
 
 
 @dataclass(frozen=True)

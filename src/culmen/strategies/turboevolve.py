@@ -11,27 +11,30 @@ from culmen.core.brief import Brief, Exhibit
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.memory.grid import Elite, Placement
-from culmen.memory.islands import Island, Selection, migrate
-from culmen.strategies.parts.adaptive_width import Adaptive, Counter
-from culmen.strategies.parts.fields import (
-    Allocate,
-    Bins,
-    Cases,
-    Dimensions,
-    Diverse,
-    EliteShare,
-    Exploitation,
-    Exploration,
-    Interval,
-    Rate,
-    Top,
-    Widths,
-)
-from culmen.strategies.parts.judging import Judge
-from culmen.strategies.parts.requery import Requery
-from culmen.strategies.parts.seed_pool import KmeansElite
-from culmen.strategies.parts.settings import About, check
+from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate
+from culmen.strategies.judging import Judge
+from culmen.strategies.seed_pool import Allocation, Everywhere, Kmeans, KmeansElite, Random
+from culmen.strategies.settings import About, Cases, check
+from culmen.strategies.width import Adaptive, Fixed, Requery, Width
+
+Dimensions = Annotated[
+    tuple[str, ...], About("dimensions of the grid; none: the task's, else complexity and diversity")
+]
+Bins = Annotated[int, About("bins per dimension", least=1)]
+Exploration = Annotated[float, About("share of parents drawn from all cells alike", least=0, most=1)]
+Exploitation = Annotated[
+    float, About("share of parents drawn from the elites; the rest is drawn by rank", least=0, most=1)
+]
+EliteShare = Annotated[float, About("share of the cells that counts as the elites", least=0, most=1)]
+Top = Annotated[int, About("best other programs shown", least=0)]
+Diverse = Annotated[int, About("programs from distant cells shown", least=0)]
+Interval = Annotated[int, About("iterations of an island between two migrations", least=1)]
+Rate = Annotated[float, About("share of an island that competes for cells of the next; 0: none", least=0, most=1)]
+_Widths = Annotated[Width, About("candidates per request", choices=(Adaptive, Fixed))]
+_Allocate = Annotated[
+    Allocation,
+    About("how initial programs are shared out among islands", choices=(KmeansElite, Kmeans, Random, Everywhere)),
+]
 
 Judged = Sequence[tuple[Rollout, Elite | None]]
 
@@ -50,10 +53,10 @@ class TurboEvolve:
     paper = "TurboEvolve: LLM-driven program evolution with verbalized sampling, adaptive K and seed pools"
 
     islands: Annotated[int, About("populations side by side", least=1)] = 5
-    width: Widths = field(default=Adaptive())
+    width: _Widths = field(default=Adaptive())
     format: Annotated[str, About("reply format: verbalized, verbalized_diff, blocks, rewrite, diff")] = "verbalized"
     requery: Annotated[Requery, About("what is done where a reply holds too few candidates")] = field(default=Requery())
-    allocation: Allocate = field(default=KmeansElite())
+    allocation: _Allocate = field(default=KmeansElite())
     features: Dimensions = ()
     bins: Bins = 10
     exploration: Exploration = 0.2
@@ -72,11 +75,11 @@ class TurboEvolve:
         """Run until the budget ends it."""
         judge = Judge(lab, self.features, self.bins, self.batch)
         chosen = Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
-        islands = [Island(judge.grid(), chosen) for _ in range(self.islands)]
+        islands = [GridIsland(judge.grid(), chosen) for _ in range(self.islands)]
         await self.settle(lab, judge, islands)  # 3.3
         await lab.gather(*(self.evolve(lab, judge, islands, i) for i in range(self.islands)))
 
-    async def settle(self, lab: Lab, judge: Judge, islands: list[Island]) -> None:
+    async def settle(self, lab: Lab, judge: Judge, islands: list[GridIsland]) -> None:
         """Section 3.3: feasible seeds, ranked by the scores they get here, are shared out and inserted."""
         judged = await judge.judge(lab, judge.unknown(lab.seeds))
         seeds = [elite for _, elite in judged if elite is not None]  # "the same feasibility checks"
@@ -88,13 +91,13 @@ class TurboEvolve:
             fates = [{**_told(island, elite), "outcome": at.outcome} for elite, at in placed]
             lab.note("seeded", island=i, seeds=fates)
 
-    async def evolve(self, lab: Lab, judge: Judge, islands: list[Island], i: int) -> None:
+    async def evolve(self, lab: Lab, judge: Judge, islands: list[GridIsland], i: int) -> None:
         """One island's loop; every turn awaits a request to a model, and nothing of the other islands."""
         island, width = islands[i], self.width.begin()
         for turn in count(1):
             parent = island.parent(lab.rng)
             inspirations = island.inspirations(parent, lab.rng) if parent else []
-            brief = self.brief(lab, i, parent, inspirations, width)
+            brief = self.brief(lab, i, parent, inspirations, width.k)
             candidates, faults = await self.requery.propose(lab, brief)  # 3.1
             candidates = [*candidates, *lab.handed()]  # a person's, taken up like a model's
             judged = await judge.judge(lab, judge.unknown(candidates))
@@ -117,26 +120,19 @@ class TurboEvolve:
                 migrated=sum(at.entered for at in migrants),
             )
 
-    def brief(self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], width: Counter) -> Brief:
+    def brief(self, lab: Lab, i: int, parent: Elite | None, inspirations: Sequence[Elite], k: int) -> Brief:
         """The request of one turn; an empty island improves the first seed, or has a first candidate written."""
         if parent is None:
             first = lab.seeds[0] if lab.seeds else None
-            return Brief(first, k=width.k, format=self.format, island=i)
+            return Brief(first, k=k, format=self.format, island=i)
         shown = tuple(Exhibit(elite.rollout.candidate, elite.reward) for elite in inspirations)
         rollout = parent.rollout
-        return Brief(
-            rollout.candidate,
-            rollout.observations,
-            parent.reward,
-            shown,
-            k=width.k,
-            format=self.format,
-            island=i,
-        )
+        seen = rollout.observations
+        return Brief(rollout.candidate, seen, parent.reward, shown, k=k, format=self.format, island=i)
 
 
 def _children(
-    island: Island, candidates: Sequence[Candidate], judged: Judged, placed: dict[str, Placement]
+    island: GridIsland, candidates: Sequence[Candidate], judged: Judged, placed: dict[str, Placement]
 ) -> list[dict[str, Any]]:
     """What became of each candidate, in the order of the reply (Section 6: rank, status, reward, cell)."""
     known = {rollout.candidate.id: _outcome(island, rollout, elite, placed) for rollout, elite in judged}
@@ -147,13 +143,13 @@ def _children(
     ]
 
 
-def _outcome(island: Island, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]) -> dict[str, Any]:
+def _outcome(island: GridIsland, rollout: Rollout, elite: Elite | None, placed: dict[str, Placement]) -> dict[str, Any]:
     if elite is None:
         return {"status": next((o.status.value for o in rollout.observations if not o.ok), "lost")}
     return {"status": "ok", **_told(island, elite), "outcome": placed[rollout.candidate.id].outcome}
 
 
-def _told(island: Island, elite: Elite) -> dict[str, Any]:
+def _told(island: GridIsland, elite: Elite) -> dict[str, Any]:
     """Id, reward, features, and the cell they fall in now: within one note all cells are of one layout of the grid."""
     cell = list(island.grid.cell(elite.features))
     return {

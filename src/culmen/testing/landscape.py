@@ -31,10 +31,10 @@ from culmen.core.event import (
     Vectors,
     WriteRequest,
 )
-from culmen.core.session import REPLIES, Ended, Experiment, Told, Wait, Waited, plain, read
+from culmen.core.session import REPLIES, Ended, Experiment, ToolOutput, Wait, Waited, plain, read
 from culmen.core.task import Task
 from culmen.core.usage import Usage
-from culmen.strategies.parts.voice import from_menu
+from culmen.strategies.pacevolve.advisor import from_menu
 
 PART = "program"
 
@@ -231,7 +231,7 @@ def perform_session(
         waited, usage = _wait(read(request.payload, Wait), draw, programs, empty)
         return rng.expovariate(0.2), Custom(plain(waited), usage)
     if request.kind == "session.tool":
-        return 0.01, Custom(plain(Told("Breadth at the end: 3." if request.payload["tool"] == "read" else "")))
+        return 0.01, Custom(plain(ToolOutput("Breadth at the end: 3." if request.payload["tool"] == "read" else "")))
     if request.kind == "session.end":
         return 0.1, Custom(plain(Ended(reflections="nothing new", transcript="transcripts/none.jsonl")))
     kinds = {kind: reply for kind, reply in REPLIES.values()}

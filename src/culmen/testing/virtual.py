@@ -21,7 +21,7 @@ from culmen.core.ports import Journal, Proposer, Strategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import about
-from culmen.engine.finale import Verdict
+from culmen.engine.finale import FinalChoice
 from culmen.engine.replay import replay
 from culmen.engine.search import Estimate, Search, at_least
 from culmen.store.memory import MemoryJournal
@@ -44,7 +44,7 @@ class Simulation:
     killed: bool
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> FinalChoice | None:
         """The engine's choice."""
         return self.search.verdict
 

@@ -27,7 +27,7 @@ from culmen.core.errors import UserError
 from culmen.core.event import Custom, CustomRequest
 from culmen.core.task import fingerprint
 from culmen.core.usage import Usage
-from culmen.train.engine import Datum, PolicyEngine, Rules, Sample
+from culmen.train.engine import Datum, PolicyEngine, PolicySample, Rules
 
 KEPT = 3  # checkpoints kept beside the first one
 DONE, SETTINGS = "done.json", "policy.json"
@@ -95,7 +95,7 @@ class TrainCraft:
         engine, _ = self._at(version)
         self._loaded = False  # if this breaks off half-way, the next attempt begins from the checkpoint
         began, rules = time.monotonic(), msgspec.convert(payload["rules"], Rules)
-        data = [Datum(msgspec.convert(one["sample"], Sample), one["advantage"]) for one in payload["batch"]]
+        data = [Datum(msgspec.convert(one["sample"], PolicySample), one["advantage"]) for one in payload["batch"]]
         told = engine.forward_backward(data, rules)
         told |= engine.optim_step(rules)
         result = {**told, "version": engine.publish(), **_pace(told, time.monotonic() - began)}

@@ -6,14 +6,19 @@ samples nor trains again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 import msgspec
 
+from culmen.core.errors import UserError
 
-class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+
+class PolicySample(msgspec.Struct, frozen=True, omit_defaults=True):
     """One reply of a policy, as tokens: never tokenised again from its text.
 
     `logprobs` are those of the response's tokens under the distribution they were drawn from, by the version `version`.
@@ -33,7 +38,7 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
 class Datum(msgspec.Struct, frozen=True):
     """A sample with the advantage of every token of its response (equation 4: the same for all of them)."""
 
-    sample: Sample
+    sample: PolicySample
     advantage: float
 
 
@@ -58,7 +63,7 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
 
     clip     the bounds of the ratio are those asked for
     norm     the gradient is cut at `Rules.norm`, and its norm before that is known
-    grammar  replies can be limited to some tokens (`Sample.among`)
+    grammar  replies can be limited to some tokens (`PolicySample.among`)
     entropy  known from whole distributions; else estimated by minus the mean log-probability of what was drawn
     adapter  only a LoRA adapter is trained and saved
     exact    a checkpoint continues bit for bit on the same machine
@@ -90,9 +95,9 @@ class PolicyEngine(Protocol):
 
     def encode(self, prompt: str) -> tuple[int, ...]: ...
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> Sample: ...
+    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample: ...
 
-    def logprobs(self, sample: Sample) -> list[float]: ...
+    def logprobs(self, sample: PolicySample) -> list[float]: ...
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]: ...
 
@@ -107,3 +112,64 @@ class PolicyEngine(Protocol):
     def discard(self, folder: Path) -> None: ...
 
     def export(self, folder: Path) -> None: ...
+
+
+# Optional packages, asked for by name.
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """The module; raises `UserError` with the one command that installs it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise
+        raise UserError(
+            f"this needs {module}, which is not installed",
+            where=f"culmen's extra '{extra}'",
+            fix=f"pip install 'culmen[{extra}]'",
+        ) from None
+
+
+# The diagnostics of one update, from numbers alone: the same for every engine.
+
+
+class UpdateDiagnostics:
+    """Sums over the tokens of a barrier; all arguments are per token of one response."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._sums = dict.fromkeys(("entropy", "gap_mean", "clip_low", "clip_high", "loss"), 0.0)
+        self._gap = self._ratio = 0.0
+
+    def add(
+        self,
+        recomputed: Sequence[float],
+        drawn: Sequence[float],
+        entropies: Sequence[float],
+        advantage: float,
+        rules: Rules,
+    ) -> None:
+        """Take in one response: its log-probabilities as recomputed by the trainer and as given with the sample."""
+        self.tokens += len(drawn)
+        self._sums["entropy"] += sum(entropies)
+        for new, old in zip(recomputed, drawn, strict=True):
+            ratio = min(math.exp(min(new - old, 50.0)), rules.correct)
+            kept = min(max(ratio, 1 - rules.low), 1 + rules.high)
+            self._sums["loss"] -= min(ratio * advantage, kept * advantage)
+            self._sums["gap_mean"] += abs(new - old)
+            self._sums["clip_low"] += float(ratio < 1 - rules.low and advantage < 0)
+            self._sums["clip_high"] += float(ratio > 1 + rules.high and advantage > 0)
+            self._gap, self._ratio = max(self._gap, abs(new - old)), max(self._ratio, ratio)
+
+    def told(self) -> dict[str, float]:
+        """Means over tokens; `gap_*` is between sampled and recomputed log-probabilities, clips count only the side
+        on which they hold an update back."""
+        means = {name: value / max(1, self.tokens) for name, value in self._sums.items()}
+        return {**means, "gap_max": self._gap, "ratio_max": self._ratio, "tokens": float(self.tokens)}
+
+
+def divergence(before: Sequence[float], after: Sequence[float]) -> float:
+    """Sum over tokens of the k3 estimate of KL(before || after) from log-probabilities of what `before` drew."""
+    gaps = [old - new for old, new in zip(before, after, strict=True)]
+    return sum(math.exp(min(-gap, 50.0)) - 1 + gap for gap in gaps)

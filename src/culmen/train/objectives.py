@@ -8,10 +8,15 @@ in float32 a group of close rewards collapses to one value long before its diffe
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from culmen.core.errors import UserError
+from culmen.train import OBJECTIVES, Objective
 
 Floats = NDArray[np.float64]
 
@@ -230,3 +235,74 @@ def _unranked(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats
     spread[order] = weights
     _, inverse, counts = np.unique(group, return_inverse=True, return_counts=True)
     return (np.bincount(inverse, spread) / counts)[inverse]
+
+
+# From a barrier's rewards to its advantages, or the reason why there is nothing to learn from them.
+
+
+@dataclass(frozen=True)
+class Signal:
+    """`advantages` has one number per reward, or is empty with the reason in `skip`: then no optimiser step is taken.
+
+    `spreads` are standard deviations by name (rewards, and each branch that is active), for the diagnostics.
+    """
+
+    advantages: tuple[float, ...] = ()
+    skip: str = ""
+    alpha: float = 0.0
+    spreads: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class AdvantageRule:
+    """How rewards become advantages: ThetaEvolve is grpo, TTT-Discover entropic, Max@k max_at_k.
+
+    `k` of the frontier, `gamma` nats of the entropic tilt, `floor` below which a branch counts as noise. Where the
+    evaluator's own noise is known (`noise`, in units of the reward), the floor is at least that.
+    """
+
+    objective: Objective = "phase_adaptive"
+    k: int = 4
+    gamma: float = math.log(2)
+    floor: float = EPS_SKIP
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise UserError(
+                f"there is no objective '{self.objective}'", where="objective", fix=f"one of {', '.join(OBJECTIVES)}"
+            )
+
+    def signal(self, rewards: Sequence[float], alpha: float) -> Signal:
+        """The advantages of one group at mixing weight `alpha` (used by phase_adaptive alone)."""
+        if self.objective == "none":
+            return Signal(skip="not_training")
+        if len(rewards) < 2:
+            return Signal(skip="group_too_small")
+        if not all(map(math.isfinite, rewards)):
+            return Signal(skip="rewards_not_finite")
+        weight = {"phase_adaptive": alpha, "max_at_k": 1.0}.get(self.objective, 0.0)
+        branches = self._branches(rewards, weight)
+        spreads = [("rewards", float(np.std(rewards)))]
+        spreads += [(name, float(np.std(branch))) for name, branch in branches.items()]
+        floor = max(self.floor, self.noise)
+        for name, branch in branches.items():
+            if collapsed(branch, floor):
+                return Signal(skip=f"{name}_collapsed", alpha=weight, spreads=tuple(spreads))
+        return Signal(tuple(map(float, self._combined(rewards, weight))), "", weight, tuple(spreads))
+
+    def _branches(self, rewards: Sequence[float], weight: float) -> dict[str, Floats]:
+        """The branches that count at this weight, by name."""
+        branches = {"group": centred(rewards)} if weight < 1.0 else {}
+        return branches | ({"frontier": sloo(rewards, self.k)} if weight > 0.0 else {})
+
+    def _combined(self, rewards: Sequence[float], weight: float) -> Floats:
+        match self.objective:
+            case "grpo":
+                return grpo(rewards)
+            case "dr_grpo":
+                return centred(rewards)
+            case "entropic":
+                return entropic(rewards, self.gamma)
+            case _:
+                return mixed(centred(rewards), sloo(rewards, self.k), weight)

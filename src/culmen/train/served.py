@@ -7,22 +7,23 @@ server does not have fails instead of being answered by another one.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from culmen.train.engine import Datum, Rules, Sample
-from culmen.train.serving import Sampler
+from culmen.core.errors import Unavailable, UserError
+from culmen.train.engine import Datum, PolicySample, Rules
 from culmen.train.torch_engine import TorchEngine
 
 
 class ServedEngine:
     """`trainer` holds the weights; adapters for the server are written to `folder`, which it must be able to read."""
 
-    def __init__(self, trainer: TorchEngine, sampler: Sampler, folder: Path) -> None:
+    def __init__(self, trainer: TorchEngine, sampler: SamplingServer, folder: Path) -> None:
         self.trainer, self._sampler, self._folder = trainer, sampler, folder
         self.capabilities = msgspec.structs.replace(trainer.capabilities, grammar=sampler.grammar, exact=False)
         self._name, self._served = "", -1  # the adapter that the server has for us, and its version
@@ -41,15 +42,15 @@ class ServedEngine:
         """The prompt's tokens."""
         return self.trainer.encode(prompt)
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> Sample:
+    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample:
         """One reply of the server by the adapter of this version."""
         self._serve()
         drawn = self._sampler.draw(self._name, prompt, seed % (2**31 - 1), most, among)
         closed = drawn.tokens[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(drawn.tokens[:-1] if closed else drawn.tokens)
-        return Sample(tuple(prompt), drawn.tokens, drawn.logprobs, self._served, text, drawn.ended, tuple(among))
+        return PolicySample(tuple(prompt), drawn.tokens, drawn.logprobs, self._served, text, drawn.ended, tuple(among))
 
-    def logprobs(self, sample: Sample) -> list[float]:
+    def logprobs(self, sample: PolicySample) -> list[float]:
         """By the trainer."""
         return self.trainer.logprobs(sample)
 
@@ -100,3 +101,136 @@ class ServedEngine:
         if old and old != self._name:
             self._sampler.unload(old)
             shutil.rmtree(self._folder / old, ignore_errors=True)
+
+
+# Sampling servers of others: vLLM and SGLang, asked by token ids for one adapter by its name.
+
+_PATIENCE = 1800.0  # seconds for one reply
+_NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+class Drawn(NamedTuple):
+    """A reply: its tokens, the closing one included, a log-probability each, and whether it ended by itself."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    ended: bool
+
+
+class SamplingServer(Protocol):
+    """A server. `grammar`: replies can be limited to some tokens. A name, once loaded, never changes its weights."""
+
+    grammar: bool
+
+    def load(self, name: str, path: str) -> None: ...
+
+    def unload(self, name: str) -> None: ...
+
+    def draw(self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]) -> Drawn: ...
+
+
+def connect(kind: str, url: str) -> SamplingServer:
+    """The client of a `vllm` or `sglang` server."""
+    return {"vllm": VllmServer, "sglang": SglangServer}[kind](url)
+
+
+class _Http:
+    """Requests to one server; SAMPLER_API_KEY is sent along if it is set."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    def post(self, path: str, body: dict[str, Any], known: str = "\0") -> dict[str, Any]:
+        """The answer ({} if it is text); a refusal that says `known` is none. Raises `Unavailable`."""
+        import httpx2
+
+        key = os.environ.get("SAMPLER_API_KEY")
+        try:
+            got = httpx2.post(
+                self._url + path,
+                json=body,
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                timeout=httpx2.Timeout(_PATIENCE, connect=30.0),
+            )
+        except httpx2.HTTPError as error:
+            raise Unavailable(
+                f"the sampling server does not answer: {error or type(error).__name__}",
+                where=self._url + path,
+                fix="start it, then culmen resume RUN",
+            ) from error
+        if got.status_code == 200 or known in got.text:
+            return got.json() if "json" in got.headers.get("content-type", "") else {}
+        if got.status_code == 404 and path.endswith("lora_adapter"):
+            raise UserError(
+                "the sampling server takes no adapters while it runs",
+                where=self._url + path,
+                fix="vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora; SGLang: --enable-lora",
+            )
+        raise Unavailable(f"the sampling server refuses: {got.text[:300]}", where=self._url + path)
+
+
+class VllmServer:
+    """OpenAI's completions with vLLM's additions: prompts and replies as token ids, adapters by name."""
+
+    grammar = True
+
+    def __init__(self, url: str) -> None:
+        self._http = _Http(url)
+
+    def load(self, name: str, path: str) -> None:
+        """Make an adapter's folder known under a name."""
+        self._http.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already been loaded")
+
+    def unload(self, name: str) -> None:
+        """Let go of one."""
+        self._http.post("/v1/unload_lora_adapter", {"lora_name": name}, "cannot be found")
+
+    def draw(self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]) -> Drawn:
+        """One reply. Limited to some tokens, it needs the server's `--logprobs-mode processed_logprobs`."""
+        body = {"model": name, "prompt": list(prompt), "max_tokens": most, "seed": seed, "logprobs": 1, **_NEUTRAL}
+        body |= {"return_token_ids": True} | ({"allowed_token_ids": list(among)} if among else {})
+        answer = self._http.post("/v1/completions", body)
+        if answer.get("model") != name:
+            raise _useless(f"it was asked for {name} and answered for {answer.get('model')}")
+        choice = answer["choices"][0]
+        tokens, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+        return _drawn(tokens, logprobs, choice.get("finish_reason") == "stop")
+
+
+class SglangServer:
+    """SGLang's own endpoint, which tells token ids and log-probabilities."""
+
+    grammar = False
+
+    def __init__(self, url: str) -> None:
+        self._http = _Http(url)
+
+    def load(self, name: str, path: str) -> None:
+        """Make an adapter's folder known under a name."""
+        self._http.post("/load_lora_adapter", {"lora_name": name, "lora_path": path}, "already loaded")
+
+    def unload(self, name: str) -> None:
+        """Let go of one."""
+        self._http.post("/unload_lora_adapter", {"lora_name": name}, "not found")
+
+    def draw(self, name: str, prompt: Sequence[int], seed: int, most: int, among: Sequence[int]) -> Drawn:
+        """One reply; the seed counts only on a server with `--enable-deterministic-inference`."""
+        if among:
+            raise ValueError("replies cannot be limited to some tokens here")
+        params = {"max_new_tokens": most, "sampling_seed": seed, **_NEUTRAL}
+        body = {"input_ids": list(prompt), "sampling_params": params, "return_logprob": True, "lora_path": name}
+        answer = self._http.post("/generate", body)
+        told = answer.get("meta_info", {})
+        pairs = told.get("output_token_logprobs") or []
+        ended = (told.get("finish_reason") or {}).get("type") == "stop"
+        return _drawn([pair[1] for pair in pairs], [pair[0] for pair in pairs], ended)
+
+
+def _drawn(tokens: list[int] | None, logprobs: list[float] | None, ended: bool) -> Drawn:
+    if not tokens or not logprobs or len(tokens) != len(logprobs):
+        raise _useless("its reply has no token ids with a log-probability each")
+    return Drawn(tuple(tokens), tuple(logprobs), ended)
+
+
+def _useless(why: str) -> UserError:
+    return UserError(f"the sampling server cannot be trained with: {why}", where="engine", fix="a newer version of it")

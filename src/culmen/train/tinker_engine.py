@@ -8,10 +8,12 @@ checkpoint.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import shutil
+import tarfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,10 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from culmen.core.errors import Unavailable, UserError
-from culmen.train.chat import ChatTokenizer
-from culmen.train.engine import Capabilities, Datum, Rules, Sample
-from culmen.train.extra import require
-from culmen.train.tally import Tally, divergence
+from culmen.train.engine import Capabilities, Datum, PolicySample, Rules, UpdateDiagnostics, divergence, require
+from culmen.train.models import ChatTokenizer
 from culmen.train.torch_engine import check_version
 
 _PATHS = "remote.json"
@@ -39,7 +39,7 @@ class TinkerEngine:
         self._sdk, self._url = require("tinker", "train-tinker"), url.rstrip("/")
         self.tokenizer, self.version, self._aggregate = tokenizer, 0, aggregate
         self._settings = {"base_model": base, "rank": rank, "seed": seed, "train_unembed": head}
-        self._before: list[tuple[Sample, list[float]]] = []
+        self._before: list[tuple[PolicySample, list[float]]] = []
         self._pending = False  # a gradient on the server that no step has used
         if self._url:
             _reachable(self._url)
@@ -65,7 +65,7 @@ class TinkerEngine:
         """The prompt's tokens."""
         return tuple(self.tokenizer.encode(prompt))
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> Sample:
+    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample:
         """One reply at temperature 1 from the full distribution. The API has no way to limit it to some tokens."""
         if among:
             raise ValueError("replies cannot be limited to some tokens here")
@@ -80,9 +80,9 @@ class TinkerEngine:
         text = self.tokenizer.decode(tokens[:-1] if tokens and tokens[-1] == eos else tokens)
         if drawn.logprobs is None or len(drawn.logprobs) != len(tokens):
             raise UserError("the server gives no log-probabilities with its samples", where=self._where)
-        return Sample(tuple(prompt), tuple(tokens), tuple(drawn.logprobs), self.version, text, ended)
+        return PolicySample(tuple(prompt), tuple(tokens), tuple(drawn.logprobs), self.version, text, ended)
 
-    def logprobs(self, sample: Sample) -> list[float]:
+    def logprobs(self, sample: PolicySample) -> list[float]:
         """By a forward pass of the trainer."""
         with self._reached():
             return self._recomputed([sample])[0]
@@ -96,7 +96,7 @@ class TinkerEngine:
         self._pending = True
         with self._reached():
             out = self._trainer.forward_backward(batch, "ppo", bounds).result(_PATIENCE)
-        tally, self._before = Tally(), []
+        tally, self._before = UpdateDiagnostics(), []
         for one, told in zip(data, out.loss_fn_outputs, strict=True):
             new = _response(told, one.sample)
             tally.add(new, one.sample.logprobs, [-x for x in new], one.advantage, rules)
@@ -160,7 +160,7 @@ class TinkerEngine:
 
     def export(self, folder: Path) -> None:
         """The adapter that is sampled from, as the server packs it, and the tokenizer."""
-        from culmen.train.archives import download
+        pass
 
         download(self._url, self._path, folder)
         self.tokenizer.save_pretrained(str(folder))
@@ -188,13 +188,13 @@ class TinkerEngine:
         self._path = self._trainer.save_weights_for_sampler(self._name()).result(_PATIENCE).path
         self._sampler = _settled(self._service.create_sampling_client(model_path=self._path))
 
-    def _scale(self, sample: Sample, tokens: int, count: int) -> float:
+    def _scale(self, sample: PolicySample, tokens: int, count: int) -> float:
         """What makes the server's sum a mean over tokens: the clipped loss is homogeneous in the advantage."""
         if self._aggregate == "token_sum":
             return 1.0 / tokens
         return len(sample.response) * count / tokens
 
-    def _datum(self, sample: Sample, advantage: float = 0.0, loss: str = "ppo") -> Any:
+    def _datum(self, sample: PolicySample, advantage: float = 0.0, loss: str = "ppo") -> Any:
         """Inputs and targets shifted by one; nothing of the prompt counts."""
         types, before = self._sdk.types, [0.0] * (len(sample.prompt) - 1)
         sequence = [*sample.prompt, *sample.response]
@@ -206,7 +206,7 @@ class TinkerEngine:
             inputs |= {"weights": before + [1.0] * len(sample.response)}
         return types.Datum(model_input=types.ModelInput.from_ints(sequence[:-1]), loss_fn_inputs=inputs)
 
-    def _recomputed(self, samples: Sequence[Sample]) -> list[list[float]]:
+    def _recomputed(self, samples: Sequence[PolicySample]) -> list[list[float]]:
         batch = [self._datum(sample, loss="cross_entropy") for sample in samples]
         out = self._trainer.forward(batch, "cross_entropy").result(_PATIENCE)
         return [_response(told, sample) for told, sample in zip(out.loss_fn_outputs, samples, strict=True)]
@@ -215,8 +215,8 @@ class TinkerEngine:
         """Whether bounds of the ratio are obeyed, by one token whose ratio lies between theirs and ours; a server that
         does not tell its loss is believed."""
         token = self.tokenizer.eos_token_id
-        [now] = self._recomputed([Sample((token,), (token,), (0.0,), 0)])[0]
-        datum = self._datum(Sample((token,), (token,), (now - math.log(_PROBE),), 0), 1.0)
+        [now] = self._recomputed([PolicySample((token,), (token,), (0.0,), 0)])[0]
+        datum = self._datum(PolicySample((token,), (token,), (now - math.log(_PROBE),), 0), 1.0)
         bounds = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28}
         loss = self._trainer.forward([datum], "ppo", bounds).result(_PATIENCE).metrics.get("loss:sum")
         return loss is None or math.isclose(loss, -_PROBE, abs_tol=0.01)
@@ -227,7 +227,7 @@ def _settled(client: Any) -> Any:
     return client.result(_PATIENCE) if hasattr(client, "result") else client
 
 
-def _response(told: Any, sample: Sample) -> list[float]:
+def _response(told: Any, sample: PolicySample) -> list[float]:
     """The log-probabilities of a response among those of all targets."""
     begin = len(sample.prompt) - 1
     return [float(x) for x in told["logprobs"].data[begin : begin + len(sample.response)]]
@@ -243,3 +243,35 @@ def _reachable(url: str) -> None:
         raise Unavailable(
             f"no server answers there: {error or type(error).__name__}", where=url, fix="start it, then culmen resume"
         ) from error
+
+
+# Adapters that a Tinker-compatible server keeps, fetched as the archive it packs them into.
+
+_ADAPTER = "adapter_config.json"
+
+
+def download(url: str, path: str, folder: Path) -> None:
+    """Unpack the checkpoint `tinker://RUN/KIND/NAME` of the server at `url` into `folder`, without the archive's own
+    top folders. Raises `UserError` for the managed service, whose program does this."""
+    if not url:
+        raise UserError(
+            "the managed service hands out adapters itself", where=path, fix=f"tinker checkpoint download {path}"
+        )
+    import httpx2
+
+    run, *_, name = path.removeprefix("tinker://").split("/")
+    place = f"{url}/api/v1/training_runs/{run}/checkpoints/{name}/archive"
+    key = os.environ.get("TINKER_API_KEY", "tml-self-hosted")
+    try:
+        got = httpx2.get(place, headers={"X-API-Key": key}, follow_redirects=True, timeout=600.0).raise_for_status()
+    except httpx2.HTTPError as error:
+        raise Unavailable(f"the server does not hand out the adapter: {error}", where=place) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(got.content)) as archive:
+        files = [one for one in archive.getmembers() if one.isfile()]
+        top = next((Path(one.name).parent for one in files if Path(one.name).name == _ADAPTER), None)
+        if top is None:
+            raise UserError("the server's archive holds no adapter", where=place, fix="ask whoever runs the server")
+        for one in files:
+            if Path(one.name).parent == top and (content := archive.extractfile(one)) is not None:
+                (folder / Path(one.name).name).write_bytes(content.read())

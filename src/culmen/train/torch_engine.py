@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from culmen.train.engine import Capabilities, Datum, Rules, Sample
-from culmen.train.extra import require
-from culmen.train.tally import Tally, divergence
+from culmen.train.engine import Capabilities, Datum, PolicySample, Rules, UpdateDiagnostics, divergence, require
 
 _STATE, _WEIGHTS, ADAPTER = "state.pt", "weights.pt", "adapter"
 
@@ -44,14 +42,14 @@ class TorchEngine:
         cpu = next(model.parameters()).device.type == "cpu"
         self.capabilities = Capabilities(adapter=adapter, exact=cpu)
         self._optimiser: Any = None
-        self._before: list[tuple[Sample, list[float]]] = []
+        self._before: list[tuple[PolicySample, list[float]]] = []
         self._random = self.torch.Generator().manual_seed(seed).get_state()  # of what a model draws in training
 
     def encode(self, prompt: str) -> tuple[int, ...]:
         """The prompt's tokens."""
         return tuple(self.tokenizer.encode(prompt))
 
-    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> Sample:
+    def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample:
         """One reply of at most `most` tokens (of those in `among`, if any); the closing token is part of it."""
         torch = self.torch
         chance = torch.Generator(device="cpu").manual_seed(seed)
@@ -70,9 +68,9 @@ class TorchEngine:
                 ids = torch.tensor([[token]], device=self._device)
         ended = bool(response) and response[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(response[:-1] if ended else response)
-        return Sample(tuple(prompt), tuple(response), tuple(logprobs), self.version, text, ended, tuple(among))
+        return PolicySample(tuple(prompt), tuple(response), tuple(logprobs), self.version, text, ended, tuple(among))
 
-    def logprobs(self, sample: Sample) -> list[float]:
+    def logprobs(self, sample: PolicySample) -> list[float]:
         """The response's log-probabilities under the current weights, from one forward pass."""
         with self.torch.no_grad():
             return self._levels(sample)[0].tolist()
@@ -81,7 +79,7 @@ class TorchEngine:
         """Accumulate the gradient, sample by sample: as much memory as the longest needs, whatever the group's size."""
         tokens = sum(len(datum.sample.response) for datum in data)
         check_version(data, self.version)
-        tally = Tally()
+        tally = UpdateDiagnostics()
         self._before = []
         for datum in data:
             with self._drawing():
@@ -170,7 +168,7 @@ class TorchEngine:
             group.update(lr=rules.rate, betas=rules.betas, weight_decay=rules.decay)
         return self._optimiser
 
-    def _levels(self, sample: Sample) -> tuple[Any, Any]:
+    def _levels(self, sample: PolicySample) -> tuple[Any, Any]:
         """Log-probabilities of the response's tokens, and the entropies of the distributions they came from."""
         ids, begin = self.torch.tensor([[*sample.prompt, *sample.response]], device=self._device), len(sample.prompt)
         out = self.model(ids, use_cache=False, logits_to_keep=len(sample.response) + 1)  # not those of a long prompt

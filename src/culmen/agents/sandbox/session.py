@@ -23,7 +23,7 @@ from culmen.agents.sandbox.tools import Tools
 from culmen.agents.sandbox.waiting import NO_PROCESS, Waiting
 from culmen.core.errors import UserError
 from culmen.core.event import Custom
-from culmen.core.session import Done, End, Ended, Nudge, Open, Opened, Tool, Wait, Waited, plain
+from culmen.core.session import Done, Ended, EndSession, Nudge, Open, Opened, Tool, Wait, Waited, plain
 from culmen.core.usage import Usage
 
 
@@ -106,7 +106,7 @@ class Session:
         host = self._waiting.host
         return self._waiting.over is None and (host is None or not host.over)
 
-    async def end(self, ask: End) -> Custom:
+    async def end(self, ask: EndSession) -> Custom:
         """End every process; say what it left and what it used since the last wait."""
         known = records.get(self._control / "ended.json")
         if known is not None:

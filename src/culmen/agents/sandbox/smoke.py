@@ -12,7 +12,7 @@ import msgspec
 from culmen.agents.sandbox.world import SessionWorld
 from culmen.core.errors import UserError
 from culmen.core.event import Custom, CustomRequest
-from culmen.core.session import REPLIES, End, Ended, Open, Opened, Wait, Waited, plain, read
+from culmen.core.session import REPLIES, Ended, EndSession, Open, Opened, Wait, Waited, plain, read
 from culmen.core.task import Evaluator, Task
 from culmen.core.usage import Usage
 
@@ -74,7 +74,7 @@ async def _hosted(agent: str, model: str, models: str | None) -> Smoke:
             if opened.fault:
                 return Smoke(agent, False, opened.fault)
             waited, usage = await _end(world)
-            ended, more = await _ask(world, End(0, waited.ended or "idle"), Ended)
+            ended, more = await _ask(world, EndSession(0, waited.ended or "idle"), Ended)
         finally:
             await world.close()
     answered = waited.ended == "finished" and bool(usage.calls or not opened.metered)

@@ -24,7 +24,7 @@ from culmen.agents.sandbox.process import Running
 from culmen.agents.sandbox.records import Log
 from culmen.agents.sandbox.settings import WORD_CHARS
 from culmen.agents.sandbox.watch import watch
-from culmen.core.session import Told, Tool, plain
+from culmen.core.session import Tool, ToolOutput, plain
 
 SECONDS = 600.0  # the most a command gets, whatever is asked
 _GRACE = 10.0
@@ -51,22 +51,22 @@ class Tools:
         self._cause = ""
         self._turn = asyncio.Lock()
 
-    async def use(self, call: Tool) -> Told:
+    async def use(self, call: Tool) -> ToolOutput:
         """One call; calls of one agent come one after another."""
         async with self._turn:
             return await self._use(call)
 
-    async def _use(self, call: Tool) -> Told:
+    async def _use(self, call: Tool) -> ToolOutput:
         known = self._known.get(call.nth, {})
         if "told" in known:
-            return msgspec.convert(known["told"], Told)
+            return msgspec.convert(known["told"], ToolOutput)
         fault = _unfit(call)
         if fault:
             return fault
         if call.tool == "command":
             if known:
                 return self._keep(
-                    call.nth, Told("culmen was stopped while this ran; look what it has done", "interrupted")
+                    call.nth, ToolOutput("culmen was stopped while this ran; look what it has done", "interrupted")
                 )
             self._remember({"nth": call.nth})
             seconds = min(max(1.0, call.seconds), SECONDS)
@@ -88,11 +88,11 @@ class Tools:
             del self._known[next(iter(self._known))]
         self._log.records.clear()
 
-    def _keep(self, nth: int, told: Told) -> Told:
+    def _keep(self, nth: int, told: ToolOutput) -> ToolOutput:
         self._remember({"nth": nth, "told": plain(told)})
         return told
 
-    async def _ask(self, tool: str, arguments: dict[str, Any], seconds: float, *, whole: bool = False) -> Told:
+    async def _ask(self, tool: str, arguments: dict[str, Any], seconds: float, *, whole: bool = False) -> ToolOutput:
         try:
             running = await self._ready()
             pipes = running.pipes
@@ -100,17 +100,17 @@ class Tools:
             pipes.stdin.write(json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n")
             await asyncio.wait_for(pipes.stdin.drain(), _GRACE)
             line = await asyncio.wait_for(pipes.stdout.readuntil(b"\n"), seconds + _GRACE)
-            told = msgspec.json.decode(line, type=Told)
+            told = msgspec.json.decode(line, type=ToolOutput)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
             await self.end()  # whatever it was, the next call gets a fresh sandbox
             cause, self._cause = self._cause, ""
             what = f"the sandbox was ended: {cause}" if cause else f"the tools do not answer: {type(error).__name__}"
-            return Told(what, cause or "lost")
+            return ToolOutput(what, cause or "lost")
         except asyncio.CancelledError:
             await self.end()  # else its answer would be taken for the next call's
             raise
         text = told.text if whole else printable(told.text, WORD_CHARS)
-        return Told(text, printable(told.fault, 40), told.code)
+        return ToolOutput(text, printable(told.fault, 40), told.code)
 
     async def _ready(self) -> Running:
         if self._running is None or self._running.over:
@@ -145,19 +145,19 @@ class Tools:
         self._log.close()
 
 
-def _unfit(call: Tool) -> Told | None:
+def _unfit(call: Tool) -> ToolOutput | None:
     """What is wrong with a call, before anything is done."""
     names = _ARGUMENTS.get(call.tool)
     if names is None:
-        return Told(f"there is no tool {call.tool}; there are {', '.join(_ARGUMENTS)}", "unknown_tool")
+        return ToolOutput(f"there is no tool {call.tool}; there are {', '.join(_ARGUMENTS)}", "unknown_tool")
     unknown = [name for name in call.arguments if name not in names]
     needed = names[:1] if call.tool in ("read", "list") else names
     lacking = [name for name in needed if name not in call.arguments and call.tool != "list"]
     if unknown or lacking:
-        return Told(f"{call.tool} takes {', '.join(names)}", "bad_arguments")
+        return ToolOutput(f"{call.tool} takes {', '.join(names)}", "bad_arguments")
     for name, value in call.arguments.items():
         if not isinstance(value, int if name in ("offset", "limit") else str):
-            return Told(f"{name} has the wrong type", "bad_arguments")
+            return ToolOutput(f"{name} has the wrong type", "bad_arguments")
         if isinstance(value, str) and len(value) > _LARGEST:
-            return Told(f"{name} is longer than {_LARGEST} characters", "too_large")
+            return ToolOutput(f"{name} is longer than {_LARGEST} characters", "too_large")
     return None

@@ -24,7 +24,7 @@ import msgspec
 from culmen.agents.sandbox import safe
 from culmen.agents.sandbox.layout import tag
 from culmen.agents.sandbox.settings import REFUSALS
-from culmen.core.session import Answer, Row
+from culmen.core.session import AnswerExperiments, ExperimentRow
 
 HISTORY = "past_experiments.jsonl"
 _SCRIPTS = Path(__file__).parent / "scripts"
@@ -36,13 +36,13 @@ class View:
 
     def __init__(self, folder: Path, about: Mapping[str, Any], keep: bool = False) -> None:
         self.folder, self._about = folder, about
-        self._kept: list[Answer] | None = [] if keep else None
+        self._kept: list[AnswerExperiments] | None = [] if keep else None
         self._known: set[str] = set()
         self._refusals: dict[int, int] = {}
         self._lock = threading.RLock()
         self.leaderboard = ""
 
-    def make(self, answers: Iterable[Answer]) -> None:
+    def make(self, answers: Iterable[AnswerExperiments]) -> None:
         """Make it from nothing but these answers, in order."""
         with self._lock:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -64,7 +64,7 @@ class View:
                 answers, self._kept = self._kept, []
                 self.make(answers)
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: AnswerExperiments) -> None:
         """Add what was answered; what is there already is not added again."""
         with self._lock:
             if self._kept is not None:
@@ -121,11 +121,11 @@ class View:
         os.replace(temporary, path)
 
 
-def _key(row: Row) -> str:
+def _key(row: ExperimentRow) -> str:
     return row.ticket or f"#{row.n}"
 
 
-def line(row: Row) -> str:
+def line(row: ExperimentRow) -> str:
     """A row as a line of JSON with every field, defaults too: agents query it with small scripts."""
     fields: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
     return msgspec.json.encode(fields).decode() + "\n"

@@ -23,7 +23,19 @@ from culmen.agents.sandbox.settings import Settings
 from culmen.agents.sandbox.view import View
 from culmen.core.errors import IsolationError, Unavailable
 from culmen.core.event import Custom, CustomRequest
-from culmen.core.session import Answer, Commit, Committed, Done, End, Nudge, Open, Tool, Wait, plain, read
+from culmen.core.session import (
+    AnswerExperiments,
+    Commit,
+    Committed,
+    Done,
+    EndSession,
+    Nudge,
+    Open,
+    Tool,
+    Wait,
+    plain,
+    read,
+)
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 
@@ -76,7 +88,7 @@ class SessionWorld:
             case "open":
                 return await self._open(read(payload, Open), place)
             case "answer":
-                return await self._answer(read(payload, Answer), place)
+                return await self._answer(read(payload, AnswerExperiments), place)
             case "commit":
                 return Custom(plain(await self._commit(read(payload, Commit))))
             case "wait":
@@ -86,7 +98,7 @@ class SessionWorld:
             case "nudge":
                 return await self._session(payload["agent"], place).nudge(read(payload, Nudge))
             case "end":
-                return await self._session(payload["agent"], place).end(read(payload, End))
+                return await self._session(payload["agent"], place).end(read(payload, EndSession))
         raise ValueError(f"sessions know no effect '{kind}'")
 
     async def close(self) -> None:
@@ -117,7 +129,7 @@ class SessionWorld:
         self._end_strays()
         about = {"task": self._task.name, "direction": self._task.objective.direction}
         view = View(self._layout.view, about, keep=not way.name)
-        view.make(read({**payload}, Answer) for payload in self._history())
+        view.make(read({**payload}, AnswerExperiments) for payload in self._history())
         self._history = tuple
         return Place(self._layout, self._task, self._settings, way, view, self._meter, self._going, unconfined)
 
@@ -142,7 +154,7 @@ class SessionWorld:
             files = {} if session.is_open else await asyncio.to_thread(self._files, base)
         board = ask.texts.get("leaderboard.md", "")
         if board and not session.is_open:
-            place.view.answer(Answer(ask.agent, leaderboard=board))
+            place.view.answer(AnswerExperiments(ask.agent, leaderboard=board))
         return Custom(plain(await session.open(ask, files, base)))
 
     def _files(self, commit: str) -> dict[str, bytes]:
@@ -150,7 +162,7 @@ class SessionWorld:
         contents = self._repo.contents(listing.values())
         return {path: contents[name] for path, name in listing.items()}
 
-    async def _answer(self, ask: Answer, place: Place) -> Custom:
+    async def _answer(self, ask: AnswerExperiments, place: Place) -> Custom:
         async with self._writing:  # one after another, in the order in which they were asked for
             await asyncio.to_thread(place.view.answer, ask)
         session = self._sessions.get(ask.agent)

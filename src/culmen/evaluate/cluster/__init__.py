@@ -9,9 +9,9 @@ from culmen.core.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from culmen.core.evaluation import Scoring
     from culmen.core.ports import Backend
     from culmen.core.task import Task
-    from culmen.core.trust import Scoring
     from culmen.evaluate.cluster.choice import Choice
     from culmen.evaluate.cluster.remote import Carrier
 

@@ -19,9 +19,8 @@ import msgspec
 from culmen.core import VERSION
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError, UserError
-from culmen.core.evaluation import Case, Observation
+from culmen.core.evaluation import Case, Observation, Scoring
 from culmen.core.task import Task
-from culmen.core.trust import Scoring
 from culmen.evaluate.integrity.seal import EvaluatorChanged
 from culmen.evaluate.taskfiles.digests import evaluator_digest, sha256
 

@@ -12,9 +12,8 @@ from typing import Protocol
 import msgspec
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.evaluation import Case, Observation, Scoring, Status
 from culmen.core.task import Task
-from culmen.core.trust import Scoring
 from culmen.evaluate.cluster import parcel as parcels
 from culmen.evaluate.cluster.parcel import Answer, Terms
 from culmen.evaluate.integrity.seal import EvaluatorSeal

@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Status
+from culmen.core.evaluation import Case, Scoring, Status
 from culmen.core.task import Task
-from culmen.core.trust import Scoring
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.evaluation import (

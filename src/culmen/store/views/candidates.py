@@ -13,8 +13,7 @@ import msgspec
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Observation
-from culmen.core.trust import LEVELS
+from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.usage import Usage
 from culmen.store.blobs import Blobs
 from culmen.store.codec import unescape

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.core.evaluation import Observation
-from culmen.core.trust import LEVELS
+from culmen.core.evaluation import LEVELS, Observation
 from culmen.store.codec import unescape
 from culmen.store.database import reading
 from culmen.store.ranking import pooled_sd

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.core.trust import LEVELS, Scoring, reaches
+from culmen.core.evaluation import LEVELS, Scoring, reaches
 from culmen.core.usage import Budget, Usage, total
 from culmen.store.codec import decode, unescape
 from culmen.store.database import owner, read_meta, reading

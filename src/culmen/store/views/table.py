@@ -9,7 +9,7 @@ import msgspec
 
 from culmen.core.candidate import Origin
 from culmen.core.errors import UserError
-from culmen.core.trust import LEVELS, rank
+from culmen.core.evaluation import LEVELS, rank
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading
 from culmen.store.ranking import place, pooled_sd

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.trust import LEVELS
+from culmen.core.evaluation import LEVELS
 from culmen.store import views
 from culmen.store.views import Detail, Listed, Query, Row
 from culmen.web.digest import Digest

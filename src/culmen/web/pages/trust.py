@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.trust import MEANINGS
+from culmen.core.evaluation import MEANINGS
 from culmen.store import views
 from culmen.store.views import Query, Status
 from culmen.web.digest import Digest

@@ -6,6 +6,7 @@ Values are immutable: islands exchange and revisit them, and none can change wha
 from __future__ import annotations
 
 import re
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -35,7 +36,7 @@ class Ranked(msgspec.Struct, frozen=True):
     reward: float
 
 
-class Repository(msgspec.Struct, frozen=True):
+class IdeaRepository(msgspec.Struct, frozen=True):
     """The ideas of one island at one moment, with its best program then. `next` is the number of the next new idea,
     `sentences` the most that a description or a result may have."""
 
@@ -48,18 +49,18 @@ class Repository(msgspec.Struct, frozen=True):
         """The idea of this number, None if there is none (any more)."""
         return next((idea for idea in self.ideas if idea.number == number), None)
 
-    def added(self, description: str) -> Repository:
+    def added(self, description: str) -> IdeaRepository:
         """With one more idea, numbered `next`."""
         idea = Idea(self.next, bounded(description, self.sentences))
         return msgspec.structs.replace(self, ideas=(*self.ideas, idea), next=self.next + 1)
 
-    def described(self, number: int, description: str) -> Repository:
+    def described(self, number: int, description: str) -> IdeaRepository:
         """With an idea's description replaced, unless the new one is empty."""
         if not description.strip():
             return self
         return self._changed(number, description=bounded(description, self.sentences))
 
-    def tried(self, number: int, result: str) -> Repository:
+    def tried(self, number: int, result: str) -> IdeaRepository:
         """With the result of one experiment under an idea."""
         idea = self.find(number)
         if idea is None:
@@ -67,28 +68,28 @@ class Repository(msgspec.Struct, frozen=True):
         lines = (*idea.results, bounded(result, self.sentences)) if result.strip() else idea.results
         return self._changed(number, results=lines, tries=idea.tries + 1)
 
-    def condensed(self, number: int, description: str, result: str) -> Repository:
+    def condensed(self, number: int, description: str, result: str) -> IdeaRepository:
         """With an idea's history squeezed into one line."""
         shorter = self.described(number, description)
         return shorter._changed(number, results=(bounded(result, self.sentences),)) if result.strip() else shorter
 
-    def without(self, numbers: Collection[int]) -> Repository:
+    def without(self, numbers: Collection[int]) -> IdeaRepository:
         """Without these ideas; those left keep their numbers."""
         return msgspec.structs.replace(self, ideas=tuple(i for i in self.ideas if i.number not in numbers))
 
-    def joined(self, others: Sequence[Idea]) -> Repository:
+    def joined(self, others: Sequence[Idea]) -> IdeaRepository:
         """With the ideas of another repository, numbered anew; one whose description is here already is left out."""
         here = {_key(idea.description) for idea in self.ideas}
         fresh = [idea for idea in others if _key(idea.description) not in here]
         taken = tuple(msgspec.structs.replace(idea, number=self.next + n) for n, idea in enumerate(fresh))
         return msgspec.structs.replace(self, ideas=self.ideas + taken, next=self.next + len(taken))
 
-    def bettered(self, best: Ranked) -> Repository:
+    def bettered(self, best: Ranked) -> IdeaRepository:
         """With this program as its best, if it is better."""
         better = self.best is None or best.reward > self.best.reward
         return msgspec.structs.replace(self, best=best) if better else self
 
-    def _changed(self, number: int, **fields: object) -> Repository:
+    def _changed(self, number: int, **fields: object) -> IdeaRepository:
         ideas = tuple(msgspec.structs.replace(i, **fields) if i.number == number else i for i in self.ideas)
         return msgspec.structs.replace(self, ideas=ideas)
 
@@ -102,3 +103,69 @@ def bounded(text: str, sentences: int = 2) -> str:
 
 def _key(description: str) -> str:
     return " ".join(re.findall(r"\w+", description.lower()))
+
+
+# A memory of what did not work. It outlives pruning and backtracking, and knows an exact repeat when it sees one.
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One thing that failed: `kind` is a short word (advisor_format, repeat, no_candidate, error, timeout, invalid,
+    rejected, deadline, pruned), `reason` one line for whoever plans next."""
+
+    idea: str
+    experiment: str
+    kind: str
+    reason: str = ""
+
+
+class FailureMemory:
+    """The last `size` failures, and the experiments that must not be made again word by word.
+
+    An experiment is known by its words alone, whatever their case and punctuation; code by its digest.
+    """
+
+    def __init__(self, size: int = 200) -> None:
+        self._failures: deque[Failure] = deque(maxlen=size)
+        self._texts: dict[str, None] = {}
+        self._digests: dict[str, None] = {}
+        self._size = size
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    def add(self, failure: Failure, digest: str = "") -> None:
+        """Remember a failure, and block its experiment and its code."""
+        self._failures.append(failure)
+        self._block(self._texts, _words(failure.experiment))
+        self.forbid(digest)
+
+    def forbid(self, digest: str) -> None:
+        """Block code alone: what was made of an experiment and repaired afterwards."""
+        self._block(self._digests, digest)
+
+    def blocks(self, experiment: str) -> bool:
+        """Whether just this experiment has failed before."""
+        return _words(experiment) in self._texts
+
+    def knows(self, digest: str) -> bool:
+        """Whether just this code has failed before."""
+        return digest in self._digests
+
+    def recent(self, count: int) -> list[Failure]:
+        """The latest failures, newest first."""
+        return list(self._failures)[::-1][:count]
+
+    def kinds(self) -> dict[str, int]:
+        """How many of each kind are remembered, most frequent first."""
+        return dict(Counter(failure.kind for failure in self._failures).most_common())
+
+    def _block(self, seen: dict[str, None], key: str) -> None:
+        if key:
+            seen.pop(key, None)
+            seen[key] = None
+            while len(seen) > 10 * self._size:
+                del seen[next(iter(seen))]
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))

@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab
-from culmen.strategies.pacevolve import Pacevolve, Research
-from culmen.strategies.parts.alarms import Steps
-from culmen.strategies.parts.engines import Engine, Local, Sglang, Tinker, Vllm
-from culmen.strategies.parts.implementing import Outcome
-from culmen.strategies.parts.policy import TRAINABLE, TRAINED, Policy
-from culmen.strategies.parts.settings import About, check
-from culmen.strategies.parts.starts import Islands, Puct, Starting, Starts
+from culmen.strategies.pacevolve.implementing import ExperimentOutcome
+from culmen.strategies.pacevolve.pacevolve import Pacevolve, Research
+from culmen.strategies.pacevolve.policy import (
+    TRAINABLE,
+    TRAINED,
+    Engine,
+    Local,
+    Sglang,
+    Steps,
+    Tinker,
+    TrainedPolicy,
+    Vllm,
+)
+from culmen.strategies.pacevolve.starts import Islands, Puct, Starting, Starts
+from culmen.strategies.settings import About, check
 from culmen.train import OBJECTIVES
 
 if TYPE_CHECKING:
-    from culmen.train.signal import Credit, Signal
+    from culmen.train.objectives import AdvantageRule, Signal
 
-_LATE = Outcome(fault="deadline", reason="not done in time")
+_LATE = ExperimentOutcome(fault="deadline", reason="not done in time")
 
 
 @dataclass(frozen=True)
@@ -76,12 +84,12 @@ class PacevolvePlusPlus:
                 f"cannot train {', '.join(self.roles) or 'nothing'}", where="roles", fix=f"of {', '.join(TRAINABLE)}"
             )
 
-    def credit(self) -> Credit:
+    def credit(self) -> AdvantageRule:
         """How rewards become advantages."""
-        from culmen.train.signal import Credit  # numpy comes with it
+        from culmen.train.objectives import AdvantageRule  # numpy comes with it
 
         objective: Any = self.objective
-        return Credit(objective, self.k, floor=self.floor, noise=self.noise)
+        return AdvantageRule(objective, self.k, floor=self.floor, noise=self.noise)
 
     def rules(self) -> dict[str, Any]:
         """The settings of an update (`culmen.train.engine.Rules`)."""
@@ -90,7 +98,7 @@ class PacevolvePlusPlus:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        policy = Policy(self.policy, self.roles)
+        policy = TrainedPolicy(self.policy, self.roles)
         research = Research(self.scaffold, lab, policy)
         seed, engine = lab.rng.getrandbits(31), self.engine.told()
         await policy.open(lab, seed=seed, rank=self.rank, most=self.most, engine=engine, head=self.head)
@@ -106,7 +114,7 @@ class PacevolvePlusPlus:
         parents = course.starts.take(len(islands))
         plans = await lab.gather(*(research.decide(i, parents[i]) for i in islands))  # n decisions, one version
         done = await lab.within(self.deadline, *(research.implement(i, *plans[i]) for i in islands))
-        outcomes: list[Outcome] = [outcome or _LATE for outcome in done]  # stragglers fail and block nobody
+        outcomes: list[ExperimentOutcome] = [outcome or _LATE for outcome in done]  # stragglers fail and block nobody
         await lab.gather(*(research.learn(i, barrier, *plans[i], outcomes[i]) for i in islands))  # the search first
         for expansion in course.starts.give_back([outcome.scored for outcome in outcomes]):
             lab.note("puct", **expansion)
@@ -146,7 +154,7 @@ class PacevolvePlusPlus:
         course.policy.forget()
         return signal, told
 
-    def reward(self, lab: Lab, outcome: Outcome, bounds: tuple[float, float]) -> float:
+    def reward(self, lab: Lab, outcome: ExperimentOutcome, bounds: tuple[float, float]) -> float:
         """Equation 5 of what a decision came to."""
         from culmen.train.objectives import progress_reward
 
@@ -176,7 +184,7 @@ class Course:
 
     lab: Lab
     research: Research
-    policy: Policy
+    policy: TrainedPolicy
     bounds: tuple[float, float]
     starts: Starting
     steps: Steps = field(default_factory=Steps)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
+import msgspec
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.strategies.parts.settings import About, check
+from culmen.core.ports import Lab
+from culmen.strategies.settings import About, check
 
 
-class Counter(Protocol):
+class WidthCounter(Protocol):
     """The width of one island as it goes on: `k` candidates now; `record` one iteration's outcome."""
 
     k: int
@@ -20,7 +25,7 @@ class Counter(Protocol):
 class Width(Protocol):
     """A rule for the width; every island begins a counter of its own."""
 
-    def begin(self) -> Counter: ...
+    def begin(self) -> WidthCounter: ...
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Fixed:
     def __post_init__(self) -> None:
         check(self)
 
-    def begin(self) -> Counter:
+    def begin(self) -> WidthCounter:
         return _Constant(self.k)
 
 
@@ -63,7 +68,7 @@ class Adaptive:
                 fix="choose start and most from least, least + step, least + 2 step, ...",
             )
 
-    def begin(self) -> Counter:
+    def begin(self) -> WidthCounter:
         return _Windowed(self)
 
 
@@ -91,3 +96,31 @@ class _Windowed:
         elif self._count == self._rule.window:
             self.k = max(self._rule.least, self.k - self._rule.step)
         self._seen = self._count = 0
+
+
+# One iteration's candidates: asked for in one request, and again where a reply held too few (TurboEvolve, 3.1).
+
+
+@dataclass(frozen=True)
+class Requery:
+    """The first K candidates in the order returned; fewer are accepted, but below `minimum` (or below K, where K is
+    smaller) the same is asked again, up to `times`, and what comes is added."""
+
+    minimum: Annotated[int, About("candidates below which a round asks again", least=0)] = 2
+    times: Annotated[int, About("how often a round may ask again", least=0)] = 1
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def propose(self, lab: Lab, brief: Brief) -> tuple[list[Candidate], list[str]]:
+        """The candidates, each content once, and the fault of every request that had one."""
+        found: dict[str, Candidate] = {}
+        faults: list[str] = []
+        for _ in range(1 + self.times):
+            answer = await lab.propose(msgspec.structs.replace(brief, k=brief.k - len(found)))
+            faults += [answer.fault] if answer.fault else []
+            for candidate in answer.candidates:
+                found.setdefault(candidate.id, candidate)
+            if len(found) >= min(self.minimum, brief.k):
+                break
+        return list(found.values())[: brief.k], faults

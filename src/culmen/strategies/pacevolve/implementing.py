@@ -8,12 +8,12 @@ from typing import Annotated
 from culmen.core.brief import Brief
 from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.ports import Lab
-from culmen.memory.failures import FailureMemory
-from culmen.strategies.parts.settings import About, check
+from culmen.strategies.pacevolve.memory import FailureMemory
+from culmen.strategies.settings import About, check
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentOutcome:
     """`rollout` is None if no candidate came; `fault` a short word for what went wrong, "" if it scored."""
 
     rollout: Rollout | None = None
@@ -46,7 +46,7 @@ class Implementing:
         island: int,
         batch: int | None,
         failures: FailureMemory,
-    ) -> Outcome:
+    ) -> ExperimentOutcome:
         """The experiment's candidate with its observations. Code that has failed before is not evaluated again."""
         outcome = await self._write(lab, parent, experiment, island, batch, failures)
         for _ in range(self.repairs):
@@ -69,7 +69,7 @@ class Implementing:
         island: int,
         batch: int | None,
         failures: FailureMemory,
-    ) -> Outcome:
+    ) -> ExperimentOutcome:
         brief = Brief(
             parent.candidate if parent else None,
             parent.observations if parent else (),
@@ -88,13 +88,13 @@ class Implementing:
                 cases = None if batch is None else lab.minibatch(batch)
                 return judged(await lab.evaluate(untried[0], cases))
             fault = "failed before" if fresh else proposal.fault or "unchanged"
-        return Outcome(fault="no_candidate", reason=fault)
+        return ExperimentOutcome(fault="no_candidate", reason=fault)
 
 
-def judged(rollout: Rollout) -> Outcome:
+def judged(rollout: Rollout) -> ExperimentOutcome:
     """The outcome of an evaluation: the first observation without a score names the fault."""
     bad = next((o for o in rollout.observations if not o.ok), None)
-    return Outcome(rollout) if bad is None else Outcome(rollout, bad.status.value, _why(bad))
+    return ExperimentOutcome(rollout) if bad is None else ExperimentOutcome(rollout, bad.status.value, _why(bad))
 
 
 def _why(observation: Observation) -> str:

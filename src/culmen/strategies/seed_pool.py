@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab
-from culmen.strategies.parts.settings import About, check
+from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:
     from random import Random as Generator

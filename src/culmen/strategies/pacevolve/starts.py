@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 from culmen.core.evaluation import Rollout
-from culmen.memory.tree import Node, Tree
-from culmen.strategies.parts.settings import About, check
+from culmen.memory.tree import Tree, TreeNode
+from culmen.strategies.settings import About, check
 
 Scored = tuple[Rollout, float]
 
@@ -61,7 +61,7 @@ class _Own:
 
 class _Reused:
     def __init__(self, rules: Puct, seeds: Sequence[Scored]) -> None:
-        self._c, self._tree, self._taken = rules.c, Tree(rules.most, rules.children), list[Node | None]()
+        self._c, self._tree, self._taken = rules.c, Tree(rules.most, rules.children), list[TreeNode | None]()
         self._known = {rollout.candidate.id for rollout, _ in seeds}
         for rollout, reward in seeds:
             self._tree.plant(rollout, reward)

@@ -1,11 +1,11 @@
-"""Fields of strategies: one line of help, the legal range, and the names that settings may use."""
+"""Settings of a strategy: one line of help each, the legal range, the names they may use; and those that many share."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 from culmen.core.errors import UserError
 
@@ -53,3 +53,10 @@ def _range(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
         return f"a number from {low:g} to {high:g}"
     return "a finite number" if low is None else f"a number of {low:g} or more"
+
+
+Batch = Annotated[int, About("cases per minibatch, or repeats where the task has no cases", least=1)]
+Cases = Annotated[int | None, About("cases per evaluation; none: all training cases", least=1)]
+Proposals = Annotated[int, About("programs asked for at a time", least=1)]
+Lanes = Annotated[int, About("loops over one shared memory, none waiting for another", least=1)]
+WorkerLanes = Annotated[int | None, About("loops side by side; none: one per worker", least=1)]

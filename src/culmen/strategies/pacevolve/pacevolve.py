@@ -1,25 +1,78 @@
-"""The search of PACEvolve: islands, each with a population and ideas, and what they share."""
+"""PACEvolve: islands that keep ideas, remember failures, go back when momentum is lost, and learn from one another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.memory.failures import Failure, FailureMemory
-from culmen.memory.ideas import Repository
-from culmen.memory.momentum import Momentum, absolute_progress, draw, interventions
-from culmen.memory.ranked import Population
-from culmen.strategies.parts.advice import Decision
-from culmen.strategies.parts.implementing import Outcome
-from culmen.strategies.parts.research import Island
-from culmen.strategies.parts.upkeep import score_line
-from culmen.strategies.parts.voice import Voice
+from culmen.strategies.pacevolve.advisor import Advising, Decision, ModelVoice, Upkeep, Voice, score_line
+from culmen.strategies.pacevolve.implementing import ExperimentOutcome, Implementing
+from culmen.strategies.pacevolve.island import (
+    Early,
+    Island,
+    Momentum,
+    Population,
+    Recent,
+    Versions,
+    absolute_progress,
+    draw,
+    interventions,
+)
+from culmen.strategies.pacevolve.memory import Failure, FailureMemory, IdeaRepository
+from culmen.strategies.settings import About, Cases, check
 
-if TYPE_CHECKING:
-    from culmen.strategies.pacevolve import Pacevolve
+
+@dataclass(frozen=True)
+class Pacevolve:
+    """An advisor decides what to try, an implementer writes it. Every island has a population and a repository of ideas
+    with what came of each; hypotheses are made for one decision, put under an idea, and forgotten. An island whose
+    momentum is lost goes back to an old version of its ideas, or takes over those of a more advanced island.
+
+    Roles: `advisor` (may be a small model) and `implementer` (a strong one). Without a model the advisor draws from a
+    menu of kinds of edit, and the offline proposer makes them. For expensive evaluations and long searches.
+    """
+
+    paper = "PACEvolve (arXiv 2601.10657), the scaffold of PACEvolve++ (arXiv 2605.07039)"
+
+    islands: Annotated[int, About("islands side by side, one experiment in flight on each", least=1)] = 8
+    top: Annotated[int, About("best programs among which parents are drawn", least=1)] = 4
+    tournament: Annotated[int, About("programs in a tournament", least=1)] = 2
+    size: Annotated[int, About("programs an island keeps", least=1)] = 100
+    target: Annotated[
+        float | None, About("score that counts as full progress; none: the task's target or best known")
+    ] = None
+    advising: Annotated[Advising, About("how a decision is made")] = field(default=Advising())
+    implementing: Annotated[Implementing, About("how an experiment becomes a candidate")] = field(
+        default=Implementing()
+    )
+    upkeep: Annotated[Upkeep, About("how the ideas are kept few and short")] = field(default=Upkeep())
+    beta: Annotated[float, About("weight of the past in the momentum", least=0, most=1)] = 0.85
+    threshold: Annotated[float, About("momentum below which an island is stalled", least=0)] = 0.001
+    freeze: Annotated[int, About("scored candidates after an intervention before the next", least=0)] = 15
+    backtrack_length: Annotated[int, About("experiments on an old version", least=1)] = 5
+    backtrack_every: Annotated[
+        int | None,
+        About("experiments of an island after which it goes back in any case; none: momentum alone", least=1),
+    ] = None
+    versions: Annotated[Versions, About("which old version is gone back to", choices=(Early, Recent))] = field(
+        default=Early()
+    )
+    remembered: Annotated[int, About("failures remembered, by all islands together", least=1)] = 200
+    batch: Cases = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        await Research(self, lab, ModelVoice()).run()
+
+
+# The search of PACEvolve: islands, each with a population and ideas, and what they share.
 
 
 class Research:
@@ -71,14 +124,16 @@ class Research:
             if rollout.reward is not None:
                 island.take(rollout, self.goal())
 
-    async def implement(self, i: int, parent: Rollout | None, decision: Decision) -> Outcome:
+    async def implement(self, i: int, parent: Rollout | None, decision: Decision) -> ExperimentOutcome:
         """The experiment's candidate, evaluated; a decision without one is a failure like any other."""
         if not decision.experiment:
-            return Outcome(fault=decision.fault, reason=_NO_DECISION.get(decision.fault, ""))
+            return ExperimentOutcome(fault=decision.fault, reason=_NO_DECISION.get(decision.fault, ""))
         rules = self.rules
         return await rules.implementing.carry_out(self.lab, parent, decision.experiment, i, rules.batch, self.failures)
 
-    async def learn(self, i: int, turn: int, parent: Rollout | None, decision: Decision, outcome: Outcome) -> None:
+    async def learn(
+        self, i: int, turn: int, parent: Rollout | None, decision: Decision, outcome: ExperimentOutcome
+    ) -> None:
         """Population, ideas, failures and momentum; then, where the island has stalled, an intervention."""
         island, before = self.islands[i], parent.reward if parent else None
         better = outcome.scored is not None and island.take(outcome.scored[0], self.goal())
@@ -127,12 +182,12 @@ class Research:
         best = max(island.best for island in self.islands)
         return 2 * best - self.start if best > self.start > float("-inf") else best + 1.0
 
-    def _begin(self, outcome: Outcome) -> None:
+    def _begin(self, outcome: ExperimentOutcome) -> None:
         """Without a seed that scored, progress is measured from the first program that did."""
         if outcome.scored and self.start == float("-inf"):
             self.start = outcome.scored[1]
 
-    def _failed(self, decision: Decision, outcome: Outcome) -> None:
+    def _failed(self, decision: Decision, outcome: ExperimentOutcome) -> None:
         idea = decision.ideas.find(decision.idea)
         name, digest = idea.description if idea else "", outcome.rollout.candidate.digest if outcome.rollout else ""
         if outcome.fault != "lost":
@@ -144,7 +199,7 @@ class Research:
         turn: int,
         parent: Rollout | None,
         decision: Decision,
-        outcome: Outcome,
+        outcome: ExperimentOutcome,
         better: bool,
         dropped: Sequence[int],
     ) -> None:
@@ -169,7 +224,7 @@ class Research:
     def _island(self) -> Island:
         rules = self.rules
         momentum = Momentum(rules.beta, rules.threshold, rules.freeze)
-        return Island(Population(rules.size), momentum, Repository(sentences=rules.upkeep.sentences))
+        return Island(Population(rules.size), momentum, IdeaRepository(sentences=rules.upkeep.sentences))
 
 
 _NO_DECISION = {

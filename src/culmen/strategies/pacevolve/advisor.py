@@ -1,0 +1,337 @@
+"""Who speaks for the advisor: a model behind the role `advisor`, or, without a model, a menu of kinds of edit."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from random import Random
+from typing import Annotated, Any, Protocol, cast
+
+from culmen.core.evaluation import Rollout
+from culmen.core.ports import Lab
+from culmen.strategies.pacevolve.implementing import ExperimentOutcome
+from culmen.strategies.pacevolve.memory import Failure, FailureMemory, IdeaRepository, bounded
+from culmen.strategies.settings import About, check
+
+MENU = {  # what the offline proposer can do, by the name it knows it under
+    "numbers": "change numbers a little, as large a step as has paid of late",
+    "lines": "move, copy or remove single lines",
+    "crossover": "take over parts of another good program",
+    "statements": "exchange, repeat or remove whole statements",
+    "operators": "exchange arithmetic operators and comparisons",
+    "bounds": "move the limits of loops and ranges",
+    "cheaper": "do less work where it may not matter",
+    "refine": "improve a computed value by a loop of small random changes",
+    "method": "replace a computation by another method for the same end",
+    "restart": "run the whole from several random starts and keep the best",
+    "effort": "spend more iterations on what is already there",
+    "cma": "tune all numbers together by an evolution strategy",
+}
+
+STEPS = ("generate", "classify", "select", "result", "condense", "prune")
+
+
+@dataclass(frozen=True)
+class Said:
+    """A reply: its text, a fault if there is none, and the number of its sample if it may be trained on."""
+
+    text: str
+    fault: str = ""
+    sample: int | None = None
+
+
+class Voice(Protocol):
+    """Answers one of the `STEPS`."""
+
+    async def say(self, lab: Lab, step: str, **slots: Any) -> Said: ...
+
+
+class ModelVoice:
+    """The model of the role `advisor`; a run without models draws from the menu instead, all entries alike."""
+
+    def __init__(self) -> None:
+        self._silent = False  # found out by asking once
+
+    async def say(self, lab: Lab, step: str, **slots: Any) -> Said:
+        """One request."""
+        if not self._silent:
+            reply = await lab.write(f"advisor.{step}", **slots)
+            self._silent = reply.model == "offline"
+            if not self._silent:
+                return Said(reply.text, reply.fault)
+        return Said(from_menu(step, slots, lab.rng))
+
+
+def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
+    """What an advisor without any preference answers; steps that need words are left to their fallbacks ("").
+
+    The same kind of edit is another experiment each time it is drawn, so choices carry a number.
+    """
+    if step == "generate":
+        names = rng.sample(list(MENU), min(int(slots["count"]), len(MENU)))
+        return json.dumps({"hypotheses": [{"hypothesis": entry(name)} for name in names]})
+    if step == "classify":
+        known = {idea["description"]: idea["number"] for idea in slots["ideas"]}
+        number = known.get(slots["hypothesis"])
+        return json.dumps({"exists": number is not None, "idea": number})
+    if step == "select":
+        option, draw = rng.choice(slots["options"]), rng.randrange(10**6)
+        return json.dumps({"idea": option["idea"], "experiment": f"{option['hypothesis']} (draw {draw})"})
+    return ""
+
+
+def entry(name: str) -> str:
+    """A line of the menu; its first word is the name."""
+    return f"{name}: {MENU[name]}"
+
+
+# A decision of the advisor: hypotheses, which of them are new, and the one experiment to make (PACEvolve++, 3.2).
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`experiment` is "" if there is none, and `fault` then says why: advisor_format, or repeat where every choice had
+    failed before. `ideas` is the repository with its new ideas, `samples` the trainable replies it is made of."""
+
+    ideas: IdeaRepository
+    idea: int = 0
+    experiment: str = ""
+    samples: tuple[int, ...] = ()
+    hypotheses: tuple[str, ...] = ()
+    fault: str = ""
+
+
+@dataclass
+class _Draft:
+    ideas: IdeaRepository
+    samples: list[int] = field(default_factory=list[int])
+
+
+@dataclass(frozen=True)
+class Advising:
+    """Three steps, each asked again with a reminder when the reply cannot be read."""
+
+    hypotheses: Annotated[int, About("hypotheses per decision", least=1)] = 3
+    tries: Annotated[int, About("how often a step is asked before the decision fails", least=1)] = 3
+    program_chars: Annotated[int, About("characters of the parent shown", least=200)] = 24_000
+    failures: Annotated[int, About("latest failures shown", least=0)] = 6
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def decide(
+        self, lab: Lab, voice: Voice, parent: Rollout | None, ideas: IdeaRepository, failures: FailureMemory
+    ) -> Decision:
+        """Generate, classify, select. An experiment that failed before word by word is refused and asked for anew."""
+        draft, scene = _Draft(ideas), self._scene(lab, parent, failures)
+        hypotheses = await self._generate(lab, voice, draft, scene)
+        if not hypotheses:
+            return Decision(ideas, samples=tuple(draft.samples), fault=_UNREADABLE)
+        options = [await self._classify(lab, voice, draft, text) for text in hypotheses]
+        idea, experiment, fault = await self._select(lab, voice, draft, scene, options, failures)
+        return Decision(draft.ideas, idea, experiment, tuple(draft.samples), tuple(hypotheses), fault)
+
+    async def _generate(self, lab: Lab, voice: Voice, draft: _Draft, scene: dict[str, Any]) -> list[str]:
+        for attempt in range(self.tries):
+            slots = {**scene, "ideas": told(draft.ideas), "count": self.hypotheses, "reminder": reminder(attempt)}
+            said = await voice.say(lab, "generate", **slots)
+            _keep(draft, said.sample)
+            if found := read_hypotheses(said.text)[: self.hypotheses]:
+                return found
+        return []
+
+    async def _classify(self, lab: Lab, voice: Voice, draft: _Draft, hypothesis: str) -> dict[str, Any]:
+        """Put a hypothesis under an idea that exists, or make it a new one, as which it also counts if no reply can be
+        read."""
+        for attempt in range(self.tries):
+            slots = {"ideas": told(draft.ideas), "hypothesis": hypothesis, "sentences": draft.ideas.sentences}
+            said = await voice.say(lab, "classify", **slots, reminder=reminder(attempt))
+            _keep(draft, said.sample)
+            answer = read_object(said.text)
+            number, description = whole(answer.get("idea")), str(answer.get("description") or "")
+            if answer.get("exists") is True and number is not None and draft.ideas.find(number):
+                draft.ideas = draft.ideas.described(number, description)
+                return {"idea": number, "hypothesis": hypothesis}
+            if answer.get("exists") is False:
+                break
+        else:
+            description = ""
+        number, draft.ideas = draft.ideas.next, draft.ideas.added(description or hypothesis)
+        return {"idea": number, "hypothesis": hypothesis}
+
+    async def _select(
+        self,
+        lab: Lab,
+        voice: Voice,
+        draft: _Draft,
+        scene: dict[str, Any],
+        options: list[dict[str, Any]],
+        failures: FailureMemory,
+    ) -> tuple[int, str, str]:
+        refused = ""
+        for attempt in range(self.tries):
+            slots = {**scene, "ideas": told(draft.ideas), "options": options, "refused": refused}
+            said = await voice.say(lab, "select", **slots, reminder=reminder(attempt if not refused else 0))
+            _keep(draft, said.sample)
+            answer = read_object(said.text)
+            number, experiment = whole(answer.get("idea")), str(answer.get("experiment") or "").strip()
+            if number is None or not experiment or draft.ideas.find(number) is None:
+                continue
+            if not failures.blocks(experiment):
+                return number, experiment, ""
+            refused = experiment
+            failures.add(Failure(_name(draft.ideas, number), experiment, "repeat", "chosen again after it had failed"))
+        return 0, "", "repeat" if refused else _UNREADABLE
+
+    def _scene(self, lab: Lab, parent: Rollout | None, failures: FailureMemory) -> dict[str, Any]:
+        """What every step is told of the task and of where the search stands."""
+        objective = lab.task.objective
+        reward = parent.reward if parent else None
+        program = parent.candidate.text if parent else ""
+        return {
+            "goal": lab.task.goal,
+            "direction": "higher scores are better" if objective.direction == "max" else "lower scores are better",
+            "score": None if reward is None else objective.score(reward),
+            "program": program[: self.program_chars],
+            "failures": [
+                {"idea": f.idea, "experiment": f.experiment, "why": f"{f.kind}: {f.reason}".rstrip(": ")}
+                for f in failures.recent(self.failures)
+            ],
+        }
+
+
+_UNREADABLE = "advisor_format"
+
+
+def told(ideas: IdeaRepository) -> list[dict[str, Any]]:
+    """A repository as plain data for prompts and notes."""
+    return [
+        {"number": i.number, "description": i.description, "tried": i.tries, "results": list(i.results)}
+        for i in ideas.ideas
+    ]
+
+
+def read_hypotheses(text: str) -> list[str]:
+    """Hypotheses of a reply, each once: `{"hypotheses": [{"hypothesis": ...}, ...]}`, or lines `Hypothesis: ...`."""
+    found: list[str] = []
+    for item in items(read_object(text).get("hypotheses")):
+        value = cast(dict[str, Any], item).get("hypothesis") if isinstance(item, dict) else item
+        found += [value] if isinstance(value, str) else []
+    found = found or re.findall(r"^\W*hypothesis\W*\d*\W*:[\s*]*(.+)$", text, re.IGNORECASE | re.MULTILINE)
+    return list(dict.fromkeys(filter(None, (bounded(one, 3) for one in found))))
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """The JSON object of a reply, repaired where it is slightly broken; {} if there is none."""
+    start = text.find("{")
+    if start < 0:
+        return {}
+    import json_repair
+
+    read: Any = json_repair.loads(text[start:])
+    first = next(iter(items(read)), read)
+    return cast(dict[str, Any], first) if isinstance(first, dict) else {}
+
+
+def items(value: Any) -> list[Any]:
+    """The value if it is a list, else []."""
+    return cast(list[Any], value) if isinstance(value, list) else []
+
+
+def whole(value: Any) -> int | None:
+    """A whole number, also one written as text; None for anything else."""
+    if isinstance(value, str) and value.strip().lstrip("#").isdigit():
+        return int(value.strip().lstrip("#"))
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _name(ideas: IdeaRepository, number: int) -> str:
+    idea = ideas.find(number)
+    return idea.description if idea else ""
+
+
+def _keep(draft: _Draft, sample: int | None) -> None:
+    draft.samples += [] if sample is None else [sample]
+
+
+def reminder(attempt: int) -> str:
+    return "The last reply could not be read. Answer with the JSON object alone." if attempt else ""
+
+
+# Keeping an idea repository small: results in a line, old histories condensed, ideas over the cap dropped.
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Requests to the advisor; where it gives nothing usable, a rule does the work, so the bounds always hold."""
+
+    cap: Annotated[int, About("ideas an island keeps", least=1)] = 5
+    condense: Annotated[int, About("experiments under one idea after which its history is condensed", least=2)] = 20
+    sentences: Annotated[int, About("sentences of an idea's description and of a result", least=1)] = 2
+    tries: Annotated[int, About("how often it is asked before the rule does it", least=1)] = 3
+    feedback_chars: Annotated[int, About("characters of the evaluator's feedback shown for a result", least=0)] = 2000
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def result(
+        self, lab: Lab, voice: Voice, experiment: str, outcome: ExperimentOutcome, before: float | None
+    ) -> str:
+        """One line on what an experiment brought: the score first, then what is to be learned from it."""
+        line = score_line(lab, outcome, before)
+        feedback = (
+            outcome.rollout.observations[0].feedback[: self.feedback_chars] if outcome.rollout else outcome.reason
+        )
+        slots = {"experiment": experiment, "outcome": line, "feedback": feedback}
+        answer = await self._answer(lab, voice, "result", "lesson", slots)
+        return f"{line}: {str(answer.get('lesson') or '').strip() or experiment}"
+
+    async def tidy(
+        self, lab: Lab, voice: Voice, ideas: IdeaRepository, number: int, failures: FailureMemory
+    ) -> tuple[IdeaRepository, list[int]]:
+        """The repository within its bounds, and the ideas dropped."""
+        idea = ideas.find(number)
+        if idea is not None and idea.tries and idea.tries % self.condense == 0 and len(idea.results) > 1:
+            slots = {
+                "idea": told(ideas.without({i.number for i in ideas.ideas} - {number})),
+                "sentences": self.sentences,
+            }
+            answer = await self._answer(lab, voice, "condense", "result", slots)
+            result = str(answer.get("result") or "") or f"{idea.tries} experiments; the latest: {idea.results[-1]}"
+            ideas = ideas.condensed(number, str(answer.get("description") or ""), result)
+        excess = len(ideas.ideas) - self.cap
+        if excess <= 0:
+            return ideas, []
+        answer = await self._answer(lab, voice, "prune", "drop", {"ideas": told(ideas), "count": excess})
+        dropped = _dropped(answer, ideas, excess)
+        for one in dropped:
+            if (gone := ideas.find(one)) and gone.tries:  # nothing failed under one that was never tried
+                failures.add(Failure(gone.description, "", "pruned", f"after {gone.tries} experiments"))
+        return ideas.without(dropped), dropped
+
+    async def _answer(self, lab: Lab, voice: Voice, step: str, field: str, slots: dict[str, Any]) -> dict[str, Any]:
+        """The reply as an object that has this field, else {}. Silence is not asked again."""
+        for attempt in range(self.tries):
+            said = await voice.say(lab, step, **slots, reminder=reminder(attempt))
+            answer = read_object(said.text)
+            if answer.get(field) or not said.text:
+                return answer
+        return {}
+
+
+def _dropped(answer: dict[str, Any], ideas: IdeaRepository, excess: int) -> list[int]:
+    """The ideas named, as many as must go. The rest are those never tried, then those tried most often, of equals the
+    oldest first."""
+    named = [n for n in map(whole, items(answer.get("drop"))) if n is not None and ideas.find(n)]
+    others = sorted((i for i in ideas.ideas if i.number not in named), key=lambda i: (i.tries > 0, -i.tries, i.number))
+    return (list(dict.fromkeys(named)) + [i.number for i in others])[:excess]
+
+
+def score_line(lab: Lab, outcome: ExperimentOutcome, before: float | None) -> str:
+    """`score 2.51 (from 2.48)`, or how it failed."""
+    rollout, objective = outcome.rollout, lab.task.objective
+    if rollout is None or rollout.reward is None:
+        return f"failed ({outcome.fault})"
+    was = "" if before is None else f" (from {objective.score(before):.6g})"
+    return f"score {objective.score(rollout.reward):.6g}{was}"

@@ -1,0 +1,275 @@
+"""One island of PACEvolve: a population, an idea repository with its versions, momentum, and a branch now and then."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Annotated, Protocol
+
+import msgspec
+
+from culmen.core.evaluation import Rollout
+from culmen.strategies.pacevolve.memory import Idea, IdeaRepository, Ranked
+from culmen.strategies.settings import About, check
+
+
+class Versions(Protocol):
+    """Which old version an island goes back to: weights, the oldest first."""
+
+    def weights(self, count: int) -> list[float]: ...
+
+
+@dataclass(frozen=True)
+class Early:
+    """Early versions are preferred: back to where the way was still open (the authors' code)."""
+
+    power: Annotated[float, About("how strongly", least=0)] = 1.5
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def weights(self, count: int) -> list[float]:
+        return version_weights(count, self.power)
+
+
+@dataclass(frozen=True)
+class Recent:
+    """Recent versions are preferred: a small step back."""
+
+    power: Annotated[float, About("how strongly", least=0)] = 1.5
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def weights(self, count: int) -> list[float]:
+        return version_weights(count, self.power)[::-1]
+
+
+@dataclass
+class Branch:
+    """A way back to an old version: followed for `left` more experiments, starting from its best program; what was
+    known before it is kept aside."""
+
+    left: int
+    kept: IdeaRepository
+    parent: Rollout | None
+
+
+@dataclass
+class Island:
+    """What one coroutine of the search works on. `rollouts` finds a program by its candidate's id."""
+
+    population: Population
+    momentum: Momentum
+    ideas: IdeaRepository = field(default_factory=IdeaRepository)
+    versions: list[IdeaRepository] = field(default_factory=list[IdeaRepository])
+    branch: Branch | None = None
+    forced: Rollout | None = None
+    rollouts: dict[str, Rollout] = field(default_factory=dict[str, Rollout])
+
+    @property
+    def best(self) -> float:
+        """Its best reward; -inf before it has one."""
+        return self.momentum.best
+
+    def parent(self, top: int, size: int, rng: Random) -> Rollout | None:
+        """What to improve next: a program taken over (once), the branch's, else the winner of a tournament."""
+        forced, self.forced = self.forced, None
+        if forced is not None:
+            return forced
+        if self.branch is not None and self.branch.parent is not None:
+            return self.branch.parent
+        return self.population.tournament(top, size, rng)
+
+    def take(self, rollout: Rollout, target: float) -> bool:
+        """Take in a scored program; True if it is the island's best so far."""
+        reward = rollout.reward
+        assert reward is not None
+        better = reward > self.best
+        self.momentum.record(reward, target)
+        self.population.add(rollout)
+        self.rollouts[rollout.candidate.id] = rollout
+        self.ideas = self.ideas.bettered(Ranked(rollout.candidate, reward))
+        if self.branch is not None and _above(rollout, self.branch.parent):
+            self.branch.parent = rollout
+        return better
+
+    def count_turn(self) -> None:
+        """One more experiment; a branch that has had all of its own ends, and what was known before it comes back."""
+        if self.branch is None:
+            return
+        self.branch.left -= 1
+        if self.branch.left <= 0:
+            kept, self.branch = self.branch.kept, None
+            self.ideas = merged(self.ideas, kept)
+
+    def keep_version(self) -> None:
+        """Keep the repository as it is now, to go back to."""
+        self.versions.append(self.ideas)
+
+    def backtrack(self, rule: Versions, length: int, rng: Random) -> int:
+        """Go back to an old version for `length` experiments; returns its index."""
+        chosen = draw(rule.weights(len(self.versions)), rng) if self.versions else 0
+        version = self.versions[chosen] if self.versions else self.ideas
+        start = self.rollouts.get(version.best.candidate.id) if version.best else None
+        self.branch = Branch(length, self.ideas, start)
+        self.ideas = msgspec.structs.replace(version, next=max(version.next, self.ideas.next))
+        self.momentum.intervene()
+        return chosen
+
+    def take_over(self, ideas: tuple[Idea, ...], program: Rollout | None) -> None:
+        """Crossover: another island's ideas beside one's own, and its best program as the next parent, once."""
+        self.ideas, self.forced = self.ideas.joined(ideas), program
+        if program is not None:
+            self.rollouts[program.candidate.id] = program
+        self.momentum.intervene()
+
+    def best_version(self) -> IdeaRepository:
+        """The latest version that has the island's best program."""
+        scored = [version for version in (*self.versions, self.ideas) if version.best]
+        return max(reversed(scored), key=lambda v: v.best.reward if v.best else 0.0) if scored else self.ideas
+
+
+def merged(branch: IdeaRepository, kept: IdeaRepository) -> IdeaRepository:
+    """A branch's repository with what was known before it: an idea of the same number keeps the longer history."""
+    known = {idea.number: idea for idea in kept.ideas}
+    for idea in branch.ideas:
+        other = known.get(idea.number)
+        if other is None or idea.tries >= other.tries:
+            known[idea.number] = idea
+    ideas = tuple(known[number] for number in sorted(known))
+    repository = msgspec.structs.replace(branch, ideas=ideas, next=max(branch.next, kept.next))
+    return repository.bettered(kept.best) if kept.best else repository
+
+
+def _above(rollout: Rollout, other: Rollout | None) -> bool:
+    reward = rollout.reward
+    return reward is not None and (other is None or other.reward is None or reward > other.reward)
+
+
+# When an island should stop going on as it does, and what it should do instead (PACEvolve; PACEvolve++, Section 2.1).
+
+_TINY = 1e-9
+
+
+class Momentum:
+    """Exponentially weighted gain of one island; it stalls where that falls below a threshold.
+
+    The gain of a scored candidate is the share it closes of the way from the best so far to the `target`, 0 if it is no
+    better; the first one has none to close. m <- beta m + (1 - beta) gain, from 0. No verdict before the second
+    candidate, nor within `freeze` candidates of the last intervention.
+    """
+
+    def __init__(self, beta: float = 0.85, threshold: float = 0.001, freeze: int = 15) -> None:
+        self.value, self.best = 0.0, float("-inf")
+        self._beta, self._threshold, self._freeze = beta, threshold, freeze
+        self._count, self._since = 0, 0
+
+    def record(self, reward: float, target: float) -> float:
+        """Take in one scored candidate; returns its gain."""
+        gain, room = 0.0, target - self.best
+        if reward > self.best:
+            gain = (reward - self.best) / room if self._count and room > _TINY else 0.0
+            self.best = reward
+        self.value = self._beta * self.value + (1 - self._beta) * gain
+        self._count += 1
+        self._since += 1
+        return gain
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it is time to intervene."""
+        return self._count > 1 and self._since > self._freeze and self.value < self._threshold
+
+    def intervene(self) -> None:
+        """Begin the freeze. The momentum is left as it is."""
+        self._since = 0
+
+
+def absolute_progress(best: float, start: float, target: float) -> float:
+    """Share of the way from `start` to `target` that `best` has come, clamped to 0..1."""
+    room = target - start
+    if room <= _TINY:
+        return 1.0 if best >= target else 0.0
+    return min(1.0, max(0.0, (best - start) / room))
+
+
+def interventions(progress: Sequence[float], i: int) -> list[float]:
+    """Weights of what a stalled island i may do: at index i backtrack, at any other j take over ideas of island j.
+
+    With b the most advanced of the others and S = 1 - |A_i - A_b| (at least 0): backtracking weighs
+    max(0, A_i - A_b) + S (1 - A_i)(1 - A_b), crossover with j max(0, A_j - A_i), plus S A_i A_b for j = b. An island
+    that is alone, or whose weights all vanish, backtracks.
+    """
+    others = [j for j in range(len(progress)) if j != i]
+    weights = [0.0] * len(progress)
+    if not others:
+        return [1.0]
+    mine, b = progress[i], max(others, key=lambda j: progress[j])
+    likeness = max(0.0, 1.0 - abs(mine - progress[b]))
+    weights[i] = max(0.0, mine - progress[b]) + likeness * (1 - mine) * (1 - progress[b])
+    for j in others:
+        weights[j] = max(0.0, progress[j] - mine)
+    weights[b] += likeness * mine * progress[b]
+    if all(weight < _TINY for weight in weights):
+        weights[i] = 1.0
+    return weights
+
+
+def version_weights(count: int, power: float = 1.5) -> list[float]:
+    """Weights of the versions to go back to, the oldest first: (j + 1)^-power."""
+    return [(j + 1) ** -power for j in range(count)]
+
+
+def draw(weights: Sequence[float], rng: Random) -> int:
+    """An index with probability proportional to its weight."""
+    return rng.choices(range(len(weights)), weights)[0]
+
+
+# A population as a ranked list: the best first, none twice, trimmed to a size; parents by tournament.
+
+
+class Population:
+    """At most `size` rollouts by reward (higher first; the earlier first among equals)."""
+
+    def __init__(self, size: int = 100) -> None:
+        self._size = size
+        self._members: list[tuple[float, int, Rollout]] = []
+        self._ids: set[str] = set()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, candidate: object) -> bool:
+        return candidate in self._ids
+
+    def add(self, rollout: Rollout) -> bool:
+        """Take in a scored rollout; False if it has no score, is known, or is not good enough."""
+        reward, name = rollout.reward, rollout.candidate.id
+        if reward is None or name in self._ids:
+            return False
+        self._count += 1
+        bisect.insort(self._members, (-reward, self._count, rollout))
+        self._ids.add(name)
+        if len(self._members) > self._size:
+            self._ids.discard(self._members.pop()[2].candidate.id)
+        return name in self._ids
+
+    @property
+    def best(self) -> Rollout | None:
+        """The first of the list."""
+        return self._members[0][2] if self._members else None
+
+    def tournament(self, top: int, size: int, rng: Random) -> Rollout | None:
+        """The best of `size` drawn without replacement from the first `top`; None while there is none."""
+        among = min(top, len(self._members))
+        if not among:
+            return None
+        return self._members[min(rng.sample(range(among), min(size, among)))][2]
+
+    def head(self, count: int) -> list[Rollout]:
+        """The best `count`."""
+        return [rollout for _, _, rollout in self._members[:count]]

@@ -1,0 +1,164 @@
+"""The advisor as a policy that is trained: its replies are samples, a barrier's rewards become one update or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Annotated, Any, Protocol
+
+from culmen.core.errors import UserError
+from culmen.core.ports import Lab
+from culmen.strategies.pacevolve.advisor import MENU, Said, from_menu
+from culmen.strategies.settings import About, check
+
+TRAINED = ("generate", "select")  # the steps whose replies share a decision's advantage
+TRAINABLE = ("generate", "classify", "select")
+_MENU_STEPS = ("generate", "select")  # those that the tiny policy knows
+
+
+@dataclass
+class TrainedPolicy:
+    """One policy in training. `version` is the one sampled from; `samples` those of the present barrier, by number."""
+
+    name: str
+    steps: tuple[str, ...] = TRAINED
+    version: int = 0
+    samples: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    drawn: int = 0
+
+    async def open(self, lab: Lab, **settings: Any) -> None:
+        """Make the policy, or find it where an earlier session of this run left it; settings left empty are not
+        mentioned."""
+        given = {name: value for name, value in settings.items() if value not in ({}, False)}
+        opened = await lab.effect("train.open", policy=self.name, menu=MENU, **given)
+        self.version = int(opened.data.get("version", 0))
+        lab.note("policy", name=self.name, **opened.data)
+
+    async def say(self, lab: Lab, step: str, **slots: Any) -> Said:
+        """One reply (`advisor.Voice`); the tiny policy knows a menu, all its other steps are left to rules."""
+        if self.name == "tiny" and step not in _MENU_STEPS:
+            return Said(from_menu(step, slots, lab.rng))
+        drawn = await lab.effect("train.sample", step=step, slots=slots, version=self.version)
+        text = str(drawn.data.get("text", ""))
+        if step not in self.steps:
+            return Said(text)
+        self.drawn += 1
+        self.samples[self.drawn] = drawn.data["sample"]
+        return Said(text, sample=self.drawn)
+
+    async def update(
+        self,
+        lab: Lab,
+        decisions: Sequence[Sequence[int]],
+        advantages: Sequence[float],
+        rules: dict[str, Any],
+        plan: dict[str, Any],
+    ) -> dict[str, Any]:
+        """One optimiser step on all samples of the barrier; the version afterwards is the one sampled from.
+
+        `plan` says where the step stands among those planned; it is kept with the checkpoint. A decision's advantage
+        goes to every sample it is made of. Ten digits of it are kept: the last ones differ from one processor to
+        another, and a run may be resumed elsewhere.
+        """
+        batch = [
+            {"sample": self.samples[number], "advantage": round(advantage, 10)}
+            for numbers, advantage in zip(decisions, advantages, strict=True)
+            for number in numbers
+        ]
+        updated = await lab.effect("train.update", version=self.version, batch=batch, rules=rules, plan=plan)
+        self.version = int(updated.data["version"])
+        return updated.data
+
+    def forget(self) -> None:
+        """A barrier is over: its samples are of no more use."""
+        self.samples.clear()
+
+
+# What to watch over the barriers of a training: steps taken, and words for what looks wrong.
+
+_SKIPS = 10  # barriers in a row without an update that are worth a word
+
+
+@dataclass
+class Steps:
+    """`taken` optimiser steps, `skipped` barriers in a row, and what the alarms compare with."""
+
+    taken: int = 0
+    skipped: int = 0
+    entropy: float | None = None
+    norms: list[float] = field(default_factory=list[float])
+
+    def alarms(self, skip: str, told: dict[str, Any], failed: float) -> list[str]:
+        """Words for what looks wrong: entropy_collapse, gradient_spike, failures, skips."""
+        self.skipped = self.skipped + 1 if skip and skip != "not_training" else 0
+        found = ["skips"] if self.skipped >= _SKIPS else []
+        found += ["failures"] if failed > 0.8 else []
+        if "entropy" in told:
+            first = self.entropy = told["entropy"] if self.entropy is None else self.entropy
+            found += ["entropy_collapse"] if told["entropy"] < 0.3 * first else []
+        if "grad_norm" in told:
+            found += ["gradient_spike"] if len(self.norms) > 4 and told["grad_norm"] > 5 * median(self.norms) else []
+            self.norms.append(told["grad_norm"])
+        return found
+
+
+# What holds and trains a policy, as a setting; the work is done elsewhere (`culmen.train.advisors`).
+
+AGGREGATES = ("token_sum", "sequence_mean")
+
+
+class Engine(Protocol):
+    """Settings of an engine as plain data for `train.open`; {} for the one in this process."""
+
+    def told(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Local:
+    """Sampled and trained in this process by torch."""
+
+    def told(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Tinker:
+    """Sampled and trained by a server that speaks the Tinker API: SkyRL on machines of your own, or the managed
+    service. The policy is the name of the server's base model; the key is in TINKER_API_KEY."""
+
+    url: Annotated[str, About("of the server; none: the managed service")] = ""
+    aggregate: Annotated[
+        str, About("how the server sums its loss: token_sum (the managed service), sequence_mean (SkyRL)")
+    ] = "token_sum"
+    tokenizer: Annotated[str, About("folder or name of the tokenizer; none: of the policy's name")] = ""
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.aggregate not in AGGREGATES:
+            raise UserError(
+                f"no server sums its loss by '{self.aggregate}'", where="engine", fix=f"one of {', '.join(AGGREGATES)}"
+            )
+
+    def told(self) -> dict[str, Any]:
+        return {"kind": "tinker", "url": self.url, "aggregate": self.aggregate, "tokenizer": self.tokenizer}
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """Sampled by a vLLM server, trained in this process: the server is given one adapter for each version."""
+
+    url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:8000"
+
+    def told(self) -> dict[str, Any]:
+        return {"kind": "vllm", "url": self.url}
+
+
+@dataclass(frozen=True)
+class Sglang:
+    """Sampled by an SGLang server, trained in this process: the server is given one adapter for each version."""
+
+    url: Annotated[str, About("of the server, without a path")] = "http://127.0.0.1:30000"
+
+    def told(self) -> dict[str, Any]:
+        return {"kind": "sglang", "url": self.url}
