@@ -12,12 +12,12 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.memory.epsilon_net import EpsilonNet
 from culmen.memory.grid import Axis, Elite, Grid
-from culmen.memory.grid import Island, Selection, migrate
+from culmen.memory.grid import GridIsland, Selection, migrate
 from culmen.memory.pareto import Frontier
 from culmen.memory.tree import Tree
 
 rng, out = Random(1), []
-islands = [Island(Grid([Axis("x", 4), Axis("name", 3)]), Selection()) for _ in range(3)]
+islands = [GridIsland(Grid([Axis("x", 4), Axis("name", 3)]), Selection()) for _ in range(3)]
 for n in range(200):
     made = Rollout(Candidate.of({"p": f"text {n}"}), (), ())
     at = islands[n % 3].grid.offer(Elite(made, rng.choice([0.0, 1.0, 2.0]), (rng.random(), rng.random())))
