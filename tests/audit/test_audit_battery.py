@@ -13,7 +13,7 @@ from culmen.core.errors import UserError
 from culmen.core.task import Task
 from culmen.evaluate.taskfiles import load
 from tests.audit.worlds import OLD, OLD_PACK, PACK, SCORER, audited, old, packing, triangle
-from tests.jail.conftest import need
+from tests.evaluate.conftest import need
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.audit.worlds import OLD_PACK, PUSHED, old, packing
 from tests.cli.conftest import Place
-from tests.jail.conftest import need
+from tests.evaluate.conftest import need
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import math
 import socket
 import struct
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 MAX_DEPTH = 64
 DTYPES = frozenset(
@@ -93,7 +94,10 @@ def decode(data: Data) -> Any:
 
 
 class ValueWriter:
-    """Turns one value into bytes, once. Subclasses may take more kinds of values in `other`."""
+    """Turns one value into bytes, once. `forms` says how each plain type is written; subclasses may take more kinds of
+    values in `other`."""
+
+    forms: ClassVar[tuple[tuple[type, Callable[..., Any]], ...]]  # in this order: a bool is an int, too
 
     def __init__(self) -> None:
         self._chunks: list[Any] = []
@@ -114,9 +118,9 @@ class ValueWriter:
         if depth > MAX_DEPTH:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
         kind = type(value)
-        for base in _BASES:
+        for base, form in self.forms:
             if issubclass(kind, base):
-                return getattr(self, f"_{base.__name__}")(value, depth)
+                return form(self, value, depth)
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             if issubclass(kind, numpy.generic):
@@ -129,7 +133,7 @@ class ValueWriter:
         """What is no plain data."""
         raise WireError(f"{type(value).__name__} is not plain data")
 
-    def _NoneType(self, value: None, _depth: int) -> None:
+    def _none(self, value: None, _depth: int) -> None:
         return None
 
     def _bool(self, value: bool, _depth: int) -> bool:
@@ -197,12 +201,15 @@ class ValueWriter:
         self._size += size + padding
         return [offset, size]
 
-
-_BASES: tuple[type, ...] = (type(None), bool, int, float, str, list, tuple, dict, bytes, complex)
+    forms = (
+        (type(None), _none), (bool, _bool), (int, _int), (float, _float), (str, _str), (list, _list), (tuple, _tuple),
+        (dict, _dict), (bytes, _bytes), (complex, _complex),
+    )  # fmt: skip
 
 
 class ValueReader:
-    """Turns bytes back into one value. Subclasses may know more marks: a method `_mark_NAME(spec, depth)` each."""
+    """Turns bytes back into one value. `marks` is everything that may stand in a frame besides JSON's own values, and
+    how it is read; subclasses may know more."""
 
     def __init__(self) -> None:
         self.buffers, self._taken = memoryview(b""), 0
@@ -240,29 +247,29 @@ class ValueReader:
         return {self.revive(k, depth + 1): self.revive(v, depth + 1) for k, v in value.items()}
 
     def _marked(self, name: Any, spec: Any, depth: int) -> Any:
-        method = getattr(self, f"_mark_{name}", None) if type(name) is str else None
-        if method is None:
+        read = self.marks.get(name) if type(name) is str else None
+        if read is None:
             raise WireError("an unknown mark")
-        return method(spec, depth)
+        return read(self, spec, depth)
 
-    def _mark_float(self, spec: Any, _depth: int) -> float:
+    def _float(self, spec: Any, _depth: int) -> float:
         return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[spec]
 
-    def _mark_bytes(self, spec: Any, _depth: int) -> bytes:
+    def _bytes(self, spec: Any, _depth: int) -> bytes:
         return bytes(self._slice(*spec))
 
-    def _mark_complex(self, spec: Any, depth: int) -> complex:
+    def _complex(self, spec: Any, depth: int) -> complex:
         real, imag = (self.revive(part, depth + 1) for part in spec)
         if type(real) is not float or type(imag) is not float:
             raise WireError("not a complex number")
         return complex(real, imag)
 
-    def _mark_dict(self, pairs: Any, depth: int) -> dict:
+    def _dict(self, pairs: Any, depth: int) -> dict:
         items = [self.revive(item, depth + 1) for _, item in pairs]  # in the order in which they were written
         keys = [self.revive(key, depth + 1) for key, _ in pairs]
         return dict(zip([tuple(key) if isinstance(key, list) else key for key in keys], items))
 
-    def _mark_array(self, spec: Any, _depth: int) -> Any:
+    def _array(self, spec: Any, _depth: int) -> Any:
         import numpy
 
         name, shape, offset, size = spec
@@ -285,6 +292,10 @@ class ValueReader:
             raise WireError("a buffer outside the frame, or one under two names")
         self._taken = offset + size
         return self.buffers[offset : self._taken]
+
+    marks: ClassVar[dict[str, Callable[..., Any]]] = {
+        "float": _float, "bytes": _bytes, "complex": _complex, "dict": _dict, "array": _array
+    }  # fmt: skip
 
 
 def _refuse_constant(name: str) -> Any:

@@ -1,6 +1,7 @@
-"""Plain data that keeps its Python types over the wire: tuples, sets, ranges, NumPy scalars; and references.
+"""One connection between the two processes: who asks whom, and values as they cross it.
 
-What a reference means is the affair of the two ends: `TypedWriter.refer` makes one, `TypedReader.resolve` reads it.
+Values are plain data that keeps its Python types (tuples, sets, ranges, NumPy scalars), and references to what stays
+where it is: `TypedWriter.refer` makes one, `TypedReader.resolve` reads it. Random generators travel by their state.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from enum import StrEnum
+from typing import Any, ClassVar
 
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.wire import WireError
@@ -26,7 +28,7 @@ class TypedWriter(wire.ValueWriter):
     """Like wire's, with the types kept. What is no plain data goes to `refer`."""
 
     def plain(self, value: Any, depth: int) -> Any:
-        """See wire.Writer; NumPy's scalars come first, for some of them are Python numbers, too."""
+        """See `wire.ValueWriter`; NumPy's scalars come first, for some of them are Python numbers, too."""
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(type(value), numpy.generic):
             return self._kept(numpy, value, depth)
@@ -66,6 +68,11 @@ class TypedWriter(wire.ValueWriter):
         return {"$": "scalar", "v": [name, super().plain(numpy.asarray(value).item(), depth)]}
 
 
+TypedWriter.forms = tuple(
+    (base, TypedWriter._tuple if base is tuple else form) for base, form in wire.ValueWriter.forms
+)
+
+
 class TypedReader(wire.ValueReader):
     """The inverse. `odd` is whether any number of the value is not finite."""
 
@@ -77,27 +84,27 @@ class TypedReader(wire.ValueReader):
         """What a reference stands for. Raises WireError."""
         raise WireError("a reference where there can be none")
 
-    def _mark_ref(self, spec: Any, _depth: int) -> Any:
+    def _ref(self, spec: Any, _depth: int) -> Any:
         return self.resolve(spec)
 
-    def _mark_float(self, spec: Any, depth: int) -> float:
+    def _float(self, spec: Any, depth: int) -> float:
         self.odd = True
-        return super()._mark_float(spec, depth)
+        return super()._float(spec, depth)
 
-    def _mark_tuple(self, spec: Any, depth: int) -> tuple:
+    def _tuple(self, spec: Any, depth: int) -> tuple:
         return tuple(self.revive(list(spec), depth))
 
-    def _mark_set(self, spec: Any, depth: int) -> Any:
+    def _set(self, spec: Any, depth: int) -> Any:
         name, items = spec
         return _SETS[name](self.revive(list(items), depth))
 
-    def _mark_bytearray(self, spec: Any, depth: int) -> bytearray:
+    def _bytearray(self, spec: Any, depth: int) -> bytearray:
         return bytearray(self.revive(spec, depth + 1))
 
-    def _mark_range(self, spec: Any, _depth: int) -> range:
+    def _range(self, spec: Any, _depth: int) -> range:
         return range(*spec)
 
-    def _mark_scalar(self, spec: Any, depth: int) -> Any:
+    def _scalar(self, spec: Any, depth: int) -> Any:
         import numpy
 
         name, value = spec
@@ -109,40 +116,65 @@ class TypedReader(wire.ValueReader):
         self.odd = self.odd or not numpy.isfinite(number)
         return number
 
-    def _mark_array(self, spec: Any, depth: int) -> Any:
+    def _array(self, spec: Any, depth: int) -> Any:
         import numpy
 
-        array = super()._mark_array(spec, depth)
+        array = super()._array(spec, depth)
         if array.dtype.kind in "fc" and not numpy.isfinite(array).all():
             self.odd = True
         return array
 
-    def _mark_complex(self, spec: Any, depth: int) -> complex:
-        value = super()._mark_complex(spec, depth)
+    def _complex(self, spec: Any, depth: int) -> complex:
+        value = super()._complex(spec, depth)
         self.odd = self.odd or not (math.isfinite(value.real) and math.isfinite(value.imag))
         return value
 
+    marks: ClassVar[dict[str, Callable[..., Any]]] = {
+        **wire.ValueReader.marks,
+        "float": _float, "complex": _complex, "array": _array, "tuple": _tuple, "set": _set, "bytearray": _bytearray,
+        "range": _range, "scalar": _scalar, "ref": _ref,
+    }  # fmt: skip
 
-# Two processes that ask each other over one socket: who waits for an answer answers questions meanwhile.
 
-ANSWERS = ("R", "E", "X")  # a value; an exception; a value that cannot be sent
+# -- asking and answering ------------------------------------------------------------------------------------------
+
+
+class ReplyKind(StrEnum):
+    """The kinds of frames that answer a question."""
+
+    VALUE = "R"
+    EXCEPTION = "E"
+    UNSENDABLE = "X"  # there is a value, but it cannot be sent
+
+
+_REPLIES = frozenset(ReplyKind)
 Reply = tuple[str, wire.Data]
 
 
 class PeerConnection:
-    """One end. `limit` bounds what the other side may send at once; `answer` deals with its questions (None: none).
+    """One end; who waits for an answer answers questions meanwhile.
 
-    Frames are those of wire.py. While `takes` is above 0, descriptors that come along with a frame are put into `fds`.
-    An exchange that is broken off, for whatever reason, closes the line: nobody could tell what an answer belongs to.
+    `limit` bounds the bytes of one frame from the other side. `answer` deals with its questions; None from it: the
+    answer is sent already. Frames are those of wire.py; while `takes` is above 0, that many descriptors at most that
+    come along with a frame are put into `fds`. An exchange that is broken off, for whatever reason, closes the
+    connection: nobody could tell what an answer belongs to.
     """
 
     def __init__(
-        self, sock: socket.socket, limit: int, answer: Callable[[PeerConnection, str, wire.Data], Reply | None]
+        self,
+        sock: socket.socket,
+        limit: int,
+        answer: Callable[[PeerConnection, str, wire.Data], Reply | None],
+        takes: int = 0,
     ) -> None:
-        self.sock, self.limit, self._answer = sock, limit, answer
+        self.sock, self.limit, self._answer, self.takes = sock, limit, answer, takes
         self.lock = threading.RLock()
-        self.takes, self.fds = 0, list[int]()
+        self.fds = list[int]()
         self.broken = False
+
+    def sibling(self, sock: socket.socket) -> PeerConnection:
+        """Another connection of the same kind."""
+        return PeerConnection(sock, self.limit, self._answer, self.takes)
 
     def ask(self, kind: str, payload: wire.Data, fds: tuple[int, ...] = ()) -> Reply:
         """Ask, and wait for the answer. Raises EOFError when the other side is gone, TooLarge above the limit."""
@@ -151,7 +183,7 @@ class PeerConnection:
                 self.send(kind, payload, fds)
                 while True:
                     kind, payload = self.receive()
-                    if kind in ANSWERS:
+                    if kind in _REPLIES:
                         return kind, payload
                     self._reply(kind, payload)
             except BaseException as error:
@@ -196,12 +228,13 @@ class PeerConnection:
         return kind, wire.exactly(self.sock, length)
 
 
-def failure(kind: str, trace: str, **more: Any) -> bytes:
+def encode_failure(kind: str, trace: str, **more: Any) -> bytes:
     """The payload of an exception frame: plain JSON, which every reader takes for text only."""
     return json.dumps({"type": kind, "trace": trace, **more}).encode("utf-8", "replace")
 
 
-# Random states across processes: generators travel by their state, the evaluator's seeding reaches the candidate.
+# -- random generators --------------------------------------------------------------------------------------------
+
 
 _NUMPY = "numpy.random"  # loaded late by NumPy itself, which takes longer than all we do
 
@@ -218,7 +251,7 @@ def random_state(value: Any) -> tuple[str, Any] | None:
     return ("RandomState", value.get_state(legacy=False)) if type(value) is numbers.RandomState else None
 
 
-def generator(kind: str, state: Any) -> Any:
+def restore_generator(kind: str, state: Any) -> Any:
     """The inverse of `random_state`."""
     if kind == "Random":
         made = random.Random()
@@ -235,7 +268,7 @@ def generator(kind: str, state: Any) -> Any:
     return numpy.random.Generator(bits)
 
 
-def sow(seeds: dict[str, Any]) -> None:
+def seed_generators(seeds: dict[str, Any]) -> None:
     """Seed the global generators as the evaluator did."""
     if "random" in seeds:
         random.seed(seeds["random"])
@@ -245,10 +278,10 @@ def sow(seeds: dict[str, Any]) -> None:
         numpy.random.seed(seeds["numpy"])
 
 
-def overhear(tell: Callable[[str, Any], None]) -> None:
-    """Be told of every seeding of the global generators in this process."""
+def watch_seeding(tell: Callable[[str, Any], None]) -> None:
+    """Call `tell(module, seed)` at every seeding of the global generators in this process."""
 
-    def heard(name: str, module: Any) -> None:
+    def watch(name: str, module: Any) -> None:
         seed = module.seed
 
         def seeding(*args: Any, **kwargs: Any) -> Any:
@@ -259,6 +292,6 @@ def overhear(tell: Callable[[str, Any], None]) -> None:
 
         module.seed = seeding
 
-    heard("random", random)
+    watch("random", random)
     if _NUMPY in sys.modules:
-        heard("numpy", sys.modules[_NUMPY])
+        watch("numpy", sys.modules[_NUMPY])

@@ -1,7 +1,8 @@
-"""What the evaluator holds instead of the candidate's functions, classes, objects and iterators.
+"""Stand-ins that the evaluator holds for the candidate's functions, classes, objects, iterators and exceptions.
 
-A face forwards attributes, calls and the container protocol, each answer being plain data or another face. It never
-forwards comparisons, arithmetic or conversions: an object that claims to equal everything is compared as what it is.
+A stand-in forwards attributes, calls and the container protocol; each answer is plain data or another stand-in. It
+never forwards comparisons, arithmetic or conversions: an object that claims to equal everything is compared as what it
+is.
 """
 
 from __future__ import annotations
@@ -13,17 +14,13 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from culmen.evaluate.jail.wire import Data
-
-if TYPE_CHECKING:
-    from culmen.evaluate.openevolve.proxy.session import ProxySession
-
-    pass
+from culmen.evaluate.openevolve.proxy.operations import Operation
 
 KINDS = ("function", "class", "object", "iterator", "awaitable", "module")
-HARMLESS = frozenset({"iterator", "awaitable"})  # their faces can only be consumed once, whatever is behind them
+HARMLESS = frozenset({"iterator", "awaitable"})  # their stand-ins can only be consumed once, whatever is behind them
 DEFINITIONS = frozenset({"function", "class", "module", *HARMLESS})  # what a module or a class may hold
 METHODS = frozenset({"function", *HARMLESS})
 _SPECIAL = (
@@ -59,11 +56,34 @@ class RemoteHandle:
         self.number, self.life, self.key, self.origin = number, life, key, place
 
 
+class RemoteAccess(Protocol):
+    """What the stand-ins below use of a session (session.py).
+
+    life        counts how often the connection began anew
+    any_class   whether classes may be instantiated without having been seen
+    """
+
+    life: int
+
+    @property
+    def any_class(self) -> bool: ...
+
+    def ask(self, kind: Operation, *content: Any, key: str, open_kinds: frozenset[str] = frozenset()) -> Any:
+        """Ask for one operation; what comes back has been checked."""
+        ...
+
+    def attribute(
+        self, remote: RemoteHandle, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
+    ) -> Any:
+        """An attribute of something in the candidate's process."""
+        ...
+
+
 class RemoteObject:
     """An object of the candidate. The subclass for its class has the special methods which that defines."""
 
     _remote: RemoteHandle
-    _session: ProxySession
+    _session: RemoteAccess
     _methods: frozenset[str]
     _open = METHODS
 
@@ -75,10 +95,10 @@ class RemoteObject:
         return self._session.attribute(self._remote, name, self._open, self._methods)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._session.ask("W", self._remote, name, value, key=name)
+        self._session.ask(Operation.SET_ATTRIBUTE, self._remote, name, value, key=name)
 
     def __delattr__(self, name: str) -> None:
-        self._session.ask("Z", self._remote, name, key=name)
+        self._session.ask(Operation.DELETE_ATTRIBUTE, self._remote, name, key=name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of the program>"
@@ -88,9 +108,11 @@ class RemoteClass(type):
     """A class of the candidate: calling it makes an object over there."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        session: ProxySession = cls.__dict__["_session"]
+        session: RemoteAccess = cls.__dict__["_session"]
         kinds = frozenset({"object"}) if session.any_class else frozenset[str]()
-        return session.ask("C", cls.__dict__["_own"], None, args, kwargs, key=f"{cls.__name__}()", open_kinds=kinds)
+        return session.ask(
+            Operation.CALL, cls.__dict__["_own"], None, args, kwargs, key=f"{cls.__name__}()", open_kinds=kinds
+        )
 
     def __getattr__(cls, name: str) -> Any:
         if "_own" not in cls.__dict__:
@@ -101,7 +123,7 @@ class RemoteClass(type):
 class RemoteIterator:
     """An iterator or generator of the candidate; once it has ended it stays so."""
 
-    def __init__(self, session: ProxySession, remote: RemoteHandle) -> None:
+    def __init__(self, session: RemoteAccess, remote: RemoteHandle) -> None:
         self._session, self._remote, self._ended = session, remote, False
 
     def __iter__(self) -> Iterator[Any]:
@@ -118,12 +140,12 @@ class RemoteIterator:
         """See generators."""
         if not self._ended:
             self._ended = True
-            self._session.ask("N", self._remote, "close", None, key="close()")
+            self._session.ask(Operation.STEP_ITERATOR, self._remote, "close", None, key="close()")
 
     def _step(self, how: str, value: Any = None) -> Any:
         if self._ended:
             raise StopIteration
-        more, item = self._session.ask("N", self._remote, how, value, key=self._remote.key)
+        more, item = self._session.ask(Operation.STEP_ITERATOR, self._remote, how, value, key=self._remote.key)
         if more is not True:
             self._ended = True
             raise StopIteration(item)
@@ -133,18 +155,18 @@ class RemoteIterator:
 class RemoteAwaitable:
     """An awaitable of the candidate; its event loop runs over there."""
 
-    def __init__(self, session: ProxySession, remote: RemoteHandle) -> None:
+    def __init__(self, session: RemoteAccess, remote: RemoteHandle) -> None:
         self._session, self._remote = session, remote
 
     def __await__(self) -> Any:
-        return self._session.ask("A", self._remote, key=self._remote.key)
+        return self._session.ask(Operation.AWAIT, self._remote, key=self._remote.key)
         yield
 
 
 class RemoteObjects:
-    """All faces of one session, the same face for the same thing as long as anybody holds it."""
+    """The stand-ins of one session; the same one for the same thing as long as anybody holds it."""
 
-    def __init__(self, session: ProxySession) -> None:
+    def __init__(self, session: RemoteAccess) -> None:
         self._session = session
         self.clear()
 
@@ -160,14 +182,14 @@ class RemoteObjects:
         self._about[number] = about
 
     def of(self, number: int, kind: str, family: int, key: str) -> Any:
-        """The face of a thing; `family` is the number of an object's class, `key` what was asked for."""
+        """The stand-in for a thing; `family` is the number of an object's class, `key` what was asked for."""
         self._times[number] = self._times.get(number, 0) + 1
-        face = self._known.get(number)
-        if face is None:
+        stand_in = self._known.get(number)
+        if stand_in is None:
             remote = RemoteHandle(number, self._session.life, key)
-            face = self._known[number] = getattr(self, f"_{kind}")(remote, family)
-            weakref.finalize(face, self._forget, number, self._session.life).atexit = False
-        return face
+            stand_in = self._known[number] = self._makers[kind](self, remote, family)
+            weakref.finalize(stand_in, self._forget, number, self._session.life).atexit = False
+        return stand_in
 
     def dropped(self) -> list[list[int]]:
         """Things nobody holds any more, with how often they were handed over."""
@@ -183,13 +205,13 @@ class RemoteObjects:
         session, key = self._session, f"{remote.key}()"
 
         def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return session.ask("C", remote, None, args, kwargs, key=key)
+            return session.ask(Operation.CALL, remote, None, args, kwargs, key=key)
 
-        face: Any = _MAKE["waiting" if about.get("waiting") is True else "plain"](call)
-        _dress(face, about)
-        face.__signature__ = _signature(about)
-        face._remote = remote
-        return face
+        stand_in: Any = _MAKE["waiting" if about.get("waiting") is True else "plain"](call)
+        _dress(stand_in, about)
+        stand_in.__signature__ = _signature(about)
+        stand_in._remote = remote
+        return stand_in
 
     def _class(self, remote: RemoteHandle, _family: int) -> Any:
         about = self._describe(remote)
@@ -201,23 +223,23 @@ class RemoteObjects:
         name = str(about.get("name", "object"))
         if error:  # such classes are only there to be caught and compared
             return type(name, (Exception,), {"_own": remote})
-        face = RemoteClass(name, (RemoteObject,), space)
-        _dress(face, about)
-        return face
+        stand_in = RemoteClass(name, (RemoteObject,), space)
+        _dress(stand_in, about)
+        return stand_in
 
     def _object(self, remote: RemoteHandle, family: int) -> Any:
         cls = self.of(family, "class", 0, remote.key)
         if not isinstance(cls, RemoteClass):
             raise ValueError("an object of a class that has none")
-        face = object.__new__(cls)
-        object.__setattr__(face, "_remote", remote)
-        return face
+        stand_in = object.__new__(cls)
+        object.__setattr__(stand_in, "_remote", remote)
+        return stand_in
 
     def _module(self, remote: RemoteHandle, _family: int) -> Any:
         space = {"_session": self._session, "_methods": frozenset(), "_open": DEFINITIONS}
-        face = object.__new__(type("module", (RemoteObject,), space))
-        object.__setattr__(face, "_remote", remote)
-        return face
+        stand_in = object.__new__(type("module", (RemoteObject,), space))
+        object.__setattr__(stand_in, "_remote", remote)
+        return stand_in
 
     def _iterator(self, remote: RemoteHandle, _family: int) -> Any:
         return RemoteIterator(self._session, remote)
@@ -225,15 +247,20 @@ class RemoteObjects:
     def _awaitable(self, remote: RemoteHandle, _family: int) -> Any:
         return RemoteAwaitable(self._session, remote)
 
+    _makers: ClassVar[dict[str, Callable[..., Any]]] = {
+        "function": _function, "class": _class, "object": _object, "iterator": _iterator, "awaitable": _awaitable,
+        "module": _module,
+    }  # fmt: skip
+
     def _describe(self, remote: RemoteHandle) -> dict[str, Any]:
         about = self._about.pop(remote.number, None)
         if about is None:
-            about = self._session.ask("D", remote, key="description")
+            about = self._session.ask(Operation.DESCRIBE, remote, key="description")
         return about if isinstance(about, dict) else {}
 
 
 def remote_of(value: Any) -> RemoteHandle | None:
-    """Where the thing is that a face stands for; None for anything else."""
+    """Where the thing is that a stand-in stands for; None for anything else."""
     kind = type(value)
     if kind is FunctionType:
         return value.__dict__.get("_remote")
@@ -244,9 +271,9 @@ def remote_of(value: Any) -> RemoteHandle | None:
     return value._remote if kind in (RemoteIterator, RemoteAwaitable) else None
 
 
-def origin(face: Any, place: tuple[RemoteHandle, str]) -> None:
-    """Note which module defines the thing that a face stands for, and as what."""
-    remote = remote_of(face)
+def origin(stand_in: Any, place: tuple[RemoteHandle, str]) -> None:
+    """Note which module defines the thing that a stand-in stands for, and as what."""
+    remote = remote_of(stand_in)
     if remote is not None:
         remote.origin = place
 
@@ -262,21 +289,21 @@ def _forwarding(name: str) -> Callable[..., Any]:
     """A special method that asks for the one over there."""
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._session.ask("C", self._remote, None, args, kwargs, key=f"{self._remote.key}()")
+        return self._session.ask(Operation.CALL, self._remote, None, args, kwargs, key=f"{self._remote.key}()")
 
     def special(self: Any, *args: Any) -> Any:
         plain = [None] * len(args) if name == "__exit__" else args  # exceptions and their traces do not cross
-        value = self._session.ask("C", self._remote, name, plain, {}, key=f"{name}()", open_kinds=HARMLESS)
+        value = self._session.ask(Operation.CALL, self._remote, name, plain, {}, key=f"{name}()", open_kinds=HARMLESS)
         return bool(value) if name in ("__contains__", "__exit__") else value
 
     return called if name == "__call__" else special
 
 
-def _dress(face: Any, about: dict[str, Any]) -> None:
+def _dress(stand_in: Any, about: dict[str, Any]) -> None:
     for name in ("name", "qualname", "doc", "module"):
         value = about.get(name)
         if isinstance(value, str):
-            setattr(face, f"__{name}__", value)
+            setattr(stand_in, f"__{name}__", value)
 
 
 def _signature(about: dict[str, Any]) -> inspect.Signature:
@@ -292,7 +319,7 @@ def _signature(about: dict[str, Any]) -> inspect.Signature:
         return inspect.Signature([inspect.Parameter("args", kinds["2"]), inspect.Parameter("kwargs", kinds["4"])])
 
 
-# What the candidate raised, raised again in the evaluator's process.
+# -- exceptions -----------------------------------------------------------------------------------------------------
 
 _PACKAGES = frozenset({*sys.stdlib_module_names, "numpy", "scipy"})
 _LONGEST = 6000
@@ -322,8 +349,8 @@ def _plain(value: Any) -> bool:
 
 
 def _own(objects: RemoteObjects, number: Any) -> type[BaseException] | None:
-    face = objects.of(number, "class", 0, "exception") if type(number) is int else None
-    return face if isinstance(face, type) and issubclass(face, Exception) else None
+    stand_in = objects.of(number, "class", 0, "exception") if type(number) is int else None
+    return stand_in if isinstance(stand_in, type) and issubclass(stand_in, Exception) else None
 
 
 def _known(module: str, name: str) -> type[BaseException]:

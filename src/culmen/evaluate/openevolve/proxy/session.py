@@ -12,7 +12,8 @@ from typing import Any
 
 from culmen.evaluate.jail import wire
 from culmen.evaluate.openevolve.proxy import connection, remote_objects
-from culmen.evaluate.openevolve.proxy.connection import PeerConnection, Reply, failure, random_state
+from culmen.evaluate.openevolve.proxy.connection import PeerConnection, Reply, ReplyKind, encode_failure, random_state
+from culmen.evaluate.openevolve.proxy.operations import Operation, Side, rule_of
 from culmen.evaluate.openevolve.proxy.remote_objects import RemoteHandle
 
 LIMIT = 1 << 26  # bytes that the candidate may send at once
@@ -63,7 +64,7 @@ class ProxySession:
 
     def load(self, name: str, part: str) -> dict[str, Any]:
         """Import a part of the candidate anew, over there, as module `name`: its `remote`, text and definitions."""
-        about = self.ask("I", name, part, key="import")
+        about = self.ask(Operation.IMPORT, name, part, key="import")
         remote = RemoteHandle(about["number"], self.life, name)
         self._modules.append((remote, name, part))
         for number, description in about["about"].items():
@@ -105,17 +106,22 @@ class ProxySession:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         if name not in methods:
-            return self.ask("G", remote, name, key=name, open_kinds=open_kinds)
+            return self.ask(Operation.GET_ATTRIBUTE, remote, name, key=name, open_kinds=open_kinds)
 
         def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return self.ask("C", remote, name, args, kwargs, key=f"{name}()")
+            return self.ask(Operation.CALL, remote, name, args, kwargs, key=f"{name}()")
 
         return remote_objects.function(call, name)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def ask(
-        self, kind: str, *content: Any, key: str, open_kinds: frozenset[str] = frozenset(), fds: tuple[int, ...] = ()
+        self,
+        kind: Operation,
+        *content: Any,
+        key: str,
+        open_kinds: frozenset[str] = frozenset(),
+        fds: tuple[int, ...] = (),
     ) -> Any:
         """One question about the candidate; `key` names what is asked for, in notes and in what is accepted.
 
@@ -125,15 +131,15 @@ class ProxySession:
         aside = {"drop": self.objects.dropped(), "seeds": self._new_seeds()}
         payload = _Writer(self).encode([aside if any(aside.values()) else None, *content])
         try:
-            kind, payload = line.ask(kind, payload, fds)
+            answered, payload = line.ask(kind, payload, fds)
         except EOFError:
             self._over = True
             raise self._gone() from None
         except wire.TooLarge:
             raise self._refused("too_large", f"{key} gave more than {LIMIT} bytes") from None
-        if kind == "X":
+        if answered == ReplyKind.UNSENDABLE:
             raise self._unsent(payload, key)
-        if kind == "E":
+        if answered == ReplyKind.EXCEPTION:
             raise remote_objects.exception(self.objects, payload)
         return self._value(payload, key, open_kinds)
 
@@ -146,10 +152,10 @@ class ProxySession:
             return self._main
         line: PeerConnection | None = getattr(self._others, "line", None)
         if line is None or line.broken:
-            line = self._others.line = PeerConnection(self._another("T"), LIMIT, self._answer)
+            line = self._others.line = PeerConnection(self._another(Operation.OPEN_THREAD), LIMIT, self._answer)
         return line
 
-    def _another(self, kind: str) -> socket.socket:
+    def _another(self, kind: Operation) -> socket.socket:
         """A further line to the candidate: to a thread of its process (T) or to a copy of the process (F)."""
         with self._main.lock:
             self._main.takes = 1
@@ -182,16 +188,14 @@ class ProxySession:
         self._exports.append(function)
         return len(self._exports) - 1
 
-    def _answer(self, _line: PeerConnection, kind: str, payload: wire.Data) -> Reply:
+    def _answer(self, at: PeerConnection, kind: str, payload: wire.Data) -> Reply:
         """The candidate calls a function it was given. All else it may ask is refused."""
         try:
-            number, args, kwargs = self._value(payload, "callback()", frozenset())
-            if kind != "B" or type(number) is not int or number < 0:
-                raise CrossingRefused("not a question")
-            result = self._exports[number](*args, **kwargs)
-            return "R", _Writer(self).encode([result])
+            rule = rule_of(kind, Side.CANDIDATE)
+            content = self._value(payload, "callback()", frozenset())
+            return ReplyKind.VALUE, _Writer(self).encode([rule.handler(self._exports, at, *content)])
         except Exception as error:  # noqa: BLE001 - whatever our function raises is raised in the candidate
-            return "E", failure(type(error).__name__, str(error))
+            return ReplyKind.EXCEPTION, encode_failure(type(error).__name__, str(error))
 
     # -- what is allowed, and what is noted ------------------------------------------------------------------------
 
@@ -242,7 +246,7 @@ class ProxySession:
         self._main.lock.acquire()
         if not (self._over or self._main.broken):
             with contextlib.suppress(ProgramGone):
-                self._clone = self._another("F")
+                self._clone = self._another(Operation.FORK)
 
     def after_fork_in_parent(self) -> None:
         """The copy is our child's."""

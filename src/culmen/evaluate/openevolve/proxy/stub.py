@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from culmen.evaluate.openevolve.proxy import connection, remote_objects
+from culmen.evaluate.openevolve.proxy.operations import Operation
 from culmen.evaluate.openevolve.proxy.session import ProgramGone, ProxySession
 
 _TEXT = '''"""Stands in for a program that runs in a process of its own: what is asked of it here is asked there."""
@@ -58,7 +59,7 @@ def hook() -> None:
         return
     _hooked = True
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
-    connection.overhear(_sown)
+    connection.watch_seeding(_note_seed)
     sys.excepthook = traceback.print_exception  # Python's own would open the stub to show a line of it
 
 
@@ -79,7 +80,7 @@ def _in_child() -> None:
         _current[1].after_fork_in_child()
 
 
-def _sown(name: str, value: Any) -> None:
+def _note_seed(name: str, value: Any) -> None:
     if _current is not None:
         _current[1].seeds[name] = value
     else:
@@ -101,7 +102,7 @@ def stand_in(space: dict[str, Any], folder: str, part: str) -> None:
     # `from program import *` must not put the candidate's functions in the place of Python's own
     space["__all__"] = [str(name) for name in every if not hasattr(builtins, str(name))]
     space["__getattr__"] = lambda name: link.attribute(remote, name, remote_objects.DEFINITIONS)
-    space["__dir__"] = lambda: sorted({*link.ask("L", remote, key="dir()"), *space})
+    space["__dir__"] = lambda: sorted({*link.ask(Operation.LIST_ATTRIBUTES, remote, key="dir()"), *space})
     for module in (sys.modules.get(name), *gc.get_referrers(space)):
         if isinstance(module, ModuleType) and module.__dict__ is space:
             module.__class__ = _module_class(link, remote)
@@ -128,11 +129,11 @@ def _module_class(link: ProxySession, remote: remote_objects.RemoteHandle) -> ty
         def __setattr__(self, name: str, value: Any) -> None:
             if name.startswith("__"):
                 return super().__setattr__(name, value)
-            link.ask("W", remote, name, value, key=name)
+            link.ask(Operation.SET_ATTRIBUTE, remote, name, value, key=name)
             self.__dict__.pop(name, None)
 
         def __delattr__(self, name: str) -> None:
-            link.ask("Z", remote, name, key=name)
+            link.ask(Operation.DELETE_ATTRIBUTE, remote, name, key=name)
             self.__dict__.pop(name, None)
 
     return Program
@@ -148,7 +149,7 @@ def _run_script(link: ProxySession, part: str) -> int:
         sys.stderr.write("a program that runs elsewhere needs pipes as its standard streams\n")
         return 1
     try:
-        return int(link.ask("U", part, sys.argv[1:], key="exit status", fds=streams))
+        return int(link.ask(Operation.RUN_SCRIPT, part, sys.argv[1:], key="exit status", fds=streams))
     except ProgramGone:
         return 1
 

@@ -17,8 +17,7 @@ import pytest
 
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Task
-
-from .conftest import FAKE_KEY, LIMITS, Ground, Surroundings, need, texts, wait_until
+from tests.evaluate.conftest import FAKE_KEY, LIMITS, Ground, Surroundings, need, texts, wait_until
 
 ATTACKS = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
 HONEST = (

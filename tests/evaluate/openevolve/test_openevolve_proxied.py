@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from culmen.core.evaluation import Observation, Status
-
-from .conftest import LIMITS, Grounds
-from .proxied import LOAD, ROOMY, Make
+from tests.evaluate.conftest import LIMITS, Grounds
+from tests.evaluate.openevolve.proxied import LOAD, ROOMY, Make
 
 pytestmark = pytest.mark.jail
 

@@ -8,9 +8,8 @@ import pytest
 
 from culmen.core.evaluation import Scoring, Status
 from culmen.core.task import Objective
-
-from .conftest import Ground, Grounds
-from .proxied import LOAD, ROOMY, Make
+from tests.evaluate.conftest import Ground, Grounds
+from tests.evaluate.openevolve.proxied import LOAD, ROOMY, Make
 
 pytestmark = pytest.mark.jail
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from .conftest import LIMITS, Ground
+from tests.evaluate.conftest import LIMITS, Ground
 
 Make = Callable[..., Ground]
 LOAD = """

@@ -15,8 +15,7 @@ from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Limits, Objective, Task
 from culmen.evaluate.local import LocalBackend
-
-from .conftest import LIMITS, Ground, Grounds
+from tests.evaluate.conftest import LIMITS, Ground, Grounds
 
 pytestmark = pytest.mark.jail
 ECHO = "def score(output, case):\n    return {'score': 1.0, 'feedback': repr(output)}\n"

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from culmen.core.evaluation import Status
-
-from .conftest import LIMITS, Ground, Grounds
+from tests.evaluate.conftest import LIMITS, Ground, Grounds
 
 pytestmark = pytest.mark.jail
 Make = Callable[..., Ground]

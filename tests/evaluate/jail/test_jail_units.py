@@ -21,8 +21,7 @@ from culmen.evaluate.jail.fork_server import OutputLog, clean
 from culmen.evaluate.jail.kernel import SyscallFilter
 from culmen.evaluate.jail.runner import arguments
 from culmen.evaluate.openevolve.proxy import connection
-
-from .conftest import need
+from tests.evaluate.conftest import need
 
 TEXT = st.characters(exclude_categories=["Cs"])
 PLAIN = st.recursive(

@@ -25,7 +25,7 @@ from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.study import Study
 from tests.audit.worlds import PACK, POINTS, PUSHED, SCALED, Programs, packing, triangle
-from tests.jail.conftest import need
+from tests.evaluate.conftest import need
 
 HONEST = "def run():\n    return 3.0\n"
 BETTER = "def run():\n    return 5.0\n"

@@ -16,8 +16,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.evaluate.jail import procfs
 from culmen.evaluate.jail.fork_server import MARK
-
-from .conftest import LIMITS, Ground, need, wait_until
+from tests.evaluate.conftest import LIMITS, Ground, need, wait_until
 
 pytestmark = pytest.mark.jail
 Make = Callable[..., Ground]

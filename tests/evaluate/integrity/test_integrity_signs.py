@@ -222,7 +222,7 @@ def test_what_an_evaluation_shows(expected: set[str], seen: set[str]) -> None:
 
 def test_every_sign_has_its_meaning() -> None:
     assert set(BAD) <= set(signs.MEANINGS)
-    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
     assert all(f"`{name}`" in page for name in signs.MEANINGS)
 
 

@@ -239,7 +239,7 @@ def test_a_real_task_from_search_to_certificate(tmp_path: Path) -> None:
     ).run()
     best = views.best(place)
     assert best is not None and best.verified and best.certified == pytest.approx(best.score, rel=1e-15)
-    from tests.certify.modules import modules
+    from tests.evaluate.certify.modules import modules
 
     assert best.certified == modules("first_autocorr_ineq")["verify"].certify([0.1, 0.7, 0.3, 0.3])["score"]
     assert json.loads(msgspec.json.encode(views.status(place)))["best"]["certified"] == best.certified

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from culmen.evaluate.certify import Invalid
 from culmen.evaluate.taskfiles import example_path, load
-from tests.certify.modules import NAMES, modules
+from tests.evaluate.certify.modules import NAMES, modules
 
 STEP = ("first_autocorr_ineq", "second_autocorr_ineq", "erdos_min_overlap")
 
