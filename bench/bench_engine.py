@@ -35,7 +35,7 @@ from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
-from culmen.store.shelf import JournalShelf
+from culmen.store.reader import JournalObservations
 from culmen.strategies.polca import Polca
 
 PROGRAM = "\n".join(f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40))  # about 1.5 kB, as a small program
@@ -82,7 +82,7 @@ def measure(evaluations: int, folder: Path) -> None:
         folder / f"run-{evaluations}", RunMeta(id=f"run-{evaluations}", task=TASK, budget=budget)
     )
     world = Instant()
-    search = Search(STRATEGY, TASK, budget, 1, 8, shelf=JournalShelf(folder / f"run-{evaluations}"))
+    search = Search(STRATEGY, TASK, budget, 1, 8, shelf=JournalObservations(folder / f"run-{evaluations}"))
     driver = Driver(search, world, journal, workers=8)
     began, wall = time.process_time(), time.perf_counter()
     state = asyncio.run(driver.run())

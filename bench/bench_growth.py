@@ -31,11 +31,10 @@ from culmen.engine.driver import Driver
 from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
 from culmen.store import views
-from culmen.store.archive import archive
+from culmen.store.archive import archive, size, vacuum
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
-from culmen.store.shelf import JournalShelf
-from culmen.store.upkeep import size, vacuum
+from culmen.store.reader import JournalObservations
 from culmen.strategies.map_elites import MapElites
 
 CASES = tuple(Case(f"case-{place}", place) for place in range(100))
@@ -68,7 +67,7 @@ class Timed:
 
 def search(folder: Path, observations: int) -> Search:
     """The same search each time."""
-    return Search(STRATEGY, TASK, Budget(evaluations=observations), 1, 256, shelf=JournalShelf(folder))
+    return Search(STRATEGY, TASK, Budget(evaluations=observations), 1, 256, shelf=JournalObservations(folder))
 
 
 def grow(folder: Path, observations: int) -> None:
@@ -114,7 +113,7 @@ def looking(folder: Path) -> None:
     asked: dict[str, Callable[[], object]] = {
         "status": lambda: views.status(folder),
         "candidates, best 50": lambda: views.candidates(folder, limit=50),
-        "table, page in the middle": lambda: views.table(folder, views.Query(sort="mean", offset=5000)),
+        "table, page in the middle": lambda: views.table(folder, views.CandidateQuery(sort="mean", offset=5000)),
         "candidate": lambda: views.candidate(folder, some),
         "lineage": lambda: views.lineage(folder, some),
         "log, 100 in the middle": lambda: views.log(folder, events // 2),

@@ -187,7 +187,7 @@ def record(
     workers: int = 2,
 ) -> Path:
     """A finished run of `strategy` in `folder`, which must hold none; deterministic but for the time it is made."""
-    from culmen.store.writer import Writer
+    from culmen.store.writer import JournalWriter
     from culmen.strategies import catalog
     from culmen.testing.virtual import simulate
 
@@ -212,7 +212,7 @@ def record(
         ended["winner"] = msgspec.to_builtins(run.verdict)
     entries.append(Entry("state", body=ended, elapsed=run.seconds))
     folder.mkdir(parents=True)
-    writer, _ = Writer.open(folder, meta)
+    writer, _ = JournalWriter.open(folder, meta)
     times = [meta.created + entry.elapsed for entry in entries]
     for start in range(0, len(entries), 50):  # a point of the progress series after each
         writer.append(entries[start : start + 50], times[start : start + 50])

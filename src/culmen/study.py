@@ -29,7 +29,7 @@ from culmen.run import inputs
 
 if TYPE_CHECKING:
     from culmen.store.meta import RunMeta
-    from culmen.store.views import Status as RunStatus
+    from culmen.store.views import RunStatus as RunStatus
     from culmen.store.views.candidates import Order
 
 DEFAULT_BUDGET = Budget(evaluations=200)

@@ -12,7 +12,7 @@ from culmen.core.event import WriteRequest
 from culmen.core.session import AnswerExperiments, Commit, Open
 from culmen.core.usage import Budget, Usage
 from culmen.engine.search import at_least
-from culmen.store.memory import MemoryJournal
+from culmen.store.journal import MemoryJournal
 from culmen.strategies.cato import Cato
 from culmen.testing import strategy_kit as kit
 from culmen.testing.virtual import simulate

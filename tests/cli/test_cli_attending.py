@@ -18,7 +18,8 @@ import pytest
 
 from culmen.core.errors import CulmenError, UserError
 from culmen.run.inbox import Mailbox
-from culmen.store import inbox, sending, views
+from culmen.store import inbox, views
+from culmen.store import inbox as sending
 from tests.cli.conftest import TOML, Place
 
 NOISY = TOML.replace("deterministic = true", "deterministic = false")
@@ -67,7 +68,7 @@ def test_a_running_search_is_told_and_stopped_and_replays(place: Place):
         assert told.code == 0 and told.document["taken"] is True, told.out + told.err
         assert place.culmen("tell", "long", "--hint", "think of seven").code == 0
 
-        def mine() -> list[views.Row]:
+        def mine() -> list[views.CandidateRow]:
             return views.candidates(run, operator="person")
 
         wait(lambda: mine() and mine()[0].count > 0, "the candidate was never evaluated")
@@ -162,8 +163,8 @@ def test_a_candidate_needs_the_parts_of_the_seed(tmp_path: Path):
 
     SqlJournal.create(tmp_path / "two", RunMeta("two", Task("t", seeds=({"a.py": "1", "b.py": "2"},)))).close()
     with pytest.raises(UserError, match=r"a\.py"):
-        sending.candidate(tmp_path / "two", {"a.py": "3"})
-    sent = sending.candidate(tmp_path / "two", {"b.py": "4", "a.py": "3"})
+        sending.send_candidate(tmp_path / "two", {"a.py": "3"})
+    sent = sending.send_candidate(tmp_path / "two", {"b.py": "4", "a.py": "3"})
     assert not sent.live and list(sent.message.parts) == ["a.py", "b.py"]
 
 
@@ -194,7 +195,7 @@ def test_a_run_is_watched_from_elsewhere_until_it_ends(place: Place) -> None:
         watching = subprocess.Popen(
             command, cwd=place.root, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        sending.stop(run, pause=False)
+        sending.send_stop(run, pause=False)
         out, err = watching.communicate(timeout=120)
         assert process.wait(timeout=120) == 0
     assert watching.returncode == 0 and "finished" in out, err

@@ -15,7 +15,7 @@ from culmen.core.usage import Budget, Usage
 from culmen.engine.driver import Driver
 from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
-from culmen.store.memory import MemoryJournal
+from culmen.store.journal import MemoryJournal
 
 from .worlds import TASK, Climb, Hill
 

@@ -15,7 +15,7 @@ from culmen.core.usage import Budget
 from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
 from culmen.run import inputs
-from culmen.store.memory import MemoryJournal
+from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.strategies.cato import Cato
 from culmen.testing.landscape import Landscape, program, task

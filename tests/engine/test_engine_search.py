@@ -17,7 +17,7 @@ from culmen.core.event import Custom, ProposeRequest, mark
 from culmen.core.usage import Budget, Usage
 from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
-from culmen.store.memory import MemoryJournal
+from culmen.store.journal import MemoryJournal
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, TASK, Climb, Hill

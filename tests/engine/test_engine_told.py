@@ -16,7 +16,7 @@ from culmen.core.event import Effect, Entry, ProposeRequest, Result
 from culmen.core.usage import Budget
 from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
-from culmen.store.memory import MemoryJournal
+from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape, program, task
 from culmen.testing.strategy_kit import outcome

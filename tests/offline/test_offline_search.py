@@ -15,7 +15,7 @@ from culmen.core.evaluation import Case
 from culmen.core.task import Limits, Objective, Surface, Task
 from culmen.core.usage import Budget
 from culmen.offline.proposer import OPERATORS, OfflineProposer
-from culmen.store.memory import MemoryJournal
+from culmen.store.journal import MemoryJournal
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import Polca
 from culmen.testing.virtual import Simulation, simulate

@@ -11,9 +11,9 @@ import pytest
 
 from culmen.store import views
 from culmen.store.address import anchor, parse
-from culmen.store.database import owner
+from culmen.store.inbox import send_stop
 from culmen.store.journal import SqlJournal
-from culmen.store.sending import stop
+from culmen.store.lease import owner
 from tests import postgres
 from tests.cli.conftest import Place
 from tests.cli.test_cli_attending import NOISY, begun, wait
@@ -118,7 +118,7 @@ def test_a_machine_that_vanishes_loses_the_run_and_is_fenced_when_it_is_back(cab
                 assert first.returncode not in (0, 70) and "Traceback" not in said, said
                 assert f"process {second.pid}" in said and PASSWORD not in said
                 assert owner(run).pid == second.pid
-                stop(run)
+                send_stop(run)
                 said, _ = second.communicate(timeout=PATIENCE)
                 assert second.returncode == 0, said
         events = list(SqlJournal.open(run).read())

@@ -17,8 +17,7 @@ from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.codec import encode
-from culmen.store.journal import SqlJournal
-from culmen.store.memory import MemoryJournal
+from culmen.store.journal import MemoryJournal, SqlJournal
 from culmen.store.meta import RunMeta
 from culmen.testing.store_kit import JournalContract
 

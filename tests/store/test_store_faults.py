@@ -12,10 +12,10 @@ import pytest
 
 from culmen.core.errors import JournalDamaged, RunLocked, Unavailable, UserError
 from culmen.store import views
+from culmen.store.address import NETWORK, filesystem, refuse_network, require_local
 from culmen.store.journal import SqlJournal
-from culmen.store.lock import RunLock, owner
-from culmen.store.place import NETWORK, filesystem, refuse_network, require_local
-from culmen.store.recover import recover
+from culmen.store.lease import RunLock, lock_owner
+from culmen.store.transfer import recover
 from tests.store.runs import new_run, observed, program, proposed, state
 
 HERE = Path(__file__).parent
@@ -157,7 +157,7 @@ def test_a_second_writer_is_refused_by_name_and_let_in_later(tmp_path):
     journal.append([state("running")])
     assert views.status(journal.run_dir).owner.pid == os.getpid()
     journal.close()
-    assert owner(journal.run_dir) is None
+    assert lock_owner(journal.run_dir) is None
     SqlJournal.open(journal.run_dir, write=True).close()
 
 
@@ -174,7 +174,7 @@ def test_another_process_is_refused_too(tmp_path):
 ORPHAN = """
 import os, signal, sys
 from pathlib import Path
-from culmen.store.lock import RunLock
+from culmen.store.lease import RunLock
 lock = RunLock.acquire(Path(sys.argv[1]))
 ready, tell = os.pipe()
 if os.fork() == 0:
@@ -189,16 +189,16 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_children_of_a_killed_owner_do_not_keep_the_run_locked(tmp_path):
     with subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdin=subprocess.PIPE) as process:
         assert process.wait(60) == -signal.SIGKILL
-        assert owner(tmp_path) is None
+        assert lock_owner(tmp_path) is None
         RunLock.acquire(tmp_path).release()
 
 
 def test_a_released_lock_is_free_though_a_child_inherited_it(tmp_path):
     lock = RunLock.acquire(tmp_path)
     copy = os.dup(lock._fd)
-    assert owner(tmp_path) == lock.owner
+    assert lock_owner(tmp_path) == lock.owner
     lock.release()
-    assert owner(tmp_path) is None
+    assert lock_owner(tmp_path) is None
     os.close(copy)
 
 

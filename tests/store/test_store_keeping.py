@@ -10,9 +10,8 @@ import pytest
 from culmen.core.errors import JournalDamaged, RunLocked, UserError
 from culmen.store import inbox, transfer, views
 from culmen.store.address import anchor, parse
-from culmen.store.archive import SUFFIX, archive, look, restore
+from culmen.store.archive import SUFFIX, archive, look, restore, size, vacuum
 from culmen.store.journal import SqlJournal
-from culmen.store.upkeep import size, vacuum
 from tests.store.runs import new_run, observed, program, proposed, state
 
 

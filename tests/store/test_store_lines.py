@@ -13,7 +13,7 @@ import pytest
 from culmen.core.brief import Text
 from culmen.core.event import Custom, Entry
 from culmen.core.usage import Usage
-from culmen.store import lines
+from culmen.store import export as lines
 from culmen.store.export import export
 from culmen.store.journal import SqlJournal
 from culmen.testing.store_kit import ODD, specimens
@@ -80,6 +80,6 @@ def test_pages_of_any_length_make_the_same_lines(tmp_path, monkeypatch, size):
     monkeypatch.setattr(lines, "PAGE", size)
     monkeypatch.setattr(lines, "_LITTLE", 0)
     monkeypatch.setattr(lines, "_MUCH", 0)
-    pages = list(journal.lines())
+    pages = list(lines.json_pages(journal))
     assert b"".join(page for _, page in pages).decode() == once and max(count for count, _ in pages) <= size
     journal.close()

@@ -15,14 +15,15 @@ from alembic import command
 from sqlalchemy import insert, text
 
 from culmen.core.errors import RunLocked, Unavailable, UserError
-from culmen.store import catalogue, inbox, postgres, schema, sending, transfer, views
+from culmen.store import inbox, postgres, schema, transfer, views
+from culmen.store import inbox as sending
 from culmen.store.address import Address, anchor, has_run, parse, pointer
+from culmen.store.archive import drop, vacuum
 from culmen.store.codec import encode
-from culmen.store.database import owner, run_folders, signature
+from culmen.store.database import alembic_configuration, run_folders
 from culmen.store.journal import SqlJournal
-from culmen.store.migrate import configuration
-from culmen.store.recover import recover
-from culmen.store.upkeep import drop, vacuum
+from culmen.store.lease import owner, signature
+from culmen.store.transfer import recover
 from culmen.testing.store_kit import JournalContract, specimens
 from tests.postgres import PASSWORD
 from tests.store import runs
@@ -280,8 +281,8 @@ def test_messages_reach_the_owner_from_another_machine(store, tmp_path):
     journal.append([state("running")])
     elsewhere = anchor(pointer(journal.run_dir))
     assert elsewhere != journal.run_dir
-    first = sending.hint(elsewhere, "try \x00 twice")
-    second = sending.stop(elsewhere)
+    first = sending.send_hint(elsewhere, "try \x00 twice")
+    second = sending.send_stop(elsewhere)
     assert first.live and inbox.waiting(journal.run_dir) == [first.message, second.message]
     inbox.remove(journal.run_dir, first.message.id)
     assert inbox.waiting(elsewhere) == [second.message]
@@ -294,10 +295,10 @@ def test_copies_go_there_and_back_and_are_the_same(store, database, tmp_path, mo
     journal.append(specimens())
     for key in range(30):
         fill(journal, key, key + 1)
-    here = transfer.copy(journal.run_dir, parse(store, runs.uuid.uuid4().hex))  # while it is written
+    here = transfer.copy_run(journal.run_dir, parse(store, runs.uuid.uuid4().hex))  # while it is written
     journal.close()
-    there = transfer.copy(anchor(parse(here.target)), parse(database, "copy"))
-    back = transfer.copy(anchor(parse(there.target)), tmp_path / "back")
+    there = transfer.copy_run(anchor(parse(here.target)), parse(database, "copy"))
+    back = transfer.copy_run(anchor(parse(there.target)), tmp_path / "back")
     assert here.tables == there.tables == back.tables
     assert entries(tmp_path / "back") == entries(journal.run_dir) == entries(anchor(parse(there.target)))
     for folder in (tmp_path / "back", anchor(parse(there.target))):
@@ -306,7 +307,7 @@ def test_copies_go_there_and_back_and_are_the_same(store, database, tmp_path, mo
         assert views.status(folder).evaluations == views.status(journal.run_dir).evaluations + 1
     for taken in (tmp_path / "back", parse(there.target)):
         with pytest.raises(UserError, match="already"):
-            transfer.copy(journal.run_dir, taken)
+            transfer.copy_run(journal.run_dir, taken)
 
 
 def test_the_hash_of_a_table_tells_a_changed_row(store, tmp_path, postgres_server):
@@ -315,7 +316,7 @@ def test_the_hash_of_a_table_tells_a_changed_row(store, tmp_path, postgres_serve
     journal.close()
     before = transfer.sums(journal.run_dir)
     with postgres.session(pointer(journal.run_dir), write=True) as connection:
-        number = catalogue.number_of(connection, pointer(journal.run_dir))
+        number = postgres.number_of(connection, pointer(journal.run_dir))
         connection.execute(text(f"UPDATE culmen_run_{number}.observation SET score = score + 1e-9 WHERE seq = 2"))
     after = transfer.sums(journal.run_dir)
     assert {name for name in before if before[name] != after[name]} == {"observation"}
@@ -327,10 +328,10 @@ def test_tables_of_an_older_culmen_are_refused_to_readers_and_migrated(store, tm
     address = parse(runs.address("old"))
 
     def first_tables(connection):
-        command.upgrade(configuration(connection), "0001")
+        command.upgrade(alembic_configuration(connection), "0001")
         connection.execute(insert(schema.run).values(id=1, format=1, epoch=3, meta=encode(meta)))
 
-    postgres.Seat.take(address, first_tables).close()
+    postgres.DatabaseLease.take(address, first_tables).close()
     folder = anchor(address)
     with pytest.raises(UserError, match="older culmen") as caught:
         views.status(folder)

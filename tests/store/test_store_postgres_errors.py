@@ -5,10 +5,10 @@ import sys
 import pytest
 
 from culmen.core.errors import Unavailable, UserError
-from culmen.store import catalogue, postgres, transfer
+from culmen.store import postgres, transfer
 from culmen.store.address import anchor, parse
+from culmen.store.archive import drop
 from culmen.store.database import run_folders
-from culmen.store.upkeep import drop
 from tests.postgres import USER
 from tests.store.runs import new_run
 
@@ -28,7 +28,7 @@ def guest(postgres_server, database):
 
 def listed(url):
     with postgres.session(parse(url)) as connection:
-        return catalogue.lines(connection)
+        return postgres.database_runs(connection)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_rights_that_are_missing_come_with_the_grant(database, guest, postgres_s
     new_run(tmp_path).close()
     assert listed(guest) == [] == run_folders(anchor(parse(guest)))
     with pytest.raises(UserError, match="permission denied for database") as caught:
-        transfer.copy(tmp_path / "run-1", parse(guest, "copy"))
+        transfer.copy_run(tmp_path / "run-1", parse(guest, "copy"))
     assert "GRANT CREATE ON DATABASE test_" in caught.value.fix
-    transfer.copy(tmp_path / "run-1", parse(database, "copy"))
+    transfer.copy_run(tmp_path / "run-1", parse(database, "copy"))
     for use in (listed, lambda url: drop(parse(url, "copy")), lambda url: run_folders(anchor(parse(url)))):
         with pytest.raises(UserError, match="permission denied for schema culmen") as caught:
             use(guest)

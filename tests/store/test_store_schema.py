@@ -16,11 +16,10 @@ from sqlalchemy import insert, select
 from culmen.core.evaluation import Sign, Status, rank
 from culmen.store import schema, views
 from culmen.store.codec import bytes_text, decode, encode, escape, text_bytes, unescape
-from culmen.store.database import engine_for, reading
+from culmen.store.database import alembic_configuration, engine_for, reading, upgrade_tables
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import FORMAT
-from culmen.store.migrate import configuration, upgrade
-from culmen.store.recover import recover
+from culmen.store.transfer import recover
 from tests.store.runs import new_run, observed, program, proposed
 
 
@@ -31,12 +30,12 @@ def differences(connection):
 def test_an_empty_database_is_upgraded_to_the_tables_of_today(tmp_path):
     with engine_for(tmp_path / "new.db", write=True).connect() as connection:
         with connection.begin():
-            upgrade(connection)
+            upgrade_tables(connection)
         with connection.begin():
             assert differences(connection) == []
             assert connection.execute(select(schema.version.c.version_num)).scalar_one() == schema.REVISION
-            assert ScriptDirectory.from_config(configuration(connection)).get_current_head() == schema.REVISION
-            upgrade(connection)  # nothing to do
+            assert ScriptDirectory.from_config(alembic_configuration(connection)).get_current_head() == schema.REVISION
+            upgrade_tables(connection)  # nothing to do
 
 
 def test_a_new_run_has_the_tables_and_the_stamp_of_the_migrations(tmp_path):
@@ -55,7 +54,7 @@ def test_a_run_made_by_migrations_is_opened_and_keeps_its_rows(tmp_path):
     folder.mkdir()
     with engine_for(folder / "journal.db", write=True).connect() as connection:
         with connection.begin():
-            command.upgrade(configuration(connection), "0001")
+            command.upgrade(alembic_configuration(connection), "0001")
             connection.execute(insert(schema.run).values(id=1, format=1, epoch=3, meta=encode(meta)))
     journal = SqlJournal.open(folder, write=True)
     journal.append([observed(1, program(1), 2.5)])
@@ -109,14 +108,14 @@ def test_a_run_of_format_1_is_read_by_many_at_once_and_upgraded_anew_only_when_i
     """As a dashboard does: the upgrade takes long for a large run, and Alembic knows one migration at a time."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from culmen.store import copies
+    from culmen.store import database
 
     folder = old_run(tmp_path)
     with ThreadPoolExecutor(8) as pool:
         assert len(set(map(str, pool.map(lambda _: levels(folder), range(24))))) == 1
-    first = copies._kept[folder / "journal.db"].file
+    first = database._kept[folder / "journal.db"].file
     levels(folder)
-    assert copies._kept[folder / "journal.db"].file == first
+    assert database._kept[folder / "journal.db"].file == first
     raw = sqlite3.connect(folder / "journal.db")
     raw.execute("UPDATE observation SET verified = 0")
     raw.commit()
@@ -124,7 +123,7 @@ def test_a_run_of_format_1_is_read_by_many_at_once_and_upgraded_anew_only_when_i
     assert set(levels(folder).values()) == {"self-reported"}
     for place in range(6):
         levels(old_run(tmp_path, f"other-{place}"))
-    assert len(copies._kept) == 4 and not first.exists()
+    assert len(database._kept) == 4 and not first.exists()
 
 
 def test_what_views_count_by_is_what_the_observations_say_also_after_an_upgrade(tmp_path):

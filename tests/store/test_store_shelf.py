@@ -3,7 +3,7 @@
 import pytest
 
 from culmen.core.event import Entry
-from culmen.store.shelf import JournalShelf
+from culmen.store.reader import JournalObservations
 from culmen.testing.store_kit import ShelfContract
 
 from .runs import new_run, proposed
@@ -22,4 +22,4 @@ class TestJournalShelf(ShelfContract):
             evaluated = Entry("done", self.key, mark, "evaluate", result=observation)
             journal.append([proposed(self.key - 1, candidate), evaluated])
 
-        return JournalShelf(journal.run_dir, at_hand=8), deliver
+        return JournalObservations(journal.run_dir, at_hand=8), deliver

@@ -227,11 +227,11 @@ def test_islands_and_signs_are_found_in_what_is_stored_as_bytes(tmp_path, each_s
     run = journal.run_dir
     assert views.facets(run).islands == ((-2, 1), (0, 1), (1, 2), (12, 1))
     for island in (0, 1, -2, 12, 7):
-        found = views.table(run, views.Query(island=island)).rows
+        found = views.table(run, views.CandidateQuery(island=island)).rows
         assert {each.row.id for each in found} == {each.id for each in pool if each.origin.island == island}
-    order = [each.island for each in views.table(run, views.Query(sort="island", descending=True)).rows]
+    order = [each.island for each in views.table(run, views.CandidateQuery(sort="island", descending=True)).rows]
     assert order == [12, 1, 1, 0, -2, None]
-    assert views.table(run, views.Query(text="m")).total == 6  # capitals do not matter
+    assert views.table(run, views.CandidateQuery(text="m")).total == 6  # capitals do not matter
     assert [(each.candidate, each.sign) for each in views.integrity(run).findings] == [(pool[1].id, "clock")]
     journal.close()
 
@@ -358,10 +358,15 @@ def test_the_level_of_a_candidate_is_that_of_its_weakest_score(tmp_path):
     journal.append([observed(9, four, None, Status.TIMEOUT, trust="proxied")])
     found = {row.id: row.trust for row in views.candidates(journal.run_dir)}
     assert found == {one.id: "verified", two.id: "proxied", three.id: "self-reported", four.id: ""}
-    listed = views.table(journal.run_dir, views.Query(sort="trust"))
+    listed = views.table(journal.run_dir, views.CandidateQuery(sort="trust"))
     assert [line.row.trust for line in listed.rows] == ["verified", "proxied", "self-reported", ""]
-    assert {line.row.id for line in views.table(journal.run_dir, views.Query(trust="proxied")).rows} == {one.id, two.id}
-    assert [line.row.id for line in views.table(journal.run_dir, views.Query(below="proxied")).rows] == [three.id]
+    assert {line.row.id for line in views.table(journal.run_dir, views.CandidateQuery(trust="proxied")).rows} == {
+        one.id,
+        two.id,
+    }
+    assert [line.row.id for line in views.table(journal.run_dir, views.CandidateQuery(below="proxied")).rows] == [
+        three.id
+    ]
     with pytest.raises(UserError, match="no such level"):
-        views.table(journal.run_dir, views.Query(trust="sworn"))
+        views.table(journal.run_dir, views.CandidateQuery(trust="sworn"))
     journal.close()

@@ -15,7 +15,7 @@ import pytest
 
 from culmen.store import inbox, transfer, views
 from culmen.store.address import anchor, parse
-from culmen.store.database import owner
+from culmen.store.lease import owner
 from culmen.web.digest import Digest
 from culmen.web.pages import PAGES
 from culmen.web.server import encoded
@@ -55,7 +55,7 @@ def shelf(site: Site, postgres_server: Server, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "looking"))
     database = postgres_server.new_database()
     for name in COPIED:
-        transfer.copy(site.run(name), parse(database, name))
+        transfer.copy_run(site.run(name), parse(database, name))
     return database, served(anchor(parse(database)))
 
 

@@ -253,7 +253,7 @@ def test_memory_of_a_grid(site: Site, tab: Tab):
 def test_memory_of_a_net(site: Site, tab: Tab):
     run = site.run("polca-1")
     page = tab.open(site, "/r/polca-1/memory")
-    embedded = {name for e in views.results(run, "embed") for name in e.entry.body["candidates"]}
+    embedded = {name for e in views.effect_results(run, "embed") for name in e.entry.body["candidates"]}
     drawn = [each for each in series(page) if each["name"] != "the best"]
     assert sum(len(each["points"]) for each in drawn) == len(embedded)
     size = views.notes(run, "memory")[-1].entry.body["size"]
@@ -359,7 +359,7 @@ def test_calls(site: Site, tab: Tab):
     assert shown(told["calls"]) == sum(c.usage.calls for c in costs)
     assert told["dollars"] == f"${sum(c.usage.dollars for c in costs):.2f}"
     faults = {row[0]: (int(row[1]), int(row[2])) for row in rows(page, "Failures by kind")}
-    results = [event.entry.result for event in views.results(run, "propose")]
+    results = [event.entry.result for event in views.effect_results(run, "propose")]
     asked = [result for result in results if isinstance(result, Proposal)]
     tried = sum(result.faults.get("rate_limited", 0) for result in asked)
     assert faults["unparsable"][1] == sum(result.fault == "unparsable" for result in asked) > 0
@@ -370,12 +370,12 @@ def test_calls(site: Site, tab: Tab):
 def test_timeline(site: Site, tab: Tab):
     run = site.run("polca-1")
     page = tab.open(site, "/r/polca-1/timeline")
-    started = [mark for mark in views.marks(run) if mark.kind == "started"]
+    started = [mark for mark in views.effect_marks(run) if mark.kind == "started"]
     assert page.locator(".lanes rect").count() == len(started) == shown(facts(page)["effects"])
     drawn = {each["name"]: each["points"] for each in series(page)}
     assert set(drawn) == {mark.effect for mark in started}
     width = drawn["evaluate"][1][0] - drawn["evaluate"][0][0]
-    ends = {mark.key: mark.elapsed for mark in views.marks(run) if mark.kind == "done"}
+    ends = {mark.key: mark.elapsed for mark in views.effect_marks(run) if mark.kind == "done"}
     ran = sum(ends.get(mark.key, mark.elapsed) - mark.elapsed for mark in started if mark.effect == "propose")
     assert sum(y for _, y in drawn["propose"]) * width == pytest.approx(ran, rel=0.02)
     assert rows(page, "Times without an evaluation")

@@ -99,7 +99,7 @@ def test_nothing_tells_of_the_machine_it_was_made_on(runs: Path):
 def test_what_is_bounded_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch):
     run = runs / "turboevolve-1"
     whole = gather(Digest(run), full=10_000)
-    every = views.table(run, views.Query(limit=1)).all
+    every = views.table(run, views.CandidateQuery(limit=1)).all
     assert (whole.left_out, whole.full, whole.rows) == ([], every, every)
     some = gather(Digest(run), full=3, rows=20)
     assert [row["id"] for row in some.documents["pages"]["candidates"]["rows"]] == [

@@ -281,18 +281,24 @@ def test_the_table_sorts_filters_and_pages_like_the_whole(site: Site):
     for sort in ("best", "mean", "count", "failed", "seq", "id", "operator", "model", "island", "parents", "trust"):
         for down in (False, True):
             ids: list[str] = []
-            while page := views.table(run, views.Query(sort=sort, descending=down, offset=len(ids), limit=37)).rows:
+            while page := views.table(
+                run, views.CandidateQuery(sort=sort, descending=down, offset=len(ids), limit=37)
+            ).rows:
                 ids += [each.row.id for each in page]
             assert sorted(ids) == sorted(whole), sort
-    best = [each.row.id for each in views.table(run, views.Query(limit=1000)).rows if each.row.count]
+    best = [each.row.id for each in views.table(run, views.CandidateQuery(limit=1000)).rows if each.row.count]
     assert best == [row.id for row in views.candidates(run, "best", limit=None) if row.count]
-    scored = [each.row for each in views.table(run, views.Query(status="scored", limit=1000)).rows]
+    scored = [each.row for each in views.table(run, views.CandidateQuery(status="scored", limit=1000)).rows]
     assert scored and all(row.count and not row.failed for row in scored)
-    counts = [views.table(run, views.Query(status=name)).total for name in ("scored", "mixed", "failed", "unseen")]
+    counts = [
+        views.table(run, views.CandidateQuery(status=name)).total for name in ("scored", "mixed", "failed", "unseen")
+    ]
     assert sum(counts) == len(whole) and counts[2] > 0
     some = next(row for row in whole.values() if row.parents)
-    found = views.table(run, views.Query(text=some.parents[0], limit=1000)).rows
+    found = views.table(run, views.CandidateQuery(text=some.parents[0], limit=1000)).rows
     assert {each.row.id for each in found} == {r.id for r in whole.values() if some.parents[0] in (r.id, *r.parents)}
     islands = dict(views.facets(run).islands)
-    assert all(views.table(run, views.Query(island=island)).total == count for island, count in islands.items())
-    assert views.table(run, views.Query(text="%")).total == 0  # no wildcard
+    assert all(
+        views.table(run, views.CandidateQuery(island=island)).total == count for island, count in islands.items()
+    )
+    assert views.table(run, views.CandidateQuery(text="%")).total == 0  # no wildcard

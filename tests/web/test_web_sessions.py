@@ -90,7 +90,7 @@ def test_a_program_its_transcript_reports_and_what_it_left(place: Place, own: Si
 def test_the_offline_agent_step_by_step(place: Place, own: Site, tab: Tab) -> None:
     run = place.root / "runs/offline"
     page = tab.open(own, "/r/offline/sessions")
-    steps = [event for event in views.results(run, "session.") if event.entry.body.get("agent") == 0]
+    steps = [event for event in views.effect_results(run, "session.") if event.entry.body.get("agent") == 0]
     assert page.locator("[data-key='agent-0'] .steps > li").count() == len(steps)
     assert page.locator("[data-key='agent--1']").count() == 0
     told = [event.entry.result.data["text"] for event in steps if event.entry.effect == "session.tool"]  # pyright: ignore
@@ -105,7 +105,7 @@ def test_the_offline_agent_step_by_step(place: Place, own: Site, tab: Tab) -> No
 def test_what_the_model_of_a_built_in_agent_said(place: Place, own: Site, tab: Tab) -> None:
     run = place.root / "runs/scripted"
     page = tab.open(own, "/r/scripted/sessions")
-    said = [event.entry.result for event in views.results(run, "write")]
+    said = [event.entry.result for event in views.effect_results(run, "write")]
     texts = [result.text.strip() for result in said if isinstance(result, Text)]
     assert len(texts) == 10 and all(texts)
     shown = [

@@ -17,7 +17,7 @@ from culmen.cli.verbs import RequiredRun, Run
 from culmen.core.errors import UserError
 
 if TYPE_CHECKING:
-    from culmen.store.sending import Sent
+    from culmen.store.inbox import Sent
 
 PORT = 8640
 
@@ -112,10 +112,10 @@ def stop(
 ) -> Answer:
     """End a running search now and make the final choice from what was found."""
     from culmen.cli import runs
-    from culmen.store import sending
+    from culmen.store import inbox
 
     path = runs.find(run)
-    sent = sending.stop(path, pause=pause)
+    sent = inbox.send_stop(path, pause=pause)
     what = "The process ends within seconds; culmen resume goes on." if pause else "The final choice is made now."
     return _report_sent(path, sent, what)
 
@@ -133,14 +133,14 @@ def tell(
 ) -> Answer:
     """Send a running search a hint, or a candidate of your own."""
     from culmen.cli import runs
-    from culmen.store import sending
+    from culmen.store import inbox
 
     path = runs.find(run)
     if (hint is None) == (not candidate):
         raise UserError("give either a hint or a candidate", where="culmen tell", fix="--hint TEXT or --candidate FILE")
     if hint is not None:
-        return _report_sent(path, sending.hint(path, hint), "Every later request for candidates carries the hint.")
-    sent = sending.candidate(path, _read_parts(candidate or []))
+        return _report_sent(path, inbox.send_hint(path, hint), "Every later request for candidates carries the hint.")
+    sent = inbox.send_candidate(path, _read_parts(candidate or []))
     return _report_sent(path, sent, "It is evaluated at once, and counts in the final choice like any other.")
 
 

@@ -19,7 +19,7 @@ from culmen.observe.figures import clean, count, duration, joined
 if TYPE_CHECKING:
     from culmen.audit.report import Outcome, Report
     from culmen.core.task import Task
-    from culmen.store.views import Status
+    from culmen.store.views import RunStatus
 
 FINDINGS = 1
 _SHOWN = 40  # signs printed; --json has all
@@ -233,7 +233,7 @@ def find_signs(path: Path) -> list[AuditedSign]:
         where = (each.part, each.line, each.seq)
         _add(found, AuditedSign(each.sign, "", each.grave, each.candidate, each.evidence, *where, score=each.score))
     meta = views.meta(path)
-    for each in views.moved(path) if meta.task.deterministic else ():
+    for each in views.score_changes(path) if meta.task.deterministic else ():
         text = f"{each.count} evaluations alike scored {each.low!r} to {each.high!r}"
         _add(found, AuditedSign("moves", "", False, each.candidate, text, score=each.high))
     for each in views.prose(path):
@@ -280,7 +280,7 @@ def _lucky(path: Path) -> Iterable[AuditedSign]:
         yield AuditedSign("lucky", "", False, str(winner["id"]), text, score=search)
 
 
-def _show_run(screen: Screen, now: Status, found: Sequence[AuditedSign], path: Path) -> None:
+def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path: Path) -> None:
     from culmen.cli import runs
     from culmen.cli.session import best_line, suspected, vouched
 

@@ -50,9 +50,9 @@ def copy(
     from culmen.observe.figures import count
     from culmen.store import transfer
 
-    chosen = transfer.sources(source, find)
-    places = [transfer.target(target, run.name, len(chosen) > 1) for run in chosen]
-    made = [transfer.copy(run, to) for run, to in zip(chosen, places)]
+    chosen = transfer.runs_to_copy(source, find)
+    places = [transfer.copy_target(target, run.name, len(chosen) > 1) for run in chosen]
+    made = [transfer.copy_run(run, to) for run, to in zip(chosen, places)]
     data = {"copied": [{"from": one.source, "to": one.target, "tables": one.tables} for one in made]}
 
     def show(screen: Screen) -> None:
@@ -98,7 +98,7 @@ def drop(
     """Delete a run of a database, with everything in it. Refused while a process is writing it."""
     from culmen.core.errors import UserError
     from culmen.store.address import parse
-    from culmen.store.upkeep import drop as delete
+    from culmen.store.archive import drop as delete
 
     address = parse(run)
     if not address.name:

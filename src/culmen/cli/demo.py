@@ -18,7 +18,7 @@ from culmen.store import views
 if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.observe.watch import Watch
-    from culmen.store.views import Best
+    from culmen.store.views import BestCandidate
     from culmen.study import Study
 
 TASK = "circle_packing"
@@ -93,7 +93,7 @@ def _search(
     return session.search(screen, create, quiet=False)
 
 
-def _outcome(task: Task, start: float | None, best: Best) -> str:
+def _outcome(task: Task, start: float | None, best: BestCandidate) -> str:
     """The result in words for somebody who has never seen a run."""
     score = best.value if best.certified is None else best.certified
     known = task.objective.known

@@ -149,7 +149,7 @@ def recover(
 ) -> Answer:
     """Copy what can be read of a damaged run into a new one, which can be resumed."""
     from culmen.cli import runs
-    from culmen.store.recover import recover as copy
+    from culmen.store.transfer import recover as copy
 
     source = run if (run / "journal.db").is_file() else runs.FOLDER / run
     saved = copy(source, out)
@@ -229,7 +229,7 @@ def _unpack(name: str, out: Path | None, several: bool) -> Archived:
 def vacuum(screen: Screen, run: Run = None) -> Answer:
     """Free the disk space that a run's store no longer uses. Refused while a process is writing the run."""
     from culmen.cli import runs
-    from culmen.store.upkeep import vacuum as tidy
+    from culmen.store.archive import vacuum as tidy
 
     path = runs.find(run)
     before, after = tidy(path)

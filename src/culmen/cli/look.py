@@ -17,7 +17,7 @@ from culmen.observe.figures import clean, clock, count, number
 
 if TYPE_CHECKING:
     from culmen.core.event import Entry, Event
-    from culmen.store.views import Detail
+    from culmen.store.views import CandidateDetail
 
 
 def status(
@@ -114,7 +114,7 @@ def diff(screen: Screen, run: RequiredRun, first: Candidate = "seed", second: Ca
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def diff_lines(first: Detail, second: Detail) -> list[str]:
+def diff_lines(first: CandidateDetail, second: CandidateDetail) -> list[str]:
     """Lines of the unified diff over all parts of two candidates, without line ends."""
     found: list[str] = []
     one, two = first.candidate, second.candidate
@@ -124,7 +124,9 @@ def diff_lines(first: Detail, second: Detail) -> list[str]:
     return found
 
 
-def show_diff(screen: Screen, first: Detail, second: Detail, lines: Sequence[str], most: int = 0) -> None:
+def show_diff(
+    screen: Screen, first: CandidateDetail, second: CandidateDetail, lines: Sequence[str], most: int = 0
+) -> None:
     """Print a diff in colour, at most `most` lines of it (0: all)."""
     if screen.out.is_terminal:
         scores = " -> ".join(number(detail.row.mean) for detail in (first, second))

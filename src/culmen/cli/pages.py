@@ -11,12 +11,12 @@ from culmen.cli.session import best_line, ended, judged, next_steps, suspected, 
 from culmen.cli.strategy import strategy_name
 from culmen.observe.displays import costs
 from culmen.observe.figures import clean, count, decimals, duration, joined, number
-from culmen.store.views.training import WINDOW
+from culmen.store.views.run import WINDOW
 
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import Observation
-    from culmen.store.views import Best, Detail, Row, RunLine, Status, Step
+    from culmen.store.views import BestCandidate, CandidateDetail, CandidateRow, RunLine, RunStatus, Step
 
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted
 _FEEDBACK = 600  # characters of one feedback
@@ -40,7 +40,7 @@ def _how(operator: str, model: str, note: str = "") -> str:
     return joined([operator, "" if operator.startswith(model) else model, note])
 
 
-def status(screen: Screen, now: Status, path: Path) -> None:
+def status(screen: Screen, now: RunStatus, path: Path) -> None:
     """One run, label by label."""
     objective = f"{'maximise' if now.direction == 'max' else 'minimise'}"
     target = "" if now.target is None else f", target {number(now.target)}"
@@ -73,7 +73,7 @@ def status(screen: Screen, now: Status, path: Path) -> None:
     screen.next_steps(*next_steps(now, path))
 
 
-def _agents(now: Status) -> str:
+def _agents(now: RunStatus) -> str:
     """`3 of 10, 2 had their turn, 41 experiments, best that counts 2.61; offline`."""
     found = now.agents
     if found is None:
@@ -88,7 +88,7 @@ def _agents(now: Status) -> str:
     ) + (f"; {clean(found.program)}" if found.program else "")
 
 
-def _advisor(now: Status) -> str:
+def _advisor(now: RunStatus) -> str:
     """`version 14 after 16 barriers, alpha 0.5, mean reward 1.2, entropy 0.8; no step: group collapsed`."""
     found = now.training
     if found is None:
@@ -102,7 +102,7 @@ def _advisor(now: Status) -> str:
     return joined([joined(told), "" if not found.skip else f"no step: {found.skip.replace('_', ' ')}"], "; ")
 
 
-def _alarms(now: Status) -> str:
+def _alarms(now: RunStatus) -> str:
     """`gradient spike in 3 of the last 20 barriers, the last one too`, the most frequent first."""
     found = now.training
     if found is None or not found.alarms:
@@ -120,11 +120,11 @@ def _model(role: str, name: str) -> str:
     return name if role == "default" else f"{role}={name}"
 
 
-def _of_seconds(now: Status) -> str:
+def _of_seconds(now: RunStatus) -> str:
     return "" if now.budget.seconds is None else f" of {duration(now.budget.seconds)}"
 
 
-def _lost(now: Status) -> str:
+def _lost(now: RunStatus) -> str:
     lost = now.usage.possibly_lost
     return f"up to {count(lost.calls, 'call')}, ${lost.dollars:.4f} were cut off by a crash" if lost.calls else ""
 
@@ -133,7 +133,7 @@ def _counts(counts: dict[str, int]) -> str:
     return joined(f"{value:,} {name.replace('_', ' ')}" for name, value in list(counts.items())[:6])
 
 
-def best(screen: Screen, found: Best, candidate: Candidate, files: Sequence[Path]) -> None:
+def best(screen: Screen, found: BestCandidate, candidate: Candidate, files: Sequence[Path]) -> None:
     """What is known of the best to standard error, its text to standard output (unless it went to files)."""
     screen.pairs(
         ("best", best_line(found)),
@@ -151,7 +151,7 @@ def best(screen: Screen, found: Best, candidate: Candidate, files: Sequence[Path
     screen.text(candidate.text)
 
 
-def candidate(screen: Screen, detail: Detail, prompt: bool) -> None:
+def candidate(screen: Screen, detail: CandidateDetail, prompt: bool) -> None:
     """One candidate in full."""
     row, found = detail.row, detail.candidate
     origin = found.origin
@@ -185,7 +185,7 @@ def _signs(observations: Sequence[Observation]) -> str:
     return joined(f"{s.name} ({f'line {s.line}: ' if s.line else ''}{s.evidence})" for s in ordered)
 
 
-def score_line(row: Row) -> str:
+def score_line(row: CandidateRow) -> str:
     """`2.51 ± 0.01, mean of 12 evaluations`."""
     if row.mean is None:
         return "none"

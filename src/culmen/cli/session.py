@@ -20,7 +20,7 @@ from culmen.core.evaluation import MEANINGS
 from culmen.observe.figures import count, dollars, duration, joined, number, plus_minus
 from culmen.run import fork
 from culmen.store import views
-from culmen.store.views import Best, Status
+from culmen.store.views import BestCandidate, RunStatus
 
 if TYPE_CHECKING:
     from culmen.core.task import Task
@@ -99,7 +99,7 @@ def unchangeable(path: Path, budget: str) -> UserError:
     )
 
 
-def code(now: Status) -> int:
+def code(now: RunStatus) -> int:
     """Exit code for how a run ended."""
     if now.state == "finished":
         return FINDINGS if now.reason == "integrity" else 0
@@ -121,7 +121,7 @@ def display(screen: Screen, quiet: bool) -> Display:
     return Terminal(screen.err) if screen.live else Plain()
 
 
-def document(now: Status, path: Path) -> dict[str, Any]:
+def document(now: RunStatus, path: Path) -> dict[str, Any]:
     """The status, with what can be done next. The key `error` is kept for answers that are errors."""
     plain = msgspec.to_builtins(now)
     message = plain.pop("error", "")
@@ -134,7 +134,7 @@ def document(now: Status, path: Path) -> dict[str, Any]:
     }
 
 
-def end(screen: Screen, now: Status, path: Path) -> None:
+def end(screen: Screen, now: RunStatus, path: Path) -> None:
     """How the run ended, for people."""
     screen.line()
     screen.heading(now.state, ended(now))
@@ -171,19 +171,19 @@ _REASONS = {
 }
 
 
-def ended(now: Status) -> str:
+def ended(now: RunStatus) -> str:
     """Why it ended, in words."""
     if now.state == "finished":
         return _REASONS.get(now.reason) or now.reason.replace("_", " ")
     return str(now.error) or "nothing is lost"
 
 
-def best_line(best: Best | None) -> str:
+def best_line(best: BestCandidate | None) -> str:
     """`2.51234 ± 0.0012  0a1b2c3d4e5f`."""
     return "nothing has scored" if best is None else f"{number(best.score)}{plus_minus(best.se)}  {best.id}"
 
 
-def judged(best: Best) -> str:
+def judged(best: BestCandidate) -> str:
     """What the score was made from."""
     looks = count(best.count, "evaluation")
     if not best.confirmed:
@@ -191,12 +191,12 @@ def judged(best: Best) -> str:
     return f"mean of {looks} made after it was chosen"
 
 
-def trusted(best: Best | None) -> str:
+def trusted(best: BestCandidate | None) -> str:
     """`verified: ...`, the level of the score and what it means; "" while nothing has scored."""
     return "" if best is None else f"{best.trust}: {MEANINGS[best.trust]}"
 
 
-def vouched(best: Best | None) -> str:
+def vouched(best: BestCandidate | None) -> str:
     """What the task's exact verifier says, in all digits; "" if it has none or was not asked yet."""
     if best is None or best.strict is None:
         return ""
@@ -206,7 +206,7 @@ def vouched(best: Best | None) -> str:
     return f"{passed}: {best.certified!r}"
 
 
-def suspected(now: Status) -> str:
+def suspected(now: RunStatus) -> str:
     """How many candidates showed a grave sign, and what was best before the first did; "" if none."""
     if not now.findings:
         return ""
@@ -217,7 +217,7 @@ def suspected(now: Status) -> str:
     return f"{count(now.findings, 'candidate')} with a grave sign ({now.integrity}); {rest}"
 
 
-def used(now: Status) -> str:
+def used(now: RunStatus) -> str:
     """Evaluations, calls, money and time."""
     usage = now.usage
     calls = tokens = money = ""
@@ -230,7 +230,7 @@ def used(now: Status) -> str:
     return joined([count(now.evaluations, "evaluation"), calls, tokens, money, duration(now.elapsed_seconds)])
 
 
-def next_steps(now: Status, path: Path) -> list[tuple[str, str]]:
+def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
     """Commands worth typing now."""
     run = runs.shown(path)
     steps = [] if now.state in ("finished", "running") else [(f"culmen resume {run}", "go on")]

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from culmen.observe.changes import Change, change
 from culmen.observe.figures import clock, count, decimals, dollars, doubt, number
-from culmen.store.views import Best, Status
+from culmen.store.views import BestCandidate, RunStatus
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,7 @@ class Pace:
         return (evaluations - first) / (at - begun) if at - begun >= 1.0 else None
 
 
-def share(now: Status, elapsed: float) -> float | None:
+def share(now: RunStatus, elapsed: float) -> float | None:
     """How much of the tightest budget is spent, 0..1; None without any limit."""
     usage = now.usage
     spent = {
@@ -52,7 +52,7 @@ def share(now: Status, elapsed: float) -> float | None:
     return min(1.0, max(shares)) if shares else None
 
 
-def costs(now: Status) -> list[str]:
+def costs(now: RunStatus) -> list[str]:
     """`312/500 evaluations`, `40 calls`, `$0.31`: what was used, with limits where there are any."""
     usage, budget = now.usage, now.budget
     texts = [f"{_of(now.evaluations, budget.evaluations)} evaluations"]
@@ -69,7 +69,7 @@ def _of(used: int, limit: int | None) -> str:
     return f"{used:,}" if limit is None else f"{used:,}/{limit:,}"
 
 
-def gain(best: Best, before: Best | None) -> str:
+def gain(best: BestCandidate, before: BestCandidate | None) -> str:
     """`+0.0123` against what led before."""
     return "" if before is None else f"{best.value - before.value:+.3g}"
 
@@ -79,13 +79,13 @@ class News:
 
     def __init__(self, patience: float) -> None:
         self._patience, self._told = patience, 0.0
-        self._held: tuple[Status, Best, Best | None] | None = None
+        self._held: tuple[RunStatus, BestCandidate, BestCandidate | None] | None = None
 
-    def add(self, now: Status, best: Best, before: Best | None) -> None:
+    def add(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None:
         """One more improvement."""
         self._held = (now, best, before if self._held is None else self._held[2])
 
-    def take(self, at_once: bool = False) -> tuple[Status, Best, Best | None] | None:
+    def take(self, at_once: bool = False) -> tuple[RunStatus, BestCandidate, BestCandidate | None] | None:
         """What to tell now: the run then, its best, and what was best when last told."""
         if self._held is None or (not at_once and time.monotonic() - self._told < self._patience):
             return None
@@ -107,16 +107,16 @@ class Plain:
             self._written = time.monotonic()
             self.say(f"{clock(seconds)}  getting ready")
 
-    def start(self, now: Status) -> None:
+    def start(self, now: RunStatus) -> None:
         """Nothing: whoever begins the run has said so."""
 
-    def draw(self, now: Status) -> None:
+    def draw(self, now: RunStatus) -> None:
         """A line if there is news, or was none for long."""
         self._tell(at_once=False)
         if time.monotonic() - self._written >= _OCCASION:
             self._write(now, "")
 
-    def improved(self, now: Status, best: Best, before: Best | None) -> None:
+    def improved(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None:
         """Told with the next drawing."""
         self._news.add(now, best, before)
 
@@ -134,7 +134,7 @@ class Plain:
             now, best, before = told
             self._write(now, gain(best, before))
 
-    def _write(self, now: Status, news: str) -> None:
+    def _write(self, now: RunStatus, news: str) -> None:
         self._written = time.monotonic()
         best = "no score yet" if now.best is None else f"best {number(now.best.value)}{doubt(now.best.trust)}"
         parts = [clock(now.elapsed_seconds), best, news, *costs(now), f"{now.in_flight} running"]
@@ -150,13 +150,13 @@ class Silent:
     def prepare(self, seconds: float) -> None:
         """Nothing."""
 
-    def start(self, now: Status) -> None:
+    def start(self, now: RunStatus) -> None:
         """Nothing."""
 
-    def draw(self, now: Status) -> None:
+    def draw(self, now: RunStatus) -> None:
         """Nothing."""
 
-    def improved(self, now: Status, best: Best, before: Best | None) -> None:
+    def improved(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None:
         """Nothing."""
 
     def say(self, text: str) -> None:
@@ -192,18 +192,18 @@ class Terminal:
             self._live.start()
             self._live.update(Text(f"{clock(seconds):>7}  getting ready", style="dim"), refresh=True)
 
-    def start(self, now: Status) -> None:
+    def start(self, now: RunStatus) -> None:
         """Take the bottom of the terminal."""
         self._clock = (time.monotonic(), now.elapsed_seconds)
         self._live.start()
 
-    def draw(self, now: Status) -> None:
+    def draw(self, now: RunStatus) -> None:
         """Redraw the lines."""
         self._announce(at_once=False)
         elapsed = self._elapsed()
         self._live.update(_Lines(self, now, elapsed, self._pace.see(elapsed, now.evaluations)), refresh=True)
 
-    def improved(self, now: Status, best: Best, before: Best | None) -> None:
+    def improved(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None:
         """Announced with the next drawing, though not more than once a second."""
         self._better_at = self._elapsed()
         self._news.add(now, best, before)
@@ -234,7 +234,7 @@ class Terminal:
         began, base = self._clock
         return base + time.monotonic() - began
 
-    def lines(self, now: Status, elapsed: float, rate: float | None, width: int) -> list[Text]:
+    def lines(self, now: RunStatus, elapsed: float, rate: float | None, width: int) -> list[Text]:
         """The two lines and the last change, none wider than `width`."""
         lines = [self._first(now, elapsed, width), self._second(now, elapsed, rate), *self._changed()]
         for line in lines:
@@ -252,7 +252,7 @@ class Terminal:
         heading = Text(f"{margin}last improvement, since {told.since[:8]}{rest}:", style="dim")
         return [heading, *(Text(margin + line, style=_INKS.get(line[:1], "dim")) for line in told.lines)]
 
-    def _first(self, now: Status, elapsed: float, width: int) -> Text:
+    def _first(self, now: RunStatus, elapsed: float, width: int) -> Text:
         from rich.text import Text
 
         times = clock(elapsed) + (f" of {clock(now.budget.seconds)}" if now.budget.seconds else "")
@@ -272,7 +272,7 @@ class Terminal:
         self._places = max(self._places, decimals([score]))
         return number(score, self._places)
 
-    def _second(self, now: Status, elapsed: float, rate: float | None) -> Text:
+    def _second(self, now: RunStatus, elapsed: float, rate: float | None) -> Text:
         from rich.text import Text
 
         parts = costs(now)
@@ -286,7 +286,7 @@ class Terminal:
 class _Lines:
     """Renderable: the terminal's lines at the width it has right now."""
 
-    def __init__(self, terminal: Terminal, now: Status, elapsed: float, rate: float | None) -> None:
+    def __init__(self, terminal: Terminal, now: RunStatus, elapsed: float, rate: float | None) -> None:
         self._draw = terminal.lines
         self._data = (now, elapsed, rate)
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from culmen.core.errors import Unavailable
 from culmen.core.event import Event
 from culmen.store import views
-from culmen.store.views import Best, Status
+from culmen.store.views import BestCandidate, RunStatus
 
 INTERVAL = 0.25  # seconds between two drawings
 _SHARE = 0.05  # of the time may go into reading the run: large tasks are looked at less often
@@ -27,11 +27,11 @@ class Display(Protocol):
 
     def prepare(self, seconds: float) -> None: ...
 
-    def start(self, now: Status) -> None: ...
+    def start(self, now: RunStatus) -> None: ...
 
-    def draw(self, now: Status) -> None: ...
+    def draw(self, now: RunStatus) -> None: ...
 
-    def improved(self, now: Status, best: Best, before: Best | None) -> None: ...
+    def improved(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -47,8 +47,8 @@ class Watch:
         self._interrupts = 0
         self._begun = self._changed = False
         self._wake, self._closing = threading.Event(), threading.Event()
-        self._now: Status | None = None
-        self._best: Best | None = None
+        self._now: RunStatus | None = None
+        self._best: BestCandidate | None = None
         self._look_at = self._entered = 0.0
         self._thread = threading.Thread(target=self._loop, name="culmen-progress", daemon=True)
 
@@ -115,7 +115,7 @@ class Watch:
         for message in messages:
             self._display.say(message)
 
-    def _look(self, now: Status) -> None:
+    def _look(self, now: RunStatus) -> None:
         if self._now is None:
             self._display.start(now)
             self._best = now.best
@@ -130,5 +130,5 @@ class Watch:
             self._display.improved(now, best, before)
 
 
-def _better(now: Status, score: float, than: float) -> bool:
+def _better(now: RunStatus, score: float, than: float) -> bool:
     return score > than if now.direction == "max" else score < than

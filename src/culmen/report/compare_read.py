@@ -54,7 +54,7 @@ def entry(run: Path | str) -> Entry:
     return of(views.status(run), views.meta(run), read(run).moments)
 
 
-def of(now: views.Status, about: RunMeta, moments: Iterable[Moment]) -> Entry:
+def of(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]) -> Entry:
     """The same for a run whose best so far is known already."""
     best = now.best
     return Entry(

@@ -13,7 +13,7 @@ from culmen.core.errors import Unavailable
 from culmen.core.event import Entry, Event
 from culmen.engine.driver import Driver
 from culmen.store import inbox, views
-from culmen.store.inbox import Message
+from culmen.store.inbox import InboxMessage
 
 INTERVAL = 0.4  # seconds between two looks into the folder
 _KINDS = ("tell", "stop")
@@ -42,7 +42,7 @@ class Mailbox:
                         driver.interrupt()
             await asyncio.sleep(INTERVAL)
 
-    def _waiting(self) -> list[Message]:
+    def _waiting(self) -> list[InboxMessage]:
         """Nothing while a database cannot be asked: the driver notices, too, and it decides what that means."""
         with contextlib.suppress(Unavailable):
             return inbox.waiting(self._run)
@@ -62,7 +62,7 @@ class Mailbox:
                 inbox.remove(self._run, message)
 
 
-def entry(message: Message) -> Entry:
+def entry(message: InboxMessage) -> Entry:
     """A message as the journal holds it."""
     if message.kind == "stop":
         return Entry("stop", body={"reason": "user", "id": message.id})

@@ -35,7 +35,7 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products only; idle BLAS threads would spin on all cores
     from culmen.evaluate.integrity.guard import IntegrityBackend, reapply_policy
     from culmen.store.journal import SqlJournal
-    from culmen.store.shelf import JournalShelf
+    from culmen.store.reader import JournalObservations
 
     remembered = reapply_policy(remembered, _integrity(meta))
     async with AsyncExitStack() as stack:
@@ -60,7 +60,7 @@ async def live(path: Path, meta: RunMeta, parts: Parts, remembered: Mapping[str,
         if isinstance(world, LiveWorld):
             stack.push_async_callback(world.close)
         estimate = getattr(world, "estimate", at_least)
-        search = _search(meta, parts, proposer, estimate, JournalShelf(path))
+        search = _search(meta, parts, proposer, estimate, JournalObservations(path))
         stack.callback(search.close)
         search.watch = _Answers()
         asking: Any = gateway

@@ -16,17 +16,15 @@ import tarfile
 import tempfile
 from contextlib import closing
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
 from culmen.core.errors import JournalDamaged, UserError
 from culmen.store import transfer, views
-from culmen.store.address import FILE, POINTER, pointer
+from culmen.store.address import FILE, POINTER, Address, has_run, pointer, require_local
 from culmen.store.database import meanings
-from culmen.store.place import require_local
-from culmen.store.seat import take
-from culmen.store.upkeep import drop
+from culmen.store.lease import take
 
 SUFFIX = ".culmen.tar.xz"
 _MANIFEST, _FORMAT = "manifest.json", 1
@@ -118,7 +116,7 @@ def look(file: Path) -> Manifest:
 def _stage(run: Path, staged: Path) -> None:
     """The journal as one file without free pages."""
     if pointer(run) is not None:
-        transfer.copy(run, staged)
+        transfer.copy_run(run, staged)
         _settle(staged / FILE)
         return
     staged.mkdir()
@@ -234,3 +232,58 @@ def _remove(run: Path) -> None:
     if address is not None:
         drop(address)
     shutil.rmtree(run)
+
+
+# The space that runs take: how much, giving it back, deleting a run of a database.
+
+
+def drop(address: Address) -> None:
+    """Delete a run of a database; raises `RunLocked` if somebody writes it."""
+    from culmen.store import postgres
+
+    with (
+        closing(postgres.DatabaseLease.take(address, None)),
+        postgres.session(address, write=True) as connection,
+    ):
+        postgres.drop_run(connection, postgres.number_of(connection, address))
+
+
+def vacuum(run: Path) -> tuple[int, int]:
+    """Give back what a run's store no longer uses; bytes before and after. Raises `RunLocked` if somebody writes it.
+
+    In a folder also the half-written files that a crash left are removed.
+    """
+    if not has_run(run):
+        raise UserError("there is no run here", where=str(run), fix="culmen status lists the latest run")
+    before = size(run)
+    with meanings(run), closing(take(run, None)) as seat:
+        raw: Any = seat.connection.connection.driver_connection
+        if pointer(run) is None:
+            raw.execute("VACUUM")
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            for left in (run / "blobs").glob("??/.new-*"):
+                left.unlink()
+        else:
+            from culmen.store import schema
+
+            raw.rollback()
+            raw.autocommit = True
+            for table in schema.metadata.sorted_tables:
+                raw.execute(f'VACUUM (FULL, ANALYZE) "{table.name}"')
+            raw.autocommit = False
+    return before, size(run)
+
+
+def size(run: Path) -> int:
+    """Bytes that a run takes on disk: its folder, or its tables and indexes in the database."""
+    address = pointer(run)
+    if address is None:
+        return sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
+    from sqlalchemy import text
+
+    from culmen.store import postgres
+
+    query = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n"
+    query += " ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = current_schema()"
+    with postgres.reading(address) as connection:
+        return int(connection.execute(text(query)).scalar_one())

@@ -6,11 +6,23 @@ models send, but not in JSON; such a document is written escaped, behind the pre
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import re
-from typing import Any, TypeVar
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+
+from culmen.core.brief import Proposal, Text
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.errors import JournalDamaged
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Custom, Edits, Entry, Result, Vectors
+from culmen.core.usage import Usage
 
 T = TypeVar("T")
 
@@ -90,3 +102,296 @@ def _release(value: Any) -> Any:
     if isinstance(value, dict):
         return {_release(key): _release(item) for key, item in value.items()}
     return [_release(item) for item in value] if isinstance(value, list) else value
+
+
+# Content-addressed texts: the same bytes are kept once.
+
+INLINE = 64 * 1024
+_REF = re.compile("blob:[0-9a-f]{64}")
+
+Lookup = Callable[[Iterable[bytes]], dict[bytes, bytes]]
+"""Blobs of the table by SHA-256 (32 bytes); those that are not there are left out."""
+
+
+def blob_reference(sha: bytes) -> str:
+    """`blob:<hex>` for a SHA-256 of 32 bytes."""
+    return "blob:" + sha.hex()
+
+
+def is_reference(text: str) -> bool:
+    """Whether the text has the form of a reference."""
+    return _REF.fullmatch(text) is not None
+
+
+class Blobs:
+    """The blobs of one run: `lookup` reads the table, files are read here."""
+
+    def __init__(self, folder: Path, lookup: Lookup) -> None:
+        self._folder, self._lookup = folder, lookup
+
+    def text(self, ref: str) -> str:
+        """The text behind a reference; a text that is no reference is returned as it is."""
+        return bytes_text(self.get([bytes.fromhex(ref[5:])]).popitem()[1]) if is_reference(ref) else ref
+
+    def get(self, shas: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Bytes by SHA-256; raises `JournalDamaged` if one is missing or altered."""
+        wanted = set(shas)
+        found = self._lookup(wanted)
+        for sha in wanted - found.keys():
+            found[sha] = self.file(sha)
+        return found
+
+    def put_file(self, sha: bytes, data: bytes) -> None:
+        """Write one large blob; durable on return."""
+        path = self._path(sha)
+        if path.exists() and path.stat().st_size == len(data):
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        for folder in (path.parent, self._folder, self._folder.parent):
+            _sync_folder(folder)
+
+    def file(self, sha: bytes) -> bytes:
+        """A large blob; raises `JournalDamaged` if its file is missing or altered."""
+        path = self._path(sha)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            data = b""
+        if hashlib.sha256(data).digest() != sha:
+            raise JournalDamaged(f"blob {sha.hex()} is missing or altered", where=str(path), fix="restore the file")
+        return data
+
+    def _path(self, sha: bytes) -> Path:
+        name = sha.hex()
+        return self._folder / name[:2] / name
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# Results to rows and back: candidates and long texts leave the row and are kept once, by content.
+
+LONG = 4096
+"""Characters from which prompts, replies, feedback and artifacts are kept as blobs."""
+
+
+class Appearance(msgspec.Struct, frozen=True, array_like=True):
+    """A candidate inside an event: its texts by reference, the rest as it was given there."""
+
+    parts: str
+    parents: tuple[str, ...] = ()
+    origin: Origin = Origin()
+
+
+class ProposalRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`Proposal` as stored."""
+
+    candidates: tuple[Appearance, ...] = ()
+    hypothesis: str = ""
+    fault: str = ""
+    model: str = ""
+    usage: Usage = Usage()
+    prompt: str = ""
+    reply: str = ""
+    faults: dict[str, int] = {}
+
+
+class EditsRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`Edits` as stored."""
+
+    parts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    data: dict[str, Any] = {}
+    fault: str = ""
+
+
+class StoredResult(NamedTuple):
+    """One result as stored, and the result as `read` will give it back."""
+
+    shape: str
+    raw: bytes
+    data: bytes | None
+    result: Result
+
+
+class RowBatch:
+    """Collects what one append has to store besides its events."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[bytes, bytes] = {}
+        self.candidates: dict[str, tuple[Candidate, bytes, int]] = {}  # id: candidate, blob of its parts, seq
+
+    def keep(self, data: bytes) -> bytes:
+        """Put a blob; returns its SHA-256."""
+        sha = hashlib.sha256(data).digest()
+        self.blobs[sha] = data
+        return sha
+
+    def candidate(self, candidate: Candidate, seq: int) -> Appearance:
+        """Put a candidate that appears in event `seq`."""
+        sha = self.keep(encode(candidate.parts))
+        self.candidates.setdefault(candidate.id, (candidate, sha, seq))
+        return Appearance(sha.hex(), candidate.parents, candidate.origin)
+
+    def text(self, text: str) -> str:
+        """The text, or a reference to it if it is long (or looks like a reference)."""
+        if len(text) <= LONG and not text.startswith("blob:"):
+            return text
+        return blob_reference(self.keep(text_bytes(text)))
+
+    def texts(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """`text` of each value."""
+        return {name: self.text(text) for name, text in texts.items()}
+
+
+def store_result(result: Result, seq: int, batch: RowBatch) -> StoredResult:
+    """Turn a result into columns; what goes elsewhere is put in `batch`."""
+    stored = _STORE[type(result)](result, seq, batch)
+    if len(stored.raw) > INLINE:
+        return stored._replace(raw=blob_reference(batch.keep(stored.raw)).encode())
+    return stored
+
+
+def store_body(body: dict[str, Any], seq: int, batch: RowBatch) -> dict[str, Any]:
+    """The body with every `Candidate` under `candidate` or `candidates` stored and replaced by its id."""
+    one, many = body.get("candidate"), body.get("candidates")
+    if isinstance(one, Candidate):
+        batch.candidate(one, seq)
+        body = body | {"candidate": one.id}
+    if isinstance(many, list | tuple) and many and isinstance(many[0], Candidate):
+        for candidate in many:
+            batch.candidate(candidate, seq)
+        body = body | {"candidates": [candidate.id for candidate in many]}
+    return body
+
+
+def _store_observation(result: Observation, seq: int, batch: RowBatch) -> StoredResult:
+    row, feedback = result, batch.text(result.feedback)
+    if result.artifacts or feedback is not result.feedback:
+        row = msgspec.structs.replace(result, feedback=feedback, artifacts=batch.texts(result.artifacts))
+    return StoredResult("observation", encode(row), None, result)
+
+
+def _store_proposal(result: Proposal, seq: int, batch: RowBatch) -> StoredResult:
+    result = msgspec.structs.replace(result, prompt=batch.text(result.prompt), reply=batch.text(result.reply))
+    appearances = tuple(batch.candidate(candidate, seq) for candidate in result.candidates)
+    rest = (result.hypothesis, result.fault, result.model, result.usage, result.prompt, result.reply, result.faults)
+    return StoredResult("proposal", encode(ProposalRow(appearances, *rest)), None, result)
+
+
+def _store_text(result: Text, seq: int, batch: RowBatch) -> StoredResult:
+    result = msgspec.structs.replace(result, prompt=batch.text(result.prompt), reply=batch.text(result.reply))
+    return StoredResult("text", encode(result), None, result)
+
+
+def _store_vectors(result: Vectors, seq: int, batch: RowBatch) -> StoredResult:
+    return StoredResult("vectors", encode(msgspec.structs.replace(result, data=b"")), result.data, result)
+
+
+def _store_edits(result: Edits, seq: int, batch: RowBatch) -> StoredResult:
+    parts = tuple(batch.keep(encode(texts)).hex() for texts in result.parts)
+    return StoredResult("edits", encode(EditsRow(parts, result.notes, result.data, result.fault)), None, result)
+
+
+def _store_custom(result: Custom, seq: int, batch: RowBatch) -> StoredResult:
+    return StoredResult("custom", encode(result), None, result)
+
+
+_STORE: dict[type, Callable[[Any, int, RowBatch], StoredResult]] = {
+    Observation: _store_observation,
+    Proposal: _store_proposal,
+    Text: _store_text,
+    Vectors: _store_vectors,
+    Edits: _store_edits,
+    Custom: _store_custom,
+}
+
+_ROWS: dict[str, type] = {
+    "observation": Observation,
+    "proposal": ProposalRow,
+    "text": Text,
+    "vectors": Vectors,
+    "edits": EditsRow,
+    "custom": Custom,
+}
+
+
+def parse_result(shape: str, raw: bytes) -> Any:
+    """The stored form of a result; its blobs are still references."""
+    row = decode(raw, _ROWS[shape])
+    return _with_trust(row, raw) if shape == "observation" and not row.trust else row
+
+
+def _with_trust(row: Observation, raw: bytes) -> Observation:
+    """Format 1 knew only whether a score was computed outside the candidate's process."""
+    if b'"verified":true' not in raw:
+        return row
+    return msgspec.structs.replace(row, trust="verified" if row.certified is None else "certified")
+
+
+def blobs_of(row: Any) -> Iterable[bytes]:
+    """The blobs that `restore_result` will need."""
+    if isinstance(row, ProposalRow):
+        return [bytes.fromhex(appearance.parts) for appearance in row.candidates]
+    if isinstance(row, EditsRow):
+        return [bytes.fromhex(sha) for sha in row.parts]
+    if isinstance(row, Observation) and (row.artifacts or row.feedback.startswith("blob:")):
+        texts = (row.feedback, *row.artifacts.values())
+        return [bytes.fromhex(text[5:]) for text in texts if is_reference(text)]
+    return ()
+
+
+def restore_result(
+    row: Any, data: bytes | None, get: Callable[[bytes], bytes], parts: Callable[[bytes], dict[str, str]]
+) -> Any:
+    """The result, whole but for the references in `prompt` and `reply`."""
+    if isinstance(row, ProposalRow):
+        found = tuple(
+            Candidate.of(parts(bytes.fromhex(each.parts)), each.parents, each.origin) for each in row.candidates
+        )
+        return Proposal(found, *(getattr(row, name) for name in ProposalRow.__struct_fields__[1:]))
+    if isinstance(row, EditsRow):
+        return Edits(tuple(dict(parts(bytes.fromhex(sha))) for sha in row.parts), row.notes, row.data, row.fault)
+    if isinstance(row, Vectors):
+        return msgspec.structs.replace(row, data=data or b"")
+    if isinstance(row, Observation) and (row.artifacts or row.feedback.startswith("blob:")):
+        return msgspec.structs.replace(
+            row,
+            feedback=_whole(row.feedback, get),
+            artifacts={name: _whole(text, get) for name, text in row.artifacts.items()},
+        )
+    return row
+
+
+def _whole(text: str, get: Callable[[bytes], bytes]) -> str:
+    return bytes_text(get(bytes.fromhex(text[5:]))) if is_reference(text) else text
+
+
+# What no journal accepts.
+
+
+def check_entry(entry: Entry) -> None:
+    """Raise `ValueError` for an entry that breaks the contract: a score that is not finite, or one beside a failure."""
+    result = entry.result
+    if not isinstance(result, Observation):
+        return
+    if result.status is Status.OK:
+        if result.score is None or not math.isfinite(result.score):
+            raise ValueError(f"an observation with status ok needs a finite score, not {result.score}")
+    elif result.score is not None:
+        raise ValueError(f"an observation with status {result.status} has no score, but {result.score} was given")

@@ -8,22 +8,24 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, Unavailable, UserError
-from culmen.store import lock
 from culmen.store.address import FILE, Address, anchor, has_run, pointer
 from culmen.store.codec import decode
 from culmen.store.meta import FORMAT, RunMeta
 
 if TYPE_CHECKING:
+    from alembic.config import Config
     from sqlalchemy import Connection, Engine
 
 
@@ -103,9 +105,7 @@ def reading(run_dir: Path, *, tables: bool = True) -> Iterator[Connection]:
             if not tables or _current(connection):
                 yield connection
                 return
-        from culmen.store.copies import upgraded
-
-        engine = engine_for(upgraded(path, _uri(path, False), FILE), write=False)
+        engine = engine_for(upgraded_copy(path, _uri(path, False), FILE), write=False)
         with engine.connect() as connection, connection.begin():
             yield connection
 
@@ -186,38 +186,13 @@ def run_folders(folder: Path) -> list[Path]:
     """The folders of runs directly inside a folder, by name; one that stands for a database has all of its runs."""
     address = pointer(folder)
     if address is not None and not address.name:
-        from culmen.store import catalogue, postgres
-
-        with postgres.session(address) as connection:
-            return sorted(anchor(Address(address.url, line.name), folder) for line in catalogue.lines(connection))
-    return sorted(entry for entry in folder.iterdir() if has_run(entry)) if folder.is_dir() else []
-
-
-def owner(run_dir: Path) -> lock.Owner | None:
-    """Who writes a run right now, None if nobody does."""
-    address = pointer(run_dir)
-    if address is None:
-        return lock.owner(run_dir)
-    from culmen.store import postgres
-
-    return postgres.owner(address)
-
-
-def signature(run_dir: Path) -> tuple[object, ...]:
-    """Something that changes when the run does: for a folder, sizes and times of its files; and whether it is owned."""
-    address = pointer(run_dir)
-    if address is not None:
         from culmen.store import postgres
 
-        return postgres.signature(address)
-    facts: list[object] = []
-    for name in (FILE, f"{FILE}-wal"):
-        try:
-            stat = (run_dir / name).stat()
-            facts += [stat.st_size, stat.st_mtime_ns]
-        except FileNotFoundError:
-            facts.append(None)
-    return (*facts, lock.owner(run_dir) is not None)
+        with postgres.session(address) as connection:
+            return sorted(
+                anchor(Address(address.url, line.name), folder) for line in postgres.database_runs(connection)
+            )
+    return sorted(entry for entry in folder.iterdir() if has_run(entry)) if folder.is_dir() else []
 
 
 @contextmanager
@@ -297,3 +272,78 @@ _MEANINGS: dict[int, Callable[[Exception, Path], CulmenError]] = {
     sqlite3.SQLITE_CANTOPEN: _closed,
     sqlite3.SQLITE_PERM: _closed,
 }
+
+
+# Bring a run's tables up to date (Alembic, revisions in store/migrations).
+
+
+def upgrade_tables(connection: Connection) -> None:
+    """Upgrade to the newest revision inside the connection's transaction. Alembic is loaded only if there is need."""
+    from sqlalchemy import inspect
+
+    if inspect(connection).has_table("alembic_version") and _current(connection):
+        return
+    from alembic import command
+
+    command.upgrade(alembic_configuration(connection), "head")
+
+
+def alembic_configuration(connection: Connection) -> Config:
+    """Alembic's settings for one run, on an open connection."""
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "culmen.store:migrations")
+    config.attributes["connection"] = connection
+    return config
+
+
+# Upgraded copies of runs that an older culmen wrote: made once, then read by all who look.
+
+_MOST = 4  # copies kept at once
+
+
+class _Copy(NamedTuple):
+    state: tuple[object, ...]
+    folder: tempfile.TemporaryDirectory[str]
+    file: Path
+
+
+_lock = threading.Lock()  # Alembic knows one migration at a time
+_kept: OrderedDict[Path, _Copy] = OrderedDict()
+
+
+def upgraded_copy(source: Path, uri: str, name: str) -> Path:
+    """The file `name` with the tables of `source` (opened by `uri`) brought up to date; made anew if it changed."""
+    with _lock:
+        state = _state(source)
+        known = _kept.pop(source, None)
+        if known is None or known.state != state or not known.file.is_file():
+            known = _make(state, uri, name)
+        _kept[source] = known
+        while len(_kept) > _MOST:
+            _kept.popitem(last=False)  # its folder goes with it
+        return known.file
+
+
+def _make(state: tuple[object, ...], uri: str, name: str) -> _Copy:
+    folder = tempfile.TemporaryDirectory(prefix="culmen-")
+    file = Path(folder.name) / name
+    with closing(sqlite3.connect(uri, uri=True)) as old, closing(sqlite3.connect(file)) as new:
+        old.backup(new)
+    engine: Engine = engine_for(file, write=True)
+    with engine.connect() as connection, connection.begin():
+        upgrade_tables(connection)
+    return _Copy(state, folder, file)
+
+
+def _state(source: Path) -> tuple[object, ...]:
+    """Changes when the database or its log does."""
+    facts: list[object] = []
+    for path in (source, Path(f"{source}-wal")):
+        try:
+            stat = path.stat()
+            facts += [stat.st_size, stat.st_mtime_ns]
+        except FileNotFoundError:
+            facts.append(None)
+    return tuple(facts)

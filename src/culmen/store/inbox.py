@@ -11,12 +11,14 @@ import contextlib
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.store import views
 from culmen.store.address import pointer
 from culmen.store.codec import decode, encode
 
@@ -26,7 +28,7 @@ HINT_CHARS, PART_CHARS = 4_000, 400_000
 Kind = Literal["stop", "pause", "hint", "candidate"]
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """stop: end the search now and make the final choice · pause: end the process as Ctrl-C does, to be resumed ·
     hint: `text` for the models that propose · candidate: `parts` to be evaluated. `id` orders messages by time."""
 
@@ -36,10 +38,10 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: dict[str, str] = {}
 
 
-def leave(run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = None) -> Message:
+def leave(run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = None) -> InboxMessage:
     """Put a message into a run's inbox, durably. Raises `UserError` for one that is empty or too long."""
     _check(kind, text, parts or {})
-    message = Message(f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {})
+    message = InboxMessage(f"{time.time_ns():020d}-{secrets.token_hex(4)}", kind, text.strip(), parts or {})
     if (address := pointer(run)) is not None:
         _postgres().send(address, message.id, encode(message))
         return message
@@ -59,18 +61,18 @@ def leave(run: Path, kind: Kind, text: str = "", parts: dict[str, str] | None = 
     return message
 
 
-def waiting(run: Path) -> list[Message]:
+def waiting(run: Path) -> list[InboxMessage]:
     """Messages that nobody took yet, oldest first; files that are none are left alone."""
     if (address := pointer(run)) is not None:
-        return [decode(raw, Message) for raw in _postgres().sent(address)]
+        return [decode(raw, InboxMessage) for raw in _postgres().sent(address)]
     try:
         names = sorted(entry.name for entry in os.scandir(run / FOLDER) if entry.name.endswith(".json"))
     except FileNotFoundError:
         return []
-    found: list[Message] = []
+    found: list[InboxMessage] = []
     for name in names:
         with contextlib.suppress(msgspec.MsgspecError, OSError):
-            found.append(msgspec.json.decode((run / FOLDER / name).read_bytes(), type=Message))
+            found.append(msgspec.json.decode((run / FOLDER / name).read_bytes(), type=InboxMessage))
     return found
 
 
@@ -105,3 +107,58 @@ def _check(kind: Kind, text: str, parts: dict[str, str]) -> None:
     long = [name for name, part in parts.items() if len(part) > PART_CHARS]
     if long:
         raise UserError(f"'{long[0]}' has more than {PART_CHARS:,} characters", fix="a shorter text")
+
+
+# Sending a message to a run, with what is known of the run: a mistake is said at once, not found by nobody later.
+
+
+class Sent(NamedTuple):
+    """The message, and whether a process runs the search: if not, it is taken in when the run is resumed."""
+
+    message: InboxMessage
+    live: bool
+
+
+def send_stop(run: Path, *, pause: bool = False) -> Sent:
+    """End the search now and make the final choice; with `pause`, end the process only, so that it can be resumed."""
+    if not _live(run):
+        raise UserError(f"nobody runs '{run.name}' just now", where=str(run), fix=f"culmen resume {run}")
+    return Sent(leave(run, "pause" if pause else "stop"), True)
+
+
+def send_hint(run: Path, text: str) -> Sent:
+    """Give the models that propose a hint; every later request carries it."""
+    live = _open(run)
+    return Sent(leave(run, "hint", text), live)
+
+
+def send_candidate(run: Path, parts: Mapping[str, str]) -> Sent:
+    """Have a candidate evaluated. A task of one text takes any one; otherwise its parts must have the seed's names."""
+    live = _open(run)
+    return Sent(leave(run, "candidate", parts=_named(run, dict(parts))), live)
+
+
+def _live(run: Path) -> bool:
+    return views.status(run).state == "running"
+
+
+def _open(run: Path) -> bool:
+    """Whether the run goes on; raises `UserError` if it has finished."""
+    state = views.status(run).state
+    if state == "finished":
+        raise UserError(f"the run '{run.name}' has finished", where=str(run), fix=f"culmen fork {run}")
+    return state == "running"
+
+
+def _named(run: Path, parts: dict[str, str]) -> dict[str, str]:
+    seeds = views.meta(run).task.seeds
+    names = list(seeds[0]) if seeds else list(parts)
+    if len(names) == 1 and len(parts) == 1:
+        return {names[0]: next(iter(parts.values()))}
+    if set(names) != set(parts):
+        raise UserError(
+            f"the candidate has the parts {', '.join(sorted(parts)) or 'none'}",
+            where=str(run),
+            fix=f"give exactly {', '.join(names)}",
+        )
+    return {name: parts[name] for name in names}

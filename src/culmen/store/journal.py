@@ -7,7 +7,7 @@ without making it wait. `append` is one transaction in a write-ahead log that is
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,15 @@ import msgspec
 
 from culmen.core.errors import JournalDamaged, UserError
 from culmen.core.event import Entry, Event
-from culmen.store.address import POINTER, has_run, parse, place, pointer
-from culmen.store.blobs import Blobs
+from culmen.store.address import POINTER, has_run, parse, place, pointer, require_local
+from culmen.store.codec import Blobs, check_entry
 from culmen.store.database import read_meta, reading, require_run
 from culmen.store.meta import FORMAT, RunMeta
-from culmen.store.place import require_local
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from culmen.store.writer import Writer
+    from culmen.store.writer import JournalWriter
 
 
 class SqlJournal:
@@ -36,7 +35,7 @@ class SqlJournal:
     `Candidate`s in a body under `candidate` or `candidates` are stored too and replaced by their ids.
     """
 
-    def __init__(self, run_dir: Path, meta: RunMeta, writer: Writer | None) -> None:
+    def __init__(self, run_dir: Path, meta: RunMeta, writer: JournalWriter | None) -> None:
         self.run_dir, self.meta, self._writer = run_dir, meta, writer
 
     @classmethod
@@ -46,7 +45,7 @@ class SqlJournal:
         `db` is the URL of a database that keeps the journal instead, as the run `URL#name` (default: the folder's
         name).
         """
-        from culmen.store.writer import Writer
+        from culmen.store.writer import JournalWriter
 
         folder = Path(run_dir)
         if has_run(folder):
@@ -55,10 +54,10 @@ class SqlJournal:
         meta = msgspec.structs.replace(meta, format=FORMAT, created=meta.created or time.time())
         if db is None:
             require_local(folder)
-            return cls(folder, meta, Writer.open(folder, meta)[0])
+            return cls(folder, meta, JournalWriter.open(folder, meta)[0])
         place(folder, parse(db, folder.name))
         try:
-            return cls(folder, meta, Writer.open(folder, meta)[0])
+            return cls(folder, meta, JournalWriter.open(folder, meta)[0])
         except BaseException:
             (folder / POINTER).unlink()  # another try must not find a run that is not there
             raise
@@ -73,18 +72,18 @@ class SqlJournal:
         except JournalDamaged as error:
             if pointer(folder) is not None:
                 raise
-            from culmen.store.recover import damaged
+            from culmen.store.transfer import damaged
 
             raise damaged(folder, error) from error
 
     @classmethod
     def _open(cls, folder: Path, write: bool) -> SqlJournal:
         if write:
-            from culmen.store.writer import Writer
+            from culmen.store.writer import JournalWriter
 
             if pointer(folder) is None:
                 require_local(folder)
-            writer, meta = Writer.open(folder)
+            writer, meta = JournalWriter.open(folder)
             return cls(folder, meta, writer)
         with reading(folder, tables=False) as connection:
             return cls(folder, read_meta(connection), None)
@@ -105,16 +104,7 @@ class SqlJournal:
 
         from culmen.store.reader import pages
 
-        return pages(self._moment, self.run_dir, after, whole=whole)
-
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """All events, whole, as lines of JSON (ASCII), a page at a time: how many, and their text.
-
-        Raises `JournalDamaged` where the journal cannot be read.
-        """
-        from culmen.store.lines import pages
-
-        return pages(self._moment, self.run_dir)
+        return pages(self.snapshot, self.run_dir, after, whole=whole)
 
     def text(self, ref: str) -> str:
         """The text behind a `blob:` reference; any other text is returned as it is."""
@@ -141,11 +131,46 @@ class SqlJournal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _moment(self) -> AbstractContextManager[Connection]:
+    def snapshot(self) -> AbstractContextManager[Connection]:
+        """A connection for reading that sees one moment of the run."""
         return reading(self.run_dir, tables=False)
 
     @property
-    def _writing(self) -> Writer:
+    def _writing(self) -> JournalWriter:
         if self._writer is None:
             raise ValueError("this journal is closed, or was opened for reading")
         return self._writer
+
+
+# A journal in memory, for simulations and tests: nothing survives the process, nothing is imported for SQL.
+
+
+class MemoryJournal:
+    """Keeps entries as they are given. `clock` supplies the wall time shown in events (Unix seconds)."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._events: list[Event] = []
+        self._closed = False
+
+    def append(self, entries: Sequence[Entry]) -> list[Event]:
+        """All entries or, if one is refused (`ValueError`), none."""
+        if self._closed:
+            raise ValueError("this journal is closed")
+        for entry in entries:
+            check_entry(entry)
+        first, now = len(self._events) + 1, self._clock()
+        events = [Event(first + place, now, entry) for place, entry in enumerate(entries)]
+        self._events += events
+        return events
+
+    def read(self, after: int = 0) -> Iterator[Event]:
+        """Events with `seq` > `after`, in order, also those appended while reading."""
+        place = max(after, 0)
+        while place < len(self._events):
+            yield self._events[place]
+            place += 1
+
+    def close(self) -> None:
+        """No more appending; reading goes on."""
+        self._closed = True

@@ -7,22 +7,45 @@ and a process that dies, however it does, gives both back. Readers share a few p
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import parse_qs, urlsplit
 
-from sqlalchemy import create_engine, delete, exc, insert, make_url, pool, select, text
+import msgspec
+from sqlalchemy import (
+    Column,
+    Float,
+    ForeignKey,
+    Identity,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    create_engine,
+    delete,
+    exc,
+    insert,
+    make_url,
+    pool,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as fresh
 
-from culmen.core.errors import RunLocked, UserError
-from culmen.store import catalogue
-from culmen.store.address import Address
-from culmen.store.lock import Owner
-from culmen.store.postgres_errors import meaning
+from culmen.core.errors import CulmenError, JournalDamaged, RunLocked, Unavailable, UserError
+from culmen.store.address import VARIABLE, Address
+from culmen.store.lease import Owner
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
 
 _PATIENCE = 2.0  # seconds; the server needs a moment to notice that an owner's process has gone
 _LIVENESS = {  # a peer that is silent this long is gone: seconds, seconds, times, milliseconds
@@ -81,20 +104,20 @@ def session(address: Address, *, write: bool = False) -> Iterator[Connection]:
 def reading(address: Address) -> Iterator[Connection]:
     """One moment of a run."""
     with session(address) as connection:
-        catalogue.enter(connection, catalogue.number_of(connection, address), local=True)
+        enter_run(connection, number_of(connection, address), local=True)
         yield connection
 
 
 def owner(address: Address) -> Owner | None:
     """Who writes a run right now, None if nobody does."""
     with session(address) as connection:
-        return catalogue.owner(connection, address)
+        return run_owner(connection, address)
 
 
 def signature(address: Address) -> tuple[object, ...]:
     """Something that changes when the run does."""
     with reading(address) as connection:
-        holder = catalogue.owner(connection, address)
+        holder = run_owner(connection, address)
         row = connection.execute(text("SELECT max(seq), (SELECT max(epoch) FROM run) FROM event")).one()
         return (*row, holder is not None)
 
@@ -102,26 +125,26 @@ def signature(address: Address) -> tuple[object, ...]:
 def send(address: Address, message: str, body: bytes) -> None:
     """Leave a message for the owner of a run."""
     with session(address, write=True) as connection:
-        number = catalogue.number_of(connection, address)
-        connection.execute(insert(catalogue.message).values(run=number, id=message, body=body))
+        number = number_of(connection, address)
+        connection.execute(insert(message_table).values(run=number, id=message, body=body))
 
 
 def sent(address: Address) -> list[bytes]:
     """Messages that nobody took yet, oldest first."""
     with session(address) as connection:
-        mine = catalogue.message.c.run == catalogue.number_of(connection, address)
-        query = select(catalogue.message.c.body).where(mine).order_by(catalogue.message.c.id)
+        mine = message_table.c.run == number_of(connection, address)
+        query = select(message_table.c.body).where(mine).order_by(message_table.c.id)
         return list(connection.execute(query).scalars())
 
 
 def forget(address: Address, message: str) -> None:
     """Remove a message that was journaled."""
     with session(address, write=True) as connection:
-        mine = catalogue.message.c.run == catalogue.number_of(connection, address)
-        connection.execute(delete(catalogue.message).where(mine, catalogue.message.c.id == message))
+        mine = message_table.c.run == number_of(connection, address)
+        connection.execute(delete(message_table).where(mine, message_table.c.id == message))
 
 
-class Seat:
+class DatabaseLease:
     """The right to write a run, and the connection that it hangs on."""
 
     files = False  # large blobs are in the table like the others
@@ -130,7 +153,7 @@ class Seat:
         self.address, self.connection, self._number = address, connection, number
 
     @classmethod
-    def take(cls, address: Address, make: Callable[[Connection], None] | None) -> Seat:
+    def take(cls, address: Address, make: Callable[[Connection], None] | None) -> DatabaseLease:
         """Own a run; with `make`, a new one, whose tables it makes. Raises `RunLocked`, naming the owner."""
         with errors(address):
             connection = _engine(address, poolclass=pool.NullPool).connect()
@@ -146,7 +169,7 @@ class Seat:
         with suppress(exc.SQLAlchemyError):  # whatever it says, it is of no use any more
             self.connection.invalidate()
             self.connection.close()
-        again = Seat.take(self.address, None)
+        again = DatabaseLease.take(self.address, None)
         self.connection = again.connection
         return self.connection
 
@@ -157,7 +180,7 @@ class Seat:
             if not self.connection.invalidated:
                 self.connection.rollback()
                 with self.connection.begin():
-                    catalogue.set_owner(self.connection, self._number, None)
+                    set_owner(self.connection, self._number, None)
                     self.connection.execute(text("SELECT pg_advisory_unlock_all()"))
         self.connection.close()
         engine.dispose()
@@ -168,13 +191,13 @@ def _sit_down(connection: Connection, address: Address, make: Callable[[Connecti
         connection.exec_driver_sql(_SERVER)
         connection.execute(text(_DURABLE))
         if make is not None:
-            catalogue.prepare(connection)
-            number = catalogue.register(connection, address)
+            prepare_catalogue(connection)
+            number = register_run(connection, address)
         else:
-            number = catalogue.number_of(connection, address)
+            number = number_of(connection, address)
         _lock(connection, address, number)
-        catalogue.set_owner(connection, number, Owner(os.getpid(), socket.gethostname(), time.time()))
-        catalogue.enter(connection, number, local=False)
+        set_owner(connection, number, Owner(os.getpid(), socket.gethostname(), time.time()))
+        enter_run(connection, number, local=False)
         if make is not None:
             make(connection)
     return number
@@ -182,7 +205,7 @@ def _sit_down(connection: Connection, address: Address, make: Callable[[Connecti
 
 def _lock(connection: Connection, address: Address, number: int) -> None:
     query, deadline = text("SELECT pg_try_advisory_lock(:locks, :number)"), time.monotonic() + _PATIENCE
-    while not connection.execute(query, {"locks": catalogue.LOCKS, "number": number}).scalar():
+    while not connection.execute(query, {"locks": LOCKS, "number": number}).scalar():
         if time.monotonic() >= deadline:
             raise RunLocked(
                 f"another process is writing this run: {owner(address) or 'its connection is still open'}",
@@ -202,3 +225,231 @@ def errors(address: Address) -> Iterator[None]:
         if known is None:
             raise
         raise known from None  # the driver's own words are in it, and its chain may hold the connection's settings
+
+
+# What PostgreSQL and its driver say, in culmen's errors: what is wrong, with which database, and what to do.
+
+_SAFE = "everything recorded so far is safe"
+_RESUME = "once it does, a run goes on by: culmen resume, with its folder or address"
+_UNREACHED = ("OperationalError", "ConnectionTimeout", "InterfaceError")
+_REFUSED = re.compile(r"authentication failed|pg_hba\.conf|role .* (does not exist|is not permitted)")
+
+
+def meaning(error: object, address: Address) -> CulmenError | None:
+    """What an error of psycopg means to a person; None if it is a bug."""
+    state, said = cast("str | None", getattr(error, "sqlstate", None)), _said(str(error))
+    if state is None:
+        return _before(error, said, address)
+    where = str(address)
+    if state.startswith(("08", "57P")):
+        return Unavailable(f"the connection to the database was lost ({said}); {_SAFE}", where=where, fix=_RESUME)
+    if state.startswith("53"):
+        fix = "make room there, or raise max_connections"
+        return Unavailable(f"the database has no room ({said}); {_SAFE}", where=where, fix=fix)
+    if state == "42P01":
+        return JournalDamaged(f"the tables of the run are not as they should be ({said})", where=where)
+    if state == "42501":
+        return UserError(f"the database refuses: {said}", where=where, fix=_rights(said, address))
+    if state == "25006":
+        return UserError(f"the database takes no writes: {said}", where=where, fix="name the primary server in the URL")
+    if state.startswith("28") or state == "3D000":
+        return UserError(f"the database refuses: {said}", where=where, fix="check user, password, name and rights")
+    return None
+
+
+def _before(error: object, said: str, address: Address) -> CulmenError | None:
+    """Errors of the driver itself, mostly before there is a connection."""
+    where, user = str(address), _user(address)
+    if "password authentication failed" in said:
+        fix = f"give another with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
+        return UserError(f"the database refuses the password of {user} ({said})", where=where, fix=fix)
+    if "no password supplied" in said:
+        fix = f"give it with ~/.pgpass, PGPASSWORD, or the URL in {VARIABLE}"
+        return UserError(f"the database wants a password of {user} ({said})", where=where, fix=fix)
+    if re.search("database .* does not exist", said):
+        fix = f"make it: createdb {_server(address)} {_database(address)}"
+        return UserError(f"the server has no such database ({said})", where=where, fix=fix)
+    if _REFUSED.search(said):
+        fix = "name another user in the URL, or have the server let this one in (pg_hba.conf)"
+        return UserError(f"the database refuses {user} ({said})", where=where, fix=fix)
+    if "invalid connection option" in said or "invalid port" in said or "invalid integer value" in said:
+        fix = "leave it out; after the ? are options of libpq, such as host, port, sslmode"
+        return UserError(f"the URL cannot be used ({said})", where=where, fix=fix)
+    if type(error).__name__ in _UNREACHED:
+        fix = f"pg_isready {_server(address)} says whether it does; {_RESUME}"
+        return Unavailable(f"the database does not answer ({said}); {_SAFE}", where=where, fix=fix)
+    return None
+
+
+def _said(text: str) -> str:
+    """The first line, without what every such line begins with."""
+    line = text.strip().partition("\n")[0]
+    return re.sub(r"^connection (failed|is bad): (?=connection to server)", "", line)
+
+
+def _rights(said: str, address: Address) -> str:
+    if "for database" in said:
+        return f"as its owner: GRANT CREATE ON DATABASE {_database(address)} TO {_user(address)}"
+    return f"connect as the user who made these runs, or as that user: GRANT <that user> TO {_user(address)}"
+
+
+def _user(address: Address) -> str:
+    login = urlsplit(address.url).netloc.rpartition("@")[0]
+    return login or "you"
+
+
+def _database(address: Address) -> str:
+    return urlsplit(address.url).path.strip("/")
+
+
+def _server(address: Address) -> str:
+    """How the server's own programs are told where it is."""
+    parts = urlsplit(address.url)
+    host = parts.hostname or next(iter(parse_qs(parts.query).get("host", [])), "")
+    told = [f"-h {host}" if host else "", f"-p {parts.port}" if parts.port else ""]
+    login = parts.netloc.rpartition("@")[0]
+    return " ".join(filter(None, [*told, f"-U {login}" if login else ""]))
+
+
+# The runs of a database: one row each in the schema `culmen`, the tables of each in a schema of its own.
+
+FORMAT = 1
+LOCKS = 0x63756C6D
+"""First half of every advisory lock's key; the second is the run's number, 0 while the catalogue is made."""
+
+metadata = MetaData(schema="culmen")
+
+catalogue_table = Table("catalogue", metadata, Column("format", Integer, primary_key=True, autoincrement=False))
+
+run_table = Table(
+    "run",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("created", Float, nullable=False),
+    Column("owner", LargeBinary),  # who wrote last; whether it still does, its lock says
+)
+
+message_table = Table(
+    "message",
+    metadata,
+    Column("run", Integer, ForeignKey(run_table.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+_held = text(
+    "EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2"
+    f" AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = {LOCKS}"
+    " AND objid = run.id::bigint::oid) AS held"
+)
+
+
+class DatabaseRun(NamedTuple):
+    """One run: its number, its name, when it was made (Unix seconds), and who writes it now."""
+
+    number: int
+    name: str
+    created: float
+    owner: Owner | None
+
+
+def schema_of(number: int) -> str:
+    """The schema that holds the tables of a run."""
+    return f"culmen_run_{number}"
+
+
+def enter_run(connection: Connection, number: int, *, local: bool) -> None:
+    """Let unqualified names mean this run's tables: for this transaction, or for as long as the connection lasts."""
+    connection.exec_driver_sql(f'SET {"LOCAL " if local else ""}search_path TO "{schema_of(number)}"')
+
+
+def prepare_catalogue(connection: Connection) -> None:
+    """Make the catalogue where there is none; two at once wait for each other."""
+    if not _exists(connection):
+        connection.execute(text("SELECT pg_advisory_xact_lock(:locks, 0)"), {"locks": LOCKS})
+        if not _exists(connection):
+            connection.execute(text("CREATE SCHEMA IF NOT EXISTS culmen"))
+            metadata.create_all(connection)
+            connection.execute(insert(catalogue_table).values(format=FORMAT))
+    _check(connection)
+
+
+def register_run(connection: Connection, address: Address) -> int:
+    """Enter a new run and make its schema; raises `UserError` if the name is taken."""
+    row = (
+        fresh(run_table)
+        .values(name=address.name, created=time.time())
+        .on_conflict_do_nothing()
+        .returning(run_table.c.id)
+    )
+    number = connection.execute(row).scalar()
+    if number is None:
+        raise UserError(
+            f"there is a run '{address.name}' in this database already",
+            where=str(address),
+            fix="resume it, or choose another name: --db URL#NAME",
+        )
+    connection.execute(text(f'CREATE SCHEMA "{schema_of(number)}"'))
+    return int(number)
+
+
+def number_of(connection: Connection, address: Address) -> int:
+    """The run's number; raises `UserError` where there is no such run."""
+    number = connection.execute(_number, {"name": address.name}).scalar() if _exists(connection) else None
+    if number is None:
+        raise UserError(
+            f"there is no run '{address.name}' in this database",
+            where=str(address),
+            fix=f"culmen db list '{address.url}'",
+        )
+    return int(number)
+
+
+def database_runs(connection: Connection) -> list[DatabaseRun]:
+    """All runs, newest first."""
+    if not _exists(connection):
+        return []
+    _check(connection)
+    rows = connection.execute(select(run_table, _held).order_by(run_table.c.created.desc(), run_table.c.id.desc()))
+    return [DatabaseRun(row.id, row.name, row.created, _owner(row)) for row in rows]
+
+
+def run_owner(connection: Connection, address: Address) -> Owner | None:
+    """Who holds the run's lock right now."""
+    row = connection.execute(_own, {"name": address.name}).one_or_none() if _exists(connection) else None
+    return None if row is None else _owner(row)
+
+
+def set_owner(connection: Connection, number: int, holder: Owner | None) -> None:
+    """Note who writes the run."""
+    raw = None if holder is None else msgspec.json.encode(holder)
+    connection.execute(update(run_table).where(run_table.c.id == number).values(owner=raw))
+
+
+def drop_run(connection: Connection, number: int) -> None:
+    """Delete a run and everything in it."""
+    connection.execute(text(f'DROP SCHEMA "{schema_of(number)}" CASCADE'))
+    connection.execute(delete(run_table).where(run_table.c.id == number))
+
+
+_number = select(run_table.c.id).where(run_table.c.name == bindparam("name"))
+_own = select(run_table, _held).where(run_table.c.name == bindparam("name"))
+_there = text("SELECT to_regclass('culmen.catalogue') IS NOT NULL")
+
+
+def _exists(connection: Connection) -> bool:
+    return bool(connection.execute(_there).scalar())
+
+
+def _check(connection: Connection) -> None:
+    found = connection.execute(select(catalogue_table.c.format)).scalar()
+    if found is not None and found > FORMAT:
+        raise UserError(
+            f"this database was written by a newer culmen (format {found}; this one knows up to {FORMAT})",
+            fix="pip install --upgrade culmen",
+        )
+
+
+def _owner(row: Any) -> Owner | None:
+    return msgspec.json.decode(row.owner, type=Owner) if row.held and row.owner is not None else None

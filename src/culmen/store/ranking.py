@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from culmen.store import sql
+
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
@@ -59,24 +61,22 @@ class _Queries(NamedTuple):
 
 @cache
 def _queries() -> _Queries:
-    from sqlalchemy import bindparam, func, select
-
-    from culmen.store.schema import judged, tally
-
-    t = tally.c
+    t = sql.tally.c
     failed, count, mean = t.failed, t.count, t.mean
-    group = select(failed, count).order_by(failed, count).limit(1)
-    inside = (failed == bindparam("failed"), count == bindparam("count"), t.asked == 0, t.barred == 0)
-    means = select(mean).where(*inside).limit(1)
+    group = sql.select(failed, count).order_by(failed, count).limit(1)
+    inside = (failed == sql.bindparam("failed"), count == sql.bindparam("count"), t.asked == 0, t.barred == 0)
+    means = sql.select(mean).where(*inside).limit(1)
     columns = (t.candidate, mean, count.label("n"), t.low, t.high, t.asked, t.accepted, t.strict)
-    few = select(*columns).where(judged, count + 0 > 0, t.asked > 0, t.barred == 0)  # + 0: not by the other index
+    few = sql.select(*columns).where(
+        sql.judged, count + 0 > 0, t.asked > 0, t.barred == 0
+    )  # + 0: not by the other index
     vouched = few.where(t.accepted == t.asked, failed + 0 == 0).limit(1)
     refused = few.limit(1)
     return _Queries(
-        select(func.sum(t.spread), func.sum(count - 1)).where(count > 1),
-        group.where(failed == bindparam("failed"), count > bindparam("count")),
-        group.where(failed > bindparam("failed"), count > 0),
-        select(t.candidate).where(*inside, mean == bindparam("mean")).order_by(t.first).limit(1),
+        sql.select(sql.func.sum(t.spread), sql.func.sum(count - 1)).where(count > 1),
+        group.where(failed == sql.bindparam("failed"), count > sql.bindparam("count")),
+        group.where(failed > sql.bindparam("failed"), count > 0),
+        sql.select(t.candidate).where(*inside, mean == sql.bindparam("mean")).order_by(t.first).limit(1),
         {"max": means.order_by(mean.desc()), "min": means.order_by(mean)},
         {"max": vouched.order_by(t.low.desc(), t.first), "min": vouched.order_by(t.high, t.first)},
         {"max": refused.order_by(mean.desc(), t.first), "min": refused.order_by(mean, t.first)},
@@ -140,50 +140,41 @@ def _next_group(connection: Connection, place: dict[str, int], more: bool) -> di
 
 def place(direction: str, sd: float) -> tuple[Any, Any]:
     """What candidates are ordered by beside their tallies: a class (lower first), and a reward (higher first)."""
-    from sqlalchemy import case, func
-
-    from culmen.store.schema import tally
-
-    t, sign = tally.c, 1.0 if direction == "max" else -1.0
-    rank = case((t.barred > 0, 2), (t.failed > 0, 1), (t.accepted < t.asked, 1), else_=0)
+    t, sign = sql.tally.c, 1.0 if direction == "max" else -1.0
+    rank = sql.case((t.barred > 0, 2), (t.failed > 0, 1), (t.accepted < t.asked, 1), else_=0)
     worst = (t.low if direction == "max" else t.high) * sign
-    vouched = case((t.accepted == t.asked, worst))
-    return rank, func.coalesce(vouched, t.mean * sign - _error(sd, t.count))
+    vouched = sql.case((t.accepted == t.asked, worst))
+    return rank, sql.func.coalesce(vouched, t.mean * sign - _error(sd, t.count))
 
 
 def _error(sd: float, count: Any) -> Any:
     """The standard error of a mean of so many; NULL for none, also where dividing by zero is an error."""
-    from sqlalchemy import Float, func
-
-    return sd / func.nullif(func.sqrt(count, type_=Float), 0.0, type_=Float)
+    return sd / sql.func.nullif(sql.func.sqrt(count, type_=sql.Float), 0.0, type_=sql.Float)
 
 
 def findings(connection: Connection) -> tuple[int, int | None]:
     """How many candidates showed a grave sign, and the event in which the first one did."""
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import judged, tally
-
-    seen = select(func.count(), func.min(tally.c.grave)).where(judged, tally.c.grave.is_not(None))
+    seen = sql.select(sql.func.count(), sql.func.min(sql.tally.c.grave)).where(
+        sql.judged, sql.tally.c.grave.is_not(None)
+    )
     count, first = connection.execute(seen).one()
     return count, first
 
 
 def leader_before(connection: Connection, direction: str, seq: int) -> Standing | None:
     """The best by the same rule from what was seen before event `seq`, among candidates without a grave sign."""
-    from sqlalchemy import Integer, func, select
-
-    from culmen.store.schema import observation as seen
-    from culmen.store.schema import tally
-
     sd, sign = pooled_sd(connection), 1.0 if direction == "max" else -1.0
-    made = select(
-        seen.c.candidate, func.count(seen.c.score).label("count"), func.avg(seen.c.score).label("mean"),
-        func.sum(seen.c.status.not_in(("ok", "lost")).cast(Integer)).label("failed"),
-    ).where(seen.c.seq < seq).group_by(seen.c.candidate).subquery()  # fmt: skip
-    worst = tally.c.low if direction == "max" else tally.c.high
-    value = func.coalesce(worst * sign, made.c.mean * sign - _error(sd, made.c.count))
-    query = select(made.c.candidate, made.c.mean, made.c.count.label("n"), worst.label("worst"), value.label("value"))
-    query = query.join(tally, tally.c.candidate == made.c.candidate).where(made.c.count > 0, tally.c.grave.is_(None))
-    row = connection.execute(query.order_by(made.c.failed > 0, value.desc(), tally.c.first).limit(1)).one_or_none()
+    seen = sql.observation.c
+    failures = sql.func.sum(seen.status.not_in(("ok", "lost")).cast(sql.Integer)).label("failed")
+    count, mean = sql.func.count(seen.score).label("count"), sql.func.avg(seen.score).label("mean")
+    made = sql.select(seen.candidate, count, mean, failures).where(seen.seq < seq).group_by(seen.candidate).subquery()
+    worst = sql.tally.c.low if direction == "max" else sql.tally.c.high
+    value = sql.func.coalesce(worst * sign, made.c.mean * sign - _error(sd, made.c.count))
+    query = sql.select(
+        made.c.candidate, made.c.mean, made.c.count.label("n"), worst.label("worst"), value.label("value")
+    )
+    query = query.join(sql.tally, sql.tally.c.candidate == made.c.candidate).where(
+        made.c.count > 0, sql.tally.c.grave.is_(None)
+    )
+    row = connection.execute(query.order_by(made.c.failed > 0, value.desc(), sql.tally.c.first).limit(1)).one_or_none()
     return None if row is None else Standing(row.candidate, row.mean, row.n, sign * row.value, row.worst)

@@ -11,14 +11,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from culmen.core.brief import Proposal, Text
+from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import JournalDamaged
+from culmen.core.evaluation import Observation
 from culmen.core.event import Entry, Event
-from culmen.store.blobs import Blobs, is_reference
-from culmen.store.codec import bytes_text, decode, unescape
-from culmen.store.rows import blobs_of, parse, restore
+from culmen.store import sql
+from culmen.store.codec import (
+    Blobs,
+    blobs_of,
+    bytes_text,
+    decode,
+    escape,
+    is_reference,
+    parse_result,
+    restore_result,
+    unescape,
+)
+from culmen.store.database import reading
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
 
 PAGE = 500
 _CACHED = 2048
@@ -32,15 +45,12 @@ _PAGES = {
 
 def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes, bytes]]:
     """Blobs of the table, through this connection."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import blob
 
     def lookup(shas: Iterable[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
         wanted = list(shas)
         for start in range(0, len(wanted), PAGE):
-            query = select(blob.c.sha, blob.c.data).where(blob.c.sha.in_(wanted[start : start + PAGE]))
+            query = sql.select(sql.blob.c.sha, sql.blob.c.data).where(sql.blob.c.sha.in_(wanted[start : start + PAGE]))
             found.update((row[0], row[1]) for row in connection.execute(query))
         return found
 
@@ -131,7 +141,7 @@ def results(
     def parts(sha: bytes) -> dict[str, str]:
         return texts.get(sha, raw)
 
-    made = [None if each is None else restore(each, row[_DATA], raw, parts) for row, each in zip(rows, parsed)]
+    made = [None if each is None else restore_result(each, row[_DATA], raw, parts) for row, each in zip(rows, parsed)]
     return _whole(made, blobs) if whole else made
 
 
@@ -176,10 +186,66 @@ def _parse(row: Sequence[Any], blobs: Blobs) -> Any:
     if raw[:5] == b"blob:":
         sha = bytes.fromhex(raw[5:].decode())
         raw = blobs.get([sha])[sha]
-    return parse(row[_SHAPE], raw)
+    return parse_result(row[_SHAPE], raw)
 
 
 def _event(row: Sequence[Any], result: Any) -> Event:
     seq, when, kind, effect, _, key, mark, elapsed, _, body, _, _ = row
     told = {} if body is None else decode(body, dict[str, Any])
     return Event(seq, when, Entry(kind, key, unescape(mark), unescape(effect), told, result, elapsed))
+
+
+# A run's journal as the shelf of its own search: what was evaluated is looked up where it is durable.
+
+
+class JournalObservations:
+    """Implements `core.ports.Shelf` on the journal in `run_dir`. Raises `JournalDamaged` where that makes no sense.
+
+    Some `at_hand` observations, those made or asked for last, need no looking up.
+    """
+
+    def __init__(self, run_dir: Path, at_hand: int = 1024) -> None:
+        self._run_dir, self._at_hand = run_dir, at_hand
+        self._recent: OrderedDict[str, Observation] = OrderedDict()
+
+    def keep(self, mark: str, candidate: Candidate, observation: Observation) -> None:
+        """It is in the journal; the last ones are kept at hand."""
+        self._recent.setdefault(mark, observation)
+        if len(self._recent) > self._at_hand:
+            self._recent.popitem(last=False)
+
+    def candidate(self, id: str) -> Candidate:
+        """The candidate as it first appeared."""
+        with reading(self._run_dir, tables=False) as connection:
+            row = connection.execute(sql.select(sql.candidate).where(sql.candidate.c.id == id)).one_or_none()
+            if row is None:
+                raise KeyError(id)
+            return candidate_of(connection, self._run_dir, row)
+
+    def observation(self, candidate: str, mark: str) -> Observation:
+        """The first observation of this candidate under this mark."""
+        if mark in self._recent:
+            self._recent.move_to_end(mark)
+            return self._recent[mark]
+        seen = sql.select(sql.observation.c.seq).where(sql.observation.c.candidate == candidate)
+        query = (
+            sql.select(sql.event)
+            .where(sql.event.c.seq.in_(seen), sql.event.c.mark == escape(mark))
+            .order_by(sql.event.c.seq)
+            .limit(1)
+        )
+        with reading(self._run_dir, tables=False) as connection:
+            rows = connection.execute(query).all()
+            if not rows:
+                raise KeyError(f"{candidate} {mark}")
+            with sense(self._run_dir):
+                found: Observation = results(connection, self._run_dir, rows, Texts())[0]
+        self._recent[mark] = found
+        return found
+
+
+def candidate_of(connection: Connection, run_dir: Path, row: Any) -> Candidate:
+    """The candidate in a row of its table."""
+    parts = Blobs(run_dir / "blobs", lookup_in(connection)).get([row.parts])[row.parts]
+    parents = tuple(unescape(row.parents).split())
+    return Candidate.of(decode(parts, dict[str, str]), parents, decode(row.origin, Origin))

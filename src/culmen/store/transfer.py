@@ -6,21 +6,31 @@ SHA-256 of each of its rows: it does not depend on the order in which a database
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import shutil
+import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.core.errors import JournalDamaged, UserError
-from culmen.store.address import Address, anchor, has_run, is_address, parse, pointer
-from culmen.store.blobs import Blobs
-from culmen.store.database import meanings, read_meta, reading, run_folders
-from culmen.store.reader import lookup_in
+from culmen.core.brief import Proposal, Text
+from culmen.core.errors import CulmenError, JournalDamaged, UserError
+from culmen.core.event import Event
+from culmen.store import sql
+from culmen.store.address import FILE, Address, anchor, has_run, is_address, parse, pointer
+from culmen.store.codec import Blobs
+from culmen.store.database import engine_for, meanings, read_meta, reading, require_run, run_folders
+from culmen.store.meta import RunMeta
+from culmen.store.reader import PAGE, lookup_in, read_page
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
+
 
 _PAGE = 1000
 
@@ -40,7 +50,7 @@ class Copied(msgspec.Struct, frozen=True):
     tables: dict[str, Sum]
 
 
-def sources(text: str, find: Any) -> list[Path]:
+def runs_to_copy(text: str, find: Any) -> list[Path]:
     """The run that a person names, or all runs of a folder or a database; `find` finds one by its name."""
     if is_address(text) and not parse(text).name:
         return run_folders(anchor(parse(text)))
@@ -49,7 +59,7 @@ def sources(text: str, find: Any) -> list[Path]:
     return [find(text)]
 
 
-def target(text: str, name: str, several: bool) -> Path | Address:
+def copy_target(text: str, name: str, several: bool) -> Path | Address:
     """Where a run called `name` is to go: a folder, or a run in a database, as a person names it."""
     if is_address(text):
         address = parse(text)
@@ -59,7 +69,7 @@ def target(text: str, name: str, several: bool) -> Path | Address:
     return Path(text) / name if several or (Path(text).is_dir() and not has_run(Path(text))) else Path(text)
 
 
-def copy(source: Path, to: Path | Address) -> Copied:
+def copy_run(source: Path, to: Path | Address) -> Copied:
     """Copy a run to a place where there is none yet. Raises `UserError`, `Unavailable` or `JournalDamaged`."""
     folder = to if isinstance(to, Path) else None
     if folder is not None and has_run(folder):
@@ -89,18 +99,18 @@ def sums(run_dir: Path) -> dict[str, Sum]:
 
 
 def _seat(to: Path | Address, meta: Any) -> Any:
-    from culmen.store.seat import FolderSeat
+    from culmen.store.lease import FolderSeat
     from culmen.store.writer import make
 
     if isinstance(to, Path):
-        from culmen.store.place import require_local
+        from culmen.store.address import require_local
 
         to.mkdir(parents=True, exist_ok=True)
         require_local(to)
         return FolderSeat(to, lambda connection: make(connection, meta))
     from culmen.store import postgres
 
-    return postgres.Seat.take(to, lambda connection: make(connection, meta))
+    return postgres.DatabaseLease.take(to, lambda connection: make(connection, meta))
 
 
 def _tables() -> list[Table]:
@@ -122,28 +132,24 @@ def _copy_files(blobs: Blobs, folder: Path, into: Connection) -> Sum:
 
 
 def _insert(table: Table, rows: Iterable[tuple[Any, ...]], into: Connection) -> Sum:
-    from sqlalchemy import insert
+    from culmen.store.writer import compiled
 
-    from culmen.store.statements import compiled
-
-    sql, cursor = compiled(insert(table), table, into.dialect), into.connection.cursor()
+    statement, cursor = compiled(sql.insert(table), table, into.dialect), into.connection.cursor()
     count, total, page = 0, 0, list[tuple[Any, ...]]()
     for row in rows:
         count, total = count + 1, total + _hash(row)
         page.append(row)
         if len(page) == _PAGE:
-            cursor.executemany(sql, page)
+            cursor.executemany(statement, page)
             page.clear()
     if page:
-        cursor.executemany(sql, page)
+        cursor.executemany(statement, page)
     return _made(count, total)
 
 
 def _rows(connection: Connection, table: Table) -> Iterator[tuple[Any, ...]]:
-    from sqlalchemy import select
-
     streamed = connection.execution_options(stream_results=True, yield_per=_PAGE)
-    for row in streamed.execute(select(table)):
+    for row in streamed.execute(sql.select(table)):
         yield tuple(row)
 
 
@@ -164,3 +170,150 @@ def _made(count: int, total: int) -> Sum:
 
 def _plus(one: Sum, two: Sum) -> Sum:
     return _made(one.rows + two.rows, int(one.digest, 16) + int(two.digest, 16))
+
+
+# What to do with a damaged journal: say how much of it can be read, and copy that into a new run.
+
+_LARGEST = 1 << 40  # bytes; a header that promises more is itself damaged
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """Where the copy lies, and how many events (1 to `events`) are in it."""
+
+    path: str
+    events: int
+
+
+def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
+    """Copy the readable beginning of a run into a new run folder (default: RUN-recovered), which can be resumed.
+
+    All sums are made anew from the events. Raises `JournalDamaged` if not even the run's settings can be read, and
+    `UserError` if the new folder holds a run already. The damaged run is left as it is.
+    """
+    from culmen.store.writer import JournalWriter
+
+    source = Path(run_dir)
+    if (address := pointer(source)) is not None:
+        fix = "restore the database from the server's own backups"
+        raise UserError("a run in a database is not recovered from a file", where=str(address), fix=fix)
+    target = Path(out) if out is not None else source.with_name(source.name + "-recovered")
+    if (target / FILE).exists():
+        raise UserError("there is a run already", where=str(target), fix="give another folder for the recovered run")
+    with _salvage(source) as connection:
+        meta = msgspec.structs.replace(_settings(connection, source), id=target.name)
+        target.mkdir(parents=True, exist_ok=True)
+        writer, _ = JournalWriter.open(target, meta)
+        count = 0
+        try:
+            for events in _prefix(connection, source):
+                blobs = Blobs(source / "blobs", lookup_in(connection))
+                writer.append([_whole(event, blobs).entry for event in events], [event.time for event in events])
+                count += len(events)
+        finally:
+            writer.close()
+    return Recovered(str(target), count)
+
+
+def damaged(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
+    """The error, with how much can be saved."""
+    try:
+        with _salvage(run_dir) as connection:
+            _settings(connection, run_dir)
+            count = sum(len(events) for events in _prefix(connection, run_dir))
+    except JournalDamaged as hopeless:
+        return hopeless
+    except CulmenError:  # no room for a copy: the damage is what matters
+        return error
+    what = f"{error.what}; its first {count} events can be saved"
+    return JournalDamaged(what, where=str(run_dir), fix=f"culmen recover {run_dir}")
+
+
+def _settings(connection: Connection, run_dir: Path) -> RunMeta:
+    try:
+        with meanings(run_dir):
+            return read_meta(connection)
+    except JournalDamaged as error:
+        fix = "restore the folder from a copy"
+        raise JournalDamaged(f"{error.what}; nothing of it can be read", where=str(run_dir), fix=fix) from error
+
+
+@contextmanager
+def _salvage(run_dir: Path) -> Iterator[Connection]:
+    """A connection to a sound database that holds each table's rows up to the first unreadable one.
+
+    Rows are fetched in the order they were written: indexes, whose pages lie all over the file, are not needed.
+    """
+    from culmen.store import schema
+
+    require_run(run_dir)
+    with tempfile.TemporaryDirectory(prefix="culmen-") as folder, meanings(run_dir):
+        broken = _padded_copy(run_dir, Path(folder) / "broken.db")
+        source = sqlite3.connect(broken)
+        with engine_for(Path(folder) / FILE, write=True).connect() as connection:
+            with connection.begin():
+                schema.metadata.create_all(connection)
+                for table in (schema.run, schema.blob, schema.event):
+                    _copy_rows(source, connection, table)
+            source.close()
+            with connection.begin():
+                yield connection
+
+
+def _padded_copy(run_dir: Path, copy: Path) -> Path:
+    """A copy, filled up with zeros where the file was cut: SQLite would refuse all of it otherwise."""
+    shutil.copyfile(run_dir / FILE, copy)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(run_dir / f"{FILE}-wal", f"{copy}-wal")
+    with copy.open("r+b") as file:
+        header = file.read(100)
+        promised = int.from_bytes(header[16:18]) * int.from_bytes(header[28:32])
+        if header.startswith(b"SQLite format 3\0") and copy.stat().st_size < promised <= _LARGEST:
+            file.truncate(promised)
+    return copy
+
+
+def _copy_rows(source: sqlite3.Connection, target: Connection, table: Table) -> None:
+    names = ", ".join(column.name for column in table.columns)
+    marks = ", ".join("?" * len(table.columns))
+
+    def readable() -> Iterator[tuple[Any, ...]]:
+        with contextlib.suppress(sqlite3.Error):
+            yield from source.execute(f"SELECT {names} FROM {table.name} NOT INDEXED ORDER BY rowid")
+
+    cursor = target.connection.cursor()
+    rows: Any = readable()  # streamed: the driver takes any iterator
+    cursor.executemany(f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})", rows)
+
+
+def _prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
+    """The events up to the first one that cannot be read, in pages."""
+    after, size = 0, PAGE
+    while True:
+        try:
+            with meanings(run_dir):
+                events = read_page(connection, run_dir, after, size)
+        except CulmenError:
+            if size == 1:
+                return
+            size = 1
+            continue
+        if not events:
+            return
+        yield events
+        after = events[-1].seq
+
+
+def _whole(event: Event, blobs: Blobs) -> Event:
+    """The event with its prompt and reply as texts; "" where they are lost, which no strategy ever reads."""
+    result = event.entry.result
+    if not isinstance(result, Proposal | Text):
+        return event
+    result = msgspec.structs.replace(result, prompt=_text(result.prompt, blobs), reply=_text(result.reply, blobs))
+    return msgspec.structs.replace(event, entry=msgspec.structs.replace(event.entry, result=result))
+
+
+def _text(ref: str, blobs: Blobs) -> str:
+    try:
+        return blobs.text(ref)
+    except JournalDamaged:
+        return ""

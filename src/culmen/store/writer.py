@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, insert, select, update
+import msgspec
+from sqlalchemy import Table, case, func, insert, literal_column, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
+from culmen.core.brief import Proposal, Text
 from culmen.core.errors import RunLocked, Unavailable
-from culmen.core.event import Entry, Event
+from culmen.core.evaluation import LEVELS, Observation, Status, rank
+from culmen.core.event import Edits, Entry, Event
+from culmen.core.usage import Usage
 from culmen.store import schema
-from culmen.store.blobs import INLINE, Blobs
-from culmen.store.checks import check
-from culmen.store.codec import encode, escape
-from culmen.store.database import check_format, meanings, owner, read_meta
+from culmen.store.codec import (
+    INLINE,
+    Blobs,
+    RowBatch,
+    check_entry,
+    encode,
+    escape,
+    store_body,
+    store_result,
+)
+from culmen.store.database import check_format, meanings, read_meta
+from culmen.store.lease import Seat, owner, take
 from culmen.store.meta import FORMAT, RunMeta
 from culmen.store.ranking import leader
 from culmen.store.reader import gap, lookup_in, read_page
-from culmen.store.rows import Batch, store, store_body
-from culmen.store.seat import Seat, take
-from culmen.store.statements import Inserts, run_many
-from culmen.store.totals import Totals
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Dialect
+
 
 _SPARSE = 200  # the progress series gains a point whenever the evaluations have grown by one part in this many
 
 
-class Writer:
+class JournalWriter:
     """Holds the run and a connection; not for two threads at once, but for any thread."""
 
     def __init__(self, run_dir: Path, seat: Seat) -> None:
@@ -44,7 +56,7 @@ class Writer:
         self._direction = "max"
 
     @classmethod
-    def open(cls, run_dir: Path, meta: RunMeta | None = None) -> tuple[Writer, RunMeta]:
+    def open(cls, run_dir: Path, meta: RunMeta | None = None) -> tuple[JournalWriter, RunMeta]:
         """Take the run over for writing; with `meta`, make its tables first. Raises `RunLocked`, `JournalDamaged`."""
         with meanings(run_dir):
             seat = take(run_dir, None if meta is None else lambda connection: make(connection, meta))
@@ -58,9 +70,9 @@ class Writer:
     def append(self, entries: Sequence[Entry], times: Sequence[float] | None = None) -> list[Event]:
         """See `SqlJournal.append`; `times` are Unix seconds, now if not given."""
         for entry in entries:
-            check(entry)
+            check_entry(entry)
         times = times or [time.time()] * len(entries)
-        batch, totals = Batch(), Totals()
+        batch, totals = RowBatch(), Totals()
         rows: list[tuple[Any, ...]] = []
         events: list[Event] = []
         for seq, (entry, when) in enumerate(zip(entries, times), self._last + 1):
@@ -121,11 +133,11 @@ class Writer:
 
     def _take_over(self) -> RunMeta:
         """Raise the epoch, so that no earlier owner can write any more, and load what appends build on."""
-        from culmen.store.migrate import upgrade
+        from culmen.store.database import upgrade_tables
 
         with self._connection.begin():
             check_format(self._connection, self._run_dir)
-            upgrade(self._connection)
+            upgrade_tables(self._connection)
             self._connection.execute(update(schema.run).values(epoch=schema.run.c.epoch + 1, format=FORMAT))
             self._epoch = self._connection.execute(select(schema.run.c.epoch)).scalar_one()
             meta = read_meta(self._connection)
@@ -139,7 +151,7 @@ class Writer:
         self._direction = meta.task.objective.direction
         return meta
 
-    def _put_files(self, batch: Batch) -> list[tuple[bytes, bytes]]:
+    def _put_files(self, batch: RowBatch) -> list[tuple[bytes, bytes]]:
         """Make large blobs durable as files; returns the others."""
         if not self._seat.files:
             return list(batch.blobs.items())
@@ -151,7 +163,7 @@ class Writer:
                 small.append((sha, data))
         return small
 
-    def _insert_all(self, rows: list[tuple[Any, ...]], small: list[Any], batch: Batch, totals: Totals) -> None:
+    def _insert_all(self, rows: list[tuple[Any, ...]], small: list[Any], batch: RowBatch, totals: Totals) -> None:
         cursor, insert = self._connection.connection.cursor(), self._insert
         self._check_epoch(cursor)
         run_many(cursor, insert.blob, small)
@@ -194,13 +206,13 @@ def make(connection: Connection, meta: RunMeta) -> None:
     connection.execute(insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=encode(meta)))
 
 
-def _row(entry: Entry, seq: int, now: float, batch: Batch) -> tuple[tuple[Any, ...], Event]:
+def _row(entry: Entry, seq: int, now: float, batch: RowBatch) -> tuple[tuple[Any, ...], Event]:
     shape = raw = data = None
     result, body = entry.result, entry.body
     if body:
         body = store_body(body, seq, batch)
     if result is not None:
-        shape, raw, data, result = store(result, seq, batch)
+        shape, raw, data, result = store_result(result, seq, batch)
     if result is not entry.result or body is not entry.body:
         entry = Entry(entry.kind, entry.key, entry.mark, entry.effect, body, result, entry.elapsed)
     row = (
@@ -250,3 +262,201 @@ def _in_flight(before: set[int], entries: Sequence[Entry]) -> set[int]:
         elif entry.kind == "stop" or (entry.kind == "state" and entry.body.get("state") in ("running", "finished")):
             keys.clear()
     return keys
+
+
+# Sums kept beside the events, in the same transaction: what views would otherwise have to add up from every event.
+
+FAILURES = ("invalid", "error", "timeout", "rejected")
+
+
+@dataclass(slots=True)
+class ScoreTally:
+    """One candidate's scores within one append: count, mean, sum of squared deviations; and how it failed."""
+
+    first: int
+    count: int = 0
+    mean: float = 0.0
+    spread: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter[str])
+    asked: int = 0
+    accepted: int = 0
+    strict: int = 0
+    barred: int = 0
+    low: float | None = None
+    high: float | None = None
+    grave: int | None = None
+    trust: int | None = None
+
+    def add(self, observation: Observation, seq: int) -> None:
+        """One more observation (Welford), the event `seq`."""
+        if observation.strict is not None or observation.signs:
+            self._judge(observation, seq)
+        if observation.score is None:
+            self.failures[observation.status.value] += 1
+            return
+        weakness = rank(observation.trust) if observation.trust in LEVELS else rank("")
+        if self.trust is None or weakness > self.trust:
+            self.trust = weakness
+        self.count += 1
+        delta = observation.score - self.mean
+        self.mean += delta / self.count
+        self.spread += delta * (observation.score - self.mean)
+
+    def _judge(self, observation: Observation, seq: int) -> None:
+        """What a verifier and a guard said."""
+        self.barred += observation.barred
+        if self.grave is None and observation.grave is not None:
+            self.grave = seq
+        if observation.strict is None or observation.barred:
+            return
+        self.asked += 1
+        self.strict += observation.strict
+        if (value := observation.certified) is not None:
+            self.accepted += 1
+            self.low = value if self.low is None else min(self.low, value)
+            self.high = value if self.high is None else max(self.high, value)
+
+    def row(self, candidate: str) -> tuple[Any, ...]:
+        """In the order of the table's columns."""
+        each = [self.failures[name] for name in FAILURES]
+        scores = (candidate, self.count, self.mean, self.spread, sum(each), *each, self.failures["lost"], self.first)
+        judged = (self.asked, self.accepted, self.strict, self.barred, self.low, self.high, self.grave, self.trust)
+        return scores + judged
+
+
+@dataclass(slots=True)
+class Totals:
+    """What one append adds to the tables of sums."""
+
+    observations: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+    tallies: dict[str, ScoreTally] = field(default_factory=dict[str, ScoreTally])
+    spent: dict[tuple[str, str, str], list[Any]] = field(default_factory=dict[tuple[str, str, str], list[Any]])
+    counters: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+
+    def see(self, entry: Entry, seq: int) -> None:
+        """Count one entry."""
+        self.counters["kind", entry.kind] += 1
+        if entry.kind == "done":
+            if isinstance(entry.result, Observation):
+                self._observe(entry, entry.result, seq)
+            self._finish(entry)
+        elif entry.kind == "torn" and (usage := entry.body.get("usage")):
+            self._spend(("torn", "", ""), msgspec.convert(usage, Usage))
+
+    def spend_rows(self) -> list[tuple[Any, ...]]:
+        """In the order of the table's columns."""
+        return [(*key, *values) for key, values in self.spent.items()]
+
+    def _observe(self, entry: Entry, observation: Observation, seq: int) -> None:
+        candidate = observation.candidate
+        phase = str(entry.body.get("phase", ""))
+        self.observations.append(
+            (
+                seq,
+                escape(candidate),
+                escape(observation.case),
+                observation.score,
+                observation.status.value,
+                escape(observation.reason),
+                observation.seconds,
+                str(observation.seed),
+                escape(phase),
+                escape(observation.trust),
+            )
+        )
+        tally = self.tallies.get(candidate)
+        if tally is None:
+            tally = self.tallies[candidate] = ScoreTally(seq)
+        tally.add(observation, seq)
+        self.counters["status", observation.status.value] += 1
+        if observation.signs:
+            self.counters["sign", ""] += 1
+        if observation.status is Status.OK:
+            self.counters["trust", escape(observation.trust)] += 1
+        else:
+            self.counters["reason", escape(observation.reason or observation.status.value)] += 1
+
+    def _finish(self, entry: Entry) -> None:
+        result = entry.result
+        if isinstance(result, Proposal | Text | Edits) and result.fault:
+            self.counters["fault", escape(result.fault)] += 1
+        role, model = str(entry.body.get("role", "")), getattr(result, "model", "")
+        key = (escape(entry.effect), escape(role), escape(model))
+        self._spend(key, getattr(result, "usage", _FREE), int(isinstance(result, Observation)))
+
+    def _spend(self, key: tuple[str, str, str], usage: Usage, evaluations: int = 0) -> None:
+        sums = self.spent.get(key)
+        if sums is None:
+            sums = self.spent[key] = [0] * 8
+        sums[0] += 1
+        sums[1] += evaluations
+        for place, value in enumerate(msgspec.structs.astuple(usage), 1):
+            sums[place] += value
+
+
+_FREE = Usage()
+
+
+# The hot inserts: compiled once by SQLAlchemy, run by the driver's `executemany`.
+
+_UPSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+class Inserts:
+    """SQL texts for one dialect. Rows are tuples in the order of the table's columns."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        fresh = _UPSERT[dialect.name]
+        self.event = self._compile(insert(schema.event), schema.event)
+        self.observation = self._compile(insert(schema.observation), schema.observation)
+        self.progress = self._compile(insert(schema.progress), schema.progress)
+        self.blob = self._compile(fresh(schema.blob).on_conflict_do_nothing(), schema.blob)
+        self.candidate = self._compile(fresh(schema.candidate).on_conflict_do_nothing(), schema.candidate)
+        self.tally = self._compile(_merge_tally(fresh(schema.tally)), schema.tally)
+        self.spend = self._compile(_add(fresh(schema.spend), schema.spend), schema.spend)
+        self.counter = self._compile(_add(fresh(schema.counter), schema.counter), schema.counter)
+
+    def _compile(self, statement: Any, table: Table) -> str:
+        return compiled(statement, table, self._dialect)
+
+
+def compiled(statement: Any, table: Table, dialect: Dialect) -> str:
+    """The text of an insert whose parameters are by place, in the order of the table's columns."""
+    by_place = dialect if dialect.name == "sqlite" else type(dialect)(paramstyle="format")  # pyright: ignore
+    names = [column.name for column in table.columns]
+    made = statement.compile(dialect=by_place, column_keys=names)
+    if list(made.positiontup or ()) != names:
+        raise RuntimeError(f"unexpected parameter order for {table.name}: {made.positiontup}")
+    return str(made)
+
+
+def run_many(cursor: Any, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    """Insert rows, if there are any."""
+    rows = rows if isinstance(rows, list) else list(rows)
+    if rows:
+        cursor.executemany(sql, rows)
+
+
+def _add(statement: Any, table: Table) -> Any:
+    keys = list(table.primary_key.columns)
+    sums = {c.name: c + statement.excluded[c.name] for c in table.columns if not c.primary_key}
+    return statement.on_conflict_do_update(index_elements=keys, set_=sums)
+
+
+def _merge_tally(statement: Any) -> Any:
+    """Merge two samples: Chan, Golub and LeVeque's pairwise update of mean and sum of squared deviations."""
+    old, new, zero = schema.tally.c, statement.excluded, literal_column("0")
+    both = func.nullif(old.count + new.count, zero)
+    delta = new.mean - old.mean
+    merged = {
+        "count": old.count + new.count,
+        "mean": old.mean + func.coalesce(delta * new.count / both, zero),
+        "spread": old.spread + new.spread + func.coalesce(delta * delta * old.count * new.count / both, zero),
+    }
+    merged["low"] = case((old.low < new.low, old.low), else_=func.coalesce(new.low, old.low))
+    merged["high"] = case((old.high > new.high, old.high), else_=func.coalesce(new.high, old.high))
+    merged["trust"] = case((old.trust > new.trust, old.trust), else_=func.coalesce(new.trust, old.trust))
+    merged["grave"] = func.coalesce(old.grave, new.grave)
+    sums = {c.name: c + new[c.name] for c in old if c.name not in ("candidate", "first", *merged)}
+    return statement.on_conflict_do_update(index_elements=[old.candidate], set_=merged | sums)

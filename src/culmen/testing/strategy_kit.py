@@ -24,7 +24,7 @@ from culmen.core.task import Task, fingerprint
 from culmen.core.usage import Budget
 from culmen.engine.replay import replay
 from culmen.engine.search import Search, at_least
-from culmen.store.memory import MemoryJournal
+from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import Simulation, VirtualWorld, simulate

@@ -24,7 +24,7 @@ from culmen.engine.driver import about
 from culmen.engine.finale import FinalChoice
 from culmen.engine.replay import replay
 from culmen.engine.search import Estimate, Search, at_least
-from culmen.store.memory import MemoryJournal
+from culmen.store.journal import MemoryJournal
 
 
 class VirtualWorld(Protocol):

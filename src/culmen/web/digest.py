@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.meta import RunMeta
-from culmen.store.views import Remark
+from culmen.store.views import StrategyNote
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Digest:
         self._costs: list[tuple[int, Usage]] = []
         self._evaluations: list[int] = []
         self._faults: Counter[str] = Counter()
-        self._notes: list[Remark] = []
+        self._notes: list[StrategyNote] = []
         self._open: dict[int, int] = {}
         self._read_to: dict[str, int] = {}  # how far each part has been read
         self.kept: dict[str, Any] = {}  # what a page has read so far, for itself
@@ -60,7 +60,7 @@ class Digest:
     def refresh(self) -> Digest:
         """See what was journaled since the last time."""
         with self._lock:
-            self.last = max(self.last, views.pulse(self.run))
+            self.last = max(self.last, views.last_seq(self.run))
         return self
 
     @property
@@ -94,7 +94,7 @@ class Digest:
         return self._evaluations
 
     @property
-    def notes(self) -> list[Remark]:
+    def notes(self) -> list[StrategyNote]:
         """What the strategy noted."""
         self._bring("notes", self._read_notes)
         return self._notes
@@ -133,7 +133,7 @@ class Digest:
                 self._read_to[part] = last
 
     def _read_marks(self, after: int, last: int) -> None:
-        for mark in views.marks(self.run, after, last):
+        for mark in views.effect_marks(self.run, after, last):
             self._mark(mark)
 
     def _read_costs(self, after: int, last: int) -> None:
@@ -147,9 +147,9 @@ class Digest:
         self._evaluations += views.evaluated(self.run, after, last)
 
     def _read_notes(self, after: int, last: int) -> None:
-        self._notes += views.remarks(self.run, after, last)
+        self._notes += views.strategy_notes(self.run, after, last)
 
-    def _mark(self, mark: views.Mark) -> None:
+    def _mark(self, mark: views.EffectMark) -> None:
         if mark.kind == "started":
             self._end(mark.key, mark.elapsed, "torn")  # of an earlier session
             self._open[mark.key] = len(self._spans)

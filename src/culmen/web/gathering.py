@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from culmen.store import views
-from culmen.store.views import Query
+from culmen.store.views import CandidateQuery
 from culmen.web.digest import Digest
 from culmen.web.pages import PAGES
 from culmen.web.pages.candidates import listed
@@ -61,7 +61,7 @@ def gather(run: Digest, full: int = FULL, rows: int = ROWS) -> Gathered:
 
 
 def _table(run: Digest, rows: int) -> dict[str, Any]:
-    found = [listed(each) for each in views.table(run.run, Query(limit=rows)).rows]
+    found = [listed(each) for each in views.table(run.run, CandidateQuery(limit=rows)).rows]
     return PAGES["candidates"](run, {"limit": "1"}) | {"rows": found, "limit": rows}
 
 

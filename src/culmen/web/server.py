@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from culmen.core.errors import CulmenError, UserError
 from culmen.store import views
-from culmen.store.database import signature
+from culmen.store.lease import signature
 from culmen.web import writing
 from culmen.web.guard import Guard
 from culmen.web.pages import PAGES, compare
@@ -104,7 +104,7 @@ class Dashboard:
     def _tail(self, name: str) -> Tail:
         if name:
             path = self.shelf.path(name)
-            return Tail(lambda: signature(path), lambda: {"seq": views.pulse(path)})
+            return Tail(lambda: signature(path), lambda: {"seq": views.last_seq(path)})
         paths = self.shelf.paths
         return Tail(lambda: [(n, signature(path)) for n, path in paths().items()], lambda: {"runs": len(paths())})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from culmen.core.errors import UserError
-from culmen.store import sending
+from culmen.store import inbox
 
 
 def write(run: Path, what: str, message: Any) -> dict[str, Any]:
@@ -18,11 +18,11 @@ def write(run: Path, what: str, message: Any) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise UserError("the message is no JSON object")
     if what == "stop":
-        sent = sending.stop(run, pause=message.get("pause") is True)
+        sent = inbox.send_stop(run, pause=message.get("pause") is True)
     elif what == "hint":
-        sent = sending.hint(run, str(message.get("text", "")))
+        sent = inbox.send_hint(run, str(message.get("text", "")))
     elif what == "candidate":
-        sent = sending.candidate(run, _parts(message.get("parts")))
+        sent = inbox.send_candidate(run, _parts(message.get("parts")))
     else:
         raise UserError(f"there is no action '{what}'", fix="stop, hint or candidate")
     return {"id": sent.message.id, "taken": sent.live}

@@ -25,7 +25,7 @@ from culmen.evaluate.jail.scorer import read_certificate
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import example_path, load
 from culmen.store import views
-from culmen.store.views.run import Best
+from culmen.store.views.run import BestCandidate
 from culmen.study import Study
 
 TOML = """
@@ -175,7 +175,7 @@ class Values:
         await lab.gather(*(lab.evaluate(program(value)) for value in self.values))
 
 
-def reported(task: Path, place: Path, *values: float, evaluations: int = 20) -> Best:
+def reported(task: Path, place: Path, *values: float, evaluations: int = 20) -> BestCandidate:
     """What a run over these values reports; its journal replays to the same choice."""
     study = Study.create(
         task, Values(values), budget=Budget(evaluations=evaluations), run_dir=place, workers=2, random_seed=1

@@ -59,7 +59,7 @@ def made(folder: Path, *texts: str, policy: str | None = None, budget: int = 20,
     return folder
 
 
-def rows(run: Path) -> Mapping[str, views.Row]:
+def rows(run: Path) -> Mapping[str, views.CandidateRow]:
     """Rows by the text they stand for."""
     listed = {row.id: row for row in views.candidates(run, "best", limit=None)}
     return {
@@ -335,7 +335,7 @@ def test_certified_values_rank_and_refused_outputs_come_last(tmp_path: Path) -> 
     best = views.status(journal.run_dir).best
     assert best is not None and (best.score, best.certified, best.value, best.strict) == (5.0, 4.0, 4.0, False)
     assert views.progress(journal.run_dir)[-1].mean == 4.0
-    page = views.table(journal.run_dir, views.Query(sort="best"))
+    page = views.table(journal.run_dir, views.CandidateQuery(sort="best"))
     assert [line.row.mean for line in page.rows] == [5.0, 3.0, 9.0, 7.0, 8.0]
     journal.append([observed(11, program(1), 5.0, certified=2.0, strict=False)])  # the worst certified value counts
     assert views.candidates(journal.run_dir, "best", limit=1)[0].mean == 3.0

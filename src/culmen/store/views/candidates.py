@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from culmen.core.brief import Proposal
-from culmen.core.candidate import Candidate
+from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
-from culmen.core.evaluation import LEVELS, Observation
+from culmen.core.evaluation import LEVELS, Observation, rank
 from culmen.core.usage import Usage
-from culmen.store.blobs import Blobs
-from culmen.store.codec import unescape
+from culmen.store import sql
+from culmen.store.codec import Blobs, decode, escape, unescape
 from culmen.store.database import read_meta, reading
 from culmen.store.ranking import place, pooled_sd
-from culmen.store.reader import PAGE, Texts, assemble, lookup_in
-from culmen.store.shelf import candidate_of
+from culmen.store.reader import PAGE, Texts, assemble, candidate_of, lookup_in
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy import Row as SqlRow
+
 
 Order = Literal["best", "score", "worst", "count", "new", "old"]
 
 
-class Row(msgspec.Struct, frozen=True):
+class CandidateRow(msgspec.Struct, frozen=True):
     """A candidate with the statistics of its scores (in the task's own direction).
 
     `count` scored evaluations with `mean`, `sd` (None below two) and standard error `se` (from the spread pooled over
@@ -57,12 +57,12 @@ class Row(msgspec.Struct, frozen=True):
     grave: bool = False
 
 
-class Detail(msgspec.Struct, frozen=True):
+class CandidateDetail(msgspec.Struct, frozen=True):
     """One candidate in full. `prompt`, `reply`, `hypothesis` and `usage` are those of the proposal it came with, which
     brought `among` candidates; empty if it came with none."""
 
     candidate: Candidate
-    row: Row
+    row: CandidateRow
     observations: tuple[Observation, ...]
     children: tuple[str, ...]
     prompt: str = ""
@@ -91,33 +91,30 @@ def candidates(
     operator: str | None = None,
     model: str | None = None,
     failed: bool | None = None,
-) -> list[Row]:
+) -> list[CandidateRow]:
     """One page of candidates (`limit` None: all the rest).
 
     `best`: by the rule of store/ranking.py · `score`, `worst`: by mean · `count`: most evaluated · `new`, `old`: by
     appearance. `failed` True keeps those with a failed evaluation, False those without.
     """
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import candidate as table
-    from culmen.store.schema import tally
-
     with reading(Path(run)) as connection:
         direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
         if order not in ("new", "old") and operator is model is failed is None:
             # Candidates never evaluated come last: while the page is full without them, tallies alone will do.
-            short = _ordered(select(tally.c.candidate), order, direction, sd).offset(offset).limit(limit)
+            short = _ordered(sql.select(sql.tally.c.candidate), order, direction, sd).offset(offset).limit(limit)
             rows = fetch(connection, connection.execute(short).scalars().all())
             if len(rows) == limit:
                 return [row_of(row, direction, sd) for row in rows]
-        names = select(table.c.id).select_from(table.outerjoin(tally, tally.c.candidate == table.c.id))
-        query = _ordered(names.order_by(tally.c.candidate.is_(None)), order, direction, sd)
+        names = sql.select(sql.candidate.c.id).select_from(
+            sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
+        )
+        query = _ordered(names.order_by(sql.tally.c.candidate.is_(None)), order, direction, sd)
         if operator is not None:
-            query = query.where(table.c.operator == operator)
+            query = query.where(sql.candidate.c.operator == operator)
         if model is not None:
-            query = query.where(table.c.model == model)
+            query = query.where(sql.candidate.c.model == model)
         if failed is not None:
-            failures = func.coalesce(tally.c.failed, 0)
+            failures = sql.func.coalesce(sql.tally.c.failed, 0)
             query = query.where(failures > 0 if failed else failures == 0)
         page = connection.execute(query.offset(offset).limit(limit)).scalars().all()
         return [row_of(row, direction, sd) for row in fetch(connection, page)]
@@ -129,77 +126,66 @@ def find_candidate(run: Path | str, prefix: str) -> str:
         return resolve(connection, Path(run), prefix)
 
 
-def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> Detail:
+def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> CandidateDetail:
     """One candidate with its newest `observations` (in the order they were made)."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import candidate as table
-    from culmen.store.schema import event
-
     folder = Path(run)
     with reading(folder) as connection:
         name = resolve(connection, folder, id_prefix)
-        found = connection.execute(select(table).where(table.c.id == name)).one()
+        found = connection.execute(sql.select(sql.candidate).where(sql.candidate.c.id == name)).one()
         blobs = Blobs(folder / "blobs", lookup_in(connection))
         whole = candidate_of(connection, folder, found)
         direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
-        row = row_of(connection.execute(with_tallies().where(table.c.id == name)).one(), direction, sd)
-        first = connection.execute(select(event).where(event.c.seq == found.seq)).all()
+        row = row_of(connection.execute(with_tallies().where(sql.candidate.c.id == name)).one(), direction, sd)
+        first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == found.seq)).all()
         source = assemble(connection, folder, first, Texts())[0].entry.result if first else None
         source = source if isinstance(source, Proposal) else Proposal()
         told = (blobs.text(source.prompt), blobs.text(source.reply), source.hypothesis, source.usage)
         seen = _observations(connection, folder, name, observations)
-        return Detail(whole, row, seen, _children(connection, name), *told, among=len(source.candidates))
+        return CandidateDetail(whole, row, seen, _children(connection, name), *told, among=len(source.candidates))
 
 
 def with_tallies() -> Select[*tuple[Any, ...]]:
     """Candidates beside their tallies; those never evaluated have NULLs."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import candidate as table
-    from culmen.store.schema import tally
-
-    columns = (table.c.id, table.c.seq, table.c.operator, table.c.model, table.c.parents)
-    sums = [column for column in tally.c if column.name not in ("candidate", "first")]
-    joined = table.outerjoin(tally, tally.c.candidate == table.c.id)
-    return select(*columns, *sums).select_from(joined)
+    columns = (
+        sql.candidate.c.id,
+        sql.candidate.c.seq,
+        sql.candidate.c.operator,
+        sql.candidate.c.model,
+        sql.candidate.c.parents,
+    )
+    sums = [column for column in sql.tally.c if column.name not in ("candidate", "first")]
+    joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
+    return sql.select(*columns, *sums).select_from(joined)
 
 
 def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[Any, ...]]]:
     """Rows by id, in that order: sorting ids first and fetching a page of them is faster than sorting whole rows."""
-    from culmen.store.schema import candidate as table
-
     found: dict[str, SqlRow[*tuple[Any, ...]]] = {}
     for start in range(0, len(names), PAGE):
-        rows = connection.execute(with_tallies().where(table.c.id.in_(names[start : start + PAGE])))
+        rows = connection.execute(with_tallies().where(sql.candidate.c.id.in_(names[start : start + PAGE])))
         found.update((row.id, row) for row in rows)
     return [found[name] for name in names if name in found]
 
 
 def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str, sd: float) -> Select[*tuple[Any, ...]]:
-    from sqlalchemy import case, func
-
-    from culmen.store.schema import candidate as table
-    from culmen.store.schema import tally
-
     sign = 1.0 if direction == "max" else -1.0
-    unscored = case((func.coalesce(tally.c.count, 0) == 0, 1), else_=0)
-    reward, (rank, value) = tally.c.mean * sign, place(direction, sd)
+    unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
+    reward, (rank, value) = sql.tally.c.mean * sign, place(direction, sd)
     keys: dict[str, tuple[Any, ...]] = {
         "best": (unscored, rank, value.desc()),
         "score": (unscored, reward.desc()),
         "worst": (unscored, reward),
-        "count": (func.coalesce(tally.c.count, 0).desc(),),
+        "count": (sql.func.coalesce(sql.tally.c.count, 0).desc(),),
     }
     if order == "new":
-        return query.order_by(None).order_by(table.c.seq.desc(), table.c.id)
+        return query.order_by(None).order_by(sql.candidate.c.seq.desc(), sql.candidate.c.id)
     if order == "old":
-        return query.order_by(None).order_by(table.c.seq, table.c.id)
-    return query.order_by(*keys[order], tally.c.first, tally.c.candidate)
+        return query.order_by(None).order_by(sql.candidate.c.seq, sql.candidate.c.id)
+    return query.order_by(*keys[order], sql.tally.c.first, sql.tally.c.candidate)
 
 
-def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
-    """A fetched row as a `Row`."""
+def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> CandidateRow:
+    """A fetched row as a `CandidateRow`."""
     count = row._mapping["count"] or 0
     mean = row.mean if count else None
     se = sd / math.sqrt(count) if count and sd else None
@@ -207,7 +193,7 @@ def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
     worst = row.low if direction == "max" else row.high
     certified = worst if count and row.accepted == row.asked else None
     bound = None if mean is None else mean - sign * (se or 0.0)
-    return Row(
+    return CandidateRow(
         id=unescape(row.id),
         seq=row.seq,
         operator=unescape(row.operator),
@@ -229,41 +215,241 @@ def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Row:
 
 def resolve(connection: Connection, folder: Path, prefix: str) -> str:
     """The full id that begins with `prefix`; raises `UserError` if none or several do."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import candidate as table
-
     matches: list[str] = []
     if prefix and all(letter in "0123456789abcdef" for letter in prefix):
-        inside = select(table.c.id).where(table.c.id >= prefix[:12], table.c.id < prefix[:12] + "g")
-        matches = list(connection.execute(inside.order_by(table.c.id).limit(9)).scalars())
+        inside = sql.select(sql.candidate.c.id).where(
+            sql.candidate.c.id >= prefix[:12], sql.candidate.c.id < prefix[:12] + "g"
+        )
+        matches = list(connection.execute(inside.order_by(sql.candidate.c.id).limit(9)).scalars())
     if len(matches) == 1:
         return matches[0]
     if matches:
         more = ", ".join(matches[:8]) + (", ..." if len(matches) > 8 else "")
         raise UserError(f"several candidates begin with '{prefix}'", where=str(folder), fix=f"give one of: {more}")
-    known = list(connection.execute(select(table.c.id).order_by(table.c.seq.desc()).limit(5000)).scalars())
+    known = list(
+        connection.execute(sql.select(sql.candidate.c.id).order_by(sql.candidate.c.seq.desc()).limit(5000)).scalars()
+    )
     close = difflib.get_close_matches(prefix, known, n=3, cutoff=0.5) or known[:3]
     fix = f"did you mean {', '.join(close)}?" if close else "the run has no candidates yet"
     raise UserError(f"there is no candidate '{prefix}'", where=str(folder), fix=fix)
 
 
 def _observations(connection: Connection, folder: Path, name: str, limit: int) -> tuple[Observation, ...]:
-    from sqlalchemy import select
-
-    from culmen.store.schema import event, observation
-
-    newest = select(observation.c.seq).where(observation.c.candidate == name)
-    newest = newest.order_by(observation.c.seq.desc()).limit(limit).subquery()
-    rows = connection.execute(select(event).join(newest, newest.c.seq == event.c.seq).order_by(event.c.seq)).all()
-    results = [event.entry.result for event in assemble(connection, folder, rows, Texts())]
+    newest = sql.select(sql.observation.c.seq).where(sql.observation.c.candidate == name)
+    newest = newest.order_by(sql.observation.c.seq.desc()).limit(limit).subquery()
+    rows = connection.execute(
+        sql.select(sql.event).join(newest, newest.c.seq == sql.event.c.seq).order_by(sql.event.c.seq)
+    ).all()
+    results = [sql.event.entry.result for sql.event in assemble(connection, folder, rows, Texts())]
     return tuple(result for result in results if isinstance(result, Observation))
 
 
 def _children(connection: Connection, name: str) -> tuple[str, ...]:
-    from sqlalchemy import select
-
-    from culmen.store.schema import candidate as table
-
-    query = select(table.c.id).where(table.c.parents.contains(name)).order_by(table.c.seq)
+    query = sql.select(sql.candidate.c.id).where(sql.candidate.c.parents.contains(name)).order_by(sql.candidate.c.seq)
     return tuple(connection.execute(query.limit(100)).scalars())
+
+
+# Where a candidate came from.
+
+_ID = 12  # characters of a candidate's id; `parents` holds ids with a space between them
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One ancestor. `gain` is the change of mean reward from the ancestor before it (None if either has no score)."""
+
+    row: CandidateRow
+    gain: float | None
+    note: str = ""
+
+
+def lineage(run: Path | str, id_prefix: str) -> list[Step]:
+    """The candidate's ancestors from the seed to itself, following each one's first parent."""
+    folder = Path(run)
+    with reading(folder) as connection:
+        about = read_meta(connection).task.objective
+        chain = _rows(connection, _line(connection, resolve(connection, folder, id_prefix)), about.direction)
+    steps: list[Step] = []
+    for row, note in chain:
+        before, now = (steps[-1].row.mean if steps else None), row.mean
+        gain = None if before is None or now is None else about.reward(now) - about.reward(before)
+        steps.append(Step(row, gain, note))
+    return steps
+
+
+def _line(connection: Connection, name: str) -> list[str]:
+    """Ids from the seed to `name`: one recursive query, whose union ends it where a line leads back into itself."""
+    columns = (sql.candidate.c.id, sql.func.substr(sql.candidate.c.parents, 1, _ID).label("parent"))
+    line = sql.select(*columns).where(sql.candidate.c.id == name).cte("line", recursive=True)
+    line = line.union(sql.select(*columns).join(line, sql.candidate.c.id == line.c.parent))
+    parents = {row.id: row.parent for row in connection.execute(sql.select(line.c.id, line.c.parent))}
+    found: list[str] = []
+    while name in parents:
+        found.append(name)
+        name = parents.pop(name)
+    return found[::-1]
+
+
+def _rows(connection: Connection, names: list[str], direction: str) -> list[tuple[CandidateRow, str]]:
+    """Each of them with its statistics and the note of its origin, in that order."""
+    sd, query = pooled_sd(connection), with_tallies().add_columns(sql.candidate.c.origin)
+    found: dict[str, tuple[CandidateRow, str]] = {}
+    for start in range(0, len(names), PAGE):
+        for row in connection.execute(query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))):
+            found[row.id] = (row_of(row, direction, sd), decode(row.origin, Origin).note)
+    return [found[name] for name in names]
+
+
+# The table of candidates: filtered, sorted and paged by the database, so that its length does not matter.
+
+SORTS = ("best", "seq", "id", "mean", "count", "failed", "operator", "model", "island", "parents", "trust")
+STATUSES = ("scored", "mixed", "failed", "unseen")
+_FACETS = 40  # values of one column that are listed to choose from
+
+
+class CandidateQuery(msgspec.Struct, frozen=True):
+    """One page of the table.
+
+    `sort` is one of `SORTS`; `best` is the order of store/ranking.py. `text` is looked for in ids, parents, operators
+    and models. `status`: scored (every evaluation gave a score), mixed, failed (none did) or unseen (not evaluated).
+    `trust` keeps candidates all of whose scores are at least at that level (`core.trust`), `below` those that are not.
+    """
+
+    sort: str = "best"
+    descending: bool = False
+    offset: int = 0
+    limit: int = 50
+    text: str = ""
+    operator: str | None = None
+    model: str | None = None
+    island: int | None = None
+    status: str = ""
+    trust: str = ""
+    below: str = ""
+
+
+class ListedCandidate(msgspec.Struct, frozen=True):
+    """One line: the candidate with its statistics, and its origin."""
+
+    row: CandidateRow
+    island: int | None
+    note: str
+
+
+class CandidatePage(msgspec.Struct, frozen=True):
+    """Lines from `offset` on, of `total` that pass the filters, of `all` there are."""
+
+    rows: tuple[ListedCandidate, ...]
+    total: int
+    all: int
+
+
+class Facets(msgspec.Struct, frozen=True):
+    """Values that occur, with how many candidates have them, the most frequent first."""
+
+    operators: tuple[tuple[str, int], ...]
+    models: tuple[tuple[str, int], ...]
+    islands: tuple[tuple[int, int], ...]
+
+
+def table(run: Path | str, query: CandidateQuery) -> CandidatePage:
+    """One page of candidates; raises `UserError` for an unknown sort or status."""
+    if query.sort not in SORTS or query.status not in ("", *STATUSES):
+        raise UserError("no such sort or status", where=f"{query.sort} {query.status}", fix=f"use {', '.join(SORTS)}")
+    if not {query.trust, query.below} <= {"", *LEVELS}:
+        raise UserError("no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}")
+    with reading(Path(run)) as connection:
+        sql.taught(connection)
+        direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
+        joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
+        wanted = _conditions(query)
+        count = sql.select(sql.func.count()).select_from(joined).where(*wanted)
+        total = connection.execute(count).scalar_one()
+        everything = connection.execute(sql.select(sql.func.count()).select_from(sql.candidate)).scalar_one()
+        ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query, direction, sd)
+        page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
+        rows = [row_of(row, direction, sd) for row in fetch(connection, page)]
+        origins = _origins(connection, page)
+        listed = [ListedCandidate(row, origins[escape(row.id)].island, origins[escape(row.id)].note) for row in rows]
+        return CandidatePage(tuple(listed), total, everything)
+
+
+def facets(run: Path | str) -> Facets:
+    """What the columns hold."""
+
+    def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
+        number = sql.func.count().label("n")
+        query = (
+            sql.select(column.label("v"), number).select_from(sql.candidate).group_by("v").order_by(number.desc(), "v")
+        )
+        return [(row[0], row[1]) for row in connection.execute(query.limit(_FACETS)) if row[0] not in (None, "")]
+
+    with reading(Path(run)) as connection:
+        sql.taught(connection)
+        return Facets(
+            operators=tuple((unescape(name), n) for name, n in counted(connection, sql.candidate.c.operator)),
+            models=tuple((unescape(name), n) for name, n in counted(connection, sql.candidate.c.model)),
+            islands=tuple(sorted(counted(connection, sql.island(sql.candidate.c.origin)))),
+        )
+
+
+def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if query.text:
+        text = escape(query.text)
+        places = (sql.candidate.c.id, sql.candidate.c.parents, sql.candidate.c.operator, sql.candidate.c.model)
+        found.append(sql.or_(*(place.icontains(text, autoescape=True) for place in places)))
+    if query.operator is not None:
+        found.append(sql.candidate.c.operator == escape(query.operator))
+    if query.model is not None:
+        found.append(sql.candidate.c.model == escape(query.model))
+    if query.island is not None:
+        found.append(sql.island(sql.candidate.c.origin) == query.island)
+    count, failed = sql.func.coalesce(sql.tally.c.count, 0), sql.func.coalesce(sql.tally.c.failed, 0)
+    found += {
+        "": [],
+        "scored": [count > 0, failed == 0],
+        "mixed": [count > 0, failed > 0],
+        "failed": [count == 0, failed > 0],
+        "unseen": [count == 0, failed == 0],
+    }[query.status]
+    if query.trust:
+        found += [count > 0, sql.tally.c.trust <= rank(query.trust)]
+    if query.below:
+        found += [count > 0, sql.tally.c.trust > rank(query.below)]
+    return found
+
+
+def _sorted(
+    ids: Select[*tuple[Any, ...]], query: CandidateQuery, direction: str, sd: float
+) -> Select[*tuple[Any, ...]]:
+    """Candidates without a value come last, whichever way the others go; ties are in order of appearance."""
+    unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
+    clean, value = place(direction, sd)
+    keys: dict[str, tuple[Any, Any]] = {
+        "best": (unscored, -value),
+        "mean": (unscored, sql.tally.c.mean),
+        "count": (0, sql.func.coalesce(sql.tally.c.count, 0)),
+        "failed": (0, sql.func.coalesce(sql.tally.c.failed, 0)),
+        "seq": (0, sql.candidate.c.seq),
+        "id": (0, sql.candidate.c.id),
+        "operator": (sql.case((sql.candidate.c.operator == "", 1), else_=0), sql.candidate.c.operator),
+        "model": (sql.case((sql.candidate.c.model == "", 1), else_=0), sql.candidate.c.model),
+        "parents": (sql.case((sql.candidate.c.parents == "", 1), else_=0), sql.candidate.c.parents),
+        "island": (
+            sql.case((sql.island(sql.candidate.c.origin).is_(None), 1), else_=0),
+            sql.island(sql.candidate.c.origin),
+        ),
+        "trust": (unscored, sql.tally.c.trust),
+    }
+    last, key = keys[query.sort]
+    order = [key.desc() if query.descending else key, sql.candidate.c.seq, sql.candidate.c.id]
+    if query.sort == "best":  # the same to the last tie as `views.candidates`
+        order[:0] = [clean.desc() if query.descending else clean]
+        order[2:2] = [sql.tally.c.first]
+        return ids.order_by(sql.tally.c.candidate.is_(None), last, *order)
+    return ids.order_by(*([] if isinstance(last, int) else [last]), *order)
+
+
+def _origins(connection: Connection, ids: Any) -> dict[str, Origin]:
+    rows = connection.execute(sql.select(sql.candidate.c.id, sql.candidate.c.origin).where(sql.candidate.c.id.in_(ids)))
+    return {row.id: decode(row.origin, Origin) for row in rows}

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from culmen.core.evaluation import Observation
-from culmen.core.event import Event
-from culmen.store.codec import escape
+from culmen.core.event import Event, Vectors
+from culmen.core.usage import Usage
+from culmen.store import sql
+from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading
 from culmen.store.ranking import leader
 from culmen.store.reader import PAGE, Texts, assemble
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Select
 
-class Point(msgspec.Struct, frozen=True):
+
+class ProgressPoint(msgspec.Struct, frozen=True):
     """The best candidate after so many evaluations: its mean score then (or its certified value), over `count` of its
     own; `seq` is the event after which it was so."""
 
@@ -29,48 +35,43 @@ class Point(msgspec.Struct, frozen=True):
 
 def log(run: Path | str, after: int = 0, limit: int = 100, kinds: Collection[str] = ()) -> list[Event]:
     """At most `limit` events with seq > `after`, oldest first; of the given kinds only, if any are given."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import event
-
     folder = Path(run)
-    query = select(event).where(event.c.seq > after).order_by(event.c.seq).limit(limit)
+    query = sql.select(sql.event).where(sql.event.c.seq > after).order_by(sql.event.c.seq).limit(limit)
     if kinds:
-        query = query.where(event.c.kind.in_(list(kinds)))
+        query = query.where(sql.event.c.kind.in_(list(kinds)))
         if not {"started", "done"} & set(kinds):
-            query = query.where(event.c.topic.is_not(None))  # the index over the rare kinds
+            query = query.where(sql.event.c.topic.is_not(None))  # the index over the rare kinds
     with reading(folder) as connection:
         return assemble(connection, folder, connection.execute(query).all(), Texts())
 
 
 def notes(run: Path | str, kind: str | None = None, after: int = 0, limit: int = 1_000_000) -> list[Event]:
     """Notes that the strategy left, all or those of one kind, oldest first."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import event
-
     folder = Path(run)
-    query = select(event).where(event.c.kind == "note", event.c.topic.is_not(None), event.c.seq > after)
+    query = sql.select(sql.event).where(
+        sql.event.c.kind == "note", sql.event.c.topic.is_not(None), sql.event.c.seq > after
+    )
     if kind is not None:
-        query = query.where(event.c.topic == escape(kind))
+        query = query.where(sql.event.c.topic == escape(kind))
     with reading(folder) as connection:
-        rows = connection.execute(query.order_by(event.c.seq).limit(limit)).all()
+        rows = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
         return assemble(connection, folder, rows, Texts())
 
 
 def observations(run: Path | str, candidate: str | None = None) -> Iterator[Observation]:
     """All observations, or those of one candidate (full id), in the order they were made; streamed."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import event, observation
-
     folder, last = Path(run), 0
-    query = select(event).join(observation, observation.c.seq == event.c.seq).order_by(observation.c.seq).limit(PAGE)
+    query = (
+        sql.select(sql.event)
+        .join(sql.observation, sql.observation.c.seq == sql.event.c.seq)
+        .order_by(sql.observation.c.seq)
+        .limit(PAGE)
+    )
     if candidate is not None:
-        query = query.where(observation.c.candidate == escape(candidate))
+        query = query.where(sql.observation.c.candidate == escape(candidate))
     while True:
         with reading(folder) as connection:
-            rows = connection.execute(query.where(observation.c.seq > last)).all()
+            rows = connection.execute(query.where(sql.observation.c.seq > last)).all()
             found = assemble(connection, folder, rows, Texts())
         if not found:
             return
@@ -80,24 +81,260 @@ def observations(run: Path | str, candidate: str | None = None) -> Iterator[Obse
         last = found[-1].seq
 
 
-def progress(run: Path | str) -> list[Point]:
+def progress(run: Path | str) -> list[ProgressPoint]:
     """The best candidate as the run went on, at most a few hundred points per tenfold of evaluations; the last is now.
 
     A mean may fall from one point to the next: more evaluations of the same candidate can be worse than the first.
     """
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import counter, event
-    from culmen.store.schema import progress as table
-
     with reading(Path(run)) as connection:
-        columns = (table.c.evaluations, table.c.elapsed, table.c.candidate, table.c.mean, table.c.count, table.c.seq)
-        points = [Point(*row) for row in connection.execute(select(*columns).order_by(table.c.seq))]
+        columns = (
+            sql.progress.c.evaluations,
+            sql.progress.c.elapsed,
+            sql.progress.c.candidate,
+            sql.progress.c.mean,
+            sql.progress.c.count,
+            sql.progress.c.seq,
+        )
+        points = [ProgressPoint(*row) for row in connection.execute(sql.select(*columns).order_by(sql.progress.c.seq))]
         made = int(
-            connection.execute(select(func.sum(counter.c.value)).where(counter.c.scope == "status")).scalar() or 0
+            connection.execute(
+                sql.select(sql.func.sum(sql.counter.c.value)).where(sql.counter.c.scope == "status")
+            ).scalar()
+            or 0
         )
         best = leader(connection, read_meta(connection).task.objective.direction)
         if best is not None and (not points or points[-1].evaluations < made):
-            last = connection.execute(select(event.c.elapsed, event.c.seq).order_by(event.c.seq.desc()).limit(1)).one()
-            points.append(Point(made, last.elapsed, best.candidate, best.value, best.count, last.seq))
+            last = connection.execute(
+                sql.select(sql.event.c.elapsed, sql.event.c.seq).order_by(sql.event.c.seq.desc()).limit(1)
+            ).one()
+            points.append(ProgressPoint(made, last.elapsed, best.candidate, best.value, best.count, last.seq))
         return points
+
+
+# What went on when: starts and ends of effects, what each cost, embeddings, and the family tree.
+
+_END = 2**63 - 1  # beyond the last event
+_OTHERS = ("proposal", "text", "vectors", "custom", "edits")  # every shape but observations
+_COSTLY = ("proposal", "text", "vectors", "custom")  # results that may carry a usage; observations: see `spend`
+
+
+class EffectMark(NamedTuple):
+    """A start (`started`), an end (`done`, `torn`), or what ends everything in flight (`stop`, `state`)."""
+
+    seq: int
+    kind: str
+    effect: str
+    key: int
+    elapsed: float
+    time: float
+
+
+class EffectCost(NamedTuple):
+    """What one effect cost, and what went wrong on the way by kind; `seq` is where its result stands."""
+
+    seq: int
+    elapsed: float
+    usage: Usage
+    faults: dict[str, int]
+
+
+class EmbeddedCandidates(NamedTuple):
+    """Candidates and their embeddings: rows of `width` little-endian float32, one after another."""
+
+    seq: int
+    candidates: tuple[str, ...]
+    width: int
+    data: bytes
+
+
+class StrategyNote(NamedTuple):
+    """A note of the strategy: its kind and its fields (`note` among them)."""
+
+    seq: int
+    elapsed: float
+    kind: str
+    body: dict[str, Any]
+
+
+class FamilyNode(NamedTuple):
+    """A candidate in the family tree: its first parent ("" for a root), and its scores so far."""
+
+    id: str
+    seq: int
+    parent: str
+    operator: str
+    count: int
+    mean: float | None
+    failed: int
+
+
+def last_seq(run: Path | str) -> int:
+    """The number of events: the cheapest way to see that something happened."""
+    with reading(Path(run)) as connection:
+        return connection.execute(sql.select(sql.func.max(sql.event.c.seq))).scalar() or 0
+
+
+def effect_marks(run: Path | str, after: int = 0, last: int = _END) -> list[EffectMark]:
+    """Starts and ends of all effects beyond `after`, up to `last`, in the order of the journal."""
+    with reading(Path(run)) as connection:
+        query = _marks().where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
+        return [EffectMark(*row) for row in connection.execute(query)]
+
+
+def in_flight(run: Path | str) -> list[EffectMark]:
+    """The starts of what has not ended, oldest first. Read from the end: what is in flight began not long ago."""
+    ended, found, before = set[int](), list[EffectMark](), _END
+    with reading(Path(run)) as connection:
+        while True:
+            query = _marks().where(sql.event.c.seq < before).order_by(sql.event.c.seq.desc()).limit(PAGE)
+            page = [EffectMark(*row) for row in connection.execute(query)]
+            for mark in page:
+                if mark.kind in ("state", "stop"):
+                    return found[::-1]
+                if mark.kind == "started" and mark.key not in ended:
+                    found.append(mark)
+                ended.add(mark.key)
+            if len(page) < PAGE:
+                return found[::-1]
+            before = page[-1].seq
+
+
+def _marks() -> Select[*tuple[Any, ...]]:
+    columns = (
+        sql.event.c.seq,
+        sql.event.c.kind,
+        sql.event.c.effect,
+        sql.event.c.key,
+        sql.event.c.elapsed,
+        sql.event.c.time,
+    )
+    return sql.select(*columns).where(sql.event.c.kind.not_in(("note", "tell")))
+
+
+def costs(run: Path | str, after: int = 0, last: int = _END) -> list[EffectCost]:
+    """What calls of models and effects of other kinds cost, beyond `after`, up to `last`; without those that cost
+    nothing, unless something went wrong."""
+    columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.shape, sql.event.c.result)
+    query = sql.select(*columns).where(
+        sql.others, sql.event.c.seq > after, sql.event.c.kind == "done", sql.event.c.shape.in_(_COSTLY)
+    )
+    with reading(Path(run)) as connection:
+        rows = connection.execute(query.where(sql.event.c.seq <= last).order_by(sql.event.c.seq)).all()
+        plain = [EffectCost(row.seq, row.elapsed, *_usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
+        large = {row.seq for row in rows} - {cost.seq for cost in plain}
+        found = [cost for cost in (*plain, *_large(connection, Path(run), large)) if cost.faults or cost.usage != _FREE]
+    return sorted(found, key=lambda cost: cost.seq)
+
+
+def evaluated(run: Path | str, after: int = 0, last: int = _END) -> list[int]:
+    """The events that are observations, beyond `after`, up to `last`."""
+    seq = sql.observation.c.seq
+    query = sql.select(seq).where(seq > after, seq <= last).order_by(seq)
+    with reading(Path(run)) as connection:
+        return list(connection.execute(query).scalars())
+
+
+def strategy_notes(run: Path | str, after: int = 0, last: int = _END) -> list[StrategyNote]:
+    """Notes of the strategy beyond `after`, up to `last`, oldest first; without the engine's (seeds, candidates)."""
+    columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.topic, sql.event.c.body)
+    query = sql.select(*columns).where(
+        sql.event.c.kind == "note", sql.event.c.topic.not_in(("seeds", "candidates", ""))
+    )
+    with reading(Path(run)) as connection:
+        rows = connection.execute(
+            query.where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
+        ).all()
+    return [
+        StrategyNote(seq, elapsed, unescape(topic), {} if body is None else decode(body, dict[str, Any]))
+        for seq, elapsed, topic, body in rows
+    ]
+
+
+def embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandidates]:
+    """What was embedded beyond `after`, where the journal says which candidates that were."""
+    columns = (sql.event.c.seq, sql.event.c.body, sql.event.c.result, sql.event.c.data)
+    query = (
+        sql.select(*columns)
+        .where(sql.others, sql.event.c.seq > after, sql.event.c.shape == "vectors")
+        .order_by(sql.event.c.seq)
+    )
+    found: list[EmbeddedCandidates] = []
+    with reading(Path(run)) as connection:
+        for seq, body, result, data in connection.execute(query):
+            names = tuple(decode(body, dict[str, Any]).get("candidates", ())) if body else ()
+            vectors = decode(result, Vectors)
+            if len(names) == vectors.count:
+                found.append(EmbeddedCandidates(seq, names, vectors.width, data or b""))
+    return found
+
+
+def effect_results(run: Path | str, prefix: str, after: int = 0, limit: int = 10_000) -> list[Event]:
+    """Finished effects whose kind begins with `prefix` (and that are no evaluations), beyond `after`, oldest first."""
+    folder = Path(run)
+    query = sql.select(sql.event).where(sql.others, sql.event.c.shape.in_(_OTHERS), sql.event.c.seq > after)
+    query = query.where(sql.event.c.kind == "done", sql.event.c.effect.startswith(prefix))
+    with reading(folder) as connection:
+        rows: Sequence[Any] = connection.execute(query.order_by(sql.event.c.seq).limit(limit)).all()
+        texts, found = Texts(), list[Event]()
+        for start in range(0, len(rows), PAGE):
+            found += assemble(connection, folder, rows[start : start + PAGE], texts)
+        return found
+
+
+def family(run: Path | str) -> list[FamilyNode]:
+    """Every candidate with its first parent, in order of appearance."""
+    columns = (
+        sql.candidate.c.id,
+        sql.candidate.c.seq,
+        sql.candidate.c.parents,
+        sql.candidate.c.operator,
+        sql.tally.c.count,
+        sql.tally.c.mean,
+        sql.tally.c.failed,
+    )
+    query = sql.select(*columns).select_from(
+        sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
+    )
+    with reading(Path(run)) as connection:
+        rows = connection.execute(query.order_by(sql.candidate.c.seq, sql.candidate.c.id)).all()
+    return [
+        FamilyNode(
+            unescape(name),
+            seq,
+            unescape(parents).partition(" ")[0],
+            unescape(operator),
+            count or 0,
+            mean if count else None,
+            failed or 0,
+        )
+        for name, seq, parents, operator, count, mean, failed in rows
+    ]
+
+
+class _Priced(msgspec.Struct):
+    """Only the part of a stored result that is wanted here: nothing else need be decoded."""
+
+    usage: Usage = Usage()
+    faults: dict[str, int] = {}
+
+
+_FREE = Usage()
+
+
+def _usage(raw: bytes) -> tuple[Usage, dict[str, int]]:
+    if b'"usage"' not in raw and b'"faults"' not in raw:
+        return _FREE, {}
+    found = decode(raw, _Priced)
+    return found.usage, found.faults
+
+
+def _large(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectCost]:
+    found: list[EffectCost] = []
+    wanted = sorted(seqs)
+    for start in range(0, len(wanted), PAGE):
+        rows = connection.execute(sql.select(sql.event).where(sql.event.c.seq.in_(wanted[start : start + PAGE]))).all()
+        for each in assemble(connection, folder, rows, Texts()):
+            result = each.entry.result
+            usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})
+            found.append(EffectCost(each.seq, each.entry.elapsed, usage, faults))
+    return found

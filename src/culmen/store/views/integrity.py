@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from culmen.core.brief import Proposal
 from culmen.core.evaluation import LEVELS, Observation
+from culmen.core.event import Custom, Event
+from culmen.store import sql
 from culmen.store.codec import unescape
 from culmen.store.database import reading
 from culmen.store.ranking import pooled_sd
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-class Finding(msgspec.Struct, frozen=True):
+class IntegrityFinding(msgspec.Struct, frozen=True):
     """A sign found with an observation: its machine word, what was seen, and where in the candidate's text."""
 
     seq: int
@@ -41,18 +44,16 @@ class Integrity(msgspec.Struct, frozen=True):
     sd: float
     repeated: int
     unstable: int
-    findings: tuple[Finding, ...]
+    findings: tuple[IntegrityFinding, ...]
 
 
 def integrity(run: Path | str, limit: int = 200) -> Integrity:
     """What is known of a run's integrity, with at most `limit` findings, the latest ones first."""
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import tally
-
     folder = Path(run)
     with reading(folder) as connection:
-        repeated = connection.execute(select(func.count()).select_from(tally).where(tally.c.count > 1)).scalar_one()
+        repeated = connection.execute(
+            sql.select(sql.func.count()).select_from(sql.tally).where(sql.tally.c.count > 1)
+        ).scalar_one()
         return Integrity(
             levels=_levels(connection),
             sd=pooled_sd(connection),
@@ -71,26 +72,24 @@ def verdict(run: Path | str) -> dict[str, Any] | None:
 
 def phase_means(run: Path | str, phase: str) -> dict[str, float]:
     """Mean score of each candidate over its evaluations of one phase (`final`)."""
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import observation as seen
-
-    query = select(seen.c.candidate, func.avg(seen.c.score)).where(seen.c.phase == phase, seen.c.score.is_not(None))
+    query = sql.select(sql.observation.c.candidate, sql.func.avg(sql.observation.c.score)).where(
+        sql.observation.c.phase == phase, sql.observation.c.score.is_not(None)
+    )
     with reading(Path(run)) as connection:
-        return {unescape(row[0]): row[1] for row in connection.execute(query.group_by(seen.c.candidate))}
+        return {unescape(row[0]): row[1] for row in connection.execute(query.group_by(sql.observation.c.candidate))}
 
 
 def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str, float]]:
     """Mean score of each of the candidates on every case it was scored on."""
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import observation as seen
-
-    query = select(seen.c.candidate, seen.c.case, func.avg(seen.c.score)).where(seen.c.score.is_not(None))
-    query = query.where(seen.c.candidate.in_(list(candidates))).group_by(seen.c.candidate, seen.c.case)
+    query = sql.select(
+        sql.observation.c.candidate, sql.observation.c.case, sql.func.avg(sql.observation.c.score)
+    ).where(sql.observation.c.score.is_not(None))
+    query = query.where(sql.observation.c.candidate.in_(list(candidates))).group_by(
+        sql.observation.c.candidate, sql.observation.c.case
+    )
     found: dict[str, dict[str, float]] = {}
     with reading(Path(run)) as connection:
-        for candidate, case, mean in connection.execute(query.order_by(func.min(seen.c.seq))):
+        for candidate, case, mean in connection.execute(query.order_by(sql.func.min(sql.observation.c.seq))):
             found.setdefault(unescape(candidate), {})[unescape(case)] = mean
     return found
 
@@ -103,43 +102,39 @@ def _levels(connection: Connection) -> dict[str, int]:
 
 
 def _counted(connection: Connection, scope: str) -> Sequence[tuple[str, int]]:
-    from sqlalchemy import select
-
-    from culmen.store.schema import counter
-
-    rows = connection.execute(select(counter.c.name, counter.c.value).where(counter.c.scope == scope))
+    rows = connection.execute(sql.select(sql.counter.c.name, sql.counter.c.value).where(sql.counter.c.scope == scope))
     return [(row[0], row[1]) for row in rows]
 
 
 def _unstable(connection: Connection) -> int:
     """Candidates with different scores for one case."""
-    from sqlalchemy import distinct, func, select
+    differ = (
+        sql.select(sql.observation.c.candidate)
+        .where(sql.observation.c.score.is_not(None))
+        .group_by(sql.observation.c.candidate, sql.observation.c.case)
+    )
+    differ = differ.having(sql.func.max(sql.observation.c.score) > sql.func.min(sql.observation.c.score)).subquery()
+    return connection.execute(sql.select(sql.func.count(sql.distinct(differ.c.candidate)))).scalar_one()
 
-    from culmen.store.schema import observation as seen
 
-    differ = select(seen.c.candidate).where(seen.c.score.is_not(None)).group_by(seen.c.candidate, seen.c.case)
-    differ = differ.having(func.max(seen.c.score) > func.min(seen.c.score)).subquery()
-    return connection.execute(select(func.count(distinct(differ.c.candidate)))).scalar_one()
-
-
-def _findings(connection: Connection, folder: Path, limit: int) -> tuple[Finding, ...]:
-    from sqlalchemy import select
-
-    from culmen.store.schema import event
-    from culmen.store.views.portable import holds
-
+def _findings(connection: Connection, folder: Path, limit: int) -> tuple[IntegrityFinding, ...]:
     if not _counted(connection, "sign"):
         return ()
-    marked = holds(event.c.result, b'"signs"')
-    query = select(event).where(event.c.shape == "observation", marked).order_by(event.c.seq.desc()).limit(limit)
-    found: list[Finding] = []
+    marked = sql.holds(sql.event.c.result, b'"signs"')
+    query = (
+        sql.select(sql.event)
+        .where(sql.event.c.shape == "observation", marked)
+        .order_by(sql.event.c.seq.desc())
+        .limit(limit)
+    )
+    found: list[IntegrityFinding] = []
     rows = connection.execute(query).all()
     for start in range(0, len(rows), PAGE):
         for each in assemble(connection, folder, rows[start : start + PAGE], Texts()):
             seen = each.entry.result
             if isinstance(seen, Observation):
                 found += [
-                    Finding(
+                    IntegrityFinding(
                         each.seq,
                         seen.candidate,
                         s.name,
@@ -152,3 +147,77 @@ def _findings(connection: Connection, folder: Path, limit: int) -> tuple[Finding
                     for s in seen.signs
                 ]
     return tuple(found)
+
+
+# What speaks of a run's integrity beside its observations: scores that moved, and what proposers and agents wrote.
+
+_WORDS = ("reflections", "notes", "word", "reports", "note")  # keys of sessions' results that hold prose
+
+
+class Prose(msgspec.Struct, frozen=True):
+    """A text somebody wrote: the event it came with, the candidate it is of ("": none in particular), what it is."""
+
+    seq: int
+    candidate: str
+    source: str
+    text: str
+
+
+class ScoreChange(msgspec.Struct, frozen=True):
+    """A candidate whose score on one case with one random seed was not always the same."""
+
+    candidate: str
+    case: str
+    low: float
+    high: float
+    count: int
+
+
+def score_changes(run: Path | str, limit: int = 200) -> list[ScoreChange]:
+    """Scores that moved though case and random seed were the same, the widest first."""
+    low, high, count = sql.func.min(sql.observation.c.score), sql.func.max(sql.observation.c.score), sql.func.count()
+    query = sql.select(sql.observation.c.candidate, sql.observation.c.case, low, high, count).where(
+        sql.observation.c.score.is_not(None)
+    )
+    query = query.group_by(sql.observation.c.candidate, sql.observation.c.case, sql.observation.c.seed).having(
+        high > low
+    )
+    with reading(Path(run)) as connection:
+        rows = connection.execute(query.order_by((high - low).desc()).limit(limit)).all()
+    return [ScoreChange(unescape(row[0]), unescape(row[1]), row[2], row[3], row[4]) for row in rows]
+
+
+def prose(run: Path | str) -> Iterator[Prose]:
+    """What proposers said of their candidates, and what agents wrote in their sessions, oldest first."""
+    folder, last = Path(run), 0
+    wanted = (sql.others, sql.event.c.shape.in_(("proposal", "custom")))
+    query = sql.select(sql.event).where(*wanted).order_by(sql.event.c.seq).limit(PAGE)
+    while True:
+        with reading(folder, tables=False) as connection:
+            found = assemble(connection, folder, connection.execute(query.where(sql.event.c.seq > last)).all(), Texts())
+        if not found:
+            return
+        for each in found:
+            yield from _told(each)
+        last = found[-1].seq
+
+
+def _told(event: Event) -> Iterator[Prose]:
+    result = event.entry.result
+    if isinstance(result, Proposal) and result.hypothesis:
+        first = result.candidates[0].id if result.candidates else ""
+        yield Prose(event.seq, first, "hypothesis", result.hypothesis)
+    if isinstance(result, Custom):
+        yield from (Prose(event.seq, "", name, text) for name, text in _words("", result.data))
+
+
+def _words(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Texts under the keys that hold prose, wherever they are."""
+    if isinstance(value, str) and name in _WORDS and value.strip():
+        yield name, value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _words(name, item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _words(str(key), item)

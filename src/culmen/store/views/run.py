@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.evaluation import LEVELS, Scoring, reaches
 from culmen.core.usage import Budget, Usage, total
-from culmen.store.codec import decode, unescape
-from culmen.store.database import owner, read_meta, reading
-from culmen.store.lock import Owner
+from culmen.store import sql
+from culmen.store.address import anchor, has_run, is_address, journal_file, parse, pointer
+from culmen.store.codec import decode, escape, unescape
+from culmen.store.database import read_meta, reading, run_folders
+from culmen.store.lease import Owner, owner
 from culmen.store.meta import RunMeta
 from culmen.store.ranking import RULE, Standing, findings, leader, leader_before
-from culmen.store.views.agents import Agents, agents
-from culmen.store.views.best import Best, final
-from culmen.store.views.training import Training, training
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -34,7 +37,7 @@ class Spent(msgspec.Struct, frozen=True):
     possibly_lost: Usage = Usage()
 
 
-class Status(msgspec.Struct, frozen=True):
+class RunStatus(msgspec.Struct, frozen=True):
     """How a run stands. `state`: running | interrupted (its process is gone) | paused | finished | failed.
 
     `integrity` is what the run does about grave signs, `findings` how many candidates showed one, and
@@ -49,7 +52,7 @@ class Status(msgspec.Struct, frozen=True):
     reason: str
     evaluations: int
     in_flight: int
-    best: Best | None
+    best: BestCandidate | None
     usage: Spent
     elapsed_seconds: float
     isolation: str
@@ -70,12 +73,12 @@ class Status(msgspec.Struct, frozen=True):
     error: str = ""
     integrity: str = "warn"
     findings: int = 0
-    best_before_first_finding: Best | None = None
+    best_before_first_finding: BestCandidate | None = None
     agents: Agents | None = None  # None for strategies without any
     training: Training | None = None  # None for strategies that train nothing
 
 
-class Calls(msgspec.Struct, frozen=True):
+class CallCosts(msgspec.Struct, frozen=True):
     """Cost of all effects of one kind, role and model."""
 
     effect: str
@@ -91,7 +94,7 @@ def meta(run: Path | str) -> RunMeta:
         return read_meta(connection)
 
 
-def status(run: Path | str) -> Status:
+def status(run: Path | str) -> RunStatus:
     """How the run stands at this moment."""
     folder = Path(run)
     holder = owner(folder)
@@ -101,7 +104,7 @@ def status(run: Path | str) -> Status:
         last = last_state(connection)
         spent = _spend(connection)
         statuses, found = counts.get("status", {}), findings(connection)
-        return Status(
+        return RunStatus(
             run=about.id,
             path=str(folder.resolve()),
             task=about.task.name,
@@ -137,13 +140,13 @@ def status(run: Path | str) -> Status:
         )
 
 
-def best(run: Path | str) -> Best | None:
+def best(run: Path | str) -> BestCandidate | None:
     """The best candidate; None if nothing has scored."""
     with reading(Path(run)) as connection:
         return _best(connection, read_meta(connection), last_state(connection))
 
 
-def calls(run: Path | str) -> list[Calls]:
+def calls(run: Path | str) -> list[CallCosts]:
     """Costs by effect, role and model, dearest first."""
     with reading(Path(run)) as connection:
         rows = [row for row in _spend(connection) if row.effect != "torn"]
@@ -160,39 +163,27 @@ def _state(recorded: str, holder: Owner | None) -> str:
 
 
 def _counters(connection: Connection) -> dict[str, dict[str, int]]:
-    from sqlalchemy import select
-
-    from culmen.store.schema import counter
-
     found: dict[str, dict[str, int]] = {}
-    for row in connection.execute(select(counter).order_by(counter.c.scope, counter.c.value.desc())):
+    for row in connection.execute(sql.select(sql.counter).order_by(sql.counter.c.scope, sql.counter.c.value.desc())):
         found.setdefault(row.scope, {})[unescape(row.name)] = row.value
     return found
 
 
 def last_state(connection: Connection) -> dict[str, Any]:
     """The newest state event's body."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import event
-
-    states = select(event.c.body).where(event.c.kind == "state", event.c.topic.is_not(None))
-    raw = connection.execute(states.order_by(event.c.seq.desc()).limit(1)).scalar()
+    states = sql.select(sql.event.c.body).where(sql.event.c.kind == "state", sql.event.c.topic.is_not(None))
+    raw = connection.execute(states.order_by(sql.event.c.seq.desc()).limit(1)).scalar()
     return {} if raw is None else decode(raw, dict[str, Any])
 
 
-def _spend(connection: Connection) -> list[Calls]:
-    from sqlalchemy import select
-
-    from culmen.store.schema import spend
-
+def _spend(connection: Connection) -> list[CallCosts]:
     return [
-        Calls(unescape(row[0]), unescape(row[1]), unescape(row[2]), row[3], Usage(*row[4:]))
-        for row in connection.execute(select(spend))
+        CallCosts(unescape(row[0]), unescape(row[1]), unescape(row[2]), row[3], Usage(*row[4:]))
+        for row in connection.execute(sql.select(sql.spend))
     ]
 
 
-def _spent(rows: list[Calls]) -> Spent:
+def _spent(rows: list[CallCosts]) -> Spent:
     known = total(row.usage for row in rows if row.effect != "torn")
     lost = total(row.usage for row in rows if row.effect == "torn")
     counted = (known.calls, known.input_tokens, known.output_tokens, known.dollars, known.unpriced, known.cache_hits)
@@ -200,30 +191,22 @@ def _spent(rows: list[Calls]) -> Spent:
 
 
 def _elapsed(connection: Connection) -> float:
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import event
-
-    recent = select(event.c.elapsed).order_by(event.c.seq.desc()).limit(100).subquery()
-    return connection.execute(select(func.max(recent.c.elapsed))).scalar() or 0.0
+    recent = sql.select(sql.event.c.elapsed).order_by(sql.event.c.seq.desc()).limit(100).subquery()
+    return connection.execute(sql.select(sql.func.max(recent.c.elapsed))).scalar() or 0.0
 
 
 def _candidates(connection: Connection) -> int:
-    from sqlalchemy import func, select
-
-    from culmen.store.schema import candidate
-
-    return connection.execute(select(func.count(candidate.c.seq))).scalar_one()
+    return connection.execute(sql.select(sql.func.count(sql.candidate.c.seq))).scalar_one()
 
 
-def _best(connection: Connection, about: RunMeta, last: dict[str, Any]) -> Best | None:
+def _best(connection: Connection, about: RunMeta, last: dict[str, Any]) -> BestCandidate | None:
     winner = last.get("winner")
     if isinstance(winner, dict):
         return final(winner)
     return _standing(connection, leader(connection, about.task.objective.direction), RULE)
 
 
-def _before(connection: Connection, about: RunMeta, first: int | None) -> Best | None:
+def _before(connection: Connection, about: RunMeta, first: int | None) -> BestCandidate | None:
     """The best before the first grave sign; None if there was none, or nothing had scored."""
     if first is None:
         return None
@@ -231,20 +214,247 @@ def _before(connection: Connection, about: RunMeta, first: int | None) -> Best |
     return _standing(connection, standing, f"{RULE}, and before the first finding")
 
 
-def _standing(connection: Connection, found: Standing | None, how: str) -> Best | None:
+def _standing(connection: Connection, found: Standing | None, how: str) -> BestCandidate | None:
     if found is None:
         return None
     trust = trust_of(connection, found.candidate)
     verified = reaches(trust, "verified") and found.strict is not False
     name, told = unescape(found.candidate), {"certified": found.certified, "strict": found.strict, "trust": trust}
-    return Best(name, found.mean, found.mean, found.count, verified, how, **told)
+    return BestCandidate(name, found.mean, found.mean, found.count, verified, how, **told)
 
 
 def trust_of(connection: Connection, candidate: str) -> str:
     """The level of a candidate's weakest score (`core.trust`), "" without one. `candidate` as the tables have it."""
-    from sqlalchemy import select
-
-    from culmen.store.schema import tally
-
-    found = connection.execute(select(tally.c.trust).where(tally.c.candidate == candidate)).scalar()
+    found = connection.execute(sql.select(sql.tally.c.trust).where(sql.tally.c.candidate == candidate)).scalar()
     return "" if found is None else LEVELS[found]
+
+
+# Notes of one kind, inside one reading of a run.
+
+
+def latest(connection: Connection, topic: str) -> dict[str, Any]:
+    """The fields of the last note of a kind; {} without one."""
+    return next(iter(newest(connection, topic, 1)), {})
+
+
+def newest(connection: Connection, topic: str, most: int) -> list[dict[str, Any]]:
+    """The fields of the last notes of a kind, the newest first."""
+    notes = sql.select(sql.event.c.body).where(sql.event.c.kind == "note", sql.event.c.topic == escape(topic))
+    rows = connection.execute(notes.order_by(sql.event.c.seq.desc()).limit(most)).scalars()
+    return [decode(raw, dict[str, Any]) for raw in rows]
+
+
+def number(connection: Connection, topic: str) -> int:
+    """How many notes of a kind there are."""
+    query = sql.select(sql.func.count(sql.event.c.seq)).where(
+        sql.event.c.kind == "note", sql.event.c.topic == escape(topic)
+    )
+    return connection.execute(query).scalar_one()
+
+
+# How far a strategy with agents has come, from its notes.
+
+
+class Agents(msgspec.Struct, frozen=True):
+    """`begun` of `of` agents, of which `ended` had their turn; `experiments` by all of them, seeds included; `best` is
+    the score that counts for thresholds: certified where the task has a verifier."""
+
+    begun: int
+    of: int
+    ended: int
+    experiments: int
+    best: float | None
+    program: str = ""
+
+
+def agents(connection: Connection) -> Agents | None:
+    """The agents of a run; None if its strategy has none, or none has begun."""
+    told, tried = latest(connection, "agent"), latest(connection, "experiment")
+    if not told and "agent" not in tried:  # other strategies note experiments, too
+        return None
+    return Agents(
+        begun=number(connection, "agent"),
+        of=int(told.get("agents") or tried.get("agents") or 0),
+        ended=number(connection, "agent ended"),
+        experiments=int(tried.get("n", 0)),
+        best=tried.get("best"),
+        program=str(told.get("program", "")),
+    )
+
+
+# How the training of an advisor stands, from its notes.
+
+WINDOW = 20  # barriers whose alarms are told
+
+
+class Training(msgspec.Struct, frozen=True):
+    """After so many `barriers`: the policy's version, alpha and mean reward of the last one, and why that one took no
+    step of the optimiser ("" if it did).
+
+    `alarms` counts barriers by what was wrong with them, `skips` those without a step by the reason, both among the
+    last `WINDOW`; `standing` are the alarms of the last one.
+    """
+
+    barriers: int
+    version: int
+    alpha: float
+    reward: float | None
+    entropy: float | None
+    skip: str
+    standing: tuple[str, ...]
+    alarms: dict[str, int]
+    skips: dict[str, int]
+
+
+def training(connection: Connection) -> Training | None:
+    """The training of a run; None if its strategy trains nothing, or no barrier is over."""
+    recent = newest(connection, "barrier", WINDOW)
+    if not recent:
+        return None
+    last = recent[0]
+    rewards = [float(reward) for reward in last.get("rewards", ())]
+    return Training(
+        barriers=number(connection, "barrier"),
+        version=int(last.get("version", 0)),
+        alpha=float(last.get("alpha", 0.0)),
+        reward=fmean(rewards) if rewards else None,
+        entropy=next((float(each["entropy"]) for each in recent if "entropy" in each), None),
+        skip=str(last.get("skip", "")),
+        standing=tuple(map(str, last.get("alarms", ()))),
+        alarms=dict(Counter(str(name) for each in recent for name in each.get("alarms", ())).most_common()),
+        skips=dict(Counter(str(each["skip"]) for each in recent if each.get("skip")).most_common()),
+    )
+
+
+# The best candidate of a run, and how it was chosen.
+
+FINAL_RULE = "the engine's final choice, scored on evaluations made after it was chosen"
+FAILED_RULE = "the engine's final choice; it failed some of the evaluations made after it was chosen"
+UNCONFIRMED_RULE = "the engine's final choice; no evaluations were left to confirm it"
+
+
+class BestCandidate(msgspec.Struct, frozen=True):
+    """The best candidate: `mean` over `count` evaluations, `score` what is reported of it; `how` it was chosen.
+
+    Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
+    standard error `se`, and `search_score` is the mean it had before. `trust` is the level of the weakest evaluation
+    (`core.trust`); `verified`: at least at that level, and where the task has a verifier each output passed it as given
+    (`strict`). `certified` is the verifier's value, of the output or else of its strictly feasible repair (None: none
+    asked, or not accepted).
+    """
+
+    id: str
+    score: float
+    mean: float
+    count: int
+    verified: bool
+    how: str
+    confirmed: bool = False
+    se: float | None = None
+    search_score: float | None = None
+    certified: float | None = None
+    strict: bool | None = None
+    trust: str = ""
+
+    @property
+    def value(self) -> float:
+        """What the run stands for: the certified value where there is one, else the score."""
+        return self.score if self.certified is None else self.certified
+
+
+def final(winner: dict[str, Any]) -> BestCandidate:
+    """The engine's final choice as its state event tells it."""
+    score, confirmed = float(winner["score"]), bool(winner.get("confirmed", False))
+    return BestCandidate(
+        id=str(winner["id"]),
+        score=score,
+        mean=float(winner.get("mean", score)),
+        count=int(winner["count"]),
+        verified=bool(winner.get("verified", False)),
+        how=FINAL_RULE if confirmed else FAILED_RULE if winner.get("failures") else UNCONFIRMED_RULE,
+        confirmed=confirmed,
+        se=winner.get("se"),
+        search_score=winner.get("search_score"),
+        certified=winner.get("certified"),
+        strict=winner.get("strict"),
+        trust=str(winner.get("trust") or _trust_before_levels(winner)),
+    )
+
+
+def _trust_before_levels(winner: dict[str, Any]) -> str:
+    """What a run that ended under format 1 says: yes or no, and the verifier's value."""
+    if winner.get("certified") is not None:
+        return "certified"
+    return "verified" if winner.get("verified") or winner.get("strict") is not None else "self-reported"
+
+
+# Which runs there are.
+
+
+class RunLine(msgspec.Struct, frozen=True):
+    """One line of a list of runs. One that cannot be read has the state `damaged` or `unreadable`; `why` says what is
+    wrong with it, and `fix` what to do."""
+
+    run: str
+    path: str
+    state: str
+    created: float
+    task: str = ""
+    strategy: str = ""
+    evaluations: int = 0
+    best: float | None = None
+    trust: str = ""
+    why: str = ""
+    fix: str = ""
+
+
+def runs(folder: Path | str = "runs") -> list[RunLine]:
+    """All runs directly inside the folder, newest first."""
+    return run_lines(run_folders(Path(folder)))
+
+
+def run_lines(folders: Iterable[Path]) -> list[RunLine]:
+    """These runs, newest first."""
+    return sorted(map(_line, folders), key=lambda line: (-line.created, line.run))
+
+
+def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
+    """A run by path, by its name (or the start of it) in `folder`, by its address in a database (URL#NAME), or, for
+    None, the newest one in the folder."""
+    if isinstance(name, str) and is_address(name):
+        address = parse(name)
+        if not address.name:
+            raise UserError("which run of this database?", where=name, fix=f"culmen db list '{address.url}'")
+        return anchor(address, Path(folder) if pointer(Path(folder) / address.name) == address else None)
+    if name is not None and has_run(Path(name)):
+        return Path(name)
+    known = run_folders(Path(folder))
+    if name is None:
+        if not known:
+            raise UserError("there are no runs yet", where=str(folder), fix="culmen demo, or culmen run TASK")
+        return Path(runs(folder)[0].path)
+    exact = [path for path in known if path.name == str(name)]
+    matches = exact or [path for path in known if path.name.startswith(str(name))]
+    if len(matches) == 1:
+        return matches[0]
+    names = ", ".join(sorted(path.name for path in matches or known)[:8]) or "none"
+    what = f"several runs begin with '{name}'" if matches else f"there is no run '{name}'"
+    raise UserError(what, where=str(folder), fix=f"give one of: {names}")
+
+
+def _line(folder: Path) -> RunLine:
+    try:
+        now = status(folder)
+    except JournalDamaged as error:
+        if owner(folder) is not None:  # its tables are being made
+            return RunLine(folder.name, str(folder), "starting", _made(folder))
+        return RunLine(folder.name, str(folder), "damaged", _made(folder), why=error.what, fix=error.fix)
+    except CulmenError as error:
+        why, fix = (error.what, error.fix) if isinstance(error, UserError) else (str(error), "")
+        return RunLine(folder.name, str(folder), "unreadable", _made(folder), why=why, fix=fix)
+    score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
+    return RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score, trust)
+
+
+def _made(folder: Path) -> float:
+    return journal_file(folder).stat().st_mtime

@@ -41,7 +41,7 @@ def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 _SUMMED = ("effects", "calls", "input", "output", "dollars", "unpriced", "cached", "retries")
 
 
-def _row(each: views.Calls) -> dict[str, Any]:
+def _row(each: views.CallCosts) -> dict[str, Any]:
     usage = each.usage
     return {
         "effect": each.effect,

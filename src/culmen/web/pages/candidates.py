@@ -9,7 +9,7 @@ import msgspec
 
 from culmen.core.evaluation import LEVELS
 from culmen.store import views
-from culmen.store.views import Detail, Listed, Query, Row
+from culmen.store.views import CandidateDetail, CandidateQuery, CandidateRow, ListedCandidate
 from culmen.web.digest import Digest
 
 Z = 1.96  # standard errors to either side: a 95 % interval of a normal mean
@@ -18,7 +18,7 @@ _OBSERVATIONS = 200
 
 
 def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
-    """One page of the table; parameters are those of `views.Query`, with `order` = asc | desc."""
+    """One page of the table; parameters are those of `views.CandidateQuery`, with `order` = asc | desc."""
     query = _query(params)
     page = views.table(run.run, query)
     best = views.best(run.run)
@@ -36,8 +36,8 @@ def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _query(params: Mapping[str, str]) -> Query:
-    return Query(
+def _query(params: Mapping[str, str]) -> CandidateQuery:
+    return CandidateQuery(
         sort=params.get("sort") or "best",
         descending=params.get("order") == "desc",
         offset=_whole(params.get("offset"), 0),
@@ -56,12 +56,12 @@ def _whole(text: str | None, default: int) -> int:
     return int(text) if text and text.isdigit() else default
 
 
-def listed(each: Listed) -> dict[str, Any]:
+def listed(each: ListedCandidate) -> dict[str, Any]:
     """One line of the table."""
     return {**statistics(each.row), "island": each.island, "note": each.note}
 
 
-def statistics(row: Row) -> dict[str, Any]:
+def statistics(row: CandidateRow) -> dict[str, Any]:
     """A candidate's numbers; `low` to `high` is the 95 % interval of its mean (None: the noise is not known)."""
     interval = None if row.mean is None or row.se is None else (row.mean - Z * row.se, row.mean + Z * row.se)
     low, high = interval or (None, None)
@@ -83,8 +83,8 @@ def statistics(row: Row) -> dict[str, Any]:
     }
 
 
-def status(row: Row) -> str:
-    """scored | mixed | failed | unseen, as `views.Query` names them."""
+def status(row: CandidateRow) -> str:
+    """scored | mixed | failed | unseen, as `views.CandidateQuery` names them."""
     if row.count:
         return "mixed" if row.failed else "scored"
     return "failed" if row.failed else "unseen"
@@ -133,7 +133,7 @@ def _step(step: views.Step) -> dict[str, Any]:
     return {"id": row.id, "mean": row.mean, "operator": row.operator, "gain": step.gain, "note": step.note}
 
 
-def _cases(detail: Detail) -> list[dict[str, Any]]:
+def _cases(detail: CandidateDetail) -> list[dict[str, Any]]:
     """Scores case by case over the observations shown, in the order in which cases first came up."""
     seen: dict[str, list[Any]] = {}
     for each in detail.observations:

@@ -12,7 +12,7 @@ from culmen.core.task import Objective
 from culmen.observe.words import words
 from culmen.store import views
 from culmen.store.address import pointer
-from culmen.store.views import Point, Status
+from culmen.store.views import ProgressPoint, RunStatus
 from culmen.web.digest import Digest
 
 _EVENTS = 12
@@ -47,7 +47,7 @@ def head(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     return standing(views.status(run.run), run)
 
 
-def standing(now: Status, run: Digest) -> dict[str, Any]:
+def standing(now: RunStatus, run: Digest) -> dict[str, Any]:
     """What every page knows of its run."""
     return {
         "run": now.run,
@@ -72,7 +72,7 @@ def standing(now: Status, run: Digest) -> dict[str, Any]:
     }
 
 
-def budgets(now: Status) -> list[dict[str, Any]]:
+def budgets(now: RunStatus) -> list[dict[str, Any]]:
     """Every budget with what is spent of it; `limit` None where there is none."""
     usage = now.usage
     spent = {
@@ -90,7 +90,7 @@ def series(run: Digest) -> list[dict[str, Any]]:
     return [_point(run, point) for point in views.progress(run.run)]
 
 
-def _point(run: Digest, point: Point) -> dict[str, Any]:
+def _point(run: Digest, point: ProgressPoint) -> dict[str, Any]:
     return {
         "evaluations": point.evaluations,
         "seconds": point.elapsed,

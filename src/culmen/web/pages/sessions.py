@@ -54,8 +54,8 @@ def sessions(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
 def _events(run: Digest) -> list[Event]:
     """What agents did, and what their models said."""
-    found = views.results(run.run, "session.")
-    said = views.results(run.run, "write") if found else []
+    found = views.effect_results(run.run, "session.")
+    said = views.effect_results(run.run, "write") if found else []
     return sorted(
         [*found, *(event for event in said if event.entry.body.get("role") == "agent")], key=lambda each: each.seq
     )

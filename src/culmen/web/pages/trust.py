@@ -10,7 +10,7 @@ import msgspec
 
 from culmen.core.evaluation import MEANINGS
 from culmen.store import views
-from culmen.store.views import Query, Status
+from culmen.store.views import CandidateQuery, RunStatus
 from culmen.web.digest import Digest
 from culmen.web.pages.candidates import listed, statistics
 
@@ -62,7 +62,7 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _winner(now: Status) -> dict[str, Any] | None:
+def _winner(now: RunStatus) -> dict[str, Any] | None:
     return views.verdict(now.path)
 
 
@@ -74,12 +74,12 @@ def _gap(winner: Mapping[str, Any] | None, direction: str) -> float | None:
     return gap if direction == "max" else -gap
 
 
-def _finalists(run: Digest, now: Status) -> list[dict[str, Any]]:
+def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
     """The finalists with all their scores; without a final choice yet, who would be chosen from."""
     winner = _winner(now) or {}
     names = list(winner.get("finalists") or ())
     if not names:
-        return [listed(each) | {"fresh": None} for each in views.table(run.run, Query(limit=5)).rows]
+        return [listed(each) | {"fresh": None} for each in views.table(run.run, CandidateQuery(limit=5)).rows]
     fresh = views.phase_means(run.run, "final")
     rows: list[dict[str, Any]] = []
     for name in names[:_FINALISTS]:
@@ -88,5 +88,5 @@ def _finalists(run: Digest, now: Status) -> list[dict[str, Any]]:
     return rows
 
 
-def _finding(each: views.Finding) -> dict[str, Any]:
+def _finding(each: views.IntegrityFinding) -> dict[str, Any]:
     return msgspec.to_builtins(each)

@@ -7,11 +7,19 @@ import os
 import socket
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from culmen.core.errors import RunLocked
+from culmen.store.address import FILE, pointer
+from culmen.store.database import engine_for
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
 
 _PATIENCE = 0.5  # seconds; a reader that asks who owns the run holds a shared lock for an instant
 _held: weakref.WeakSet[RunLock] = weakref.WeakSet()
@@ -70,8 +78,8 @@ class RunLock:
             self._fd = -1
 
 
-def owner(run_dir: Path) -> Owner | None:
-    """Who holds the lock right now, None if nobody does. Creates nothing."""
+def lock_owner(run_dir: Path) -> Owner | None:
+    """Who holds RUN/lock right now, None if nobody does. Creates nothing."""
     try:
         fd = os.open(run_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -103,3 +111,86 @@ def _forget_all() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all)
+
+
+Make = Callable[["Connection"], None]
+
+
+class Seat(Protocol):
+    """`files`: large blobs are files of the run's folder, and nothing can be lost while the process lives."""
+
+    connection: Connection
+    files: bool
+
+    def renew(self) -> Connection:
+        """Own the run again after the connection was lost; the new one."""
+        ...
+
+    def close(self) -> None:
+        """Give the run back."""
+        ...
+
+
+class FolderSeat:
+    """RUN/lock and a connection to RUN/journal.db."""
+
+    files = True
+
+    def __init__(self, run_dir: Path, make: Make | None) -> None:
+        self._lock = RunLock.acquire(run_dir)
+        try:
+            self.connection = engine_for(run_dir / FILE, write=True).connect()
+            if make is not None:
+                with self.connection.begin():
+                    make(self.connection)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def renew(self) -> Connection:
+        """The same as before: files are not lost."""
+        return self.connection
+
+    def close(self) -> None:
+        """Give the run back."""
+        engine = self.connection.engine
+        self.connection.close()
+        engine.dispose()
+        self._lock.release()
+
+
+def take(run_dir: Path, make: Make | None) -> Seat:
+    """Own a run; with `make`, a new one, whose tables it makes. Raises `RunLocked`, naming the owner."""
+    address = pointer(run_dir)
+    if address is None:
+        return FolderSeat(run_dir, make)
+    from culmen.store import postgres
+
+    return postgres.DatabaseLease.take(address, make)
+
+
+def owner(run_dir: Path) -> Owner | None:
+    """Who writes a run right now, None if nobody does."""
+    address = pointer(run_dir)
+    if address is None:
+        return lock_owner(run_dir)
+    from culmen.store import postgres
+
+    return postgres.owner(address)
+
+
+def signature(run_dir: Path) -> tuple[object, ...]:
+    """Something that changes when the run does: for a folder, sizes and times of its files; and whether it is owned."""
+    address = pointer(run_dir)
+    if address is not None:
+        from culmen.store import postgres
+
+        return postgres.signature(address)
+    facts: list[object] = []
+    for name in (FILE, f"{FILE}-wal"):
+        try:
+            stat = (run_dir / name).stat()
+            facts += [stat.st_size, stat.st_mtime_ns]
+        except FileNotFoundError:
+            facts.append(None)
+    return (*facts, lock_owner(run_dir) is not None)

@@ -1,0 +1,43 @@
+"""SQLAlchemy's functions and the tables of a run under one name, loaded at first use.
+
+`from culmen.store import sql` costs nothing; `sql.select(sql.event)` loads SQLAlchemy, which takes a few tenths of a
+second that a program which reads no run should not pay.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sqlalchemy import Float, Integer, bindparam, case, distinct, func, insert, or_, select, text
+
+    from culmen.store.schema import (
+        blob,
+        candidate,
+        counter,
+        event,
+        holds,
+        island,
+        judged,
+        observation,
+        others,
+        progress,
+        spend,
+        tally,
+        taught,
+    )
+
+    __all__ = [
+        "Float", "Integer", "bindparam", "blob", "candidate", "case", "counter", "distinct", "event", "func", "holds",
+        "insert", "island", "judged", "observation", "or_", "others", "progress", "select", "spend", "tally", "taught",
+        "text",
+    ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    import sqlalchemy
+
+    from culmen.store import schema
+
+    found = globals()[name] = getattr(schema if hasattr(schema, name) else sqlalchemy, name)
+    return found
