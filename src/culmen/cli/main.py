@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, attend, audit, bench, compare, db, keep, look, running, starting
+from culmen.cli import about, attend, audit, bench, compare, db, keep, look, running, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import declare
 from culmen.core.errors import CulmenError, UserError
@@ -29,7 +29,7 @@ BUG, INTERRUPTED = 70, 130
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's, wherever this version of typer keeps it
 
 PANELS = {
-    "Start": (starting.demo, starting.new, starting.check, audit.audit),
+    "Start": (start.demo, start.new, start.check, audit.audit),
     "Search": (running.run, running.resume, running.fork),
     "Look at a run": (look.status, look.best, look.show, look.diff, look.lineage, look.log, look.report),
     "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell),

@@ -1,0 +1,236 @@
+"""Verbs that come before a run: demo, new, check. (The fourth, audit, is in audit.py.)"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import Direction, Proxy, SeedProgram
+from culmen.core.errors import UserError
+from culmen.core.evaluation import MEANINGS
+from culmen.observe.figures import clean, count, duration, joined, number
+
+if TYPE_CHECKING:
+    from culmen.core.task import Task
+    from culmen.evaluate.check import SeedReport, TaskReport
+
+FINDINGS = 1
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_SLOW = 5.0  # seconds of one evaluation from which on the remaining time is shown
+
+
+def demo(
+    screen: Screen,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Seconds at most, final choice included.")] = 55.0,
+    workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 2,
+    run_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder to write the run to.", show_default="runs/...")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="polca, or pacevolve_plus_plus, which trains an advisor (needs the extra 'train').")
+    ] = "polca",
+) -> Answer:
+    """Watch a real search: circle packing, offline, in about a minute."""
+    from culmen.cli.demo import demonstrate, demonstrate_advisor
+
+    if strategy == "pacevolve_plus_plus":
+        return demonstrate_advisor(screen, seed, workers, run_dir)
+    if strategy != "polca":
+        fix = f"culmen new DIR --example circle_packing, then culmen run DIR --strategy {strategy}"
+        raise UserError(f"there is no demo of '{strategy}'", where="--strategy", fix=fix)
+    return demonstrate(screen, seed, seconds, workers, run_dir)
+
+
+def new(
+    screen: Screen,
+    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="A new or empty folder.")] = None,
+    example: Annotated[str | None, typer.Option(help="Copy this built-in task instead of the short one.")] = None,
+    examples: Annotated[bool, typer.Option("--examples", help="List the built-in tasks and write nothing.")] = False,
+) -> Answer:
+    """Write a task to start from: three short commented files.
+
+    Edit them, then: culmen check DIR, culmen run DIR.
+    """
+    from culmen.evaluate import taskfiles
+
+    if examples:
+        return _list_examples(taskfiles.examples())
+    if directory is None:
+        raise UserError("no folder named", where="culmen new", fix="culmen new DIR, or culmen new --examples")
+    written = taskfiles.write_new(directory, example)
+    place = shlex.quote(str(directory))
+    commands = [f"culmen check {place}", f"culmen run {place}"]
+    data = {"task": str(directory.resolve()), "files": [str(path) for path in written], "next": commands}
+
+    def show(screen: Screen) -> None:
+        screen.line(f"Wrote a task into {directory}:")
+        for path in written:
+            screen.line(f"  {path.relative_to(directory)}")
+        screen.next_steps((commands[0], "see whether it works"), (commands[1], "search"))
+
+    return Answer(data, show)
+
+
+def _list_examples(listed: list[tuple[str, str]]) -> Answer:
+    def show(screen: Screen) -> None:
+        screen.table(["name", "what it asks for"], listed)
+        screen.next_steps(("culmen new DIR --example NAME", "copy one"))
+
+    return Answer({"examples": [{"name": name, "goal": line} for name, line in listed]}, show)
+
+
+def check(
+    screen: Screen,
+    task: Annotated[
+        Path,
+        typer.Argument(metavar="TASK", help="A task folder, its task.toml, an OpenEvolve folder, or an evaluator.py."),
+    ],
+    times: Annotated[
+        int, typer.Option(min=2, help="Evaluations with the same random seed, and as many with others.")
+    ] = 5,
+    require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
+    direction: Direction = None,
+    seed_program: SeedProgram = None,
+    proxy: Proxy = None,
+) -> Answer:
+    """Run the initial program of a task a few times and say what is wrong with the task, if anything.
+
+    Reports score, how far it can be trusted, noise, time, determinism and the isolation level in force. Exit code 1 if
+    something is wrong.
+    """
+    import asyncio
+
+    from culmen.evaluate.check import check
+    from culmen.evaluate.local import LocalBackend
+    from culmen.run import inputs
+
+    loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
+    with _progress(screen, loaded) as advance:
+        report = asyncio.run(check(loaded, LocalBackend(loaded, workers=1, require=require), times, advance))
+    data = {**msgspec.to_builtins(report), "fit": report.fit}
+    for seed in data["seeds"]:
+        del seed["observations"]  # one by one they say no more than the summary
+    return Answer(data, lambda screen: _show_report(screen, loaded, task, report), 0 if report.fit else FINDINGS)
+
+
+@contextlib.contextmanager
+def _progress(screen: Screen, task: Task) -> Iterator[Callable[[int, int, float], None] | None]:
+    """A function to call after every evaluation of a check: a moving line on a terminal, a few lines elsewhere."""
+    if screen.as_json:
+        yield None
+        return
+    if not screen.live:
+        yield _plain_progress(screen, task)
+        return
+    from rich import progress as bars
+
+    columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn())
+    with bars.Progress(*columns, console=screen.err, transient=True) as bar:
+        line = bar.add_task(_first_line(task))
+
+        def advance(done: int, total: int, seconds: float) -> None:
+            bar.update(
+                line, description=f"evaluation {min(done + 1, total)} of {total}{_time_left(done, total, seconds)}"
+            )
+
+        yield advance
+
+
+def _plain_progress(screen: Screen, task: Task) -> Callable[[int, int, float], None]:
+    """For a pipe or a file: how it begins, and once how long it will take, if that is long."""
+    screen.err.print(_first_line(task), markup=False, soft_wrap=True)
+    shown = False
+
+    def advance(done: int, total: int, seconds: float) -> None:
+        nonlocal shown
+        rest = _time_left(done, total, seconds)
+        if rest and not shown:
+            shown = True
+            screen.err.print(f"evaluation {done} of {total} is done{rest}", markup=False, soft_wrap=True)
+
+    return advance
+
+
+def _first_line(task: Task) -> str:
+    """`trying 1 initial program; an evaluation is cut off after 30 s`."""
+    programs = count(len(task.seeds), "initial program")
+    trial = " with and without a proxy" if task.evaluator.form == "legacy" and task.evaluator.proxy != "never" else ""
+    return f"trying {programs}{trial}; an evaluation is cut off after {duration(task.limits.seconds)}"
+
+
+def _time_left(done: int, total: int, seconds: float) -> str:
+    """` (20 s each, about 2 min to go; --times 2 makes fewer)`; "" for what is quick."""
+    if seconds < _SLOW or done >= total:
+        return ""
+    return f" ({duration(seconds)} each, about {duration(seconds * (total - done))} to go; --times 2 makes fewer)"
+
+
+def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> None:
+    splits = joined(f"{len(task.split(name))} {name}" for name in ("train", "val", "test") if task.split(name))
+    screen.heading(report.task, f"{task.evaluator.form} evaluator, {task.objective.direction}imise")
+    screen.pairs(
+        (
+            "programs",
+            count(len(task.seeds), "initial program") if task.seeds else "none: a model writes the first program",
+        ),
+        ("cases", splits),
+        ("isolation", report.isolation),
+        ("trust", f"{report.trust}: {MEANINGS[report.trust]}" if report.trust else ""),
+        ("", report.why),
+        ("tried", count(report.evaluations, "evaluation")),
+        ("repeatable", _repeatable(report)),
+    )
+    for seed in report.seeds:
+        screen.line()
+        _show_program(screen, seed)
+    if report.findings:
+        screen.line()
+    for finding in report.findings:
+        screen.finding(finding.level, finding.what, finding.fix, _STYLES[finding.level])
+    screen.line()
+    if report.fit:
+        screen.line("This task can be searched.", style="green")
+        place = shlex.quote(str(path))
+        screen.next_steps((f"culmen audit {place}", "what could be gamed"), (f"culmen run {place}", "search"))
+    else:
+        screen.line("This task cannot be searched yet.", style="red")
+
+
+def _repeatable(report: TaskReport) -> str:
+    if report.repeatable is None:
+        return ""
+    if not report.repeatable:
+        return "no: results change even with the same random seed"
+    return "yes, whatever the random seed" if report.seed_free else "yes, with the same random seed"
+
+
+def _show_program(screen: Screen, seed: SeedReport) -> None:
+    statuses = joined(f"{value} {name}" for name, value in seed.statuses.items())
+    screen.pairs(
+        ("program", seed.candidate),
+        ("score", "none" if seed.mean is None else f"{number(seed.mean)} (mean)"),
+        ("noise", _noise(seed)),
+        ("between cases", "" if seed.case_spread is None else f"{seed.case_spread:.3g}"),
+        ("time", f"{seed.seconds:.3g} s median, {seed.slowest:.3g} s at most"),
+        ("outcomes", statuses),
+        ("failure", clean(seed.failure)),
+    )
+
+
+def _noise(seed: SeedReport) -> str:
+    if seed.noise is None:
+        return ""
+    if not seed.noise and not seed.seed_noise:
+        return "none"
+    texts = [f"{seed.noise:.3g} with the same random seed"]
+    if seed.seed_noise is not None:
+        texts.append(f"{seed.seed_noise:.3g} between random seeds")
+    return joined(texts) + " (standard deviations)"
