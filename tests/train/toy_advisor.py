@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from culmen.strategies.pacevolve.advisor import MENU
 from culmen.train.engine import Datum, PolicyEngine, PolicySample, Rules
 from culmen.train.models import WordTokenizer, tiny_model
 from culmen.train.objectives import AdvantageRule, phase, progress_reward
 
-QUALITY = {name: (n / (len(MENU) - 1)) ** 2 for n, name in enumerate(MENU)}
+KINDS = (
+    *("numbers", "lines", "crossover", "statements", "operators", "bounds"),
+    *("cheaper", "refine", "method", "restart", "effort", "cma"),
+)
+QUALITY = {name: (n / (len(KINDS) - 1)) ** 2 for n, name in enumerate(KINDS)}
 """Of each kind of edit, 0..1."""
 
 
@@ -51,7 +54,7 @@ def policy(seed: int) -> PolicyEngine:
     """A tiny language model with random weights."""
     from culmen.train.torch_engine import TorchEngine
 
-    tokenizer = WordTokenizer(list(MENU))
+    tokenizer = WordTokenizer(list(KINDS))
     return TorchEngine(tiny_model(len(tokenizer), seed), tokenizer)
 
 

@@ -206,15 +206,15 @@ def _models(path: Path, meta: RunMeta, parts: Parts) -> tuple[Gateway | None, Pr
     model = parts.model if parts.model is not None else meta.extra.get("model")
     if model in (None, "offline") and parts.proposer is None:
         from culmen.offline.proposer import OfflineProposer
-        from culmen.offline.toolbox import EditWorkers
+        from culmen.offline.workers import EditWorkers
 
         return None, OfflineProposer(), EditWorkers()
     if model in (None, "offline"):
-        from culmen.offline.toolbox import EditWorkers
+        from culmen.offline.workers import EditWorkers
 
         return None, parts.proposer, EditWorkers()
     from culmen.llm import make_gateway
-    from culmen.offline.toolbox import EditWorkers
+    from culmen.offline.workers import EditWorkers
     from culmen.prompts.proposer import FallbackProposer
 
     file = parts.models_file or meta.extra.get("models_file")

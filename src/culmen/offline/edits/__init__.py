@@ -16,7 +16,7 @@ from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.event import Edits
-from culmen.offline.edits import expressions, numbers, statements, wrapping
+from culmen.offline.edits import changes, loops
 from culmen.offline.edits.source import EditableText, EditContext, valid
 from culmen.offline.edits.tuning import population
 
@@ -27,19 +27,17 @@ _LONGEST = 4  # operators in a row
 _ALLOWED = ("calls", "most", "pace", "sense")
 
 ANY_TEXT: dict[str, Operator] = {
-    "numbers": numbers.numbers,
-    "lines": statements.lines,
-    "crossover": statements.crossover,
+    "numbers": changes.numbers,
+    "lines": changes.lines,
+    "crossover": changes.crossover,
 }
 PYTHON: dict[str, Operator] = {
-    "statements": statements.statements,
-    "operators": expressions.operators,
-    "bounds": expressions.bounds,
-    "cheaper": expressions.cheaper,
-    "refine": wrapping.refine,
-    "method": wrapping.method,
-    "restart": wrapping.restart,
-    "effort": wrapping.effort,
+    "statements": changes.statements,
+    "operators": changes.operators,
+    "bounds": changes.bounds,
+    "refine": loops.refine,
+    "method": loops.method,
+    "effort": loops.effort,
 }
 OPERATORS = ANY_TEXT | PYTHON
 
@@ -104,7 +102,7 @@ def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
 
 def cma(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
     """One generation of CMA-ES over the numbers of one part (see `tuning.tune` for its options)."""
-    names = [source.name for source in _sources(candidates[0], options) if len(numbers.literals(source)) > 0]
+    names = [source.name for source in _sources(candidates[0], options) if len(changes.literals(source)) > 0]
     if not names:
         return Edits(fault="inapplicable")
     name = Random(options["seed"]).choice(names)
@@ -117,7 +115,7 @@ def pace(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
 
 
 def _paced(candidate: Candidate, calls: int, options: dict[str, Any]) -> Candidate:
-    changed = {source.name: wrapping.paced(source, calls) for source in _sources(candidate, options) if source.tree}
+    changed = {source.name: loops.paced(source, calls) for source in _sources(candidate, options) if source.tree}
     return Candidate.of({**candidate.parts, **changed})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.event import Edits
-from culmen.offline.edits.numbers import Literal, literals, shifted, write
+from culmen.offline.edits.changes import Literal, literals, shifted, write
 from culmen.offline.edits.source import EditableText, EditContext, valid
 
 _ROW = 4  # floats in a list that have a scale in common

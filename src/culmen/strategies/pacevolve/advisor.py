@@ -21,10 +21,8 @@ MENU = {  # what the offline proposer can do, by the name it knows it under
     "statements": "exchange, repeat or remove whole statements",
     "operators": "exchange arithmetic operators and comparisons",
     "bounds": "move the limits of loops and ranges",
-    "cheaper": "do less work where it may not matter",
     "refine": "improve a computed value by a loop of small random changes",
     "method": "replace a computation by another method for the same end",
-    "restart": "run the whole from several random starts and keep the best",
     "effort": "spend more iterations on what is already there",
     "cma": "tune all numbers together by an evolution strategy",
 }

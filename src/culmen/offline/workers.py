@@ -1,17 +1,26 @@
-"""Performs `edit` effects in worker processes: parsing and optimiser steps never hold up the event loop."""
+"""Performs `edit` effects in worker processes: parsing and optimiser steps never hold up the event loop.
+
+A worker (`python -m culmen.offline.workers`) reads requests and writes results as frames: four bytes, the length
+(big-endian), and a MessagePack body.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from random import Random
+from typing import Any, BinaryIO
 
 import msgspec
 
+from culmen.core.candidate import Candidate
 from culmen.core.event import EditRequest, Edits
+from culmen.offline.edits import TOOLS
 
-_DECODER = msgspec.msgpack.Decoder(Edits)
-_ENCODER = msgspec.msgpack.Encoder()
+_RESULTS = msgspec.msgpack.Decoder(Edits)
+_REQUESTS = msgspec.msgpack.Encoder()
 
 
 class EditWorkers:
@@ -34,7 +43,7 @@ class EditWorkers:
 
     async def perform(self, request: EditRequest) -> Edits:
         """The tool's result, or `Edits` with a fault."""
-        body = _ENCODER.encode(request)
+        body = _REQUESTS.encode(request)
         frame = len(body).to_bytes(4, "big") + body
         async with self._slots:
             for _ in range(2):
@@ -61,7 +70,7 @@ class EditWorkers:
 
     async def _start(self) -> Process:
         """A worker in a session of its own, so that Ctrl-C in a terminal is not its business."""
-        command = (sys.executable, "-P", "-m", "culmen.offline.edits.worker")
+        command = (sys.executable, "-P", "-m", "culmen.offline.workers")
         worker = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
         )
@@ -82,4 +91,53 @@ async def _ask(worker: Process, frame: bytes) -> Edits:
     worker.stdin.write(frame)
     await worker.stdin.drain()
     size = int.from_bytes(await worker.stdout.readexactly(4), "big")
-    return _DECODER.decode(await worker.stdout.readexactly(size))
+    return _RESULTS.decode(await worker.stdout.readexactly(size))
+
+
+def kmeans(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+    """Clusters of `vectors` (rows of one length) for k = `k`: data `labels`, one in 0..k-1 per row.
+
+    Fewer clusters where fewer rows differ. Fault `no_sklearn` where the package is missing.
+    """
+    try:
+        from sklearn.cluster import KMeans  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return Edits(fault="no_sklearn")
+    import numpy as np
+
+    points = np.asarray(options["vectors"], dtype=np.float64)
+    k = min(int(options["k"]), len(np.unique(points, axis=0)))
+    model = KMeans(n_clusters=k, n_init=10, random_state=rng.getrandbits(31))  # pyright: ignore[reportArgumentType]
+    return Edits(data={"labels": [int(label) for label in model.fit_predict(points)]})
+
+
+_TOOLS = TOOLS | {"kmeans": kmeans}
+
+
+def perform(request: EditRequest) -> Edits:
+    """Run one tool; an unknown name is a fault of the result."""
+    tool = _TOOLS.get(request.tool)
+    if tool is None:
+        return Edits(fault="unknown_tool")
+    return tool(request.candidates, request.options, Random(request.seed))
+
+
+def serve(requests: BinaryIO, results: BinaryIO) -> None:
+    """Answer requests in their order."""
+    decoder, encoder = msgspec.msgpack.Decoder(EditRequest), msgspec.msgpack.Encoder()
+    while len(head := requests.read(4)) == 4:
+        body = encoder.encode(perform(decoder.decode(requests.read(int.from_bytes(head, "big")))))
+        results.write(len(body).to_bytes(4, "big") + body)
+        results.flush()
+
+
+def main() -> None:
+    """Serve on stdin and stdout, out of the way of the evaluations; whatever a library prints goes to stderr."""
+    os.nice(5)
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, results)
+
+
+if __name__ == "__main__":
+    main()

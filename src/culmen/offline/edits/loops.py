@@ -1,4 +1,4 @@
-"""Idioms: a computed value refined in a loop of so many calls, a function restarted, loops given more calls.
+"""Loops inserted into a program: a computed value refined by so many calls of a criterion, and loops given more calls.
 
 What the loop should improve is not known, so it is drawn at random: a function of the program that takes the value
 (or what follows it in the same block), how its result is reduced to a number (sum, mean, min, max), and the sign.
@@ -7,20 +7,16 @@ What the loop should improve is not known, so it is drawn at random: a function 
 from __future__ import annotations
 
 import ast
-import re
+import inspect
 import textwrap
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from culmen.offline.edits.flow import handed_on
+from culmen.offline.edits import inserted
 from culmen.offline.edits.source import IDIOMS, EditableText, EditContext, Span
 
-_REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2, "refine_by_solver": 1, "refine_order": 1}
-_METHODS = ("L-BFGS-B", "Nelder-Mead", "Powell", "BFGS", "SLSQP", "COBYLA")
-_HEAVY = 50  # calls of a criterion that one more run of a restarted function stands for
+_REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2}
 _HANDED = 0.6  # how often a value that one function makes for another is preferred to any other value
-_CHANCE = re.compile(r"rand|rng|shuffle|choice|sample|gauss")
 _LEAVES = ast.Return | ast.Break | ast.Continue | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
 
 
@@ -76,25 +72,6 @@ def method(source: EditableText, edit: EditContext) -> str | None:
     return _written(source, spot.statement, idiom, "", (source.span(call), wrapped))
 
 
-def restart(source: EditableText, edit: EditContext) -> str | None:
-    """Let one function that mentions chance run several times and keep the result that a criterion prefers."""
-    functions = [
-        node
-        for node in source.nodes()
-        if isinstance(node, ast.FunctionDef) and not source.indent(node) and _CHANCE.search(source.code(node))
-    ]
-    if not functions:
-        return None
-    node = edit.rng.choice(functions)
-    criterion = _consumer(source, edit, node)
-    call = criterion[1] if criterion and edit.rng.random() < 0.7 else _own(edit)
-    indent, start = source.indent(node), source.span(node)[0]
-    helper = _helper(source, "best_of_restarts", indent)
-    allowed = _allowed(max(2, edit.calls // _HEAVY), edit.pace * _HEAVY)
-    decorator = f"@best_of_restarts({call}, {_goal(edit)}, {allowed})\n{indent}"
-    return source.replace(((start, start), helper + decorator))
-
-
 def effort(source: EditableText, edit: EditContext) -> str | None:
     """Let the loops of the program work longer, up to what they may use together."""
     most = edit.most / max(total(source), 1)
@@ -116,7 +93,7 @@ def _stretched(source: EditableText, factor: float) -> str | None:
 @cache
 def template(idiom: str) -> str:
     """The source text of an idiom's helper function."""
-    return (Path(__file__).parent / "idioms" / f"{idiom}.py").read_text(encoding="utf-8")
+    return inspect.getsource(getattr(inserted, idiom))
 
 
 def _spots(source: EditableText) -> list[Spot]:
@@ -138,13 +115,8 @@ def _spots(source: EditableText) -> list[Spot]:
 
 
 def total(source: EditableText) -> float:
-    """How often the inserted loops of a program may call their criteria; a restarted function counts for many calls."""
-    found = 0.0
-    for node in source.nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IDIOMS:
-            weight = 1 if node.func.id in _REFINERS else _HEAVY
-            found += weight * sum(_number(each) for each in node.keywords if each.arg == "calls")
-    return found
+    """How often the inserted loops of a program may call their criteria."""
+    return sum(_number(each) for each in source.allowances() if each.arg == "calls")
 
 
 def _number(keyword: ast.keyword) -> float:
@@ -172,11 +144,7 @@ def _settings(idiom: str, edit: EditContext, allowed: str) -> str:
     text = f"{allowed}, seed={rng.randrange(1000)}"
     if idiom == "refine_by_gradient":
         return f"{text}, step={step}, pairs={rng.choice((2, 4, 8))}"
-    if idiom == "refine_by_climbing":
-        return f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
-    if idiom == "refine_by_solver":
-        return f'{text}, step={step}, method="{rng.choice(_METHODS)}"'
-    return f"{text}, heat={rng.choice((0.0, 0.01, 0.05))}"
+    return f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
 
 
 def _consumer(source: EditableText, edit: EditContext, inside: ast.stmt) -> tuple[str, str] | None:
@@ -206,8 +174,31 @@ def _handed_on(source: EditableText, spots: list[Spot]) -> list[tuple[Spot, str]
     return found
 
 
-def _own(edit: EditContext) -> str:
-    return edit.rng.choice(("lambda value: value", "lambda value: value[-1]", "lambda value: value[0]"))
+def handed_on(tree: ast.Module | None) -> list[tuple[str, str]]:
+    """Pairs (maker, taker): somewhere the program calls `taker(maker(...))`, or a name is bound to `maker(...)` and
+    given to `taker` alone in the same function. Only functions defined at the top level count; no pair twice."""
+    if tree is None:
+        return []
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    pairs: dict[tuple[str, str], None] = {}
+    scopes = [tree, *(node for node in tree.body if isinstance(node, ast.FunctionDef))]
+    for scope in scopes:
+        bound: dict[str, str] = {}
+        for node in ast.walk(scope):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=maker))):
+                    bound[name] = maker
+                case _:
+                    continue
+        for node in ast.walk(scope):
+            match node:
+                case ast.Call(func=ast.Name(id=taker), args=[ast.Name(id=name)], keywords=[]) if name in bound:
+                    pairs[bound[name], taker] = None
+                case ast.Call(func=ast.Name(id=taker), args=[ast.Call(func=ast.Name(id=maker))], keywords=[]):
+                    pairs[maker, taker] = None
+                case _:
+                    continue
+    return [(maker, taker) for maker, taker in pairs if maker in functions and taker in functions and maker != taker]
 
 
 def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str, str] | None:

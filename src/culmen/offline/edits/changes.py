@@ -1,0 +1,301 @@
+"""Changes of a text in one place or a few: its numbers, its statements or lines, and operators inside expressions."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from culmen.offline.edits.source import EditableText, EditContext, Span
+
+_COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+_ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
+_PAIRS = (
+    ("min", "max"),
+    ("minimum", "maximum"),
+    ("argmin", "argmax"),
+    ("any", "all"),
+    ("floor", "ceil"),
+    ("sin", "cos"),
+)
+_SWAPPED = {"sum": "mean", "mean": "sum"} | {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
+
+Change = tuple[Span, str]
+
+
+def operators(source: EditableText, edit: EditContext) -> str | None:
+    """One operator, condition, loop range or function name exchanged for a related one."""
+    return _one_of(source, edit, [change for node in source.nodes() for change in _related(source, edit, node)])
+
+
+def bounds(source: EditableText, edit: EditContext) -> str | None:
+    """One value given an upper or lower bound: a number of any magnitude between 0.01 and 10, or, for arrays, a level
+    of their own: a multiple of their mean, or a quantile."""
+    bound = f"{math.exp(edit.rng.uniform(math.log(0.01), math.log(10.0))):.3g}"
+    changes = [change for node in source.nodes() for change in _bounded(source, edit, node, bound)]
+    levels = _levels(source, edit) if "np." in source.text else []
+    return _one_of(source, edit, levels if levels and edit.rng.random() < 0.7 else changes)
+
+
+def _one_of(source: EditableText, edit: EditContext, changes: list[Change]) -> str | None:
+    return source.replace(edit.rng.choice(changes)) if changes else None
+
+
+def _related(source: EditableText, edit: EditContext, node: ast.AST) -> Iterator[Change]:
+    span, code, rng = source.span, source.code, edit.rng
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            new = rng.choice([sign for kind, sign in _COMPARE.items() if kind is not type(op)])
+            yield span(node), f"{code(left)} {new} {code(right)}"
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            new = rng.choice([sign for kind, sign in _ARITHMETIC.items() if kind is not type(op)])
+            yield span(node), f"({code(left)}) {new} ({code(right)})"
+        case ast.BoolOp(values=[left, right]):
+            new = "or" if isinstance(node.op, ast.And) else "and"
+            yield span(node), f"(({code(left)}) {new} ({code(right)}))"
+        case ast.If(test=test) | ast.IfExp(test=test):
+            yield (
+                span(test),
+                rng.choice((f"not ({code(test)})", f"({code(test)}) or True", f"({code(test)}) and False")),
+            )
+        case ast.Call(func=ast.Name(id="range"), args=[*_, last]):
+            yield span(last), f"{code(last)} {rng.choice(('+ 1', '- 1', '* 2', '// 2'))}"
+            yield span(node), f"reversed({code(node)})"
+        case ast.Call(func=ast.Name(id=name) as func) if name in _SWAPPED:
+            yield span(func), _SWAPPED[name]
+        case ast.Call(func=ast.Attribute(value=owner, attr=name) as func) if name in _SWAPPED:
+            yield span(func), f"{code(owner)}.{_SWAPPED[name]}"
+        case _:
+            return
+
+
+def _bounded(source: EditableText, edit: EditContext, node: ast.AST, bound: str) -> Iterator[Change]:
+    scalar, array = edit.rng.choice((("min", "np.minimum"), ("min", "np.minimum"), ("max", "np.maximum")))
+    match node:
+        case ast.Call(func=ast.Name(id="min" | "max"), args=[_, _, *_] as args, keywords=[]):
+            end = source.span(args[-1])[1]
+            yield (end, end), f", {bound}"
+        case ast.Assign(targets=[ast.Name() | ast.Subscript()], value=ast.expr() as value):
+            if isinstance(value, ast.BinOp | ast.Call | ast.Subscript | ast.Name | ast.IfExp):
+                name = array if "np." in source.text and edit.rng.random() < 0.7 else scalar
+                yield source.span(value), f"{name}({source.code(value)}, {bound})"
+        case _:
+            return
+
+
+def _levels(source: EditableText, edit: EditContext) -> list[Change]:
+    """For each array that is computed outside of loops, a line after it that bounds it by a level of its own.
+
+    What was made a list stays one.
+    """
+    changes: list[Change] = []
+    loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
+    for node in source.nodes():
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.Call() | ast.Subscript() as value):
+                start, place = source.span(node)[0], source.lines(node)
+            case _:
+                continue
+        looped = any(low <= start < high for low, high in loops)
+        if looped or place is None or not source.text[: place[1]].endswith("\n"):
+            continue
+        bound = edit.rng.choice(("np.minimum", "np.minimum", "np.maximum"))
+        listed = ".tolist()" if source.code(value).endswith(".tolist()") else ""
+        line = f"{source.indent(node)}{name} = {bound}({name}, {_level(edit, name)}){listed}\n"
+        changes.append(((place[1], place[1]), line))
+    return changes
+
+
+def _level(edit: EditContext, name: str) -> str:
+    """A multiple of the mean, or a quantile."""
+    multiple = f"{10 ** edit.rng.uniform(-0.5, 0.5):.2g} * np.mean({name})"
+    return edit.rng.choice((multiple, f"np.quantile({name}, {edit.rng.random():.2g})"))
+
+
+# Whole statements deleted, doubled, swapped and moved; in other texts, lines and sentences.
+
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]?[ \t]*\n?|\n")
+
+
+def statements(source: EditableText, edit: EditContext) -> str | None:
+    """One statement deleted, doubled, swapped with another of its block, or moved to another place."""
+    spots = [(body, node, at) for body in source.bodies() for node in body if (at := _movable(source, node))]
+    if not spots:
+        return None
+    body, node, at = edit.rng.choice(spots)
+    text = _ended(source.text[slice(*at)])
+    action = edit.rng.choice(("delete", "double", "swap", "move"))
+    if action == "delete":
+        return source.replace((at, "" if len(body) > 1 else f"{source.indent(node)}pass\n"))
+    if action == "double":
+        return source.replace(((at[1], at[1]), text if source.text[: at[1]].endswith("\n") else "\n" + text))
+    if action == "swap":
+        others = [place for block, _, place in spots if block is body and place != at]
+        other = edit.rng.choice(others) if others else at
+        return source.replace((at, _ended(source.text[slice(*other)])), (other, text)) if others else None
+    _, target, there = edit.rng.choice(spots)
+    moved = textwrap.indent(textwrap.dedent(text), source.indent(target))
+    removed = "" if len(body) > 1 else f"{source.indent(node)}pass\n"
+    return None if at[0] <= there[0] <= at[1] else source.replace((at, removed), ((there[0], there[0]), moved))
+
+
+def lines(source: EditableText, edit: EditContext) -> str | None:
+    """Of a text that is no code: a line or sentence deleted, doubled, swapped or moved, or one of its words changed."""
+    if source.tree is not None:
+        return None
+    pattern = _SENTENCE if edit.rng.random() < 0.3 else re.compile(r"[^\n]*\n|[^\n]+")
+    units = [m.span() for m in pattern.finditer(source.text) if m[0].strip() and source.allows(*m.span())]
+    if not units:
+        return None
+    at, other = edit.rng.choice(units), edit.rng.choice(units)
+    one, two = (
+        _ended(source.text[slice(*span)]) if pattern is not _SENTENCE else source.text[slice(*span)]
+        for span in (at, other)
+    )
+    action = edit.rng.choice(("delete", "double", "swap", "move", "words", "words", "merge", "merge"))
+    if action == "delete":
+        return source.replace((at, ""))
+    if action == "double":
+        return source.replace(((at[1], at[1]), one))
+    if action in ("words", "merge"):
+        return source.replace((at, _reworded(one, two, edit, keep=action == "merge")))
+    if at == other:
+        return None
+    return (
+        source.replace((at, two), (other, one))
+        if action == "swap"
+        else source.replace((at, ""), ((other[0], other[0]), one))
+    )
+
+
+def crossover(source: EditableText, edit: EditContext) -> str | None:
+    """Some of the runs of lines in which another candidate's text differs, taken over from it."""
+    mates = [mate for mate in edit.mates if mate != source.text]
+    if not mates:
+        return None
+    mine, theirs = source.text.splitlines(keepends=True), edit.rng.choice(mates).splitlines(keepends=True)
+    starts = [0]
+    for line in mine:
+        starts.append(starts[-1] + len(line))
+    hunks: list[tuple[Span, str]] = []
+    for tag, low, high, first, last in difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
+        if tag != "equal" and source.allows(starts[low], starts[high]):
+            hunks.append(((starts[low], starts[high]), "".join(theirs[first:last])))
+    taken = [hunk for hunk in hunks if edit.rng.random() < 0.5] or hunks[:1]
+    return source.replace(*taken) if taken else None
+
+
+def _movable(source: EditableText, node: ast.stmt) -> Span | None:
+    fixed = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom)
+    docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return None if fixed or docstring else source.lines(node)
+
+
+def _reworded(line: str, other: str, edit: EditContext, *, keep: bool) -> str:
+    """The line without one of its words (or, with `keep`, with all of them) and maybe with one of another line."""
+    words = re.findall(r"\s+|[^\s]+", line)
+    own = [i for i, word in enumerate(words) if not word.isspace()]
+    foreign = other.split()
+    if not own or not foreign:
+        return line
+    place = edit.rng.choice(own)
+    new = edit.rng.choice(["", edit.rng.choice(foreign)])
+    words[place] = f"{words[place]} {new}" if keep else new
+    return "".join(words)
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else text + "\n"
+
+
+# Numbers: one, some, or all of a list, at the scale that the step says. Works on any text.
+
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]|\d)")
+_LARGEST = 1e15
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A number of the text: where it stands and what it is (an int stays an int)."""
+
+    span: Span
+    value: int | float
+
+
+def literals(source: EditableText) -> list[Literal]:
+    """All editable numbers: the numeric constants of Python code, or what looks like a number in other texts.
+
+    What inserted loops may use (keywords `calls` and `seconds`) is not among them: `effort` sees to that.
+    """
+    if source.tree is not None:
+        timed = {id(node.value) for node in source.allowances()}
+        found = [
+            Literal(source.span(node), node.value)
+            for node in source.nodes()
+            if id(node) not in timed
+            and isinstance(node, ast.Constant)
+            and isinstance(node.value, int | float)
+            and not isinstance(node.value, bool)
+        ]
+    else:
+        spans = [match.span() for match in _NUMBER.finditer(source.text) if source.allows(*match.span())]
+        found = [Literal(span, read(source.text[slice(*span)])) for span in spans]
+    return [literal for literal in found if abs(literal.value) < _LARGEST]
+
+
+def numbers(source: EditableText, edit: EditContext) -> str | None:
+    """Change one number, a few, or all numbers of one list or tuple."""
+    found = literals(source)
+    if not found:
+        return None
+    choice = edit.rng.random()
+    chosen = [edit.rng.choice(found)]
+    if choice < 0.3:
+        chosen = edit.rng.sample(found, min(len(found), edit.rng.randint(2, 4)))
+    elif choice < 0.5:
+        chosen = _row(source, edit, found) or chosen
+    return source.replace(*((one.span, write(source, shifted(one.value, found, edit))) for one in chosen))
+
+
+def shifted(value: int | float, others: list[Literal], edit: EditContext) -> int | float:
+    """Another number near this one: log-normal factor, additive step, changed sign, or a number found elsewhere."""
+    rng, step = edit.rng, edit.step
+    kind = rng.random()
+    if kind < 0.06 and value:
+        new: float = -value
+    elif kind < 0.14:
+        new = rng.choice(others).value
+    elif kind < 0.7 and value:
+        new = value * math.exp(step * rng.gauss(0, 1))
+    else:
+        new = value + step * rng.gauss(0, 1) * (abs(value) or 1.0)
+    if isinstance(value, float):
+        return float(f"{new:.{rng.choice((3, 6))}g}")
+    whole = round(new)
+    return whole if whole != value else value + rng.choice((-1, 1))
+
+
+def write(source: EditableText, value: int | float) -> str:
+    """The number as text; a negative one in brackets where code could otherwise bind it wrongly."""
+    text = repr(value)
+    return f"({text})" if value < 0 and source.tree is not None else text
+
+
+def read(text: str) -> int | float:
+    """The number a text stands for."""
+    return int(text) if re.fullmatch(r"-?\d+", text) and len(text) < 20 else float(text)
+
+
+def _row(source: EditableText, edit: EditContext, found: list[Literal]) -> list[Literal]:
+    """The numbers of one bracketed list, of any depth."""
+    if source.tree is not None:
+        rows = [source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)]
+    else:
+        rows = [match.span() for match in re.finditer(r"[\[(][^\[\]()]*[\])]|[^\n]+", source.text)]
+    inside = [[one for one in found if low <= one.span[0] and one.span[1] <= high] for low, high in rows]
+    several = [row for row in inside if len(row) > 1]
+    return edit.rng.choice(several) if several else []
