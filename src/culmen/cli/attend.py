@@ -27,7 +27,7 @@ def watch(screen: Screen, run: Run = None) -> Answer:
 
     Ends with the run. Ctrl-C ends the watching and leaves the run alone.
     """
-    from culmen.cli import runs, session
+    from culmen.cli import pages, runs, session
     from culmen.observe.watch import INTERVAL, Watch
     from culmen.store import views
 
@@ -41,7 +41,7 @@ def watch(screen: Screen, run: Run = None) -> Answer:
         except KeyboardInterrupt:
             pass
     now = views.status(path)
-    return Answer(session.document(now, path), lambda screen: session.end(screen, now, path))
+    return Answer(pages.document(now, path), lambda screen: pages.end(screen, now, path))
 
 
 def ui(

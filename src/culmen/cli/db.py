@@ -25,7 +25,7 @@ def list_runs(screen: Screen, url: Url) -> Answer:
 
     def show(screen: Screen) -> None:
         if lines:
-            pages.runs(screen, lines)
+            pages.run_list(screen, lines)
         else:
             screen.line("no runs there")
             screen.next_steps((f"culmen run TASK --db '{parse(url).url}'", "make one"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from culmen.cli import look, session
+from culmen.cli import look, pages, session
 from culmen.cli.screen import Answer, Screen
 from culmen.core.usage import Budget
 from culmen.observe.figures import number
@@ -66,7 +66,7 @@ def demonstrate(screen: Screen, seed: int, seconds: float, workers: int, run_dir
         look.show_diff(screen, first, last, without_helpers(changed), most=DIFF_LINES)
         screen.line()
         screen.prose(_outcome(task, first.row.mean, best))
-        session.end(screen, views.status(path), path)
+        pages.end(screen, views.status(path), path)
 
     return Answer(data, show, answer.code)
 

@@ -28,15 +28,15 @@ def status(
     """Show the state of a run: best candidate, budget used, isolation in force."""
     import msgspec
 
-    from culmen.cli import pages, runs, session
+    from culmen.cli import pages, runs
     from culmen.store import views
 
     if all_runs:
         lines = views.runs(runs.FOLDER)
-        return Answer({"runs": msgspec.to_builtins(lines)}, lambda screen: pages.runs(screen, lines))
+        return Answer({"runs": msgspec.to_builtins(lines)}, lambda screen: pages.run_list(screen, lines))
     path = runs.find(run)
     now = views.status(path)
-    return Answer(session.document(now, path), lambda screen: pages.status(screen, now, path))
+    return Answer(pages.document(now, path), lambda screen: pages.status(screen, now, path))
 
 
 def best(

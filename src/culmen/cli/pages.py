@@ -1,16 +1,19 @@
-"""What the reading verbs print for people."""
+"""What is printed about a run for people: its status and end, its best, a candidate, a lineage; what to type next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from culmen.cli import runs
 from culmen.cli.screen import Screen
-from culmen.cli.session import best_line, ended, judged, next_steps, suspected, trusted, vouched
-from culmen.cli.strategy import strategy_name
+from culmen.core.evaluation import MEANINGS
 from culmen.observe.displays import costs
-from culmen.observe.figures import clean, count, decimals, duration, joined, number
+from culmen.observe.figures import clean, count, decimals, dollars, duration, joined, number, plus_minus
+from culmen.run import fork
 from culmen.store.views.run import WINDOW
 
 if TYPE_CHECKING:
@@ -18,11 +21,12 @@ if TYPE_CHECKING:
     from culmen.core.evaluation import Observation
     from culmen.store.views import BestCandidate, CandidateDetail, CandidateRow, RunLine, RunStatus, Step
 
+INTERRUPTED, FINDINGS = 130, 1
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted
 _FEEDBACK = 600  # characters of one feedback
 
 
-def runs(screen: Screen, lines: Sequence[RunLine]) -> None:
+def run_list(screen: Screen, lines: Sequence[RunLine]) -> None:
     """One line for each run."""
     places = decimals(line.best for line in lines if line.best is not None)
     rows = [
@@ -37,7 +41,8 @@ def runs(screen: Screen, lines: Sequence[RunLine]) -> None:
 
 def _how(operator: str, model: str, note: str = "") -> str:
     """`offline:cma`, `rewrite, openai/gpt-5-mini`: what made a candidate."""
-    return joined([operator, "" if operator.startswith(model) else model, note])
+    name = "initial program" if operator == "seed" else operator
+    return joined([name, "" if operator.startswith(model) else model, note])
 
 
 def status(screen: Screen, now: RunStatus, path: Path) -> None:
@@ -49,14 +54,10 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
     screen.heading(now.run, f"{now.state}" + (f": {reason}" if reason else ""))
     screen.pairs(
         ("task", f"{now.task} ({objective}{target})"),
-        ("strategy", f"{strategy_name(now.strategy)}, seed {now.seed}, {count(now.workers, 'worker')}"),
+        ("strategy", f"{strategy_name(now.strategy)}, random seed {now.seed}, {count(now.workers, 'worker')}"),
         ("model", joined(_model(role, name) for role, name in now.models.items())),
-        ("best", best_line(now.best)),
-        ("", "" if now.best is None else judged(now.best)),
-        ("trust", trusted(now.best)),
-        ("", now.scoring.why),
-        ("certified", vouched(now.best)),
-        ("findings", suspected(now)),
+        *_best_rows(now.best, now.scoring.why),
+        ("findings", findings(now)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("lost", _lost(now)),
         ("running", count(now.in_flight, "effect") if now.in_flight else ""),
@@ -133,15 +134,156 @@ def _counts(counts: dict[str, int]) -> str:
     return joined(f"{value:,} {name.replace('_', ' ')}" for name, value in list(counts.items())[:6])
 
 
+def exit_code(now: RunStatus) -> int:
+    """Exit code for how a run ended."""
+    if now.state == "finished":
+        return FINDINGS if now.reason == "integrity" else 0
+    return INTERRUPTED
+
+
+def document(now: RunStatus, path: Path) -> dict[str, Any]:
+    """The status, with what can be done next. The key `error` is kept for answers that are errors."""
+    plain = msgspec.to_builtins(now)
+    message = plain.pop("error", "")
+    strategy = strategy_name(now.strategy)
+    return {
+        **plain,
+        "strategy": strategy,
+        "message": message,
+        "next": [command for command, _ in next_steps(now, path)],
+    }
+
+
+def end(screen: Screen, now: RunStatus, path: Path) -> None:
+    """How a run ended."""
+    screen.line()
+    screen.heading(now.state, ended(now))
+    screen.pairs(
+        *_best_rows(now.best, now.scoring.why),
+        ("findings", findings(now)),
+        ("used", _used(now)),
+        ("isolation", now.isolation),
+        ("run", runs.place(path)),
+    )
+    screen.next_steps(*next_steps(now, path))
+
+
+def _best_rows(best: BestCandidate | None, why: str = "") -> list[tuple[str, str]]:
+    """Score, trust and certificate of the best; `why` explains its level of trust."""
+    if best is None:
+        return [("best", best_line(None)), ("", why)]
+    return [
+        ("best", best_line(best)),
+        ("", _basis(best)),
+        ("trust", trust_line(best)),
+        ("", why),
+        ("certified", certified_line(best)),
+    ]
+
+
+_REASONS = {
+    "evaluations": "the budget of evaluations is spent",
+    "calls": "the budget of calls is spent",
+    "tokens": "the budget of tokens is spent",
+    "dollars": "the budget of dollars is spent",
+    "seconds": "the budget of seconds is spent",
+    "budget": "the budget is spent",
+    "user": "a person stopped it",
+    "integrity": "a candidate showed a grave sign of gaming (--integrity stop)",
+    "threshold": "the threshold is reached",
+    "target": "the score to stop at is reached (--stop-at)",
+    "plateau": "too many agents in a row without a gain",
+    "agents": "all agents have had their turn",
+    "unavailable": "no agent could be started",
+    "strategy_done": "the strategy is done",
+    "strategy_waits_for_nothing": "the strategy asks for nothing more",
+}
+
+
+def ended(now: RunStatus) -> str:
+    """Why it ended, in words."""
+    if now.state == "finished":
+        return _REASONS.get(now.reason) or now.reason.replace("_", " ")
+    return str(now.error) or "nothing is lost"
+
+
+def best_line(best: BestCandidate | None) -> str:
+    """`2.51234 ± 0.0012  0a1b2c3d4e5f`."""
+    return "nothing has scored" if best is None else f"{number(best.score)}{plus_minus(best.se)}  {best.id}"
+
+
+def _basis(best: BestCandidate) -> str:
+    """What the score was made from."""
+    looks = count(best.count, "evaluation")
+    if not best.confirmed:
+        return f"mean of {looks} of the search, not confirmed by a fresh one"
+    return f"mean of {looks} made after it was chosen"
+
+
+def trust_line(best: BestCandidate | None) -> str:
+    """`verified: ...`, the level of the score and what it means; "" while nothing has scored."""
+    return "" if best is None else f"{best.trust}: {MEANINGS[best.trust]}"
+
+
+def certified_line(best: BestCandidate | None) -> str:
+    """What the task's exact verifier says, in all digits; "" if it has none or was not asked yet."""
+    if best is None or best.strict is None:
+        return ""
+    if best.certified is None:
+        return "no: the exact verifier does not accept it (show it for the reason)"
+    passed = "yes, exactly and as given" if best.strict else "not as given; repaired, strictly feasible"
+    return f"{passed}: {best.certified!r}"
+
+
+def findings(now: RunStatus) -> str:
+    """How many candidates showed a grave sign, and what was best before the first did; "" if none."""
+    if not now.findings:
+        return ""
+    before = now.best_before_first_finding
+    rest = (
+        "nothing had scored before" if before is None else f"best before the first: {number(before.value)}  {before.id}"
+    )
+    return f"{count(now.findings, 'candidate')} with a grave sign ({now.integrity}); {rest}"
+
+
+def _used(now: RunStatus) -> str:
+    """Evaluations, calls, money and time."""
+    usage = now.usage
+    calls = tokens = money = ""
+    if usage.calls:
+        calls = count(usage.calls, "call")
+        tokens = f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens"
+        money = dollars(usage.dollars) + (
+            f" and {count(usage.unpriced, 'call')} of unknown price" * bool(usage.unpriced)
+        )
+    return joined([count(now.evaluations, "evaluation"), calls, tokens, money, duration(now.elapsed_seconds)])
+
+
+def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
+    """Commands worth typing now."""
+    run = runs.shown(path)
+    steps = [] if now.state in ("finished", "running") else [(f"culmen resume {run}", "go on")]
+    if now.findings:
+        steps.append((f"culmen audit {run}", "what looks like gaming"))
+    if now.reason == "integrity":
+        steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
+    if now.best is not None:
+        steps += [(f"culmen best {run}", "print the best"), (f"culmen diff {run} seed best", "what changed")]
+    if now.state == "finished" and (more := fork.again(now.budget, now.reason)):
+        steps.append((f"culmen fork {run} --budget {more}", "go on with more"))
+    return steps or [(f"culmen log {run}", "what happened")]
+
+
+def strategy_name(strategy: str) -> str:
+    """The name by which a strategy of this class is asked for: `Polca` -> `polca`."""
+    from culmen.strategies.catalog import NAMES
+
+    return next((name for path, name in NAMES.items() if path.endswith(f":{strategy}")), strategy)
+
+
 def best(screen: Screen, found: BestCandidate, candidate: Candidate, files: Sequence[Path]) -> None:
     """What is known of the best to standard error, its text to standard output (unless it went to files)."""
-    screen.pairs(
-        ("best", best_line(found)),
-        ("", judged(found)),
-        ("trust", trusted(found)),
-        ("certified", vouched(found)),
-        err=True,
-    )
+    screen.pairs(*_best_rows(found), err=True)
     if files:
         for file in files:
             screen.line(f"wrote {file}")
@@ -214,7 +356,7 @@ def _observations(screen: Screen, observations: Sequence[Observation]) -> None:
 
 
 def lineage(screen: Screen, steps: Sequence[Step]) -> None:
-    """A chain, the seed first."""
+    """The ancestors of a candidate, the initial program first."""
     places = decimals(step.row.mean for step in steps if step.row.mean is not None)
     rows = [
         (

@@ -35,7 +35,9 @@ def pick(run: Path, candidate: str) -> str:
     if candidate == "seed":
         seeds = views.candidates(run, "old", operator="seed", limit=1)
         if not seeds:
-            raise UserError("this run began without a seed", where=str(run), fix=f"culmen show {shown(run)} best")
+            raise UserError(
+                "this run began without an initial program", where=str(run), fix=f"culmen show {shown(run)} best"
+            )
         return seeds[0].id
     return views.find_candidate(run, candidate)
 

@@ -19,23 +19,24 @@ Run = Annotated[
 ]
 RequiredRun = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its name under ./runs.")]
 Candidate = Annotated[
-    str, typer.Argument(metavar="ID", help="A candidate: its id, its first digits, 'best' or 'seed'.")
+    str,
+    typer.Argument(metavar="ID", help="Id of a candidate or its first digits; 'best'; or 'seed', the initial program."),
 ]
 
-Goal = Annotated[str | None, typer.Option(metavar="TEXT", help="What is wanted, in a sentence or two.")]
+Goal = Annotated[str | None, typer.Option(metavar="TEXT", help="Goal of the search, in a sentence or two.")]
 Direction = Annotated[
     str | None,
     typer.Option(metavar="WAY", help="max or min, for an evaluator without a task.toml.", show_default="max"),
 ]
 SeedProgram = Annotated[
     list[Path] | None,
-    typer.Option(metavar="FILE", help="A first program, in the place of the task's. Repeatable."),
+    typer.Option(metavar="FILE", help="Initial program, instead of the task's. Repeatable."),
 ]
 Proxy = Annotated[
     str | None,
     typer.Option(
         metavar="WAY",
-        help="Candidates of evaluate(path) in a process of their own: auto, always, never.",
+        help="Run candidates of evaluate(path) in a separate process: auto, always, never.",
         show_default="auto",
     ),
 ]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from culmen.cli.keep import replay_run
-from culmen.cli.session import trusted, vouched
+from culmen.cli.pages import certified_line, trust_line
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
@@ -192,14 +192,14 @@ def test_what_is_certified_wins_over_what_only_scores(tmp_path: Path) -> None:
     """30 scores most and is refused, 15 is repaired to 10, 9 passes: 15 wins with 10, and is not called verified."""
     best = reported(folder(tmp_path), tmp_path / "run", 9.0, 30.0, 15.0)
     assert (best.score, best.certified, best.strict, best.verified, best.confirmed) == (15.0, 10.0, False, False, True)
-    assert vouched(best) == "not as given; repaired, strictly feasible: 10.0"
-    assert trusted(best).startswith("certified: ")
+    assert certified_line(best) == "not as given; repaired, strictly feasible: 10.0"
+    assert trust_line(best).startswith("certified: ")
 
 
 def test_what_passes_as_given_is_verified(tmp_path: Path) -> None:
     best = reported(folder(tmp_path), tmp_path / "run", 3.0, 9.0, 55.0)
     assert (best.score, best.certified, best.strict, best.verified) == (9.0, 9.0, True, True)
-    assert vouched(best) == "yes, exactly and as given: 9.0"
+    assert certified_line(best) == "yes, exactly and as given: 9.0"
     (last,) = [o for o in views.observations(tmp_path / "run", best.id) if o.strict is not None]
     assert last.certified == 9.0 and last.artifacts["certificate"] == "p/q"
 
@@ -207,7 +207,7 @@ def test_what_passes_as_given_is_verified(tmp_path: Path) -> None:
 def test_where_nothing_is_accepted_the_best_score_is_shown_as_not_verified(tmp_path: Path) -> None:
     best = reported(folder(tmp_path), tmp_path / "run", 30.0, 40.0)
     assert (best.score, best.certified, best.strict, best.verified) == (40.0, None, False, False)
-    assert vouched(best).startswith("no: the exact verifier does not accept it")
+    assert certified_line(best).startswith("no: the exact verifier does not accept it")
 
 
 def test_a_small_budget_still_certifies_the_best(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_without_a_verifier_nothing_changes(tmp_path: Path) -> None:
     task = folder(tmp_path, toml=TOML.replace('verify = "verify.py"', ""))
     best = reported(task, tmp_path / "run", 30.0, 15.0)
     assert (best.score, best.certified, best.strict, best.verified) == (30.0, None, None, True)
-    assert vouched(best) == "" and trusted(best).startswith("verified: ")
+    assert certified_line(best) == "" and trust_line(best).startswith("verified: ")
 
 
 def test_lower_is_better_where_the_task_says_so(tmp_path: Path) -> None:

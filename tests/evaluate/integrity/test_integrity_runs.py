@@ -13,7 +13,7 @@ import pytest
 
 from culmen.cli.audit import find_signs
 from culmen.cli.keep import replay_run
-from culmen.cli.session import code, document
+from culmen.cli.pages import document, exit_code
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Sign, Status
@@ -103,7 +103,7 @@ def test_reject_keeps_the_row_and_tells_why(tmp_path: Path) -> None:
 def test_stop_ends_the_search_and_says_what_to_type(tmp_path: Path) -> None:
     run = made(tmp_path / "run", HONEST, BETTER, CHEAT, LATER, policy="stop")
     status = views.status(run)
-    assert (status.state, status.reason) == ("finished", "integrity") and code(status) == 1
+    assert (status.state, status.reason) == ("finished", "integrity") and exit_code(status) == 1
     assert status.best is not None and (status.best.id, status.best.confirmed) == (ident(BETTER), True)
     assert ident(LATER) not in {row.id for row in views.candidates(run, limit=None)} or rows(run)[LATER].count == 0
     commands = document(status, run)["next"]
