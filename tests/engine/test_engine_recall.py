@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from random import Random
-
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from culmen.core.candidate import Candidate
-from culmen.core.compact import Numbers, name_of
+from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Observation, Status
 from culmen.core.usage import Budget
 from culmen.engine.record import MemoryStore, Scoreboard
@@ -25,55 +20,10 @@ class TestMemoryShelf(ShelfContract):
         return MemoryStore(), lambda *_: None
 
 
-class NumbersAgainstADict(RuleBasedStateMachine):
-    """Few names, so that they meet; some share their low bits, so that they collide."""
-
-    def __init__(self):
-        super().__init__()
-        self.real, self.model = Numbers(), {}
-
-    names = st.integers(0, 40).map(lambda n: n << 58) | st.integers(0, 2**64 - 1) | st.integers(0, 300)
-
-    @rule(name=names, number=st.integers(-(2**63), 2**63 - 1))
-    def put(self, name, number):
-        self.real.put(name, number)
-        self.model[name] = number
-
-    @rule(names=st.lists(st.integers(1, 2**64 - 1), max_size=200))
-    def put_many(self, names):
-        for number, name in enumerate(names):
-            self.real.put(name, number)
-            self.model[name] = number
-
-    @rule(name=names)
-    def look(self, name):
-        assert self.real.get(name) == self.model.get(name, -1)
-        assert (name in self.real) == (name in self.model)
-
-    @invariant()
-    def same(self):
-        assert len(self.real) == len(self.model)
-
-
-TestNumbers = NumbersAgainstADict.TestCase
-TestNumbers.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
-
-
-def test_many_names_take_few_bytes():
-    rng, numbers = Random(1), Numbers()
-    tracemalloc.start()
-    for number in range(20_000):
-        numbers.put(rng.getrandbits(64), number)
-    size, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(numbers) == 20_000
-    assert size < 50 * 20_000
-
-
-def test_a_name_is_the_beginning_of_a_digest():
+def test_a_key_is_the_beginning_of_a_digest():
     one = Candidate.of({"x": "1"})
-    assert name_of(one.digest) == int(one.digest[:16], 16)
-    assert f"{name_of(one.id):012x}" == one.id
+    assert key_of(one.digest) == int(one.digest[:16], 16)
+    assert f"{key_of(one.id):012x}" == one.id
 
 
 seen = st.lists(

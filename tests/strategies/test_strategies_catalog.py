@@ -12,7 +12,7 @@ from culmen.core.errors import UserError
 from culmen.core.usage import Budget
 from culmen.memory.quantile import Quantile
 from culmen.memory.queue import Newest, Shuffled, Ucb, UcbSigma
-from culmen.strategies import catalog
+from culmen.strategies import catalog, locate
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import FreshBatch, Polca
@@ -177,6 +177,61 @@ def test_what_cannot_be_journaled_is_named():
 def test_a_field_that_is_gone_is_named():
     with pytest.raises(UserError, match="'old'"):
         catalog.revive("culmen.strategies.polca:Polca", {"old": 1})
+
+
+WRITTEN_BEFORE = {
+    "culmen.strategies.pacevolve:Pacevolve": "Pacevolve",
+    "culmen.strategies.pacevolve_plus_plus:PacevolvePlusPlus": "PacevolvePlusPlus",
+    "culmen.strategies.puct:Puct": "PuctSearch",
+    "culmen.memory.selection:Earliest": "Earliest",
+    "culmen.memory.selection:Shuffled": "Shuffled",
+    "culmen.strategies.parts.adaptive_width:Adaptive": "Adaptive",
+    "culmen.strategies.parts.adaptive_width:Fixed": "Fixed",
+    "culmen.strategies.parts.advice:Advising": "Advising",
+    "culmen.strategies.parts.engines:Local": "Local",
+    "culmen.strategies.parts.engines:Sglang": "Sglang",
+    "culmen.strategies.parts.engines:Tinker": "Tinker",
+    "culmen.strategies.parts.engines:Vllm": "Vllm",
+    "culmen.strategies.parts.implementing:Implementing": "Implementing",
+    "culmen.strategies.parts.priorities:Mean": "Mean",
+    "culmen.strategies.parts.priorities:Newest": "Newest",
+    "culmen.strategies.parts.priorities:ThisRound": "ThisRound",
+    "culmen.strategies.parts.priorities:Ucb": "Ucb",
+    "culmen.strategies.parts.priorities:UcbSigma": "UcbSigma",
+    "culmen.strategies.parts.requery:Requery": "Requery",
+    "culmen.strategies.parts.research:Early": "Early",
+    "culmen.strategies.parts.research:Recent": "Recent",
+    "culmen.strategies.parts.seed_pool:Everywhere": "Everywhere",
+    "culmen.strategies.parts.seed_pool:Kmeans": "Kmeans",
+    "culmen.strategies.parts.seed_pool:KmeansElite": "KmeansElite",
+    "culmen.strategies.parts.seed_pool:Random": "Random",
+    "culmen.strategies.parts.starts:Islands": "Islands",
+    "culmen.strategies.parts.starts:Puct": "Puct",
+    "culmen.strategies.parts.summarizer:Summarizer": "Summarizer",
+    "culmen.strategies.parts.upkeep:Upkeep": "Upkeep",
+    "culmen.strategies.parts.validation:FreshBatch": "FreshBatch",
+    "culmen.strategies.parts.validation:SameBatch": "SameBatch",
+}
+"""Every class that a journal of an earlier version may name at a place where it is no more."""
+
+
+@pytest.mark.parametrize(("path", "name"), WRITTEN_BEFORE.items())
+def test_an_old_journals_classes_are_found_where_they_are_now(path, name):
+    assert locate.find(path).__name__ == name
+    if path in catalog.NAMES:
+        assert catalog.load(catalog.NAMES[path]).__name__ == name
+
+
+def test_an_old_journals_strategy_is_revived_with_its_parts():
+    plain = {
+        "islands": 2,
+        "upkeep": {"object": "culmen.strategies.parts.upkeep:Upkeep", "fields": {"cap": 7}},
+        "versions": {"object": "culmen.strategies.parts.research:Recent", "fields": {"power": 2.0}},
+    }
+    revived = catalog.revive("culmen.strategies.pacevolve:Pacevolve", plain)
+    assert (revived.islands, revived.upkeep.cap, revived.versions.power) == (2, 7, 2.0)
+    assert catalog.NAMES["culmen.strategies.pacevolve:Pacevolve"] == "pacevolve"
+    assert catalog.revive(*catalog.config(revived).values()) == revived
 
 
 def test_ask_tell_alternates_and_may_end_by_itself():

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from culmen.core.brief import Brief, HumanInput, Proposal, Text
-from culmen.core.candidate import Candidate
-from culmen.core.compact import Numbers, name_of
+from culmen.core.candidate import Candidate, key_of
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout
 from culmen.core.event import (
@@ -76,7 +75,8 @@ class EngineLab:
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
         self._issue, self._remembered, self.find, self._remark, self._short = outlets
         self._seed = seed
-        self._known, self._occurrences = Numbers(), Numbers()  # ids; how often what was asked
+        self._known: set[int] = set()  # candidates, by the key of their id
+        self._occurrences: dict[int, int] = {}  # how often what was asked
         self._meet(self.seeds)
         self._train = task.split("train") or (None,)
         self._idle = 0
@@ -244,23 +244,23 @@ class EngineLab:
         """Count these as known from now on; those that were not."""
         fresh: list[Candidate] = []
         for candidate in candidates:
-            name = name_of(candidate.id)
+            name = key_of(candidate.id)
             if name not in self._known:
-                self._known.put(name)
+                self._known.add(name)
                 fresh.append(candidate)
         return tuple(fresh)
 
     def _seed_for(self, kind: str, content: bytes) -> int:
         """A seed from the run's seed, what is asked, and how often it was asked: the same in a fork of the run."""
         name = fingerprint(kind, content)
-        times = self._occurrences.get(name_of(name), 0) + 1
-        self._occurrences.put(name_of(name), times)
+        times = self._occurrences.get(key_of(name), 0) + 1
+        self._occurrences[key_of(name)] = times
         return self._nth_seed(name, times)
 
     def _next_seed(self, kind: str, content: bytes) -> int:
         """The seed that asking this next would get."""
         name = fingerprint(kind, content)
-        return self._nth_seed(name, self._occurrences.get(name_of(name), 0) + 1)
+        return self._nth_seed(name, self._occurrences.get(key_of(name), 0) + 1)
 
     def _nth_seed(self, name: str, nth: int) -> int:
         return number(fingerprint(str(self._seed), name, str(nth)))

@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from culmen.core.candidate import Candidate
-from culmen.core.compact import Numbers, name_of
+from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import LEVELS, Observation, Status, weakest
 from culmen.core.event import Effect, EvaluateRequest, mark
 from culmen.core.ports import Shelf
@@ -73,15 +72,16 @@ class Scoreboard:
         self.task = task
         self.evaluations = 0
         self.slowest = 0.0  # seconds of the longest evaluation that gave a score
-        self._places, self._rows = Numbers(), bytearray()
+        self._places: dict[int, int] = {}
+        self._rows = bytearray()
 
     def __len__(self) -> int:
         return len(self._places)
 
     def tally(self, candidate: str) -> CandidateTally | None:
         """What is known now of the candidate with this id; None if nothing."""
-        place = self._places.get(name_of(candidate))
-        return None if place < 0 else _tally(place, _ROW.unpack_from(self._rows, place * _ROW.size))
+        place = self._places.get(key_of(candidate))
+        return None if place is None else _tally(place, _ROW.unpack_from(self._rows, place * _ROW.size))
 
     def tallies(self) -> Iterator[CandidateTally]:
         """What is known of each candidate, in the order in which they were first evaluated."""
@@ -139,7 +139,7 @@ class Scoreboard:
 
     def _enter(self, candidate: str) -> CandidateTally:
         tally = CandidateTally(candidate, len(self))
-        self._places.put(name_of(candidate), tally.order)
+        self._places[key_of(candidate)] = tally.order
         self._rows += bytes(_ROW.size)
         return tally
 
@@ -159,7 +159,7 @@ class Scoreboard:
 def _row(tally: CandidateTally) -> tuple[int | float, ...]:
     certified = math.nan if tally.certified is None else tally.certified
     flags = _REFUSED * tally.refused + _BARRED * tally.barred
-    known = (name_of(tally.id), tally.count, tally.failures, tally.mean, tally.m2)
+    known = (key_of(tally.id), tally.count, tally.failures, tally.mean, tally.m2)
     return (*known, certified, flags, _TRUST.index(tally.trust))
 
 
@@ -181,12 +181,12 @@ class Memo:
     def __init__(self, task: Task, shelf: Shelf, futures: Mapping[int, Future[Any]]) -> None:
         self._deterministic, self._shelf, self._futures = task.deterministic, shelf, futures
         self._seeds = {candidate.id: candidate for candidate in task.candidates()}
-        self._keys = Numbers()  # of the evaluations that need not be made twice, by mark
+        self._keys: dict[int, int] = {}  # of the evaluations that need not be made twice, by mark
 
     def issued(self, effect: Effect) -> None:
         """This effect was asked for."""
         if self._deterministic and isinstance(effect.request, EvaluateRequest):
-            self._keys.put(name_of(effect.mark), effect.key)
+            self._keys[key_of(effect.mark)] = effect.key
 
     def delivered(self, mark: str, candidate: Candidate, observation: Observation) -> None:
         """This evaluation was finished."""
@@ -195,9 +195,9 @@ class Memo:
     def future(self, request: EvaluateRequest) -> Future[Any] | None:
         """The future of a deterministic evaluation that was asked for before; None if none was."""
         asked = mark(request)
-        key = self._keys.get(name_of(asked))
-        if key < 0 or key in self._futures:
-            return self._futures.get(key)
+        key = self._keys.get(key_of(asked))
+        if key is None or key in self._futures:
+            return None if key is None else self._futures[key]
         future = Future[Any]()
         future.resolve(self._shelf.observation(request.candidate.id, asked))
         return future

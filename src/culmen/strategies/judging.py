@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from culmen.core.candidate import Candidate
-from culmen.core.compact import Numbers, name_of
+from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
 from culmen.memory.grid import Axis, Elite, Grid
@@ -16,13 +15,12 @@ class Known:
     """Contents met so far in a search."""
 
     def __init__(self) -> None:
-        self._met = Numbers()
+        self._met: set[int] = set()
 
     def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Those not met before, each once, in their order; they count as met from now on."""
-        fresh = {c.digest: c for c in reversed(candidates) if name_of(c.digest) not in self._met}
-        for digest in fresh:
-            self._met.put(name_of(digest))
+        fresh = {c.digest: c for c in reversed(candidates) if key_of(c.digest) not in self._met}
+        self._met.update(key_of(digest) for digest in fresh)
         return list(reversed(fresh.values()))
 
 
