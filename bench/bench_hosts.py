@@ -22,8 +22,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.scale.hosts import Host, network
-from tests.scale.test_scale_ray_hosts import TOKEN, Cluster
+from tests.evaluate.cluster.hosts import Host, network
+from tests.evaluate.cluster.test_cluster_ray_hosts import TOKEN, Cluster
 
 from culmen.testing.backend_kit import kit_task
 
@@ -31,7 +31,7 @@ SLOW = "import time\n\n\ndef run(x):\n    time.sleep(1.0)\n    return 2 * x\n"
 WORKS = """
 import asyncio, json, sys, time
 from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import Choice, Needs
+from culmen.evaluate.cluster.choice import BackendChoice, Needs
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import candidate
 
@@ -54,7 +54,7 @@ async def nodes():
 
 async def main():
     task = load("/tmp/kit")
-    backend = make(Choice("ray", address=ADDRESS, wait=90, rest=4), task, 6, tell=say)
+    backend = make(BackendChoice("ray", address=ADDRESS, wait=90, rest=4), task, 6, tell=say)
     await backend.start()
     watching = asyncio.create_task(nodes())
     try:
@@ -68,7 +68,7 @@ async def main():
     finally:
         watching.cancel()
         await backend.close()
-    gpus = make(Choice("ray", address=ADDRESS, wait=10, needs=Needs(gpu=8)), task, 1, tell=say)
+    gpus = make(BackendChoice("ray", address=ADDRESS, wait=10, needs=Needs(gpu=8)), task, 1, tell=say)
     try:
         await gpus.start()
     except Exception as error:

@@ -62,8 +62,8 @@ class Parts(msgspec.Struct, frozen=True):
     `require` is the lowest isolation level accepted, `fork_of` the run whose finished results are reused, `crafts` make
     performers of custom effects (`culmen.core.ports.Craft`) by family. `integrity` says what is done about grave signs
     of gaming (warn | reject | stop), `stop_at` at which score the search ends before its budget does (a number, or
-    "target"). `backend` is an object, or a name or a `culmen.evaluate.cluster.choice.Choice`. These are kept with the
-    run, but for objects.
+    "target"). `backend` is an object, a name or a `culmen.evaluate.cluster.choice.BackendChoice`. These are kept with
+    the run, but for objects.
     """
 
     strategy: Any = None

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from culmen.core.errors import TaskError
-from culmen.evaluate.taskfiles import asked, load, stub
+from culmen.evaluate.taskfiles import interface, load
+from culmen.evaluate.taskfiles import interface as stub
 
 LOADS = """
 import importlib.util
@@ -126,7 +127,7 @@ def test_a_usual_evaluator_of_a_program() -> None:
     ],
 )
 def test_functions_that_are_called(body: str, uses: dict[str, int]) -> None:
-    assert asked.of_evaluate(ast.parse(f"{LOADS}\ndef evaluate(path):\n{body}\n")).uses == uses
+    assert interface.of_evaluate(ast.parse(f"{LOADS}\ndef evaluate(path):\n{body}\n")).uses == uses
 
 
 def test_recursion_and_deep_calls_end() -> None:

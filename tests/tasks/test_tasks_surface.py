@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.task import Surface, Task
-from culmen.evaluate.taskfiles import markers, surface_fault
+from culmen.evaluate.taskfiles import surface, surface_fault
 
 STYLES = {
     "python": ("# {}", "#{}", "    # {} (the search)"),
@@ -20,7 +20,7 @@ STYLES = {
 }
 STYLE = st.sampled_from([style for styles in STYLES.values() for style in styles])
 LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=12).filter(
-    lambda line: not markers.kind(line)
+    lambda line: not surface.marker_kind(line)
 )
 LINES = st.lists(LINE, max_size=4).map(lambda lines: "".join(f"{line}\n" for line in lines))
 
@@ -45,10 +45,10 @@ def programs(draw: st.DrawFn) -> tuple[str, list[str]]:
 @given(programs())
 def test_regions_are_the_text_and_alternate(program: tuple[str, list[str]]) -> None:
     text, inside = program
-    regions = markers.split(text)
+    regions = surface.split_blocks(text)
     assert "".join(region.text for region in regions) == text
     assert [region.editable for region in regions] == [n % 2 == 1 for n in range(len(regions))]
-    assert list(markers.blocks(text)) == inside and markers.has_blocks(text) == bool(inside)
+    assert list(surface.editable_blocks(text)) == inside and surface.has_blocks(text) == bool(inside)
 
 
 @settings(deadline=None)
@@ -56,31 +56,31 @@ def test_regions_are_the_text_and_alternate(program: tuple[str, list[str]]) -> N
 def test_any_text_may_fill_the_blocks(program: tuple[str, list[str]], data: st.DataObject) -> None:
     text, inside = program
     new = [data.draw(LINES) for _ in inside]
-    changed = markers.fill(text, new)
-    assert markers.respects(text, changed) == ""
-    assert markers.respects(changed, text) == ""
-    assert list(markers.blocks(changed)) == new
+    changed = surface.fill_blocks(text, new)
+    assert surface.immutable_change(text, changed) == ""
+    assert surface.immutable_change(changed, text) == ""
+    assert list(surface.editable_blocks(changed)) == new
 
 
 @settings(deadline=None)
 @given(programs(), st.data())
 def test_no_text_outside_the_blocks_may_change(program: tuple[str, list[str]], data: st.DataObject) -> None:
     text, _ = program
-    regions = list(markers.split(text))
+    regions = list(surface.split_blocks(text))
     outside = data.draw(st.sampled_from([i for i, region in enumerate(regions) if not region.editable]))
     old = regions[outside].text
     at = data.draw(st.integers(0, max(0, len(old) - 1)))  # the end of a START line is where its block begins
-    regions[outside] = markers.Region(old[:at] + "changed" + old[at:], False)
-    assert markers.respects(text, "".join(region.text for region in regions))
+    regions[outside] = surface.MarkedRegion(old[:at] + "changed" + old[at:], False)
+    assert surface.immutable_change(text, "".join(region.text for region in regions))
 
 
 def test_a_block_cannot_be_closed_and_opened_again_around_other_text() -> None:
     seed = "a\n# EVOLVE-BLOCK-START\nb\n# EVOLVE-BLOCK-END\nc\n"
     split = "a\n# EVOLVE-BLOCK-START\nb\n# EVOLVE-BLOCK-END\nevil\n# EVOLVE-BLOCK-START\n# EVOLVE-BLOCK-END\nc\n"
-    assert markers.respects(seed, split) == "2 editable blocks instead of 1"
-    assert "became 'C'" in markers.respects(seed, seed.replace("\nc\n", "\nC\n"))
-    assert markers.respects(seed, seed.replace("\n", "\r\n") + "\n\n") == ""
-    assert markers.respects(seed, seed.rstrip("\n")) == ""
+    assert surface.immutable_change(seed, split) == "2 editable blocks instead of 1"
+    assert "became 'C'" in surface.immutable_change(seed, seed.replace("\nc\n", "\nC\n"))
+    assert surface.immutable_change(seed, seed.replace("\n", "\r\n") + "\n\n") == ""
+    assert surface.immutable_change(seed, seed.rstrip("\n")) == ""
 
 
 @pytest.mark.parametrize(
@@ -88,22 +88,22 @@ def test_a_block_cannot_be_closed_and_opened_again_around_other_text() -> None:
     [("a\n# EVOLVE-BLOCK-END\n", 2), ("# EVOLVE-BLOCK-START\n# EVOLVE-BLOCK-START\n# EVOLVE-BLOCK-END\n", 1)],
 )
 def test_unpaired_markers(text: str, line: int) -> None:
-    with pytest.raises(markers.MarkerError) as caught:
-        markers.split(text)
+    with pytest.raises(surface.MarkerError) as caught:
+        surface.split_blocks(text)
     assert caught.value.line == line
-    assert not markers.has_blocks(text) and markers.respects("a\n", text)
+    assert not surface.has_blocks(text) and surface.immutable_change("a\n", text)
 
 
 @pytest.mark.parametrize(
     "line", ["x = 1  # EVOLVE-BLOCK-START", "# evolve-block-start", "<!-- EVOLVE-BLOCK-START", "'# EVOLVE'"]
 )
 def test_lines_that_are_no_markers(line: str) -> None:
-    assert markers.kind(line) == ""
+    assert surface.marker_kind(line) == ""
 
 
 def test_as_many_texts_as_blocks() -> None:
     with pytest.raises(ValueError, match="1 texts for 0 blocks"):
-        markers.fill("a\n", ["b"])
+        surface.fill_blocks("a\n", ["b"])
 
 
 BLOCK = "# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\nkeep()\n"

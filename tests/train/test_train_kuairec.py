@@ -19,7 +19,7 @@ from culmen.core.candidate import Candidate  # noqa: E402
 from culmen.core.evaluation import Observation, Status  # noqa: E402
 from culmen.evaluate.local import LocalBackend  # noqa: E402
 from culmen.evaluate.taskfiles import example_path, load  # noqa: E402
-from culmen.evaluate.taskfiles.cases import read_cases  # noqa: E402
+from culmen.evaluate.taskfiles.schema import read_cases  # noqa: E402
 from tests.tasks.folder import modules  # noqa: E402
 
 interactions, evaluator, model, training, outside = modules(

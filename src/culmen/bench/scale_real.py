@@ -20,7 +20,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.core.task import Task
 from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import Choice
+from culmen.evaluate.cluster.choice import BackendChoice
 from culmen.evaluate.taskfiles import load
 
 _FILES = {
@@ -43,7 +43,7 @@ class Measured(msgspec.Struct, frozen=True):
     lost: int
 
 
-def measure(name: str, choice: Choice, workers: int, evaluations: int) -> Measured:
+def measure(name: str, choice: BackendChoice, workers: int, evaluations: int) -> Measured:
     """Evaluate so many different programs, `workers` at once, after as many to warm up as there are workers twice."""
     with tempfile.TemporaryDirectory() as folder:
         for file, text in _FILES.items():
@@ -51,7 +51,7 @@ def measure(name: str, choice: Choice, workers: int, evaluations: int) -> Measur
         return asyncio.run(_measure(name, choice, load(folder), workers, evaluations))
 
 
-async def _measure(name: str, choice: Choice, task: Task, workers: int, evaluations: int) -> Measured:
+async def _measure(name: str, choice: BackendChoice, task: Task, workers: int, evaluations: int) -> Measured:
     backend: Any = make(choice, task, workers)
     began = time.perf_counter()
     await backend.start()
@@ -89,7 +89,7 @@ def has_ray() -> bool:
 @contextmanager
 def ray_nodes(count: int, cpus: int) -> Iterator[str]:
     """A Ray cluster of so many nodes on this machine's loopback; its address."""
-    from culmen.evaluate.cluster.ray_local import LOOPBACK, QUIET
+    from culmen.evaluate.cluster.ray_connection import LOOPBACK, QUIET
 
     os.environ.update(QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from culmen.bench.plain import Level
     from culmen.bench.scale import Figure
     from culmen.bench.scale_real import Measured
-    from culmen.bench.suite import Outcome, Suite
+    from culmen.bench.suite import CellResult, Suite
     from culmen.report.analyze_table import Rows
 
 INTERRUPTED = 130
@@ -127,13 +127,13 @@ def check_suite(suite: Suite) -> None:
         inputs.check_ends(catalog.make(strategy), suite.model, suite.budget, {})
 
 
-def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[Outcome], bool]:
+def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResult], bool]:
     """Make the runs that are missing, one line on standard error for each; all outcomes, and whether all finished."""
     from culmen.bench.suite import perform
     from culmen.bench.summary import score
 
     size = len(suite.tasks) * len(suite.strategies) * len(suite.seeds)
-    outcomes: list[Outcome] = []
+    outcomes: list[CellResult] = []
     for each in perform(suite, folder):
         outcomes.append(each)
         if screen.as_json:
@@ -207,16 +207,16 @@ def _worker_counts(text: str | None) -> tuple[int, ...]:
 
 
 def _measure_backends() -> Iterator[Measured]:
-    from culmen.bench.scale_real import has_ray, measure, ray_nodes
+    from culmen.bench.scale_real import has_ray, measure_backend, ray_nodes
     from culmen.evaluate.cluster.choice import Choice
 
     for workers in (1, 2):
-        yield measure("local", Choice(), workers, _REAL)
+        yield measure_backend("local", Choice(), workers, _REAL)
     if not has_ray():
         return
     with ray_nodes(3, 2) as address:
         for workers in (1, 6):
-            yield measure("ray, 3 nodes", Choice("ray", address=address), workers, _REAL)
+            yield measure_backend("ray, 3 nodes", Choice("ray", address=address), workers, _REAL)
 
 
 def _show_scale(screen: Screen, figures: list[Figure], measured: list[Measured], saturation: dict[str, int]) -> None:

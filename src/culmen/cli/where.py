@@ -37,7 +37,7 @@ def changed(meta: RunMeta, backend: str | None, address: str | None, settings: s
         return {}
     from culmen.evaluate.cluster import choice
 
-    return _part(choice.parse(backend, address, settings, {}, choice.of(meta.extra.get("backend"))))
+    return _part(choice.parse(backend, address, settings, {}, choice.as_choice(meta.extra.get("backend"))))
 
 
 def _part(found: Any) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def meta(
 
     backend = parts.get("backend")
     if backend is not None and not hasattr(backend, "evaluate"):
-        backend = choice.of(backend)
+        backend = choice.as_choice(backend)
         choice.check(backend)
     named = (
         model
@@ -107,7 +107,7 @@ def meta(
         models=dict(named) if isinstance(named, dict) else {"default": str(named)},
         budget=budget,
         seed=seed,
-        workers=workers or choice.usual(backend),
+        workers=workers or choice.usual_workers(backend),
         created=time.time(),
         culmen=VERSION,
         python=platform.python_version(),
@@ -119,7 +119,7 @@ def meta(
             "require": parts.get("require"),
             "fork_of": parts.get("fork_of"),
             "integrity": guard.parse_policy(parts.get("integrity")),
-            **({"backend": msgspec.to_builtins(backend)} if isinstance(backend, choice.Choice) else {}),
+            **({"backend": msgspec.to_builtins(backend)} if isinstance(backend, choice.BackendChoice) else {}),
             "stop_at": parts.get("stop_at"),
         },
     )

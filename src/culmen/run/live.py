@@ -187,7 +187,7 @@ def _backend(meta: RunMeta, parts: Parts) -> Backend:
     from culmen.evaluate import cluster
     from culmen.evaluate.cluster import choice
 
-    chosen = choice.of(meta.extra.get("backend") if parts.backend is None else parts.backend)
+    chosen = choice.as_choice(meta.extra.get("backend") if parts.backend is None else parts.backend)
     if meta.task.evaluator.form != "function" or chosen.name != "local":
         require = parts.require or meta.extra.get("require")
         return cluster.make(chosen, meta.task, meta.workers, require, meta.scoring, lambda text: _say(parts, text))

@@ -246,7 +246,7 @@ def test_negative_heights(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", STEP[:2])
-def test_scale_is_free_and_extremes_do_not_overflow(task: str) -> None:
+def test_cluster_is_free_and_extremes_do_not_overflow(task: str) -> None:
     heights = [0.5, 1.0, 0.25, 0.75, 0.0]
     value = certify(task, heights)["exact"]
     for exponent in (-1000, -1072, 1000, 1023):

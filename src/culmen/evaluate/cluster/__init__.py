@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from culmen.core.evaluation import Scoring
     from culmen.core.ports import Backend
     from culmen.core.task import Task
-    from culmen.evaluate.cluster.choice import Choice
+    from culmen.evaluate.cluster.choice import BackendChoice
     from culmen.evaluate.cluster.remote import Carrier
 
 
 def make(
-    choice: Choice,
+    choice: BackendChoice,
     task: Task,
     workers: int,
     require: str | None = None,
@@ -32,7 +32,7 @@ def make(
     from culmen.evaluate.cluster import choice as choices
 
     choices.check(choice)
-    workers = workers or choices.usual(choice)
+    workers = workers or choices.usual_workers(choice)
     if choice.name == "local":
         from culmen.evaluate.local import LocalBackend
 
@@ -48,7 +48,7 @@ def make(
     return RemoteBackend(task, workers, _carrier(choice, workers, tell), require, scoring=scoring)
 
 
-def _carrier(choice: Choice, workers: int, tell: Callable[[str], None] | None) -> Carrier:
+def _carrier(choice: BackendChoice, workers: int, tell: Callable[[str], None] | None) -> Carrier:
     if choice.name == "ray":
         from culmen.evaluate.cluster.ray import RayCarrier
 

@@ -32,7 +32,7 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
     custom: dict[str, float] = {}
 
 
-class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
+class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     """A backend by name.
 
     address   of Ray: auto (the cluster of this machine's environment), local (a new one, here), ray://... or host:port
@@ -56,8 +56,12 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parse(
-    name: str | None, address: str | None, settings: str | None, defaults: Mapping[str, Any], old: Choice | None = None
-) -> Choice | None:
+    name: str | None,
+    address: str | None,
+    settings: str | None,
+    defaults: Mapping[str, Any],
+    old: BackendChoice | None = None,
+) -> BackendChoice | None:
     """What the command line says, then what the run had, then the task's [resources]; None if nobody says anything.
 
     Raises `UserError` for what cannot be meant.
@@ -65,7 +69,7 @@ def parse(
     if name is None and address is None and settings is None and old is None and not defaults:
         return None
     given = _pairs(settings)
-    first = old or _with(Choice(), _plain(defaults), "task.toml [resources]")
+    first = old or _with(BackendChoice(), _plain(defaults), "task.toml [resources]")
     choice = first if name is None or name == first.name else msgspec.structs.replace(first, name=name)
     if name is None and address is not None and choice.name == "local":
         choice = msgspec.structs.replace(choice, name="ray")
@@ -73,25 +77,25 @@ def parse(
         choice = msgspec.structs.replace(choice, address=address)
     choice = _with(choice, given, "--backend-set")
     _understood(choice)
-    return None if choice == Choice() and old is None else choice
+    return None if choice == BackendChoice() and old is None else choice
 
 
-def of(value: Any) -> Choice:
+def as_choice(value: Any) -> BackendChoice:
     """A choice from what `Study` was given or a journal kept: a name, a mapping, a choice, or None."""
-    if isinstance(value, Choice):
+    if isinstance(value, BackendChoice):
         return value
-    found = Choice(name=value) if isinstance(value, str) else msgspec.convert(value or {}, Choice)
+    found = BackendChoice(name=value) if isinstance(value, str) else msgspec.convert(value or {}, BackendChoice)
     _understood(found)
     return found
 
 
-def usual(backend: Any) -> int:
+def usual_workers(backend: Any) -> int:
     """Evaluations at once where nobody says how many: one per core of this machine, up to 8. 0 on Ray: as many as the
     cluster has room for when the run first starts."""
-    return 0 if isinstance(backend, Choice) and backend.name == "ray" else min(8, os.cpu_count() or 1)
+    return 0 if isinstance(backend, BackendChoice) and backend.name == "ray" else min(8, os.cpu_count() or 1)
 
 
-def check(choice: Choice) -> None:
+def check(choice: BackendChoice) -> None:
     """Raise `UserError` where the backend's extra is not installed."""
     _understood(choice)
     package = _PACKAGES.get(choice.name)
@@ -103,7 +107,7 @@ def check(choice: Choice) -> None:
         )
 
 
-def _understood(choice: Choice) -> None:
+def _understood(choice: BackendChoice) -> None:
     if choice.name not in NAMES:
         raise UserError(f"there is no backend '{choice.name}'", where="--backend", fix=f"use one of {', '.join(NAMES)}")
     if choice.name != "ray" and choice.address != "auto":
@@ -127,7 +131,7 @@ def _plain(table: Mapping[str, Any]) -> dict[str, str]:
     return flat | {f"custom.{name}": str(value) for name, value in table.get("custom", {}).items()}
 
 
-def _with(choice: Choice, given: Mapping[str, str], where: str) -> Choice:
+def _with(choice: BackendChoice, given: Mapping[str, str], where: str) -> BackendChoice:
     needs, fields, texts = msgspec.structs.asdict(choice.needs), dict[str, Any](), dict(choice.texts)
     needs["custom"] = dict(needs["custom"])
     for name, value in given.items():

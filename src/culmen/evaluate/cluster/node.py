@@ -1,6 +1,8 @@
-"""The evaluator of one node: the task unpacked, one fork-server and its judges, as `LocalBackend` has them.
+"""What runs on a node: its evaluator, with one fork-server and its judges as `LocalBackend` has them.
 
-Carriers bring it a parcel and then jobs, all as bytes. It opens no journal and is sent no key.
+Carriers bring it the task and then jobs, all as bytes. It opens no journal and is sent no key. On a Ray cluster one
+actor a node holds it, and Ray places errands: tasks that hold what an evaluation needs (cores, GPUs, ...), and hand
+their job to the actor of the node they find themselves on.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, UserError
 from culmen.core.evaluation import Case, Status
-from culmen.evaluate.cluster import parcel as parcels
-from culmen.evaluate.cluster.parcel import Answer, Job, Terms
+from culmen.evaluate.cluster import messages
+from culmen.evaluate.cluster.messages import EvaluationJob, NodeReply, NodeTerms
 from culmen.evaluate.jail import levels
 from culmen.evaluate.local import LocalBackend
 
@@ -32,13 +35,13 @@ _OURS = re.compile(r"RAY_|SLURM_|SUBMITIT_")
 
 
 class NodeEvaluator:
-    """One task on one node. `begin` comes first; every answer is bytes (`parcel.Answer`)."""
+    """One task on one node. `begin` comes first; every answer is bytes (`messages.NodeReply`)."""
 
     def __init__(self) -> None:
         self._backend: LocalBackend | None = None
         self._cases: dict[str, Case] = {}
         self._epoch = 0
-        self._running: dict[str, asyncio.Task[Answer]] = {}
+        self._running: dict[str, asyncio.Task[NodeReply]] = {}
         self._folder, self._lock = _own_folder()
         self._renewing = asyncio.Lock()
         self._rested = time.monotonic()
@@ -51,9 +54,9 @@ class NodeEvaluator:
     async def begin(self, parcel: bytes, name: str, terms: bytes) -> bytes:
         """Unpack, check, and start the jail; the level in force and how far scores can be trusted, or a mistake."""
         forget_secrets()
-        agreed = parcels.load(terms, Terms)
+        agreed = messages.load(terms, NodeTerms)
         try:
-            task = await asyncio.to_thread(parcels.unpack, parcel, name, self._folder)
+            task = await asyncio.to_thread(messages.unpack, parcel, name, self._folder)
             backend = LocalBackend(task, agreed.workers, agreed.require, scoring=agreed.scoring)
             level = await backend.start()
             self._rested = time.monotonic()
@@ -64,10 +67,10 @@ class NodeEvaluator:
                     where="a node that joined later",
                     fix=levels.FIX,
                 )
-            answer = Answer(level=level, scoring=backend.scoring)
+            answer = NodeReply(level=level, scoring=backend.scoring)
         except UserError as error:
-            answer = parcels.failure(error)
-        return parcels.dump(answer)
+            answer = messages.failure(error)
+        return messages.dump(answer)
 
     @property
     def shares_processes(self) -> bool:
@@ -76,32 +79,32 @@ class NodeEvaluator:
 
     async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
         """One evaluation within so many seconds; one that is cancelled, or too late, is lost."""
-        task = self._running[number] = asyncio.create_task(self._evaluate(parcels.load(job, Job)))
+        task = self._running[number] = asyncio.create_task(self._evaluate(messages.load(job, EvaluationJob)))
         try:
             done, _ = await asyncio.wait({task}, timeout=seconds)
             if not done:
-                return parcels.dump(Answer(lost="deadline"))
-            return parcels.dump(Answer(lost="cancelled") if task.cancelled() else task.result())
+                return messages.dump(NodeReply(lost="deadline"))
+            return messages.dump(NodeReply(lost="cancelled") if task.cancelled() else task.result())
         finally:
             task.cancel()
             self._running.pop(number, None)
             self._rested = time.monotonic()
 
-    async def _evaluate(self, job: Job) -> Answer:
+    async def _evaluate(self, job: EvaluationJob) -> NodeReply:
         backend = self._backend
         if backend is None:
-            return Answer(lost="no_evaluator")
+            return NodeReply(lost="no_evaluator")
         await self._renew(backend, job.epoch)
         candidate, case = Candidate.of(job.parts), self._cases.get(job.case or "")
         if candidate.id != job.id or (job.case and case is None):
-            return Answer(lost="damaged")
+            return NodeReply(lost="damaged")
         try:
             seen = await backend.evaluate(candidate, case, job.seed, certify=job.certify)
         except UserError as error:
-            return parcels.failure(error)
+            return messages.failure(error)
         if seen.status is Status.LOST:
             seen = msgspec.structs.replace(seen, feedback=f"{seen.feedback}\non node {os.uname().nodename}".strip())
-        return Answer(observation=seen)
+        return NodeReply(observation=seen)
 
     async def _renew(self, backend: LocalBackend, epoch: int) -> None:
         async with self._renewing:
@@ -149,3 +152,89 @@ def _own_folder() -> tuple[Path, int]:
     folder = draft.with_name(_PREFIX + secrets.token_hex(8))  # under this name others look at it
     draft.rename(folder)
     return folder, lock
+
+
+ASLEEP = b"asleep "  # no answer in JSON begins so
+_LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.05, 1.0
+_GOING_SECONDS = 0.5  # for the last answer to be sent
+_APPEAR_SECONDS = 3.0  # how long the driver may take to see a new node and start its evaluator
+
+
+class NodeActor:
+    """A `NodeEvaluator` as a Ray actor. Calls that come before it has begun wait."""
+
+    def __init__(self) -> None:
+        self._node = NodeEvaluator()
+        self._greeting: bytes | None = None
+        self._over = False
+
+    async def begin(self, parcel: bytes, name: str, terms: bytes) -> bytes:
+        """See `NodeEvaluator`; a second time it says again what it said."""
+        await self._end_of_rest()
+        if self._greeting is None:
+            self._greeting = await self._node.begin(parcel, name, terms)
+        return self._greeting
+
+    async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
+        """See `NodeEvaluator`; an actor that is going to rest knows no task any more."""
+        if self._greeting is None or self._over:
+            return messages.dump(NodeReply(lost="no_evaluator"))
+        return await self._node.evaluate(number, job, seconds)
+
+    async def cancel(self, number: str) -> None:
+        """See `NodeEvaluator`."""
+        self._node.cancel(number)
+
+    async def hold(self, rest: float) -> None:
+        """Returns when there was nothing to do for `rest` seconds, with everything ended, so that the node may be given
+        back; 0: never. Its failure tells that this actor is gone."""
+        await self._end_of_rest()
+        while not rest or self._node.idle_seconds < rest:
+            await asyncio.sleep(min(rest or _IDLE_LOOK_SECONDS, _IDLE_LOOK_SECONDS))
+        self._over = True
+        await self._node.close()
+        asyncio.get_running_loop().call_later(_GOING_SECONDS, os._exit, 0)
+
+    async def _end_of_rest(self) -> None:
+        """Who comes while it goes to rest waits for its end, and starts another."""
+        if self._over:
+            await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """See `NodeEvaluator`."""
+        await self._node.close()
+
+
+def errand(prefix: str, namespace: str, number: str, job: bytes, seconds: float, patience: float) -> bytes:
+    """Hand a job to this node's evaluator, and wait for it; `patience` is how long it may take to be ready.
+
+    Where there is none, the answer is `ASLEEP` with the node's id.
+    """
+    import ray  # pyright: ignore[reportMissingImports]
+    from ray.exceptions import GetTimeoutError, RayActorError  # pyright: ignore[reportMissingImports]
+
+    rested = False
+    node, ends = ray.get_runtime_context().get_node_id(), time.monotonic() + min(patience, _APPEAR_SECONDS)
+    while True:
+        actor = _find(ray, f"{prefix}-{node}", namespace)
+        if actor is not None:
+            try:
+                answer: bytes = ray.get(actor.evaluate.remote(number, job, seconds), timeout=seconds + patience)
+                rested = messages.load(answer, NodeReply).lost == "no_evaluator"
+                if not rested:
+                    return answer
+            except GetTimeoutError:
+                return messages.dump(NodeReply(lost="deadline"))
+            except RayActorError:
+                if not rested:
+                    return messages.dump(NodeReply(lost="evaluator_died"))
+        if time.monotonic() > ends:
+            return ASLEEP + node.encode()
+        time.sleep(_LOOK_SECONDS)
+
+
+def _find(ray: Any, name: str, namespace: str) -> Any:
+    try:
+        return ray.get_actor(name, namespace=namespace)
+    except ValueError:  # the driver has not seen this node yet
+        return None

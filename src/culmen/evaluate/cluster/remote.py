@@ -14,8 +14,8 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Scoring, Status
 from culmen.core.task import Task
-from culmen.evaluate.cluster import parcel as parcels
-from culmen.evaluate.cluster.parcel import Answer, Terms
+from culmen.evaluate.cluster import messages
+from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
 from culmen.evaluate.integrity.seal import EvaluatorSeal
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, allowed_seconds
 from culmen.evaluate.local import VERIFIER_PATIENCE
@@ -69,22 +69,22 @@ class RemoteBackend:
         """Open the carrier; the isolation level of the first node, which the others must reach. Raises what its start
         raises."""
         self._seal.check()
-        terms = Terms(min(self.workers or NODE_SLOTS, NODE_SLOTS), self.require, "", self.scoring, self.seconds)
-        self._carrier.terms = parcels.dump(terms)
-        parcel = parcels.pack(self.task)
+        terms = NodeTerms(min(self.workers or NODE_SLOTS, NODE_SLOTS), self.require, "", self.scoring, self.seconds)
+        self._carrier.terms = messages.dump(terms)
+        parcel = messages.pack(self.task)
         try:
-            first = self._understood(await self._carrier.open(parcel, parcels.digest(parcel)))
+            first = self._understood(await self._carrier.open(parcel, messages.digest(parcel)))
         except BaseException:
             await self._carrier.close()
             raise
         self.scoring, self.workers = first.scoring, self.workers or max(1, self._carrier.room())
-        self._carrier.terms = parcels.dump(msgspec.structs.replace(terms, level=first.level, scoring=first.scoring))
+        self._carrier.terms = messages.dump(msgspec.structs.replace(terms, level=first.level, scoring=first.scoring))
         return first.level
 
-    def _understood(self, raw: bytes) -> Answer:
-        answer = parcels.load(raw, Answer)
+    def _understood(self, raw: bytes) -> NodeReply:
+        answer = messages.load(raw, NodeReply)
         if answer.error is not None:
-            raise parcels.raised(answer.error)
+            raise messages.raised(answer.error)
         return answer
 
     async def evaluate(
@@ -93,7 +93,7 @@ class RemoteBackend:
         """One evaluation somewhere; every failure is a status. Raises `EvaluatorChanged`, and `Unavailable` where the
         cluster is gone for good."""
         self._seal.check()
-        job = parcels.encoded(candidate, case, seed, certify, self._epoch)
+        job = messages.encoded(candidate, case, seed, certify, self._epoch)
         reason = ""
         for _ in range(1 + self._carrier.retries):
             self._count += 1

@@ -1,7 +1,9 @@
 """Evaluations in Slurm jobs: each job is a worker with one jail that takes evaluations from a shared folder.
 
-A job an evaluation would cost seconds each; so a job serves many. Slurm decides where and when jobs run. Workers that
-end (time limit, preemption, a node that dies) are submitted again, and what they held is tried elsewhere.
+A job per evaluation would cost seconds each; so a job serves many. Slurm decides where and when jobs run, and submitit
+writes and submits them. A job that ends (time limit, preemption, a node that dies) is submitted again, and what its
+worker held is tried elsewhere. No wait is without an end: jobs that Slurm will never start, workers that always die
+early, and a queue longer than `wait` end the session.
 """
 
 from __future__ import annotations
@@ -9,41 +11,437 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import secrets
 import shutil
+import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from culmen.core.errors import Unavailable, UserError
-from culmen.evaluate.cluster import parcel as parcels
-from culmen.evaluate.cluster.choice import Choice
-from culmen.evaluate.cluster.parcel import Terms
+from culmen.core.errors import IsolationError, Unavailable, UserError
+from culmen.evaluate.cluster import messages
+from culmen.evaluate.cluster.choice import BackendChoice
+from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
 from culmen.evaluate.cluster.remote import NODE_SLOTS, Lost
-from culmen.evaluate.cluster.slurm_asking import Asking
-from culmen.evaluate.cluster.slurm_crew import Crew
-from culmen.evaluate.cluster.slurm_worker import BEAT
-from culmen.evaluate.cluster.spool import Spool
+from culmen.evaluate.cluster.slurm_worker import BEAT, LAPSE, Spool, serve
+from culmen.evaluate.jail import levels
 
 WAIT_SECONDS = 3600.0  # for a first worker: queues are long
 _PAUSE = 0.05
 _LAST_PART = 0.25  # of a job's time, at most, in which nothing new is begun
+_STILLBORN = 3  # workers in a row that end before they begin
+_LONGEST_DELAY = 300.0  # seconds between tries of jobs that Slurm refuses, or that end at once, while others work
+_SOONEST, _LATEST = 1.0, 15.0  # seconds between two looks at the queue; longer where nothing changes
+_BEGIN_SECONDS = 300.0  # for a job that runs to become a worker: packages may come from a slow file system
+_HOPELESS_LOOKS = 3  # that a reason must stand: a queue in motion passes through some
+_SELDOM = 30.0  # seconds between two messages about a queue from which some jobs have come
+_COMMAND_SECONDS = 120.0  # for a command of Slurm's; its own time-outs are shorter
+_END_SECONDS = 60.0  # for all jobs to end; Slurm kills after 30
+_UNLISTED_SECONDS = 30.0  # that Slurm may take to list a job that was just submitted
+_NO_SIGNAL = "URG@1"  # submitit has Slurm signal all processes of a job before its end; this signal is ignored
+
+_KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "USER", "LOGNAME", "SHELL")
+_PREFIXES = ("SLURM_CONF", "MODULE")
+_HABITS = ("ACCOUNT", "PARTITION", "QOS", "CONSTRAINT", "RESERVATION", "WCKEY")  # SBATCH_...: win over the batch script
+# Waits for the end of its input, which comes however the driver ends; then ends all jobs and removes the folder.
+_GUARD = """
+folder=$1 name=$2 cluster=$3 user=$(id -u)
+left() { case $cluster in slurm) squeue -h -u "$user" -n "$name" ;; *) ls "$folder/workers" ;; esac; }
+cat > /dev/null
+touch "$folder/stop"
+[ "$cluster" = slurm ] && scancel -u "$user" -n "$name"
+tries=0; while [ $tries -lt 150 ] && [ -n "$(left)" ]; do sleep 0.3; tries=$((tries + 1)); done
+rm -rf "$folder"
+"""
+
+_ACTIVE = {
+    "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING",
+    "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT",
+}  # fmt: skip
+_LOSSES = {
+    "NODE_FAIL": "node_died",
+    "BOOT_FAIL": "node_died",
+    "TIMEOUT": "time_limit",
+    "PREEMPTED": "preempted",
+    "CANCELLED": "job_cancelled",
+    "OUT_OF_MEMORY": "worker_out_of_memory",
+}
+_HOPELESS = {
+    "PartitionTimeLimit": "the partition does not allow jobs of so many minutes",
+    "PartitionNodeLimit": "the partition has no node with what a job asks for",
+    "PartitionConfig": "the partition has no node with what a job asks for",
+    "BadConstraints": "no node has what a job asks for",
+    "InvalidAccount": "the account is not valid",
+    "AccountNotAllowed": "the account may not use the partition",
+    "InvalidQOS": "the quality of service is not valid",
+    "QOSNotAllowed": "the quality of service may not be used there",
+}
+
+
+class JobState(NamedTuple):
+    """A job's state and node as `squeue` prints them; `reason` says why it waits, or why it ended."""
+
+    state: str
+    reason: str = ""
+    node: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.state not in _ACTIVE
+
+    @property
+    def loss(self) -> str:
+        """What an evaluation is lost to whose job ended in this state."""
+        return _LOSSES.get(self.state, "worker_died")
+
+
+class JobQueue:
+    """Submits, lists and cancels the jobs of one session: by submitit, by `squeue`, which works without accounting,
+    and by `scancel`. A guard process ends all jobs and removes the folder when this process ends, however it does."""
+
+    def __init__(self, folder: Path, choice: BackendChoice, slots: int, life: float) -> None:
+        self._folder, self._choice, self._slots, self._life = folder, choice, slots, life
+        self._name = f"culmen-{folder.name[:8]}"
+        self._real = choice.texts.get("cluster", "slurm") == "slurm"
+        self._environment = environment(choice.texts)
+        self._executor: Any = None
+        self._guard: asyncio.subprocess.Process | None = None
+        self._jobs: dict[str, tuple[Any, float]] = {}  # submitit's job of a worker, and when it was submitted
+
+    async def open(self) -> None:
+        """Raises `UserError` where submitit cannot work with what it is told."""
+        self._guard = await self._guarding(asyncio.subprocess.PIPE)
+        with _refusals():
+            asked = parameters(self._choice, self._slots, self._name)
+            self._executor = _executor(self._real, f"{self._folder}/logs", self._environment)
+            self._executor.update_parameters(**(asked if self._real else {"timeout_min": asked["time"]}))
+
+    async def _guarding(self, stdin: int) -> asyncio.subprocess.Process:
+        kind = "slurm" if self._real else "local"
+        return await asyncio.create_subprocess_exec(
+            "/bin/sh", "-c", _GUARD, "culmen-guard", str(self._folder), self._name, kind, stdin=stdin,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self._environment, start_new_session=True,
+        )  # fmt: skip
+
+    async def submit(self, worker: str) -> None:
+        """Submit one more job. Raises `UserError` with Slurm's own words, `Unavailable` if nothing comes."""
+        words = (serve, str(self._folder), worker, self._slots, self._life)
+        try:
+            with _refusals():
+                job = await asyncio.wait_for(asyncio.to_thread(self._executor.submit, *words), _COMMAND_SECONDS)
+        except TimeoutError:
+            raise Unavailable("sbatch does not answer", where="Slurm", fix="culmen resume") from None
+        self._jobs[worker] = (job, time.monotonic())
+
+    async def states(self) -> dict[str, JobState] | None:
+        """The states of all jobs by worker; None if Slurm does not answer."""
+        if not self._real:
+            return {w: JobState("COMPLETED" if job.done() else "RUNNING") for w, (job, _) in self._jobs.items()}
+        printed = await asyncio.to_thread(
+            self._call, "squeue", "-h", "-u", str(os.getuid()), "-n", self._name, "--states=all", "-o", "%i|%T|%r|%N"
+        )
+        if printed is None:
+            return None
+        rows = (line.split("|") for line in printed.splitlines())
+        listed = {row[0]: JobState(row[1], row[2], row[3]) for row in rows if len(row) == 4}
+        now, states = time.monotonic(), dict[str, JobState]()
+        for worker, (job, since) in self._jobs.items():
+            unlisted = JobState("GONE" if now - since > _UNLISTED_SECONDS else "PENDING")  # Slurm forgets ended jobs
+            states[worker] = listed.get(str(job.job_id), unlisted)
+        return states
+
+    async def cancel(self, worker: str) -> None:
+        """End this job, also if it still waits."""
+        job = self._jobs[worker][0]
+        if self._real:
+            await asyncio.to_thread(self._call, "scancel", str(job.job_id))
+        elif not job.done():
+            job.cancel(check=False)
+
+    def forget(self, worker: str) -> str:
+        """This job has ended; the last it wrote to its standard error."""
+        job, _ = self._jobs.pop(worker)
+        with contextlib.suppress(OSError):
+            return (job.stderr() or "")[-800:]
+        return ""
+
+    def _call(self, *words: str) -> str | None:
+        """What one of Slurm's commands prints, None if it fails."""
+        try:
+            done = subprocess.run(
+                words, check=False, capture_output=True, text=True, timeout=_COMMAND_SECONDS,
+                env=self._environment, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout if done.returncode == 0 else None
+
+    async def close(self) -> None:
+        """End all jobs, wait for that, and remove the folder."""
+        guard, self._guard = self._guard, None
+        if guard is None or guard.returncode is not None:
+            guard = await self._guarding(subprocess.DEVNULL)
+        elif guard.stdin is not None:
+            guard.stdin.close()
+        try:
+            await asyncio.wait_for(guard.wait(), _END_SECONDS)
+            while not self._real and not all(job.done() for job, _ in self._jobs.values()):
+                await asyncio.sleep(0.1)
+        except TimeoutError:
+            guard.kill()
+            await guard.wait()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+
+def environment(texts: Mapping[str, str]) -> dict[str, str]:
+    """What Slurm's commands see, and with them the jobs: a fixed list, no key. Of the user's SBATCH_ habits only those
+    that the backend's settings leave open."""
+    habits = [f"SBATCH_{name}" for name in _HABITS if name.lower() not in texts]
+    return {n: v for n, v in os.environ.items() if n in _KEPT or n in habits or n.startswith(_PREFIXES)}
+
+
+def parameters(choice: BackendChoice, slots: int, name: str) -> dict[str, Any]:
+    """What submitit is told of one job of so many slots."""
+    needs, cores = choice.needs, max(1, math.ceil(choice.needs.cpu * slots))
+    found: dict[str, Any] = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
+    if needs.gpu:
+        found["gpus_per_node"] = math.ceil(needs.gpu * slots)
+    if needs.memory:
+        found["mem"] = f"{math.ceil(needs.memory * slots / 2**20)}M"
+    if needs.custom:
+        found["gres"] = ",".join(f"{kind}:{math.ceil(n * slots)}" for kind, n in needs.custom.items())
+    found |= {key: value for key, value in choice.texts.items() if key not in ("cluster", "folder")}
+    found["srun_args"] = [f"--cpus-per-task={cores}"]  # since 22.05 a step does not inherit it
+    return found | {"additional_parameters": {"no_requeue": True, "signal": _NO_SIGNAL}}
+
+
+def _executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
+    import submitit  # pyright: ignore[reportMissingImports]
+
+    class CleanSlurmExecutor(submitit.SlurmExecutor):
+        """Submits with these variables alone, since a job inherits the environment of `sbatch`; and in a session of its
+        own, so that Ctrl-C does not end it half-way."""
+
+        def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+            pairs = [f"{name}={value}" for name, value in visible.items()]
+            return ["setsid", "--wait", "env", "-i", *pairs, *super()._make_submission_command(submission_file_path)]
+
+    return CleanSlurmExecutor(folder) if real else submitit.LocalExecutor(folder)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """What submitit and `sbatch` object to as a `UserError`."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except (RuntimeError, ValueError, OSError) as error:
+        lines = [line.removeprefix("sbatch: ").removeprefix("error: ").strip() for line in str(error).splitlines()]
+        said = [line.removeprefix("Batch job submission failed: ") for line in lines if line]
+        what = "; ".join(dict.fromkeys(said)) or type(error).__name__
+        fix = "ask for what the cluster has with --backend-set; then culmen resume"
+        raise UserError(f"Slurm refuses: {what}", where="--backend slurm", fix=fix) from None
+
+
+class SlurmJobs:
+    """Keeps `wanted` jobs in the queue, and knows the workers that they become. `lose` is told which evaluations were
+    lost, and why; `tell` how the queue stands."""
+
+    def __init__(
+        self, spool: Spool, queue: JobQueue, wanted: int, wait: float,
+        lose: Callable[[Iterable[str], str], None], tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._spool, self._queue, self._wanted, self._wait = spool, queue, max(1, wanted), wait
+        self._lose, self._tell = lose, tell
+        self._jobs: dict[str, list[str]] = {}  # the workers that a job became: one, unless Slurm started it again
+        self._states: dict[str, JobState] = {}
+        self._running: dict[str, float] = {}  # since when jobs run that are no workers yet
+        self._left: set[str] = set()
+        self._count = self._stillborn = self._hopeless = 0
+        self._alone = self._told_at = time.monotonic()
+        self._not_before, self._delay, self._refused = 0.0, 1.0, ""
+        self._told = ""
+        self.pause = _SOONEST
+
+    @property
+    def candidates(self) -> list[str]:
+        """Workers that have begun and are not admitted yet."""
+        known = {worker for workers in self._jobs.values() for worker in workers}
+        return [w for w in self._spool.names("workers") if w not in known and w.partition(".")[0] in self._jobs]
+
+    def admit(self, worker: str) -> None:
+        """Let a worker take evaluations; one that its job was before is gone."""
+        workers = self._jobs[worker.partition(".")[0]]
+        for old in workers:
+            self._lose(self._spool.expel(old), "job_restarted")
+        workers.append(worker)
+        self._stillborn = 0
+        self._spool.admit(worker)
+
+    def departed(self) -> bool:
+        """Whether a worker has left since this was asked last: its job is over, or soon will be."""
+        present = set(self._spool.names("workers"))
+        away = {worker for workers in self._jobs.values() for worker in workers[-1:] if worker not in present}
+        news, self._left = bool(away - self._left), away
+        if news:
+            self.pause = _SOONEST
+        return news
+
+    async def begin(self) -> None:
+        """Submit all jobs. Raises `UserError` with Slurm's own words where it refuses the first."""
+        await self._submit()
+        await self._fill()
+
+    async def _submit(self) -> None:
+        self._count += 1
+        job = f"w{self._count}"
+        self._jobs[job] = []  # before it is submitted: its worker may be quick
+        try:
+            await self._queue.submit(job)
+        except BaseException:
+            del self._jobs[job]
+            raise
+
+    async def _fill(self) -> None:
+        """Submit as many jobs as are wanted. What Slurm refuses now it may take later."""
+        while len(self._jobs) < self._wanted and time.monotonic() >= self._not_before:
+            try:
+                await self._submit()
+            except Unavailable:
+                raise
+            except UserError as error:
+                if error.what != self._refused:
+                    self._tell(f"Slurm has {len(self._jobs)} of {self._wanted} jobs. {error.what}.")
+                self._refused = error.what
+                self._put_off()
+            else:
+                self._refused = ""
+
+    def _put_off(self) -> None:
+        self._delay = min(_LONGEST_DELAY, self._delay * 2)
+        self._not_before = time.monotonic() + self._delay
+
+    async def look(self) -> None:
+        """Read the queue and act on it. Raises `UserError` where jobs never will start, `Unavailable` where none did
+        in time."""
+        states = await self._queue.states()
+        changed = states is not None and self._states != states
+        self.pause = _SOONEST if changed else min(self.pause * 1.5, _LATEST)
+        if states is not None:
+            self._states = states
+        for job in list(self._jobs):
+            now = states.get(job) if states is not None else None
+            if now is not None and now.over:
+                self._end(job, now)
+            elif self._silent(job, now):
+                await self._queue.cancel(job)
+                self._end(job, JobState("SILENT"))
+        self._report(states is None)
+        self._judge()
+        await self._fill()
+
+    def _silent(self, job: str, now: JobState | None) -> bool:
+        """Whether its worker has no pulse any more, or it runs and never becomes one."""
+        workers = self._jobs[job]
+        if workers or now is None or now.state != "RUNNING":
+            self._running.pop(job, None)
+            return any(self._spool.silent(f"pulses/{worker}") > LAPSE for worker in workers[-1:])
+        return time.monotonic() - self._running.setdefault(job, time.monotonic()) > _BEGIN_SECONDS
+
+    def _end(self, job: str, now: JobState) -> None:
+        workers, words = self._jobs.pop(job), self._queue.forget(job)
+        self._states.pop(job, None)
+        self._running.pop(job, None)
+        for worker in workers:
+            self._lose(self._spool.expel(worker), now.loss)
+        if workers:
+            self._delay = 1.0
+            return
+        self._stillborn += 1
+        if any(self._jobs.values()):
+            self._put_off()  # a node is broken, others work
+        elif self._stillborn >= _STILLBORN:
+            raise self._unborn(now, words)
+
+    def _unborn(self, now: JobState, words: str) -> Unavailable:
+        lines = [line.strip() for line in words.splitlines() if line.strip()]
+        said = [line for line in lines if not line.startswith(("srun:", "slurmstepd"))] or lines
+        last = said[-1:] or [f"the last one said nothing in {self._spool.root}"]
+        state = f"{now.state}{f' on {now.node}' if now.node else ''}"
+        fix = "see that nodes have the same culmen and Python, and write to that folder (--backend-set folder=PATH)"
+        if now.state == "CANCELLED":
+            last, fix = ["somebody cancelled them"], "culmen resume, when they may run"
+        return Unavailable(f"jobs end before they begin: {state}: {last[0]}", where="Slurm", fix=fix)
+
+    def _judge(self) -> None:
+        if any(self._jobs.values()) or self._running:
+            self._alone, self._hopeless = time.monotonic(), 0
+            return
+        why = hopeless(self._states)
+        self._hopeless = self._hopeless + 1 if why else 0
+        if why:
+            self.pause = _SOONEST
+        if self._hopeless >= _HOPELESS_LOOKS:
+            fix = "ask for what the cluster has: --backend-set minutes=,cpu=,memory=,custom.NAME=,partition=; see sinfo"
+            raise UserError(f"Slurm will never start these jobs: {why}", where="--backend slurm", fix=fix)
+        if time.monotonic() - self._alone > self._wait:
+            stands = self._refused or (summary(self._states) if self._states else "no jobs")
+            fix = "culmen resume, later; or ask for less, or wait longer: --backend-set wait=SECONDS"
+            raise Unavailable(f"no worker for {self._wait:g} s: {stands}", where="Slurm", fix=fix)
+
+    def _report(self, silent: bool) -> None:
+        """Say how the queue stands, when that is news: always while nobody works, else seldom."""
+        working, now = any(self._jobs.values()), time.monotonic()
+        waits = any(job.state in ("PENDING", "CONFIGURING") for job in self._states.values())
+        text = "Slurm does not answer."
+        if not silent:
+            prefix = "Waiting for Slurm" if waits and not working else "Slurm"
+            news = self._states and (waits or (working and self._told))
+            text = f"{prefix}: {summary(self._states)}." if news else ""
+        if not text or text == self._told or (working and waits and now - self._told_at < _SELDOM):
+            return
+        self._told, self._told_at = text, now
+        self._tell(text)
+
+
+def hopeless(jobs: Mapping[str, JobState]) -> str:
+    """Why none of these jobs will ever start, however long one waits; "" if one might."""
+    reasons = {job.reason for job in jobs.values() if job.state == "PENDING"}
+    if not jobs or len(reasons) != 1 or any(job.state != "PENDING" for job in jobs.values()):
+        return ""
+    reason = reasons.pop()
+    return f"{_HOPELESS[reason]} ({reason})" if reason in _HOPELESS else ""
+
+
+def summary(jobs: Mapping[str, JobState]) -> str:
+    """How the jobs stand, for a person: `3 of 8 jobs run, 5 pending (Priority)`."""
+    waiting = [job for job in jobs.values() if job.state in ("PENDING", "CONFIGURING")]
+    reasons = Counter(job.reason.partition(":")[0].strip() for job in waiting if job.reason not in ("", "None"))
+    why = f" ({', '.join(reason for reason, _ in reasons.most_common(3))})" if reasons else ""
+    number = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    if len(waiting) == len(jobs):
+        return f"{number} pending{why}"
+    runs = f"{len(jobs) - len(waiting)} of {number} run"
+    return f"{runs}, {len(waiting)} pending{why}" if waiting else runs
 
 
 class SlurmCarrier:
     """See `remote.Carrier`. `workers` is how many evaluations are wanted at once, all jobs together."""
 
-    def __init__(self, choice: Choice, workers: int, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, choice: BackendChoice, workers: int, tell: Callable[[str], None] | None = None) -> None:
         self.retries, self.terms = choice.retries, b""
-        self._choice, self._tell = choice, tell or _unheard
+        self._choice, self._tell = choice, tell or (lambda _: None)
         self._slots = min(NODE_SLOTS, choice.slots or math.ceil(workers / max(1, choice.jobs)))
-        name = secrets.token_hex(8)
         home = choice.texts.get("folder") or str(Path.home() / ".cache/culmen/slurm")
-        self._spool = Spool(Path(home).expanduser().resolve() / name)
-        self._asking, self._crew = Asking({}), None
+        self._spool = Spool(Path(home).expanduser().resolve() / secrets.token_hex(8))
+        self._queue: JobQueue | None = None
+        self._jobs: SlurmJobs | None = None
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
         self._first: asyncio.Future[bytes] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -52,20 +450,19 @@ class SlurmCarrier:
 
     async def open(self, parcel: bytes, name: str) -> bytes:
         """Raises `UserError` with Slurm's own words where it refuses the jobs, `Unavailable` where none starts."""
-        cluster = self._choice.texts.get("cluster", "slurm")
-        if cluster == "slurm" and shutil.which("sbatch") is None:
+        choice = self._choice
+        if choice.texts.get("cluster", "slurm") == "slurm" and shutil.which("sbatch") is None:
             fix = "run culmen on a login node of the cluster, or use --backend ray"
             raise UserError("there is no sbatch on this machine", where="--backend slurm", fix=fix)
         self._lay_out(parcel, name)
-        self._asking = Asking(self._setup(cluster, self._agreed.seconds))
-        wait = self._choice.wait or WAIT_SECONDS
-        self._crew = Crew(self._spool, self._asking, self._choice.jobs, wait, self._lose, self._tell)
-        self._first = asyncio.get_running_loop().create_future()
-        self._tasks.append(asyncio.create_task(self._serve()))
-        await self._asking.start()
-        await self._crew.begin()
-        self._tasks.append(asyncio.create_task(self._watch(self._crew)))
-        return await self._patiently(self._first)
+        self._queue = JobQueue(self._spool.root, choice, self._slots, self._life())
+        jobs = SlurmJobs(self._spool, self._queue, choice.jobs, choice.wait or WAIT_SECONDS, self._lose, self._tell)
+        self._jobs, self._first = jobs, asyncio.get_running_loop().create_future()
+        self._tasks.append(asyncio.create_task(self._serve(jobs, self._first)))
+        await self._queue.open()
+        await jobs.begin()
+        self._tasks.append(asyncio.create_task(self._watch(jobs)))
+        return await self._wait_for(self._first)
 
     def _lay_out(self, parcel: bytes, name: str) -> None:
         try:
@@ -77,33 +474,23 @@ class SlurmCarrier:
             fix = "name a folder that all nodes see: --backend-set folder=PATH"
             raise UserError(f"cannot write: {error}", where=str(self._spool.root.parent), fix=fix) from None
 
-    def _setup(self, cluster: str, seconds: float) -> dict[str, Any]:
-        """What the launcher must know."""
-        life = 60.0 * self._choice.minutes or math.inf
+    def _life(self) -> float:
+        """The seconds of a job in which its worker takes new evaluations."""
+        life, seconds = 60.0 * self._choice.minutes or math.inf, self._agreed.seconds
         if life < seconds:
             self._tell(
                 f"Note: one evaluation may take {seconds:.0f} s, and a job ends after {life:.0f} s "
                 f"(--backend-set minutes={self._choice.minutes}): what it holds then is tried again."
             )
-        texts = {name: text for name, text in self._choice.texts.items() if name not in ("cluster", "folder")}
-        return {
-            "folder": str(self._spool.root),
-            "name": f"culmen-{self._spool.root.name[:8]}",
-            "cluster": cluster,
-            "slots": self._slots,
-            "minutes": self._choice.minutes,
-            "life": life - min(seconds, _LAST_PART * life) if life < math.inf else life,
-            "needs": msgspec.structs.asdict(self._choice.needs),
-            "texts": texts,
-        }
+        return life - min(seconds, _LAST_PART * life) if life < math.inf else life
 
     def _beat(self) -> None:
         self._spool.beat("pulse")
-        self._spool.put("terms", parcels.dump(msgspec.structs.replace(self._agreed, workers=self._slots)))
+        self._spool.put("terms", messages.dump(msgspec.structs.replace(self._agreed, workers=self._slots)))
 
     @property
-    def _agreed(self) -> Terms:
-        return parcels.load(self.terms, Terms)
+    def _agreed(self) -> NodeTerms:
+        return messages.load(self.terms, NodeTerms)
 
     def room(self) -> int:
         """See `remote.Carrier`."""
@@ -115,7 +502,7 @@ class SlurmCarrier:
         self._check()
         self._spool.put(f"jobs/{number}", f"{seconds}\n".encode() + job)
         try:
-            return await self._patiently(future)
+            return await self._wait_for(future)
         except Lost:
             raise
         except BaseException:
@@ -125,7 +512,7 @@ class SlurmCarrier:
         finally:
             self._waiting.pop(number, None)
 
-    async def _patiently(self, future: asyncio.Future[bytes]) -> bytes:
+    async def _wait_for(self, future: asyncio.Future[bytes]) -> bytes:
         while not future.done():
             self._check()
             await asyncio.wait({future}, timeout=BEAT)
@@ -135,16 +522,16 @@ class SlurmCarrier:
         if self._trouble is not None:
             raise self._trouble
 
-    async def _serve(self) -> None:
-        """Keep the pulse, bring answers home, let workers in. Waits for nobody: workers take silence for death."""
+    async def _serve(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> None:
+        """Keep the pulse, collect answers, admit workers. Waits for nobody: workers take silence for death."""
         beaten, pause = 0.0, _PAUSE
         try:
             while self._trouble is None:
                 if time.monotonic() - beaten > BEAT:
                     beaten = time.monotonic()
                     self._beat()
-                found = self._collect() + self._admit()
-                if self._crew is not None and self._crew.departed():
+                found = self._collect() + self._admit(jobs, first)
+                if jobs.departed():
                     self._news.set()
                 pause = _PAUSE if found or self._waiting else min(pause * 1.5, 1.0)
                 await asyncio.sleep(pause)
@@ -154,28 +541,27 @@ class SlurmCarrier:
             fix = "see that it is there and has room; then culmen resume"
             self._trouble = Unavailable(f"cannot write: {error}", where=str(self._spool.root), fix=fix)
 
-    async def _watch(self, crew: Crew) -> None:
-        """Look at the queue, as long as that makes sense."""
+    async def _watch(self, jobs: SlurmJobs) -> None:
+        """Look at the queue now and then, and at once when a worker left."""
         while self._trouble is None:
             try:
-                await crew.look()
+                await jobs.look()
             except UserError as error:
                 self._trouble = error
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), crew.pause)
+                await asyncio.wait_for(self._news.wait(), jobs.pause)
             self._news.clear()
 
-    def _admit(self) -> int:
+    def _admit(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> int:
         """The first worker's greeting says what the run agrees on; later ones must come up to that."""
-        crew, first = self._crew, self._first
         admitted = 0
-        for worker in crew.strangers if crew is not None else []:
+        for worker in jobs.candidates:
             greeting = self._spool.get(f"workers/{worker}")
-            if greeting is None or crew is None or first is None or (first.done() and not self._agreed.level):
+            if greeting is None or (first.done() and not self._agreed.level):
                 continue
             if first.done():
-                crew.demand(greeting, self._agreed)
-            crew.admit(worker)
+                check_greeting(greeting, self._agreed)
+            jobs.admit(worker)
             admitted += 1
             if not first.done():
                 first.set_result(greeting)
@@ -193,7 +579,7 @@ class SlurmCarrier:
         return len(found)
 
     def _lose(self, numbers: Iterable[str], reason: str) -> None:
-        """These came to nothing, but for those that were answered before."""
+        """These are lost, but for those that were answered before."""
         self._collect()
         for number in numbers:
             future = self._waiting.get(number)
@@ -206,10 +592,18 @@ class SlurmCarrier:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
-        if self._spool.root.exists():
-            self._spool.put("stop", b"")
-            await self._asking.close()
+        if self._spool.root.exists() and self._queue is not None:
+            await self._queue.close()
 
 
-def _unheard(text: str) -> None:
-    """For those who listen to nothing."""
+def check_greeting(greeting: bytes, agreed: NodeTerms) -> None:
+    """Raise what a worker says that a person must put right, or that its node is less isolated than the run."""
+    answer = messages.load(greeting, NodeReply)
+    if answer.error is not None:
+        raise messages.raised(answer.error)
+    if levels.rank(answer.level) > levels.rank(agreed.level):
+        raise IsolationError(
+            f"a node has isolation level {answer.level}, the run began with {agreed.level}",
+            where="a job that started later",
+            fix=levels.FIX,
+        )

@@ -17,10 +17,9 @@ import msgspec
 
 from culmen.core.errors import TaskError
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
-from culmen.evaluate.taskfiles import digests, syntax
-from culmen.evaluate.taskfiles.languages import LANGUAGES
-from culmen.evaluate.taskfiles.places import missing, read_text
-from culmen.evaluate.taskfiles.seeds import check_text
+from culmen.evaluate.taskfiles import digests, reading
+from culmen.evaluate.taskfiles.reading import LANGUAGES, missing, read_text
+from culmen.evaluate.taskfiles.schema import check_text
 
 TIMEOUT = 300.0  # seconds, OpenEvolve's default
 THRESHOLDS = (0.5, 0.75, 0.9)  # OpenEvolve's default, used when `evaluate_stage1` exists
@@ -54,8 +53,8 @@ def read(program: Path | None, evaluator_path: Path, config: Path | None = None,
         raise missing(evaluator_path)
     evaluator_path = evaluator_path.resolve()
     settings = read_config(config) if config else OpenEvolveConfig()
-    module = syntax.read_module(evaluator_path)
-    syntax.require(module, "evaluate", evaluator_path, "define evaluate(program_path) returning a dict of metrics")
+    module = reading.read_module(evaluator_path)
+    reading.require(module, "evaluate", evaluator_path, "define evaluate(program_path) returning a dict of metrics")
     suffix = program.suffix if program else settings.get("", "file_suffix", ".py")
     apart = [path for path in (program, config) if path]
     files, note = digests.evaluator_files(evaluator_path, apart)
@@ -103,10 +102,10 @@ def _seeds(program: Path | None) -> tuple[dict[str, str], ...]:
 def _packages(program: Path | None, evaluator: Path) -> tuple[str, ...]:
     """What evaluator and program import of the usual numerical packages."""
     texts = [read_text(path) for path in (program, evaluator) if path and path.suffix == ".py"]
-    return tuple(sorted({"numpy", *(name for text in texts for name in syntax.preloadable(text))}))
+    return tuple(sorted({"numpy", *(name for text in texts for name in reading.preloadable(text))}))
 
 
-def _thresholds(module: syntax.Module, settings: OpenEvolveConfig) -> tuple[float, ...] | None:
+def _thresholds(module: reading.Module, settings: OpenEvolveConfig) -> tuple[float, ...] | None:
     """A cascade runs if it is not switched off and the evaluator has a first stage."""
     if "evaluate_stage1" not in module.names or not settings.get("evaluator", "cascade_evaluation", True):
         return None

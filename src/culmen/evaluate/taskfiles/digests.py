@@ -11,7 +11,7 @@ import msgspec
 
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task, fingerprint
-from culmen.evaluate.taskfiles import markers
+from culmen.evaluate.taskfiles import surface as markers
 
 MAX_FILES = 400
 MAX_BYTES = 64 * 2**20
@@ -71,7 +71,7 @@ def _immutable(surface: Surface, seed: dict[str, str]) -> dict[str, str | list[s
     if surface.markers == "enforced":
         for name, text in seed.items():
             if name not in fixed and markers.has_blocks(text):
-                fixed[name] = [region.text for region in markers.split(text) if not region.editable]
+                fixed[name] = [region.text for region in markers.split_blocks(text) if not region.editable]
     return fixed
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from culmen.core.errors import TaskError
+from culmen.core.errors import TaskError, UserError
 from culmen.core.task import Task
 from culmen.evaluate.openevolve import folder as openevolve
-from culmen.evaluate.taskfiles import bare, digests, guesses, own
-from culmen.evaluate.taskfiles.places import missing
-from culmen.evaluate.taskfiles.seeds import check_text
+from culmen.evaluate.taskfiles import digests, evaluator_file, task_toml
+from culmen.evaluate.taskfiles.reading import closest, missing, one_of
+from culmen.evaluate.taskfiles.schema import check_text
 
 Seeds = Sequence[Mapping[str, str]]
 
@@ -27,11 +30,11 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
     """
     task = _find(Path(path).expanduser(), goal, bool(seeds))
     task = replace(task, goal=goal.strip()) if goal.strip() else task
-    task = bare.directed(task, direction) if direction else task
+    task = evaluator_file.directed(task, direction) if direction else task
     if not seeds:
         return task
     part, text = next(iter(seeds[0].items()))
-    return with_seeds(bare.entered(task, part, text), seeds)
+    return with_seeds(evaluator_file.entered(task, part, text), seeds)
 
 
 def with_seeds(task: Task, seeds: Seeds) -> Task:
@@ -85,20 +88,144 @@ def _find(place: Path, goal: str, seeded: bool) -> Task:
     if place.is_dir():
         return _folder(place.resolve(), goal, seeded)
     if not place.exists():
-        raise guesses.nowhere(place.absolute())
+        raise nowhere(place.absolute())
     if place.suffix == ".toml":
-        return own.read(place.resolve())
+        return task_toml.read(place.resolve())
     if place.suffix == ".py":
-        return bare.read(place.resolve(), goal, seeded)
-    raise guesses.no_evaluator(place)
+        return evaluator_file.read(place.resolve(), goal, seeded)
+    raise no_evaluator(place)
 
 
 def _folder(folder: Path, goal: str, seeded: bool) -> Task:
     if (folder / "task.toml").is_file():
-        return own.read(folder / "task.toml")
+        return task_toml.read(folder / "task.toml")
     evaluator = folder / "evaluator.py"
     if openevolve.initial_programs(folder):
         return openevolve.read_folder(folder, goal)
     if evaluator.is_file():
-        return bare.read(evaluator, goal, seeded)
-    raise guesses.no_task(folder)
+        return evaluator_file.read(evaluator, goal, seeded)
+    raise no_task(folder)
+
+
+# A path that is no task: what it probably is, and what would make a task of it.
+
+_MARKS = ("task.toml", "evaluator.py")
+_TEXTS = (".txt", ".md", ".jsonl", ".csv", ".prompt")
+_MANY = 200  # entries of a folder that are looked at
+_SHOWN = 6
+
+
+def nowhere(path: Path) -> TaskError:
+    """For a path at which there is nothing: names the tasks near by."""
+    folder = path.parent
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    tasks = [name for name in names[:_MANY] if _is_task(folder / name)]
+    near = closest(path.name, tasks) or closest(path.name, names)
+    fix = f"write one to start from: culmen new {shlex.quote(path.name)}"
+    if tasks:
+        more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
+        fix = f"tasks there: {', '.join(tasks[:_SHOWN])}{more}; or {fix}"
+    fix = f"did you mean '{near}'?" if near else fix
+    return TaskError(f"there is no task '{path.name}'", where=str(path), fix=fix)
+
+
+def no_task(folder: Path) -> TaskError:
+    """For a folder without `task.toml` and `evaluator.py`."""
+    files = sorted(entry for entry in folder.iterdir() if entry.is_file())
+    names = [file.name for file in files[:_MANY]]
+    what = "no task here: neither task.toml nor evaluator.py"
+    if "evaluate.py" in names and _is_shinka(folder / "evaluate.py", names):
+        what = "a ShinkaEvolve folder, which cannot be loaded as it is"
+        fix = "add a task.toml and a short evaluator.py: docs/tasks.md, 'ShinkaEvolve folders'"
+        return TaskError(what, where=str(folder), fix=fix)
+    for wanted in _MARKS:
+        near = closest(wanted, [name for name in names if Path(name).suffix == Path(wanted).suffix])
+        if near:
+            return TaskError(what, where=str(folder), fix=f"did you mean to call {near} {wanted}?")
+    return TaskError(what, where=str(folder), fix=_start(folder, files))
+
+
+def no_evaluator(file: Path) -> TaskError:
+    """For a file that is neither a `task.toml` nor Python."""
+    fix = "give the folder, its task.toml, or an evaluator.py together with a goal"
+    if file.suffix == ".ipynb":
+        fix = "put what judges a program into an evaluator.py with score(output) or evaluate(path), beside the program"
+    elif file.suffix in (".sh", ".bash", ""):
+        fix = "call the script from an evaluator.py: docs/tasks.md, 'An evaluator that is a script'"
+    return TaskError(f"'{file.name}' is not a task", where=str(file), fix=fix)
+
+
+def _is_task(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _MARKS)
+
+
+def _is_shinka(evaluate: Path, names: list[str]) -> bool:
+    text = evaluate.read_text(encoding="utf-8", errors="replace")
+    return any(name.startswith("initial.") for name in names) or "shinka" in text
+
+
+def _start(folder: Path, files: list[Path]) -> str:
+    """What to write first, by what else lies there."""
+    new = f"culmen new {shlex.quote(str(folder / 'task'))}"
+    if any(file.suffix in (".sh", ".bash") for file in files):
+        return "call the script from an evaluator.py beside it: docs/tasks.md, 'An evaluator that is a script'"
+    if (
+        files
+        and all(file.suffix in _TEXTS or file.suffix == ".py" for file in files)
+        and (any(file.suffix in _TEXTS for file in files))
+    ):
+        return f"for a prompt that is judged on cases, start from: {new} --example routing_rules"
+    below = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and _is_task(entry))
+    if below:
+        return f"tasks lie in: {', '.join(below[:_SHOWN])}"
+    return f"write one to start from: {new}"
+
+
+# Tasks to start from: copies of the built-in ones.
+
+DEFAULT = "function_minimization"  # three files, small, and noisy: what most people bring
+
+
+def examples() -> list[tuple[str, str]]:
+    """The built-in tasks: name and one line, by name."""
+    return [(folder.name, _line(folder)) for folder in _folders()]
+
+
+def example_path(name: str) -> Path:
+    """The folder of a built-in task; raises `UserError` for an unknown name."""
+    folders = {folder.name: folder for folder in _folders()}
+    if name not in folders:
+        raise UserError(f"there is no example '{name}'", where=f"--example {name}", fix=one_of(name, folders))
+    return folders[name]
+
+
+def write_new(directory: str | Path, example: str | None = None) -> tuple[Path, ...]:
+    """Write a task that works at once into a new or empty folder; the files written, sorted.
+
+    `example` names a built-in task, by default one of three short files. Never overwrites: raises `UserError` if the
+    folder holds anything, or cannot be written.
+    """
+    target = Path(directory).expanduser()
+    source = example_path(example or DEFAULT)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        what = "the folder is not empty" if target.is_dir() else "there is a file of that name"
+        raise UserError(what, where=str(target), fix="name a new folder; nothing was written")
+    try:
+        shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    except OSError as error:
+        fix = "name a folder you may write to"
+        raise UserError(f"the task could not be written: {error}", where=str(target), fix=fix) from None
+    return tuple(sorted(path for path in target.rglob("*") if path.is_file()))
+
+
+def _folders() -> list[Path]:
+    import culmen.tasks
+
+    root = Path(culmen.tasks.__path__[0])
+    return sorted(path.parent for path in root.glob("*/task.toml"))
+
+
+def _line(folder: Path) -> str:
+    """The first sentence of the goal, without its full stop."""
+    goal = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))["goal"]
+    return " ".join(goal.split()).split(". ")[0].rstrip(".")

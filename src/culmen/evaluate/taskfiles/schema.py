@@ -1,18 +1,28 @@
-"""The shape of `task.toml`, one struct per table, and the errors of a file that does not have it."""
+"""The shape of `task.toml`, one struct per table, and the files that it names: initial programs and cases.
+
+An initial program comes from files, patterns, folders or texts, as named parts. `cases.jsonl` is the data set, one JSON
+object a line.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from culmen.core.errors import TaskError
+from culmen.core.evaluation import Case
 from culmen.core.task import Limits, Surface
-from culmen.evaluate.taskfiles.places import line_of, read_text, unknown_keys
+from culmen.evaluate.taskfiles.reading import line_of, missing, one_of, read_text, unknown_keys
+from culmen.evaluate.taskfiles.surface import is_text, safe_name
+
+Seeds = tuple[dict[str, str], ...]
+SPLITS = ("train", "val", "test")
 
 
 class SeedTable(msgspec.Struct, frozen=True):
@@ -100,7 +110,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 }
 
 
-class Source(msgspec.Struct, frozen=True):
+class TaskToml(msgspec.Struct, frozen=True):
     """A task.toml with its text, so that later faults can name the line too."""
 
     path: Path
@@ -113,7 +123,7 @@ class Source(msgspec.Struct, frozen=True):
         return TaskError(what, where=f"{self.path}:{line} ({f'{section}.' if section else ''}{key})", fix=fix)
 
 
-def read_toml(path: Path) -> Source:
+def read_toml(path: Path) -> TaskToml:
     """Parse and check the shape of a task.toml; raises `TaskError` with file and line."""
     text = read_text(path)
     try:
@@ -128,7 +138,7 @@ def read_toml(path: Path) -> Source:
         if isinstance(table, dict):
             unknown_keys(table, struct.__struct_fields__, str(path), text, section)
     try:
-        return Source(path, text, msgspec.convert(raw, TaskTable))
+        return TaskToml(path, text, msgspec.convert(raw, TaskTable))
     except msgspec.ValidationError as error:
         raise _wrong_type(path, text, str(error)) from None
 
@@ -144,3 +154,135 @@ def _wrong_type(path: Path, text: str, message: str) -> TaskError:
         where=f"{path}:{line} ({'.'.join(keys)})",
         fix="correct the value; docs/tasks.md lists what each key takes",
     )
+
+
+def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
+    """The seeds and the files they came from; none if there is no [seed]. Raises `TaskError`."""
+    table, root = source.table.seed, source.path.parent
+    if table is None:
+        return (), ()
+    together = bool(table.files or table.glob or table.parts)
+    if together + bool(table.folders) + bool(table.each) != 1:
+        fix = "use files, glob and parts for one seed, or folders for several, or each for several of one file"
+        raise source.fault("[seed] must say in one way where the seeds are", "", "seed", fix)
+    if together:
+        named = _together(source, table, root)
+    elif table.folders:
+        named = [_folder(source, root / name) for name in table.folders]
+    else:
+        name = table.name or f"program{Path(table.each[0]).suffix}"
+        named = [{name: _file(source, "each", root, each)} for each in table.each]
+    seeds = tuple({name: _text(place) for name, place in seed.items()} for seed in named)
+    _check(source, seeds)
+    return seeds, tuple(place for seed in named for place in seed.values() if isinstance(place, Path))
+
+
+def check_text(text: str, where: str) -> None:
+    """Raises `TaskError` for a seed text that is empty or cannot be stored."""
+    if not text.strip():
+        raise TaskError("the seed is empty", where=where, fix="write a first version into it, however simple")
+    if not is_text(text):
+        raise TaskError("the seed holds NUL characters", where=where, fix="save it as plain UTF-8 text")
+
+
+def _together(source: TaskToml, table: SeedTable, root: Path) -> list[dict[str, Path | str]]:
+    found = [_file(source, "files", root, name) for name in table.files]
+    if table.glob:
+        matched = [p for p in sorted(_glob(source, table.glob, root)) if p.is_file() and p not in found]
+        if not matched and not found:
+            raise source.fault(f"no file matches '{table.glob}'", "seed", "glob", "correct the pattern")
+        found += matched
+    seed: dict[str, Path | str] = {}
+    for path in found:
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        if name in seed:
+            raise source.fault(f"two parts are called '{name}'", "seed", "files", "name every part once")
+        seed[name] = path
+    for name, text in table.parts.items():
+        if name in seed or not safe_name(name):
+            fix = "use a plain name that no seed file has"
+            raise source.fault(f"a part cannot be called '{name}'", "seed", "parts", fix)
+        seed[name] = text
+    return [seed]
+
+
+def _glob(source: TaskToml, pattern: str, root: Path) -> list[Path]:
+    try:
+        return list(root.glob(pattern))
+    except (ValueError, NotImplementedError) as error:
+        raise source.fault(f"bad pattern: {error}", "seed", "glob", 'use a relative one like "prompts/*.txt"') from None
+
+
+def _folder(source: TaskToml, folder: Path) -> dict[str, Path | str]:
+    if not folder.is_dir():
+        raise missing(folder, f"{source.path} (seed.folders)")
+    visible = (p for p in sorted(folder.rglob("*")) if p.is_file() and "__pycache__" not in p.parts)
+    parts: dict[str, Path | str] = {p.relative_to(folder).as_posix(): p for p in visible if p.name[0] != "."}
+    if not parts:
+        raise source.fault(f"folder '{folder.name}' holds no files", "seed", "folders", "put the seed's files there")
+    return parts
+
+
+def _file(source: TaskToml, key: str, root: Path, name: str) -> Path:
+    path = (root / name).resolve()
+    if not path.is_file():
+        raise missing(path, f"{source.path} (seed.{key})")
+    return path
+
+
+def _text(place: Path | str) -> str:
+    return read_text(place) if isinstance(place, Path) else place
+
+
+def _check(source: TaskToml, seeds: Seeds) -> None:
+    for number, seed in enumerate(seeds, 1):
+        for name, text in seed.items():
+            check_text(text, f"{source.path} (seed {number}, part {name})")
+        if seed.keys() != seeds[0].keys():
+            what = f"seed {number} has the parts {_names(seed)}, seed 1 has {_names(seeds[0])}"
+            raise source.fault(what, "", "seed", "give all seeds the same part names")
+        if sum(map(len, seed.values())) > source.table.surface.max_chars:
+            what = f"seed {number} is longer than surface.max_chars = {source.table.surface.max_chars}"
+            raise source.fault(what, "surface", "max_chars", "raise max_chars or shorten the seed")
+
+
+def _names(seed: Mapping[str, str]) -> str:
+    return ", ".join(seed)
+
+
+def read_cases(path: Path) -> tuple[Case, ...]:
+    """The cases in the order of the file; a case without `id` is named by its place among the cases (1, 2, ...).
+
+    Raises `TaskError` naming the line for anything that is not an object of id, input, info, split.
+    """
+    seen: dict[str, int] = {}
+    cases: list[Case] = []
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        case = _case(line, f"{path}:{number}", str(len(cases) + 1))
+        if case.id in seen:
+            what = f"the id '{case.id}' is already that of line {seen[case.id]}"
+            raise TaskError(what, where=f"{path}:{number}", fix="give every case its own id, or leave all ids out")
+        seen[case.id] = number
+        cases.append(case)
+    if not any(case.split == "train" for case in cases):
+        what = "no case belongs to the split 'train'" if cases else "the data set is empty"
+        raise TaskError(what, where=str(path), fix="a search needs training cases: leave 'split' out, or say \"train\"")
+    return tuple(cases)
+
+
+def _case(line: str, where: str, default_id: str) -> Case:
+    try:
+        raw: Any = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise TaskError(f"not valid JSON: {error}", where=where, fix="one JSON object per line") from None
+    if not isinstance(raw, dict):
+        raise TaskError("a case must be a JSON object", where=where, fix='write {"input": ..., "info": ...}')
+    unknown_keys(raw, Case.__struct_fields__, where)
+    split, name = raw.get("split", "train"), raw.get("id", default_id)
+    if split not in SPLITS:
+        raise TaskError(f"unknown split {split!r}", where=where, fix=one_of(str(split), SPLITS))
+    if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
+        raise TaskError(f"an id must be a text or a whole number, not {name!r}", where=where, fix='write "id": "name"')
+    return Case(str(name), raw.get("input"), raw.get("info"), split)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from culmen.testing.backend_kit import kit_task
-from tests.scale.conftest import HAS_RAY, patiently
-from tests.scale.hosts import Host, Network, Unable, network
-from tests.scale.test_scale_ray import WAITS
+from tests.evaluate.cluster.conftest import HAS_RAY, patiently
+from tests.evaluate.cluster.hosts import Host, Network, Unable, network
+from tests.evaluate.cluster.test_cluster_ray import WAITS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "fedcba9876543210" * 4, "RAY_USAGE_STATS_ENABLED": "0"}
@@ -128,7 +128,7 @@ def test_an_evaluator_that_was_changed_on_one_host_stops_the_run_and_names_the_h
 SCORES = f"""
 import asyncio, json, sys
 from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import Choice
+from culmen.evaluate.cluster.choice import BackendChoice
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import candidate
 
@@ -136,7 +136,7 @@ PROGRAM = {WAITS!r}
 
 async def main():
     task = load("/tmp/kit")
-    backend = make(Choice("ray", address=sys.argv[1]), task, 4)
+    backend = make(BackendChoice("ray", address=sys.argv[1]), task, 4)
     await backend.start()
     try:
         asked = [backend.evaluate(candidate(PROGRAM.format(seconds=1, n=n)), task.cases[0], n) for n in range(12)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from culmen.evaluate.cluster.spool import Spool
+from culmen.evaluate.cluster.slurm_worker import Spool
 
 
 def made(place: Path, name: str = "0123456789abcdef") -> Spool:

@@ -34,7 +34,7 @@ _ERRORS: dict[str, type[UserError]] = {
 }
 
 
-class Parcel(msgspec.Struct, frozen=True):
+class TaskBundle(msgspec.Struct, frozen=True):
     """A task and its folder: `base` is where the folder lay, `files` the sizes of its files by path below
     it; their bytes follow in that order."""
 
@@ -45,7 +45,7 @@ class Parcel(msgspec.Struct, frozen=True):
     python: str
 
 
-class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeTerms(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a node evaluates: at most `workers` at once, at no weaker isolation than `level` ("": any).
 
     `require` is what the user asked for; `scoring` was found out by the first node; no evaluation takes longer than
@@ -59,7 +59,7 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
 
 
-class Job(msgspec.Struct, frozen=True):
+class EvaluationJob(msgspec.Struct, frozen=True):
     """One evaluation. `epoch` grows when the judges must be new ones (see `Backend.renew`)."""
 
     id: str
@@ -70,7 +70,7 @@ class Job(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a node says: that it is ready (level, scoring), an observation, or a mistake that a person can fix."""
 
     level: str = ""
@@ -94,7 +94,7 @@ def pack(task: Task) -> bytes:
             )
         chunks.append(path.read_bytes())
         sizes[path.relative_to(base).as_posix()] = len(chunks[-1])
-    head = dump(Parcel(task, str(base), sizes, VERSION, _PYTHON))
+    head = dump(TaskBundle(task, str(base), sizes, VERSION, _PYTHON))
     return b"".join([len(head).to_bytes(8, "big"), head, *chunks])
 
 
@@ -111,7 +111,7 @@ def unpack(parcel: bytes, name: str, folder: Path) -> Task:
     if digest(parcel) != name:
         raise TaskError("the task arrived damaged", where=_here(), fix="culmen resume")
     place = 8 + int.from_bytes(parcel[:8], "big")
-    made = load(parcel[8:place], Parcel)
+    made = load(parcel[8:place], TaskBundle)
     _same_program(made)
     home = folder / "task"
     for relative, size in made.files.items():
@@ -126,7 +126,7 @@ def unpack(parcel: bytes, name: str, folder: Path) -> Task:
 
 def encoded(candidate: Candidate, case: Case | None, seed: int, certify: bool, epoch: int) -> bytes:
     """A job as bytes: of the candidate only its texts."""
-    return dump(Job(candidate.id, candidate.parts, None if case is None else case.id, seed, certify, epoch))
+    return dump(EvaluationJob(candidate.id, candidate.parts, None if case is None else case.id, seed, certify, epoch))
 
 
 def dump(value: Any) -> bytes:
@@ -139,10 +139,10 @@ def load(raw: bytes, kind: type[T]) -> T:
     return msgspec.convert(json.loads(raw), kind)
 
 
-def failure(error: UserError) -> Answer:
+def failure(error: UserError) -> NodeReply:
     """A mistake as an answer."""
     kind = type(error).__name__
-    return Answer(error={"kind": kind, "what": error.what, "where": f"{error.where} ({_here()})", "fix": error.fix})
+    return NodeReply(error={"kind": kind, "what": error.what, "where": f"{error.where} ({_here()})", "fix": error.fix})
 
 
 def raised(error: dict[str, str]) -> UserError:
@@ -198,7 +198,7 @@ def _check(task: Task) -> None:
         )
 
 
-def _same_program(parcel: Parcel) -> None:
+def _same_program(parcel: TaskBundle) -> None:
     for what, theirs, ours in (("culmen", parcel.culmen, VERSION), ("Python", parcel.python, _PYTHON)):
         if theirs != ours:
             raise UserError(

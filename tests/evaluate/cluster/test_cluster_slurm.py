@@ -14,11 +14,11 @@ import pytest
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Status
 from culmen.core.task import Task
-from culmen.evaluate.cluster import make, slurm_launcher, slurm_queue
-from culmen.evaluate.cluster.choice import Choice
-from culmen.evaluate.cluster.slurm_queue import Job
+from culmen.evaluate.cluster import make, slurm
+from culmen.evaluate.cluster.choice import BackendChoice, Needs
+from culmen.evaluate.cluster.slurm import JobState
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
-from tests.scale.conftest import HAS_SUBMITIT
+from tests.evaluate.cluster.conftest import HAS_SUBMITIT
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,9 +27,9 @@ pytestmark = [
 ]
 
 
-def choice(place: Path, **more: Any) -> Choice:
+def choice(place: Path, **more: Any) -> BackendChoice:
     texts = {"cluster": "local", "folder": str(place / "spool")}
-    return Choice("slurm", minutes=10, texts=texts, **more)
+    return BackendChoice("slurm", minutes=10, texts=texts, **more)
 
 
 def test_the_slurm_backend_keeps_its_promises(tmp_path: Path):
@@ -86,7 +86,7 @@ import asyncio, sys
 from pathlib import Path
 from culmen.evaluate.cluster import make
 from culmen.testing.backend_kit import SLEEPER, candidate, kit_task
-from tests.scale.test_scale_slurm import choice
+from tests.evaluate.cluster.test_cluster_slurm import choice
 import msgspec
 
 async def main():
@@ -118,37 +118,36 @@ def test_a_driver_that_is_killed_leaves_nothing_running(tmp_path: Path):
 
 def test_without_slurm_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    backend = make(Choice("slurm"), Task("t"), 1)
+    backend = make(BackendChoice("slurm"), Task("t"), 1)
     with pytest.raises(UserError, match="no sbatch"):
         asyncio.run(backend.start())
 
 
 def test_what_slurm_is_asked_for():
-    setup = {"name": "culmen-1", "slots": 4, "minutes": 60, "cluster": "slurm", "texts": {"partition": "long"}}
-    needs = {"cpu": 2.0, "gpu": 0.5, "memory": 10**9, "custom": {"fpga": 1.0}}
-    asked = slurm_launcher.parameters({**setup, "needs": needs})
-    assert asked == {
-        "name": "culmen-1",
-        "timeout_min": 60,
+    needs = Needs(cpu=2.0, gpu=0.5, memory=10**9, custom={"fpga": 1.0})
+    asked = BackendChoice("slurm", minutes=60, needs=needs, texts={"partition": "long", "folder": "/shared"})
+    assert slurm.parameters(asked, 4, "culmen-1") == {
+        "job_name": "culmen-1",
+        "time": 60,
         "cpus_per_task": 8,
         "gpus_per_node": 2,
-        "mem_gb": 3815 / 1024,
-        "slurm_partition": "long",
-        "slurm_gres": "fpga:4",
-        "slurm_srun_args": ["--cpus-per-task=8"],
-        "slurm_additional_parameters": {"no_requeue": True, "signal": "URG@1"},
+        "mem": "3815M",
+        "partition": "long",
+        "gres": "fpga:4",
+        "srun_args": ["--cpus-per-task=8"],
+        "additional_parameters": {"no_requeue": True, "signal": "URG@1"},
     }
-    bare = slurm_launcher.parameters({**setup, "needs": {"cpu": 0.1, "gpu": 0.0, "memory": 0, "custom": {}}})
-    assert not {"gpus_per_node", "mem_gb", "slurm_gres"} & set(bare)
+    bare = slurm.parameters(BackendChoice("slurm", needs=Needs(cpu=0.1)), 4, "culmen-1")
+    assert not {"gpus_per_node", "mem", "gres"} & set(bare)
 
 
 def test_how_a_queue_stands_is_said_in_few_words():
-    wait, runs = Job("PENDING", "Resources"), Job("RUNNING", "None", "n1")
-    assert slurm_queue.summary({"a": wait}) == "1 job pending (Resources)"
-    assert slurm_queue.summary({"a": Job("PENDING", "None"), "b": Job("PENDING", "None")}) == "2 jobs pending"
-    assert slurm_queue.summary({"a": runs, "b": wait, "c": runs}) == "2 of 3 jobs run, 1 pending (Resources)"
-    nodes = Job("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-2]")
-    assert slurm_queue.summary({"a": nodes}) == "1 job pending (ReqNodeNotAvail, UnavailableNodes)"
-    assert slurm_queue.hopeless({"a": Job("PENDING", "PartitionTimeLimit")}).endswith("(PartitionTimeLimit)")
-    assert not slurm_queue.hopeless({"a": wait}) and not slurm_queue.hopeless({})
-    assert not slurm_queue.hopeless({"a": Job("PENDING", "BadConstraints"), "b": wait})
+    wait, runs = JobState("PENDING", "Resources"), JobState("RUNNING", "None", "n1")
+    assert slurm.summary({"a": wait}) == "1 job pending (Resources)"
+    assert slurm.summary({"a": JobState("PENDING", "None"), "b": JobState("PENDING", "None")}) == "2 jobs pending"
+    assert slurm.summary({"a": runs, "b": wait, "c": runs}) == "2 of 3 jobs run, 1 pending (Resources)"
+    nodes = JobState("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-2]")
+    assert slurm.summary({"a": nodes}) == "1 job pending (ReqNodeNotAvail, UnavailableNodes)"
+    assert slurm.hopeless({"a": JobState("PENDING", "PartitionTimeLimit")}).endswith("(PartitionTimeLimit)")
+    assert not slurm.hopeless({"a": wait}) and not slurm.hopeless({})
+    assert not slurm.hopeless({"a": JobState("PENDING", "BadConstraints"), "b": wait})

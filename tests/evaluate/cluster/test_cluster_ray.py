@@ -20,7 +20,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import Choice, Needs
+from culmen.evaluate.cluster.choice import BackendChoice, Needs
 from culmen.study import Study
 from culmen.testing.backend_kit import (
     PROGRAM,
@@ -32,7 +32,7 @@ from culmen.testing.backend_kit import (
     kit_task,
     until,
 )
-from tests.scale.conftest import Nodes, killed
+from tests.evaluate.cluster.conftest import Nodes, killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 WAITS = "import time\n\ndef run(x):\n    time.sleep({seconds})\n    return 2 * x + {n}\n"
@@ -46,11 +46,11 @@ def pair(nodes: Nodes) -> Nodes:
     return nodes
 
 
-def choice(nodes: Nodes, **more: Any) -> Choice:
-    return Choice("ray", address=nodes.address, **more)
+def choice(nodes: Nodes, **more: Any) -> BackendChoice:
+    return BackendChoice("ray", address=nodes.address, **more)
 
 
-def using(task: Task, chosen: Choice, work: Callable[[Any], Awaitable[Any]], workers: int = 4) -> Any:
+def using(task: Task, chosen: BackendChoice, work: Callable[[Any], Awaitable[Any]], workers: int = 4) -> Any:
     """Do it with a backend that is started and closed around it."""
 
     async def whole() -> Any:
@@ -105,7 +105,7 @@ def test_a_resource_that_no_node_has_is_named(pair: Nodes, tmp_path: Path):
 
 def test_where_no_cluster_answers_it_is_said(tmp_path: Path, nodes: Nodes):
     with pytest.raises(Unavailable, match="no Ray cluster answers"):
-        using(kit_task(tmp_path), Choice("ray", address="127.0.0.1:1"), lambda backend: on(backend, [PROGRAM]))
+        using(kit_task(tmp_path), BackendChoice("ray", address="127.0.0.1:1"), lambda backend: on(backend, [PROGRAM]))
 
 
 def test_nodes_come_and_go(pair: Nodes, tmp_path: Path):
@@ -172,7 +172,7 @@ def test_what_kills_its_worker_every_time_is_lost_and_no_bad_candidate(pair: Nod
 DRIVER = """
 import asyncio, sys
 from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import Choice
+from culmen.evaluate.cluster.choice import BackendChoice
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import SLEEPER, candidate
 import msgspec
@@ -180,7 +180,7 @@ import msgspec
 async def main():
     task = load(sys.argv[1])
     task = msgspec.structs.replace(task, limits=msgspec.structs.replace(task.limits, seconds=600.0))
-    backend = make(Choice("ray", address=sys.argv[2]), task, 2)
+    backend = make(BackendChoice("ray", address=sys.argv[2]), task, 2)
     await backend.start()
     await backend.evaluate(candidate(SLEEPER.replace("{name}", sys.argv[3])), task.cases[0], 1)
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from culmen.core.errors import TaskError
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.openevolve import folder
-from culmen.evaluate.taskfiles import digests, own, stub, syntax
-from culmen.evaluate.taskfiles.places import read_text
+from culmen.evaluate.taskfiles import digests, interface, reading, task_toml
+from culmen.evaluate.taskfiles.reading import read_text
 
 ENTRY = "run"
 
@@ -23,14 +23,14 @@ def read(path: Path, goal: str = "", seeded: bool = False) -> Task:
     it, is its verifier. Raises `TaskError`.
     """
     text = read_text(path)
-    module = syntax.parse_module(text, str(path))
-    form = own.guess_form(module, path)
-    first = stub.of(text, form, ENTRY)
+    module = reading.parse_module(text, str(path))
+    form = task_toml.guess_form(module, path)
+    first = interface.of(text, form, ENTRY)
     program = _beside(path)
     if form == "legacy":
         task = folder.read(program, path, _config(path), goal)
     else:
-        own.check_scorer(form, module, path)
+        task_toml.check_scorer(form, module, path)
         task = _scored(path, form, goal, program)
     options = {"uses": list(first.uses), **({"stub": first.stub} if first.stub else {})}
     files, _ = digests.evaluator_files(path, _apart(path, program))
@@ -48,10 +48,10 @@ def entered(task: Task, part: str, text: str) -> Task:
     return replace(task, evaluator=replace(task.evaluator, module=part, entry=_entry(text, Path(part))))
 
 
-def _scored(path: Path, form: own.Form, goal: str, program: Path | None) -> Task:
+def _scored(path: Path, form: task_toml.Form, goal: str, program: Path | None) -> Task:
     """The task of a `score` function."""
     _, note = digests.evaluator_files(path, _apart(path, program))
-    packages = tuple(sorted({"numpy", *syntax.preloadable(read_text(path))}))
+    packages = tuple(sorted({"numpy", *reading.preloadable(read_text(path))}))
     evaluator = Evaluator(
         form=form, path=str(path), entry=ENTRY, packages=packages, verifier=_verifier(path, form)
     )  # fmt: skip
@@ -69,12 +69,12 @@ def _scored(path: Path, form: own.Form, goal: str, program: Path | None) -> Task
     return digests.digested(task)
 
 
-def _begun(task: Task, first: stub.First) -> Task:
+def _begun(task: Task, first: interface.FirstPrograms) -> Task:
     """The task with the programs that could be made for it, if any."""
     if not first.programs:
         return digests.digested(task)
-    module = stub.PART if task.evaluator.form in ("call", "serve") else ""
-    seeds = tuple({stub.PART: program} for program in first.programs)
+    module = interface.PART if task.evaluator.form in ("call", "serve") else ""
+    seeds = tuple({interface.PART: program} for program in first.programs)
     made = (
         "the one in the evaluator is used"
         if first.given
@@ -108,7 +108,7 @@ def _apart(path: Path, program: Path | None) -> list[Path]:
     """What lies beside the evaluator and is no part of it: the first program, and whatever is no Python file and not
     spoken of in one. The folder may be any folder, with the output of the very run in it."""
     near = [read_text(file) for file in path.parent.glob("*.py") if file.is_file()]
-    spoken = {piece.strip("*") for text in near for piece in syntax.spoken(text)}
+    spoken = {piece.strip("*") for text in near for piece in reading.spoken(text)}
     found = [program] if program else []
     for file in digests.walk(path.parent):
         words = {file.name, file.relative_to(path.parent).parts[0], file.suffix or file.name}
@@ -127,22 +127,22 @@ def _verifier(path: Path, form: str) -> str:
         return ""
     beside = path.parent / "verify.py"
     for file in (beside, path):
-        if file.is_file() and "certify" in syntax.read_module(file).names:
+        if file.is_file() and "certify" in reading.read_module(file).names:
             return str(file)
     return ""
 
 
 def _entry(text: str, program: Path) -> str:
     """The function that is called: `run`, or the only one there is."""
-    module = syntax.parse_module(text, str(program))
+    module = reading.parse_module(text, str(program))
     defined = [name for name, found in module.names.items() if found.params is not None]
     if module.has(ENTRY):
         return ENTRY
     if len(defined) == 1:
         return defined[0]
-    return syntax.require(module, ENTRY, program, "call the function that is evaluated 'run'").name
+    return reading.require(module, ENTRY, program, "call the function that is evaluated 'run'").name
 
 
-def _needed(path: Path, first: stub.First) -> str:
+def _needed(path: Path, first: interface.FirstPrograms) -> str:
     uses = f" that defines {', '.join(first.uses)}" if first.uses else ""
     return f"give one with --seed-program FILE{uses}, or --goal TEXT, from which a model or an agent writes it"

@@ -20,7 +20,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import Choice, Needs
+from culmen.evaluate.cluster.choice import BackendChoice, Needs
 from culmen.evaluate.taskfiles import load
 from culmen.store import views
 from culmen.study import Study
@@ -34,9 +34,9 @@ from culmen.testing.backend_kit import (
     kit_task,
     until,
 )
-from tests.scale import slurm_cluster
-from tests.scale.conftest import HAS_SUBMITIT
-from tests.scale.slurm_cluster import Cluster
+from tests.evaluate.cluster import slurm_cluster
+from tests.evaluate.cluster.conftest import HAS_SUBMITIT
+from tests.evaluate.cluster.slurm_cluster import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.slurm, pytest.mark.timeout(240)]
 SLOW = "import time\n\ndef run(x):\n    time.sleep(0.2)\n    return 2 * x\n"
@@ -88,9 +88,9 @@ class Place:
     def spools(self) -> list[Path]:
         return sorted((self.root / "spool").iterdir())
 
-    def choice(self, **more: Any) -> Choice:
+    def choice(self, **more: Any) -> BackendChoice:
         texts = {"folder": str(self.root / "spool"), **more.pop("texts", {})}
-        return Choice("slurm", texts=texts, **{"minutes": 60, **more})
+        return BackendChoice("slurm", texts=texts, **{"minutes": 60, **more})
 
     def using(self, work: Callable[[Any], Awaitable[Any]], task: Task | None = None, **more: Any) -> Any:
         """Do it with a backend that is started and closed around it."""
@@ -135,7 +135,9 @@ def test_two_sessions_at_once_keep_their_promises(cluster: Cluster, tmp_path: Pa
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    chosen = Choice("slurm", jobs=2, minutes=60, needs=Needs(memory=2**28), texts={"folder": str(tmp_path / "spool")})
+    chosen = BackendChoice(
+        "slurm", jobs=2, minutes=60, needs=Needs(memory=2**28), texts={"folder": str(tmp_path / "spool")}
+    )
 
     def made(task: Task, workers: int) -> Any:
         return make(chosen, task, workers)

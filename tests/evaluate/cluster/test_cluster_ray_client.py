@@ -14,10 +14,10 @@ import pytest
 
 from culmen.core.evaluation import Observation, Status
 from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import Choice
+from culmen.evaluate.cluster.choice import BackendChoice
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
-from tests.scale.conftest import Nodes, killed
-from tests.scale.test_scale_ray import DRIVER, WAITS, descendants, using
+from tests.evaluate.cluster.conftest import Nodes, killed
+from tests.evaluate.cluster.test_cluster_ray import DRIVER, WAITS, descendants, using
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -35,11 +35,15 @@ def outside(nodes: Nodes) -> str:
 
 
 def test_from_outside_the_backend_keeps_its_promises(outside: str, tmp_path: Path):
-    asyncio.run(check_backend(lambda task, workers: make(Choice("ray", address=outside), task, workers), tmp_path))
+    asyncio.run(
+        check_backend(lambda task, workers: make(BackendChoice("ray", address=outside), task, workers), tmp_path)
+    )
 
 
 def test_from_outside_what_is_cancelled_ends(outside: str, tmp_path: Path):
-    asyncio.run(check_cancel(lambda task, workers: make(Choice("ray", address=outside), task, workers), tmp_path))
+    asyncio.run(
+        check_cancel(lambda task, workers: make(BackendChoice("ray", address=outside), task, workers), tmp_path)
+    )
 
 
 def test_from_outside_a_killed_worker_is_tried_again_and_a_cancel_harms_nobody(outside: str, tmp_path: Path):
@@ -57,7 +61,7 @@ def test_from_outside_a_killed_worker_is_tried_again_and_a_cancel_harms_nobody(o
         await asyncio.gather(long, return_exceptions=True)
         return await short
 
-    seen = using(kit_task(tmp_path), Choice("ray", address=outside), work)
+    seen = using(kit_task(tmp_path), BackendChoice("ray", address=outside), work)
     assert (seen.status, seen.score) == (Status.OK, 0.0)
 
 

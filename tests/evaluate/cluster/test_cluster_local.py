@@ -13,9 +13,9 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.evaluate.cluster import choice, make, parcel
-from culmen.evaluate.cluster.choice import Choice, Needs
-from culmen.evaluate.cluster.parcel import Answer, Job, Terms
+from culmen.evaluate.cluster import choice, make, messages
+from culmen.evaluate.cluster.choice import BackendChoice, Needs
+from culmen.evaluate.cluster.messages import EvaluationJob, NodeReply, NodeTerms
 from culmen.evaluate.cluster.remote import Lost, RemoteBackend
 from culmen.evaluate.integrity.seal import EvaluatorChanged
 from culmen.evaluate.taskfiles import load
@@ -24,19 +24,19 @@ from culmen.testing.backend_kit import check_backend, check_cancel, kit_task
 
 
 def test_the_local_backend_keeps_its_promises(tmp_path: Path):
-    asyncio.run(check_backend(lambda task, workers: make(Choice(), task, workers), tmp_path))
+    asyncio.run(check_backend(lambda task, workers: make(BackendChoice(), task, workers), tmp_path))
 
 
 def test_the_local_backend_ends_what_is_cancelled(tmp_path: Path):
-    asyncio.run(check_cancel(lambda task, workers: make(Choice(), task, workers), tmp_path))
+    asyncio.run(check_cancel(lambda task, workers: make(BackendChoice(), task, workers), tmp_path))
 
 
 def test_settings_are_read_and_what_cannot_be_meant_is_said():
     found = choice.parse("ray", "local", "cpu=2,gpu=1,memory=2GB,custom.fpga=0.5,wait=9", {})
-    assert found == Choice("ray", "local", Needs(2, 1, 2 * 10**9, {"fpga": 0.5}), wait=9.0)
-    assert choice.of(msgspec.to_builtins(found)) == found
+    assert found == BackendChoice("ray", "local", Needs(2, 1, 2 * 10**9, {"fpga": 0.5}), wait=9.0)
+    assert choice.as_choice(msgspec.to_builtins(found)) == found
     assert choice.parse(None, None, None, {}) is None
-    assert choice.parse(None, "auto", None, {"cpu": 3.0, "memory": "1GiB"}) == Choice(
+    assert choice.parse(None, "auto", None, {"cpu": 3.0, "memory": "1GiB"}) == BackendChoice(
         "ray", needs=Needs(3, memory=2**30)
     )
     later = choice.parse(None, None, "gpu=2", {}, found)
@@ -58,10 +58,10 @@ def test_a_task_says_what_it_needs_and_a_run_remembers(tmp_path: Path):
     toml.write_text(toml.read_text() + '[resources]\ncpu = 2\nmemory = "1GB"\ncustom = { fpga = 1 }\n')
     task = load(tmp_path)
     chosen = where.chosen(task, "local", None, "gpu=1")["backend"]
-    assert chosen == Choice(needs=Needs(2, 1, 10**9, {"fpga": 1.0}))
+    assert chosen == BackendChoice(needs=Needs(2, 1, 10**9, {"fpga": 1.0}))
     study = Study.create(task, backend=chosen, run_dir=tmp_path / "run")
     kept = Study.open(study.path).meta
-    assert choice.of(kept.extra["backend"]) == chosen
+    assert choice.as_choice(kept.extra["backend"]) == chosen
     changed = where.changed(kept, None, None, "gpu=0")["backend"]
     assert changed.needs == Needs(2, 0, 10**9, {"fpga": 1.0})
     assert where.changed(kept, None, None, None) == {}
@@ -71,13 +71,13 @@ def test_a_parcel_arrives_as_it_was_sent(tmp_path: Path):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     task = kit_task(here)
-    sent = parcel.pack(task)
-    arrived = parcel.unpack(sent, parcel.digest(sent), there)
+    sent = messages.pack(task)
+    arrived = messages.unpack(sent, messages.digest(sent), there)
     assert arrived.digest == task.digest and arrived.evaluator.digest == task.evaluator.digest
     assert arrived.cases == task.cases and Path(arrived.evaluator.path).is_relative_to(there)
     assert {p.name for p in Path(arrived.root).iterdir()} == {p.name for p in here.iterdir()}
     with pytest.raises(TaskError):
-        parcel.unpack(sent, "0" * 64, tmp_path / "elsewhere")
+        messages.unpack(sent, "0" * 64, tmp_path / "elsewhere")
 
 
 def test_a_node_refuses_an_evaluator_that_is_not_the_runs(tmp_path: Path):
@@ -85,18 +85,18 @@ def test_a_node_refuses_an_evaluator_that_is_not_the_runs(tmp_path: Path):
     here.mkdir()
     task = kit_task(here)
     (here / "offset.txt").write_text("1.0")
-    sent = parcel.pack(task)
+    sent = messages.pack(task)
     with pytest.raises(EvaluatorChanged, match=r"offset\.txt"):
-        parcel.unpack(sent, parcel.digest(sent), tmp_path / "there")
+        messages.unpack(sent, messages.digest(sent), tmp_path / "there")
 
 
 def test_odd_texts_and_numbers_cross():
     candidate = Candidate.of({"p": "\ud83d \x00 \x1b", "q": ""})
-    assert parcel.load(parcel.encoded(candidate, None, 2**62, True, 3), Job) == Job(
+    assert messages.load(messages.encoded(candidate, None, 2**62, True, 3), EvaluationJob) == EvaluationJob(
         candidate.id, candidate.parts, None, 2**62, True, 3
     )
     seen = Observation("c", Status.OK, -0.5, metrics={"a": float("inf")}, feedback="\udc00")
-    assert parcel.load(parcel.dump(Answer(observation=seen)), Answer).observation == seen
+    assert messages.load(messages.dump(NodeReply(observation=seen)), NodeReply).observation == seen
 
 
 class Unlucky:
@@ -112,8 +112,8 @@ class Unlucky:
         self.tried += 1
         if self.tried <= self._losses:
             raise Lost("node_died")
-        asked = parcel.load(job, Job)
-        return parcel.dump(Answer(observation=Observation(asked.id, Status.OK, 1.0)))
+        asked = messages.load(job, EvaluationJob)
+        return messages.dump(NodeReply(observation=Observation(asked.id, Status.OK, 1.0)))
 
     def room(self) -> int:
         return 3
@@ -122,7 +122,7 @@ class Unlucky:
         return None
 
 
-READY = parcel.dump(Answer(level="restricted"))
+READY = messages.dump(NodeReply(level="restricted"))
 
 
 @pytest.mark.parametrize("losses", [0, 2, 3])
@@ -132,7 +132,7 @@ def test_what_a_node_took_down_is_tried_again_and_then_lost_not_bad(losses: int)
     async def work() -> Observation:
         backend = RemoteBackend(Task("t"), 1, carrier)
         assert await backend.start() == "restricted"
-        assert parcel.load(carrier.terms, Terms).level == "restricted"  # what nodes that join later must reach
+        assert messages.load(carrier.terms, NodeTerms).level == "restricted"  # what nodes that join later must reach
         return await backend.evaluate(Candidate.of({"p": ""}), None, 1)
 
     seen = asyncio.run(work())

@@ -13,12 +13,10 @@ from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator, Form, Objective, Surface, Task
 from culmen.core.usage import Budget
-from culmen.evaluate.taskfiles import digests, markers, syntax
-from culmen.evaluate.taskfiles.cases import read_cases
-from culmen.evaluate.taskfiles.languages import language_of
-from culmen.evaluate.taskfiles.places import closest, missing, one_of
-from culmen.evaluate.taskfiles.schema import EvaluatorTable, Source, read_toml
-from culmen.evaluate.taskfiles.seeds import Seeds, read_seeds
+from culmen.evaluate.taskfiles import digests, reading
+from culmen.evaluate.taskfiles import surface as markers
+from culmen.evaluate.taskfiles.reading import closest, language_of, missing, one_of
+from culmen.evaluate.taskfiles.schema import EvaluatorTable, Seeds, TaskToml, read_cases, read_seeds, read_toml
 
 SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and the forms that have it
     "output": ("call", "command"),
@@ -69,12 +67,12 @@ def read(path: Path) -> Task:
     )
 
 
-def _evaluator(source: Source, seeds: Seeds) -> Evaluator:
+def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
     table = source.table.evaluator
     path = (source.path.parent / table.file).resolve()
     if not path.is_file():
         raise missing(path, f"{source.path} (evaluator.file)")
-    module = syntax.read_module(path)
+    module = reading.read_module(path)
     form = table.form or guess_form(module, path)
     check_scorer(form, module, path)
     for key in ("thresholds", "proxy"):
@@ -102,7 +100,7 @@ def _evaluator(source: Source, seeds: Seeds) -> Evaluator:
     )
 
 
-def _verifier(source: Source, form: str, evaluator: Path) -> str:
+def _verifier(source: TaskToml, form: str, evaluator: Path) -> str:
     """The verifier's absolute path, "" for none. It lies beside the evaluator, whose digest then covers it."""
     name = source.table.evaluator.verify
     if not name:
@@ -115,11 +113,11 @@ def _verifier(source: Source, form: str, evaluator: Path) -> str:
     if form not in ("call", "command"):
         fix = "use form = call or command, or remove verify"
         raise source.fault(f"form = {form} has no output to verify", "evaluator", "verify", fix)
-    syntax.require(syntax.read_module(path), "certify", path, "define certify(output)")
+    reading.require(reading.read_module(path), "certify", path, "define certify(output)")
     return str(path)
 
 
-def guess_form(module: syntax.Module, path: Path) -> Form:
+def guess_form(module: reading.Module, path: Path) -> Form:
     """The form an evaluator's functions ask for: `score(call)` serve, `score(...)` call, `evaluate(path)` legacy."""
     if "score" in module.names:
         found = module.names["score"]
@@ -134,12 +132,12 @@ def guess_form(module: syntax.Module, path: Path) -> Form:
     )
 
 
-def check_scorer(form: str, module: syntax.Module, path: Path) -> None:
+def check_scorer(form: str, module: reading.Module, path: Path) -> None:
     """Raises `TaskError` if the function the form needs is missing or asks for an argument there is not."""
     if form == "legacy":
-        syntax.require(module, "evaluate", path, "define evaluate(program_path)")
+        reading.require(module, "evaluate", path, "define evaluate(program_path)")
         return
-    found = syntax.require(module, "score", path, f"define score({'call' if form == 'serve' else 'output'})")
+    found = reading.require(module, "score", path, f"define score({'call' if form == 'serve' else 'output'})")
     where = f"{path}:{found.line}"
     for name in found.params or ():
         if name not in SCORE_ARGUMENTS:
@@ -151,7 +149,7 @@ def check_scorer(form: str, module: syntax.Module, path: Path) -> None:
             raise TaskError(f"score asks for '{name}', which form = {form} does not have", where=where, fix=fix)
 
 
-def _command(source: Source, form: str, seeds: Seeds) -> None:
+def _command(source: TaskToml, form: str, seeds: Seeds) -> None:
     command = source.table.evaluator.command
     if form != "command":
         if command:
@@ -165,7 +163,7 @@ def _command(source: Source, form: str, seeds: Seeds) -> None:
             raise source.fault(f"no part is called '{name}'", "evaluator", "command", one_of(name, seeds[0]))
 
 
-def _module(source: Source, form: str, seeds: Seeds) -> str:
+def _module(source: TaskToml, form: str, seeds: Seeds) -> str:
     """The part that is imported; checked to define the entry as far as its syntax tells."""
     table = source.table.evaluator
     entry, name = table.entry, table.module
@@ -183,12 +181,12 @@ def _module(source: Source, form: str, seeds: Seeds) -> str:
     for number, seed in enumerate(seeds, 1):
         place = f"{name} of seed {number}" if len(seeds) > 1 else name
         where = Path(f"{source.path.parent}/{place}")
-        module = syntax.parse_module(seed[name], str(where))
-        syntax.require(module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}")
+        module = reading.parse_module(seed[name], str(where))
+        reading.require(module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}")
     return name
 
 
-def _objective(source: Source) -> Objective:
+def _objective(source: TaskToml) -> Objective:
     table = source.table.objective
     low, high = table.bounds
     for key in ("start", "target", "known"):
@@ -210,14 +208,14 @@ def _objective(source: Source) -> Objective:
     return objective
 
 
-def _limits(source: Source) -> None:
+def _limits(source: TaskToml) -> None:
     for key in source.table.limits.__struct_fields__:
         value = getattr(source.table.limits, key)
         if not 0 < value < math.inf:
             raise source.fault(f"{key} must be above 0", "limits", key, "write a positive number")
 
 
-def _surface(source: Source, seeds: Seeds) -> Surface:
+def _surface(source: TaskToml, seeds: Seeds) -> Surface:
     surface = source.table.surface
     if not seeds:
         return surface
@@ -236,10 +234,10 @@ def _surface(source: Source, seeds: Seeds) -> Surface:
     return surface
 
 
-def _check_markers(source: Source, surface: Surface, seed: dict[str, str]) -> None:
+def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> None:
     for name, text in seed.items():
         try:
-            markers.split(text)
+            markers.split_blocks(text)
         except markers.MarkerError as error:
             fix = "pair every EVOLVE-BLOCK-START with an EVOLVE-BLOCK-END"
             raise TaskError(str(error), where=f"{source.path.parent / name}:{error.line}", fix=fix) from None
@@ -248,7 +246,7 @@ def _check_markers(source: Source, surface: Surface, seed: dict[str, str]) -> No
         raise source.fault("markers are enforced, but no seed has any", "surface", "markers", fix)
 
 
-def _defaults(source: Source) -> dict[str, object]:
+def _defaults(source: TaskToml) -> dict[str, object]:
     table = source.table.defaults
     if table.budget:
         try:
