@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from culmen.audit import Report, catalog
+from culmen.audit import AuditReport
+from culmen.audit.attack import attacks
 from culmen.core.errors import UserError
 from culmen.core.task import Task
 from culmen.evaluate.taskfiles import load
@@ -24,7 +25,7 @@ def _jail() -> None:
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AuditReport]:
     """The same packing behind three contracts: a program of its own, a proxy, and one shared process."""
     top = tmp_path_factory.mktemp("contracts")
     task = load(old(top / "old"))
@@ -36,19 +37,21 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     }
 
 
-def results(report: Report) -> dict[str, str]:
+def results(report: AuditReport) -> dict[str, str]:
     return {outcome.name: outcome.result for outcome in report.outcomes}
 
 
-def test_every_attack_is_tried_or_says_why_not(reports: dict[str, Report]) -> None:
-    names = {attack.name for attack in catalog.attacks().values() if not attack.internal}
+def test_every_attack_is_tried_or_says_why_not(reports: dict[str, AuditReport]) -> None:
+    names = {attack.name for attack in attacks().values() if not attack.internal}
     for report in reports.values():
         assert set(results(report)) == names | {"tolerance", "determinism"}
         assert all(outcome.evidence for outcome in report.outcomes)
 
 
 @pytest.mark.parametrize("contract", ["call", "proxied"])
-def test_no_false_certified_score_and_no_side_effect_out_of_process(reports: dict[str, Report], contract: str) -> None:
+def test_no_false_certified_score_and_no_side_effect_out_of_process(
+    reports: dict[str, AuditReport], contract: str
+) -> None:
     report = reports[contract]
     assert report.trust == {"call": "certified", "proxied": "proxied"}[contract]
     assert [o.name for o in report.outcomes if o.false] == []
@@ -56,7 +59,7 @@ def test_no_false_certified_score_and_no_side_effect_out_of_process(reports: dic
     assert {o.name for o in report.of("gamed")} == {"tolerance"}  # the evaluator's own weakness, in every contract
 
 
-def test_in_one_process_the_evaluator_is_lost(reports: dict[str, Report]) -> None:
+def test_in_one_process_the_evaluator_is_lost(reports: dict[str, AuditReport]) -> None:
     report = reports["shared"]
     assert report.trust == "self-reported"
     paid = {o.name for o in report.of("gamed", "effect")}
@@ -74,7 +77,7 @@ def test_in_one_process_the_evaluator_is_lost(reports: dict[str, Report]) -> Non
         assert outcome.scored is not None and outcome.honest is not None and outcome.scored > outcome.honest
 
 
-def test_the_tolerance_is_measured_and_proven(reports: dict[str, Report]) -> None:
+def test_the_tolerance_is_measured_and_proven(reports: dict[str, AuditReport]) -> None:
     for name in ("proxied", "shared"):
         outcome = next(o for o in reports[name].outcomes if o.name == "tolerance")
         assert outcome.honest is not None and outcome.scored is not None
@@ -85,7 +88,7 @@ def test_the_tolerance_is_measured_and_proven(reports: dict[str, Report]) -> Non
         assert any(place.proven for place in lines.values())
 
 
-def test_the_verifiers_word_stands_beside_the_false_score(reports: dict[str, Report]) -> None:
+def test_the_verifiers_word_stands_beside_the_false_score(reports: dict[str, AuditReport]) -> None:
     report = reports["call"]
     outcome = next(o for o in report.outcomes if o.name == "tolerance")
     assert report.honest.certified == pytest.approx(2.5414213562373087, abs=1e-15)
@@ -94,7 +97,7 @@ def test_the_verifiers_word_stands_beside_the_false_score(reports: dict[str, Rep
     assert [place.text for place in outcome.places] == ["TOLERANCE = 1e-6"]
 
 
-def test_the_lines_to_change_are_named(reports: dict[str, Report]) -> None:
+def test_the_lines_to_change_are_named(reports: dict[str, AuditReport]) -> None:
     texts = OLD.splitlines()
     wanted = {"nonfinite": "if x - r <", "patch_numpy": "spec_from_file_location", "walk_frames": "exec_module"}
     for name, part in wanted.items():
@@ -329,18 +332,15 @@ def test_a_command_in_python_is_attacked_too(tmp_path: Path) -> None:
 
 def test_old_programs_that_only_run_as_scripts(tmp_path: Path) -> None:
     """The attack stands before the main block, where scripts begin to act."""
-    from culmen.audit import compose
 
-    text = compose.program(
-        OLD_PACK + "\nif __name__ == '__main__':\n    run_packing()\n", catalog.attacks()["push"], {"x": 1}
-    )
+    text = sandbox.program(OLD_PACK + "\nif __name__ == '__main__':\n    run_packing()\n", attacks()["push"], {"x": 1})
     assert text.index("audit_install(audit_attack)") < text.index("if __name__")
 
 
 def test_an_attack_that_hangs_does_not_use_up_what_the_task_allows(tmp_path: Path) -> None:
     import asyncio
 
-    from culmen.audit.ground import Ground
+    from culmen.audit.sandbox import SandboxCopy
     from culmen.evaluate.local import LocalBackend
 
     folder = packing(tmp_path / "slow", verify=False)
@@ -348,13 +348,13 @@ def test_an_attack_that_hangs_does_not_use_up_what_the_task_allows(tmp_path: Pat
     task = load(folder)
 
     async def hang() -> str:
-        ground = Ground(task, task.seeds[0], lambda task: LocalBackend(task, 1))
+        copy = SandboxCopy(task, task.seeds[0], lambda task: LocalBackend(task, 1))
         try:
-            await ground.start()
-            await ground.hurry(1.0)
-            assert (ground.task.limits.seconds, task.limits.seconds) == (1.0, 600)
-            return (await ground.evaluate({"pack.py": "def run():\n    while True:\n        pass\n"})).reason
+            await copy.start()
+            await copy.hurry(1.0)
+            assert (copy.task.limits.seconds, task.limits.seconds) == (1.0, 600)
+            return (await copy.evaluate({"pack.py": "def run():\n    while True:\n        pass\n"})).reason
         finally:
-            await ground.close()
+            await copy.close()
 
     assert asyncio.run(hang()) in ("timeout", "cpu_limit")

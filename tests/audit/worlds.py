@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from culmen.audit import Report, audit
+from culmen.audit import AuditReport, audit
 from culmen.core.candidate import Candidate
 from culmen.core.task import Task
 from culmen.evaluate.local import LocalBackend
@@ -245,7 +245,7 @@ def old(folder: Path, evaluator: str = OLD, program: str = OLD_PACK) -> Path:
     return folder
 
 
-def audited(task: Task, **options: Any) -> Report:
+def audited(task: Task, **options: Any) -> AuditReport:
     """The audit of a task on this machine."""
     return asyncio.run(audit(task, lambda task: LocalBackend(task, 2), **options))
 

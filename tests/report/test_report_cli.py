@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.bench import plain, suite, summary
+from culmen.bench import baselines, suite
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget
 from culmen.store import views
@@ -161,9 +161,9 @@ def test_a_bench_knows_its_parts(place: Place):
     assert len(cells) == len({cell.path for cell in cells}) == 7 * 5 * 5
 
 
-def outcome(strategy: str, seed: int, score: float | None, certified: float | None, direction: str) -> suite.Outcome:
+def outcome(strategy: str, seed: int, score: float | None, certified: float | None, direction: str) -> suite.CellResult:
     counts = {"evaluations": 10 + seed, "requests": 2, "delivered": 7, "proposals": 8, "calls": 3, "tokens": 100}
-    return suite.Outcome(
+    return suite.CellResult(
         "t",
         strategy,
         seed,
@@ -184,11 +184,11 @@ def outcome(strategy: str, seed: int, score: float | None, certified: float | No
 def test_a_summary_tells_best_median_and_spread(direction: str, best: float, proven: float):
     scores = [(1.0, 0.5), (2.0, None), (3.0, None), (4.0, 3.5), (None, None)]
     outcomes = [outcome("a", seed, *pair, direction) for seed, pair in enumerate(scores)]
-    (row,) = summary.summary(outcomes)
+    (row,) = suite.summary(outcomes)
     assert (row["best"], row["median"], row["q1"], row["q3"]) == (best, 2.5, 1.75, 3.25)
     assert (row["certified"], row["certified_runs"], row["certified_median"]) == (proven, 2, 2.0)
     assert (row["runs"], row["evaluations"], row["calls"], row["per_request"]) == (5, 12.0, 3.0, 3.5)
-    table = summary.markdown([row], [plain.Level("t", direction, 0.25, 60.0, "")]).splitlines()
+    table = suite.markdown([row], [baselines.Level("t", direction, 0.25, 60.0, "")]).splitlines()
     assert len({line.count("|") for line in table}) == 1
     assert "0.25 (best of 2)" in table[2] and f"{best:g} (of 5)" in table[3]
 

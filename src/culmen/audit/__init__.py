@@ -6,7 +6,7 @@ The attacks are small programs in `attacks/`, each with a title, what it shows a
 ever touch a copy of the task's folder made for the audit. See docs/audit.md.
 """
 
+from culmen.audit.attack import AuditReport
 from culmen.audit.battery import audit
-from culmen.audit.report import Report
 
-__all__ = ["Report", "audit"]
+__all__ = ["AuditReport", "audit"]

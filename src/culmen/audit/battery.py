@@ -13,12 +13,10 @@ from typing import Any
 
 import msgspec
 
-from culmen.audit import catalog, ground, locate, measure
-from culmen.audit.catalog import Attack
-from culmen.audit.ground import Ground, Make
-from culmen.audit.measure import Baseline
-from culmen.audit.report import Honest, Outcome, Report, Result, Try
-from culmen.audit.slack import Slack
+from culmen.audit import locate, sandbox
+from culmen.audit.attack import Attack, AttackOutcome, AttackTry, AuditReport, HonestResult, Result, attacks
+from culmen.audit.sandbox import Baseline, Make, SandboxCopy
+from culmen.audit.tolerance import ToleranceProbe
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
@@ -38,7 +36,7 @@ async def audit(
     only: Sequence[str] = (),
     seconds: float = SECONDS,
     tell: Tell | None = None,
-) -> Report:
+) -> AuditReport:
     """Attack a task's evaluator with programs made from its first seed (or from `parts`).
 
     `make` gives a backend for a task, which is a copy of this one; `only` names attacks; after `seconds` no further
@@ -49,35 +47,35 @@ async def audit(
         raise UserError(
             "the audit needs a program that works", where=f"task {task.name}", fix="give one: --program FILE"
         )
-    known = [each.name for each in catalog.attacks().values() if not each.internal] + ["tolerance"]
+    known = [each.name for each in attacks().values() if not each.internal] + ["tolerance"]
     for name in only:
         if name not in known:
             raise UserError(
                 f"there is no attack '{name}'", where="--only", fix=f"use some of {', '.join(sorted(known))}"
             )
-    where = Ground(task, text, make)
+    where = SandboxCopy(task, text, make)
     try:
-        return await Battery(where, only, seconds, tell or (lambda _: None)).run()
+        return await AttackBattery(where, only, seconds, tell or (lambda _: None)).run()
     finally:
         await where.close()
 
 
-class Battery:
+class AttackBattery:
     """One audit under way."""
 
-    def __init__(self, where: Ground, only: Sequence[str], seconds: float, tell: Tell) -> None:
-        self.ground, self.only, self.tell = where, only, tell
+    def __init__(self, where: SandboxCopy, only: Sequence[str], seconds: float, tell: Tell) -> None:
+        self.sandbox, self.only, self.tell = where, only, tell
         self._begun = time.monotonic()
         self._until = self._begun + seconds
         self.baseline: Any = None
         self.blocks: list[tuple[list[int], bool]] | None = None
 
-    async def run(self) -> Report:
+    async def run(self) -> AuditReport:
         """All of it."""
-        task = self.ground.task
-        isolation = await self.ground.start()
+        task = self.sandbox.task
+        isolation = await self.sandbox.start()
         self.tell("the program as it is")
-        honest, seen = await measure.measure(self.ground)
+        honest, seen = await sandbox.measure_honest(self.sandbox)
         if honest.score is None:
             raise UserError(
                 f"the program does not score: {honest.failure.strip()}",
@@ -87,44 +85,44 @@ class Battery:
         scores = [o.score for o in seen if o.score is not None]
         self.baseline = Baseline(task.objective, honest, scores)
         outcomes = [_stability(self.baseline, honest, task)] if not self.only else []
-        await self.ground.hurry(_MARGIN + _TIMES * max(o.seconds for o in seen))
-        if self.ground.part:
-            self.blocks = await measure.shape(self.ground)
+        await self.sandbox.hurry(_MARGIN + _TIMES * max(o.seconds for o in seen))
+        if self.sandbox.part:
+            self.blocks = await sandbox.output_shape(self.sandbox)
         for attack in self._wanted():
             outcomes.append(await self._outcome(attack))
-        return Report(
+        return AuditReport(
             task=task.name, form=task.evaluator.form, direction=task.objective.direction, trust=seen[0].trust,
-            isolation=isolation, honest=honest, outcomes=tuple(outcomes), evaluations=self.ground.evaluations,
+            isolation=isolation, honest=honest, outcomes=tuple(outcomes), evaluations=self.sandbox.evaluations,
             seconds=time.monotonic() - self._begun, notes=tuple(self._notes()),
         )  # fmt: skip
 
     def _wanted(self) -> list[Attack]:
-        own = catalog.attacks()
-        slack = Attack("tolerance", "", "Pushed into the tolerance", needs="fractions", cause="tolerance")
-        listed = [slack, *(each for each in own.values() if not each.internal)]
+        own = attacks()
+        tolerance = Attack("tolerance", "", "Pushed into the tolerance", needs="fractions", cause="tolerance")
+        listed = [tolerance, *(each for each in own.values() if not each.internal)]
         return [each for each in listed if not self.only or each.name in self.only]
 
     def _notes(self) -> list[str]:
-        notes = [f"files were not attacked: {self.ground.missing}"] if self.ground.missing else []
-        if self.ground.task.evaluator.options.get("made"):
+        notes = [f"files were not attacked: {self.sandbox.missing}"] if self.sandbox.missing else []
+        if self.sandbox.task.evaluator.options.get("made"):
             notes.append("the program was made from what the evaluator asks for: give one that scores, with --program")
-        if self.ground.part and self.blocks is None:
+        if self.sandbox.part and self.blocks is None:
             notes.append("what the program returns could not be heard: its shape was guessed")
         return notes
 
-    async def _outcome(self, attack: Attack) -> Outcome:
+    async def _outcome(self, attack: Attack) -> AttackOutcome:
         why = self._inapplicable(attack)
         if not why and time.monotonic() > self._until:
             why = "left out: the time was up (--seconds)"
         if why:
-            return Outcome(attack.name, attack.title, "skipped", evidence=why, shows=attack.shows, fix=attack.fix)
+            return AttackOutcome(attack.name, attack.title, "skipped", evidence=why, shows=attack.shows, fix=attack.fix)
         self.tell(attack.title.lower())
-        before = self.ground.look()
+        before = self.sandbox.look()
         if attack.name == "tolerance":
-            outcome = await Slack(self.ground, self.baseline, self.blocks, self._until).outcome()
+            outcome = await ToleranceProbe(self.sandbox, self.baseline, self.blocks, self._until).outcome()
         else:
             outcome = await (self._effect(attack) if attack.effect else self._score(attack))
-        changed = self.ground.changed(before)
+        changed = self.sandbox.changed(before)
         if changed and outcome.result in ("held", "look"):
             text = f"changed {', '.join(changed)} in the evaluator's folder"
             return msgspec.structs.replace(outcome, result="effect", evidence=text)
@@ -133,9 +131,9 @@ class Battery:
     def _inapplicable(self, attack: Attack) -> str:
         """Why an attack does not apply, "" if it does."""
         blocks = self.blocks
-        if not self.ground.part:
+        if not self.sandbox.part:
             return "does not apply: the program is no Python"
-        if attack.needs == "function" and not self.ground.targets:
+        if attack.needs == "function" and not self.sandbox.targets:
             return "does not apply: no function of the program is called"
         if attack.needs in ("numbers", "fractions", "reported") and blocks == []:
             return "does not apply: the output holds no numbers"
@@ -143,13 +141,13 @@ class Battery:
             return "does not apply: the output holds whole numbers only"
         if attack.needs == "reported" and (blocks is None or {bool(sizes) for sizes, _ in blocks} != {True, False}):
             return "does not apply: no single number is returned beside the solution"
-        if attack.effect == "folder" and self.ground.place is None:
-            return f"does not apply: {self.ground.missing}"
+        if attack.effect == "folder" and self.sandbox.place is None:
+            return f"does not apply: {self.sandbox.missing}"
         return ""
 
     # -- attacks on the score
 
-    async def _score(self, attack: Attack) -> Outcome:
+    async def _score(self, attack: Attack) -> AttackOutcome:
         """Gamed if an evaluation, and a second one like it, scores better than honest and than the control."""
         base = self.baseline.best
         control = None if attack.control is None else await self._try(attack, attack.control)
@@ -176,28 +174,30 @@ class Battery:
     def _reward(self, seen: Observation) -> float:
         return float("-inf") if seen.score is None else self.baseline.objective.reward(seen.score)
 
-    def _gamed(self, attack: Attack, text: str, tries: Sequence[Try], seen: Observation) -> Outcome:
+    def _gamed(self, attack: Attack, text: str, tries: Sequence[AttackTry], seen: Observation) -> AttackOutcome:
         honest = self.baseline.honest.certified
         false = seen.certified is not None and honest is not None and self.baseline.better(seen.certified, honest)
-        if self.ground.task.evaluator.verifier:
+        if self.sandbox.task.evaluator.verifier:
             text += "; not accepted by the verifier" if seen.certified is None else f"; certified {seen.certified!r}"
         told = self._of(attack, "gamed", text, tries, places=True)
         return msgspec.structs.replace(told, scored=seen.score, certified=seen.certified, false=false)
 
-    def _of(self, attack: Attack, result: Result, text: str, tries: Sequence[Try], places: bool = False) -> Outcome:
-        where = locate.places(attack.cause, self.ground.evaluators) if places else ()
-        return Outcome(
+    def _of(
+        self, attack: Attack, result: Result, text: str, tries: Sequence[AttackTry], places: bool = False
+    ) -> AttackOutcome:
+        where = locate.places(attack.cause, self.sandbox.evaluators) if places else ()
+        return AttackOutcome(
             attack.name, attack.title, result, text, honest=self.baseline.best, shows=attack.shows, fix=attack.fix,
             places=where, tries=tuple(tries),
         )  # fmt: skip
 
     async def _try(self, attack: Attack, value: Any) -> Observation:
         facts = {"forged": self.baseline.forged(), "processes": _processes()}
-        return await self.ground.evaluate(self.ground.attacked(attack, value, **facts))
+        return await self.sandbox.evaluate(self.sandbox.attacked(attack, value, **facts))
 
     # -- attacks on what is around
 
-    async def _effect(self, attack: Attack) -> Outcome:
+    async def _effect(self, attack: Attack) -> AttackOutcome:
         if attack.effect == "random":
             return await self._random(attack)
         seen = [(value, await self._try(attack, value)) for value in attack.values]
@@ -217,21 +217,21 @@ class Battery:
     def _told(self, seen: Sequence[tuple[Any, Observation]]) -> str:
         words = {"read": "read", "left": "found what an earlier evaluation left in", "signals": "may signal process"}
         for _, each in seen:
-            for kind, *facts in measure.heard(self.ground, each):
+            for kind, *facts in sandbox.reported_facts(self.sandbox, each):
                 if kind in words:
                     return f"{words[kind]} {', '.join(map(str, facts))}"
         return ""
 
     async def _stays(self) -> str:
         end = time.monotonic() + _PATIENCE
-        while (left := ground.named(self.ground.comm)) and time.monotonic() < end:
+        while (left := sandbox.processes_named(self.sandbox.comm)) and time.monotonic() < end:
             await asyncio.sleep(0.05)
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         return f"process {left[0]} was still there {_PATIENCE:g} s after the evaluation" if left else ""
 
-    async def _random(self, attack: Attack) -> Outcome:
+    async def _random(self, attack: Attack) -> AttackOutcome:
         """Whether the evaluator draws from generators that the candidate left seeded."""
         seen = [(value, await self._try(attack, value)) for value in attack.values]
         tries, scores = [_try(value, each) for value, each in seen], [o.score for _, o in seen if o.score is not None]
@@ -240,22 +240,22 @@ class Battery:
             return self._of(attack, "held", "how the program leaves the generators makes no difference", tries)
         best = ranked[-1]
         text = f"the best of {len(scores)} seeds left behind scores {best!r}, their mean is {fmean(scores)!r}"
-        own = self.baseline.honest.seed_noise > 0 and self.ground.task.evaluator.form != "legacy"
+        own = self.baseline.honest.seed_noise > 0 and self.sandbox.task.evaluator.form != "legacy"
         told = self._of(attack, "look" if own else "gamed", text, tries, places=True)
         return msgspec.structs.replace(told, honest=fmean(scores), scored=best)
 
 
-def _stability(baseline: Baseline, honest: Honest, task: Task) -> Outcome:
+def _stability(baseline: Baseline, honest: HonestResult, task: Task) -> AttackOutcome:
     """The determinism test: does the score hold still, and what would the luckiest of several seeds report?"""
-    told = Outcome("determinism", "The same again", "held", honest=honest.score, shows=_LUCK, fix=_STEADY)
+    told = AttackOutcome("determinism", "The same again", "held", honest=honest.score, shows=_LUCK, fix=_STEADY)
     if honest.noise:
         text = f"the same evaluation with the same random seed moves by {honest.noise:.3g} (standard deviation)"
         return msgspec.structs.replace(told, result="look", evidence=text, scored=honest.lucky)
     if honest.seed_noise:
-        text = f"random seeds move it by {honest.seed_noise:.3g}; the best of {measure.OTHER} is {honest.lucky!r}"
+        text = f"random seeds move it by {honest.seed_noise:.3g}; the best of {sandbox.OTHER} is {honest.lucky!r}"
         result: Result = "gamed" if task.deterministic else "look"
         return msgspec.structs.replace(told, result=result, evidence=text, scored=honest.lucky)
-    text = f"{measure.SAME} evaluations alike and {measure.OTHER - 1} with other random seeds all agree"
+    text = f"{sandbox.SAME} evaluations alike and {sandbox.OTHER - 1} with other random seeds all agree"
     return msgspec.structs.replace(told, evidence=text)
 
 
@@ -267,7 +267,7 @@ def _said(value: Any) -> str:
     return "" if value is None else f" (variant: {value})"
 
 
-def _how_held(tries: Sequence[Try]) -> str:
+def _how_held(tries: Sequence[AttackTry]) -> str:
     ends: dict[str, int] = {}
     for each in tries:
         word = "scored no better" if each.score is not None else each.reason or each.status
@@ -275,10 +275,10 @@ def _how_held(tries: Sequence[Try]) -> str:
     return ", ".join(f"{count} x {word.replace('_', ' ')}" for word, count in ends.items())
 
 
-def _try(value: Any, seen: Observation) -> Try:
-    return Try(value, seen.status.value, seen.score, seen.certified, seen.reason)
+def _try(value: Any, seen: Observation) -> AttackTry:
+    return AttackTry(value, seen.status.value, seen.score, seen.certified, seen.reason)
 
 
 def _processes() -> list[list[Any]]:
     """This process and those below it, with when they began."""
-    return [[pid, ground.started(pid)] for pid in (os.getpid(), *procfs.children(os.getpid()))]
+    return [[pid, sandbox.process_start(pid)] for pid in (os.getpid(), *procfs.children(os.getpid()))]

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from culmen.audit.report import Place
+from culmen.audit.attack import EvaluatorLine
 
 _MOST = 4  # places named for one cause
 _LARGEST = 1e-2  # constants up to this are taken for tolerances
@@ -91,16 +91,16 @@ def tightened(text: str, constant: Constant, to: str = "1e-12") -> str:
 # -- causes --------------------------------------------------------------------------------------------------------
 
 
-def places(cause: str, sources: Mapping[str, str]) -> tuple[Place, ...]:
+def places(cause: str, sources: Mapping[str, str]) -> tuple[EvaluatorLine, ...]:
     """The lines for a cause, in the order of the text, a few at most."""
     finder = _FINDERS.get(cause)
-    found: list[Place] = []
+    found: list[EvaluatorLine] = []
     for file, text in sources.items():
         tree, lines, seen = _parsed(text), text.splitlines(), set[int]()
         for line, why in finder(tree) if finder and tree else ():
             if line not in seen:
                 seen.add(line)
-                found.append(Place(file, line, lines[line - 1].strip(), why))
+                found.append(EvaluatorLine(file, line, lines[line - 1].strip(), why))
     return tuple(found[:_MOST])
 
 

@@ -17,7 +17,7 @@ from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 
 
-class Row(msgspec.Struct, frozen=True):
+class ProgramScores(msgspec.Struct, frozen=True):
     """One program: mean score of every split, means of the metrics over all cases, and why it failed ("" if not)."""
 
     name: str
@@ -27,7 +27,9 @@ class Row(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
-def measure(task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int = 3, workers: int = 1) -> list[Row]:
+def measure(
+    task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int = 3, workers: int = 1
+) -> list[ProgramScores]:
     """Every program (parts by name) on every case with `seeds` random seeds, in the order given.
 
     `workers` evaluations run at once: one, where scores depend on time. Raises TaskError and IsolationError as
@@ -36,7 +38,9 @@ def measure(task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int = 
     return asyncio.run(_measure(task, programs, seeds, workers))
 
 
-async def _measure(task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int, workers: int) -> list[Row]:
+async def _measure(
+    task: Task, programs: Mapping[str, Mapping[str, str]], seeds: int, workers: int
+) -> list[ProgramScores]:
     backend = LocalBackend(task, workers)
     jobs = [(case, seed) for case in task.cases or (None,) for seed in range(seeds)]
     try:
@@ -51,7 +55,7 @@ async def _measure(task: Task, programs: Mapping[str, Mapping[str, str]], seeds:
         await backend.close()
 
 
-def _row(task: Task, name: str, seen: Sequence[Observation]) -> Row:
+def _row(task: Task, name: str, seen: Sequence[Observation]) -> ProgramScores:
     split = {case.id: case.split for case in task.cases}
     failed = next((o for o in seen if o.score is None), None)
     scores: dict[str, list[float]] = {}
@@ -61,7 +65,7 @@ def _row(task: Task, name: str, seen: Sequence[Observation]) -> Row:
             scores.setdefault(split.get(observation.case, "score"), []).append(observation.score)
         for key, value in observation.metrics.items():
             metrics.setdefault(key, []).append(value)
-    return Row(
+    return ProgramScores(
         name=name,
         scores={key: fmean(values) for key, values in scores.items()},
         metrics={key: fmean(values) for key, values in metrics.items()},
@@ -70,7 +74,7 @@ def _row(task: Task, name: str, seen: Sequence[Observation]) -> Row:
     )
 
 
-def table(rows: Iterable[Row]) -> str:
+def table(rows: Iterable[ProgramScores]) -> str:
     """The rows as a table in Markdown."""
     listed = list(rows)
     splits = list(dict.fromkeys(key for row in listed for key in row.scores))

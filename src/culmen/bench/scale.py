@@ -1,4 +1,4 @@
-"""How far one driver reaches: the real engine and journal, evaluations on a virtual clock.
+"""How far one driver reaches: the real engine and journal, evaluations on a virtual clock; and real backends beside it.
 
 Workers are simulated, the driver is not: every completion is journaled and fed to a real search, and the time this
 takes on this machine passes on the virtual clock, too. So a driver that is too slow leaves workers idle, as it would.
@@ -6,24 +6,36 @@ takes on this machine passes on the virtual clock, too. So a driver that is too 
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+import importlib.util
 import math
+import os
 import resource
+import secrets
+import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Status
 from culmen.core.event import Effect, Entry, EvaluateRequest
 from culmen.core.ports import Strategy
+from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import about
 from culmen.engine.search import Search
+from culmen.evaluate.cluster import make
+from culmen.evaluate.cluster.choice import BackendChoice
+from culmen.evaluate.taskfiles import load
 from culmen.testing.landscape import Faults, Landscape, task
 
 LEVELS = (10, 100, 1_000, 10_000, 100_000)
@@ -182,3 +194,86 @@ class _Simulation:
             calls=self._most_calls,
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
+
+
+_FILES = {
+    "task.toml": 'name = "scale"\ngoal = "Return a number."\n[seed]\nfiles = ["p.py"]\n[evaluator]\npackages = []\n',
+    "p.py": "def run():\n    return 1.0\n",
+    "evaluator.py": "def score(output):\n    return float(output)\n",
+}
+
+
+class BackendFigure(msgspec.Struct, frozen=True):
+    """`seconds` to start, then over `evaluations`: how many a second, the median round trip, the driver's CPU each."""
+
+    backend: str
+    workers: int
+    evaluations: int
+    seconds: float
+    per_second: float
+    round_trip_ms: float
+    driver_ms: float
+    lost: int
+
+
+def measure_backend(name: str, choice: BackendChoice, workers: int, evaluations: int) -> BackendFigure:
+    """Evaluate so many different programs, `workers` at once, after as many to warm up as there are workers twice."""
+    with tempfile.TemporaryDirectory() as folder:
+        for file, text in _FILES.items():
+            Path(folder, file).write_text(text)
+        return asyncio.run(_measure_backend(name, choice, load(folder), workers, evaluations))
+
+
+async def _measure_backend(
+    name: str, choice: BackendChoice, task: Task, workers: int, evaluations: int
+) -> BackendFigure:
+    backend: Any = make(choice, task, workers)
+    began = time.perf_counter()
+    await backend.start()
+    started = time.perf_counter() - began
+    gate, times, statuses = asyncio.Semaphore(workers), list[float](), list[Status]()
+
+    async def one(n: int) -> None:
+        async with gate:
+            asked = time.perf_counter()
+            seen = await backend.evaluate(Candidate.of({"p.py": f"def run():\n    return {n}.0\n"}), None, n)
+            times.append(time.perf_counter() - asked)
+            statuses.append(seen.status)
+
+    try:
+        await asyncio.gather(*(one(n) for n in range(2 * workers)))
+        times.clear()
+        statuses.clear()
+        began, cpu = time.perf_counter(), time.process_time()
+        await asyncio.gather(*(one(n) for n in range(evaluations)))
+        wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    finally:
+        await backend.close()
+    lost = sum(status is not Status.OK for status in statuses)
+    each = statistics.median(times)
+    return BackendFigure(
+        name, workers, evaluations, started, evaluations / wall, 1000 * each, 1000 * cpu / evaluations, lost
+    )
+
+
+def has_ray() -> bool:
+    """Whether the extra is installed."""
+    return importlib.util.find_spec("ray") is not None
+
+
+@contextmanager
+def ray_nodes(count: int, cpus: int) -> Iterator[str]:
+    """A Ray cluster of so many nodes on this machine's loopback; its address."""
+    from culmen.evaluate.cluster.ray_connection import LOOPBACK, QUIET
+
+    os.environ.update(QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
+
+    small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
+    cluster: Any = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 0, **small})
+    try:
+        for _ in range(count):
+            cluster.add_node(num_cpus=cpus, **small)
+        yield cluster.address
+    finally:
+        cluster.shutdown()

@@ -17,7 +17,7 @@ from culmen.core.errors import UserError
 from culmen.observe.figures import clean, count, duration, joined
 
 if TYPE_CHECKING:
-    from culmen.audit.report import Outcome, Report
+    from culmen.audit.attack import AttackOutcome, AuditReport
     from culmen.core.task import Task
     from culmen.store.views import RunStatus
 
@@ -104,7 +104,7 @@ def _with_program(path: Path, program: Path | None) -> tuple[Task, dict[str, str
     return task, {**seed, task.evaluator.module or next(iter(seed)): text}
 
 
-def _show_task(screen: Screen, report: Report, path: Path) -> None:
+def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
     honest = report.honest
     screen.heading(report.task, f"{report.form} evaluator, {report.direction}imise")
     screen.pairs(
@@ -123,7 +123,7 @@ def _show_task(screen: Screen, report: Report, path: Path) -> None:
     if found:
         screen.line()
         _show_table(screen, found)
-    alike: dict[tuple[str, ...], list[Outcome]] = {}
+    alike: dict[tuple[str, ...], list[AttackOutcome]] = {}
     for outcome in found:
         key = (outcome.result, outcome.fix, *(f"{place.file}:{place.line}" for place in outcome.places))
         alike.setdefault(key, []).append(outcome)
@@ -138,7 +138,7 @@ def _show_task(screen: Screen, report: Report, path: Path) -> None:
         screen.next_steps((f"culmen run {shlex.quote(str(path))}", "search"))
 
 
-def _show_table(screen: Screen, found: Sequence[Outcome]) -> None:
+def _show_table(screen: Screen, found: Sequence[AttackOutcome]) -> None:
     """Honest and false scores side by side, and where to look."""
     rows = [
         (
@@ -150,11 +150,11 @@ def _show_table(screen: Screen, found: Sequence[Outcome]) -> None:
     screen.table(["result", "attack", "honest", "scored", "certified", "line"], rows, right="honest scored certified")
 
 
-def _numbers(outcome: Outcome) -> tuple[float | None, float | None, float | None]:
+def _numbers(outcome: AttackOutcome) -> tuple[float | None, float | None, float | None]:
     return (None, None, None) if outcome.scored is None else (outcome.honest, outcome.scored, outcome.certified)
 
 
-def _show_outcomes(screen: Screen, outcomes: Sequence[Outcome]) -> None:
+def _show_outcomes(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:
     """Attacks that are stopped by the same change."""
     first = outcomes[0]
     screen.finding(first.result, joined(outcome.title for outcome in outcomes), "", _STYLES[first.result])
@@ -167,7 +167,7 @@ def _show_outcomes(screen: Screen, outcomes: Sequence[Outcome]) -> None:
     screen.pairs(*((f"  {label}", clean(text)) for label, text in rows), ("  do", first.fix))
 
 
-def _show_others(screen: Screen, report: Report) -> None:
+def _show_others(screen: Screen, report: AuditReport) -> None:
     held = [outcome.title.lower() for outcome in report.of("held")]
     skipped: dict[str, list[str]] = {}
     for outcome in report.of("skipped"):
@@ -177,7 +177,7 @@ def _show_others(screen: Screen, report: Report) -> None:
     screen.pairs(*rows)
 
 
-def _summary(report: Report) -> str:
+def _summary(report: AuditReport) -> str:
     paid, effects, look = (len(report.of(each)) for each in ("gamed", "effect", "look"))
     false = sum(outcome.false for outcome in report.outcomes)
     tried = len(report.outcomes) - len(report.of("skipped"))

@@ -14,9 +14,8 @@ from culmen.core.errors import UserError
 from culmen.observe.figures import count, duration, joined
 
 if TYPE_CHECKING:
-    from culmen.bench.plain import Level
-    from culmen.bench.scale import Figure
-    from culmen.bench.scale_real import Measured
+    from culmen.bench.baselines import Level
+    from culmen.bench.scale import BackendFigure, Figure
     from culmen.bench.suite import CellResult, Suite
     from culmen.report.analyze_table import Rows
 
@@ -64,8 +63,7 @@ def bench(
     """
     if suite == "scale":
         return _bench_scale(screen, strategies, at_once, real)
-    from culmen.bench.suite import SUITES, levels
-    from culmen.bench.summary import summary, write
+    from culmen.bench.suite import SUITES, levels, summary, write
 
     if suite not in SUITES:
         raise UserError(f"there is no bench '{suite}'", where="culmen bench", fix=f"use one of {', '.join(SUITES)}")
@@ -129,8 +127,7 @@ def check_suite(suite: Suite) -> None:
 
 def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResult], bool]:
     """Make the runs that are missing, one line on standard error for each; all outcomes, and whether all finished."""
-    from culmen.bench.suite import perform
-    from culmen.bench.summary import score
+    from culmen.bench.suite import perform, score
 
     size = len(suite.tasks) * len(suite.strategies) * len(suite.seeds)
     outcomes: list[CellResult] = []
@@ -147,7 +144,7 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
 
 def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level], out: Path, done: bool) -> None:
     """Print the summary, task by task."""
-    from culmen.bench.summary import score, whole
+    from culmen.bench.suite import score, whole
 
     for task in dict.fromkeys(row["task"] for row in rows):
         chosen = [row for row in rows if row["task"] == task]
@@ -206,20 +203,22 @@ def _worker_counts(text: str | None) -> tuple[int, ...]:
     return counts
 
 
-def _measure_backends() -> Iterator[Measured]:
-    from culmen.bench.scale_real import has_ray, measure_backend, ray_nodes
-    from culmen.evaluate.cluster.choice import Choice
+def _measure_backends() -> Iterator[BackendFigure]:
+    from culmen.bench.scale import has_ray, measure_backend, ray_nodes
+    from culmen.evaluate.cluster.choice import BackendChoice
 
     for workers in (1, 2):
-        yield measure_backend("local", Choice(), workers, _REAL)
+        yield measure_backend("local", BackendChoice(), workers, _REAL)
     if not has_ray():
         return
     with ray_nodes(3, 2) as address:
         for workers in (1, 6):
-            yield measure_backend("ray, 3 nodes", Choice("ray", address=address), workers, _REAL)
+            yield measure_backend("ray, 3 nodes", BackendChoice("ray", address=address), workers, _REAL)
 
 
-def _show_scale(screen: Screen, figures: list[Figure], measured: list[Measured], saturation: dict[str, int]) -> None:
+def _show_scale(
+    screen: Screen, figures: list[Figure], measured: list[BackendFigure], saturation: dict[str, int]
+) -> None:
     from culmen.bench import scale
 
     screen.line(
@@ -243,7 +242,7 @@ def _show_scale(screen: Screen, figures: list[Figure], measured: list[Measured],
         screen.next_steps(("culmen bench scale --real", "measure this machine's backends, too"))
         return
     screen.line()
-    screen.line("Measured here, programs that take no time:")
+    screen.line("BackendFigure here, programs that take no time:")
     heads = ["backend", "at once", "evaluations", "a second", "round trip ms", "driver ms", "start s", "not ok"]
     cells = [
         [

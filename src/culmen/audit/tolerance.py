@@ -1,4 +1,4 @@
-"""The slack audit: an honest output is pushed a little in several directions, and must not score more for it.
+"""The tolerance probe: an honest output is pushed a little in several directions, and must not score more for it.
 
 An output that is not at the edge of what is allowed may honestly gain by a push. What tells a tolerance from that:
 the exact verifier, where the task has one; else that pushes pay up to a tiny size and are refused beyond it, and that
@@ -14,10 +14,8 @@ from collections.abc import Sequence
 import msgspec
 
 from culmen.audit import locate
-from culmen.audit.catalog import attacks
-from culmen.audit.ground import Ground
-from culmen.audit.measure import Baseline
-from culmen.audit.report import Outcome, Place, Try
+from culmen.audit.attack import AttackOutcome, AttackTry, EvaluatorLine, attacks
+from culmen.audit.sandbox import Baseline, SandboxCopy
 from culmen.core.evaluation import Observation
 
 SIZES = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3)
@@ -34,26 +32,26 @@ SHOWS = "A checker that forgives 1e-6 is a checker that pays for 1e-6 of cheatin
 FIX = "check exactly and repair what rounding broke (see docs/certified.md), or score what remains after the repair"
 
 
-class Slack:
+class ToleranceProbe:
     """Pushes the output of one program; begins nothing after `until` (seconds of the monotonic clock)."""
 
     def __init__(
-        self, ground: Ground, baseline: Baseline, blocks: Sequence[tuple[list[int], bool]] | None, until: float
+        self, sandbox: SandboxCopy, baseline: Baseline, blocks: Sequence[tuple[list[int], bool]] | None, until: float
     ) -> None:
-        self.ground, self.baseline = ground, baseline
+        self.sandbox, self.baseline = sandbox, baseline
         self.seen: dict[Push, Observation] = {}
         self._directions, self._until = _directions(blocks), until
 
-    async def outcome(self) -> Outcome:
+    async def outcome(self) -> AttackOutcome:
         """What came of it; skipped if the time is up before that is known."""
         try:
             return await self._outcome()
         except TimeoutError:
             text = f"left out: the time was up after {len(self.seen)} pushes (--seconds)"
-            return Outcome("tolerance", TITLE, "skipped", text, shows=SHOWS, fix=FIX)
+            return AttackOutcome("tolerance", TITLE, "skipped", text, shows=SHOWS, fix=FIX)
 
-    async def _outcome(self) -> Outcome:
-        held = Outcome("tolerance", TITLE, "held", honest=self.baseline.best, shows=SHOWS, fix=FIX)
+    async def _outcome(self) -> AttackOutcome:
+        held = AttackOutcome("tolerance", TITLE, "held", honest=self.baseline.best, shows=SHOWS, fix=FIX)
         await self._all([(*way, size) for way in self._directions for size in _FIRST])
         rising = [way for way in self._directions if any(self._better((*way, size)) for size in _FIRST)]
         if not rising:
@@ -77,7 +75,7 @@ class Slack:
             self.seen.update(zip(few, await asyncio.gather(*(self._push(push) for push in few))))
 
     async def _push(self, push: Push, certify: bool = False) -> Observation:
-        return await self.ground.evaluate(self.ground.attacked(attacks()["push"], list(push)), certify=certify)
+        return await self.sandbox.evaluate(self.sandbox.attacked(attacks()["push"], list(push)), certify=certify)
 
     def _better(self, push: Push) -> bool:
         return push in self.seen and self.baseline.better(self.seen[push].score)
@@ -115,11 +113,11 @@ class Slack:
                 beyond = middle
         return best
 
-    async def _judge(self, held: Outcome, push: Push) -> Outcome:
+    async def _judge(self, held: AttackOutcome, push: Push) -> AttackOutcome:
         seen, beyond = self.seen[push], self._worse_beyond(push)
         assert seen.score is not None
         told = msgspec.structs.replace(held, scored=seen.score)
-        if self.ground.task.evaluator.verifier:
+        if self.sandbox.task.evaluator.verifier:
             return await self._certified(told, push, seen.score)
         if beyond is None or not self._cliff(push, beyond):
             text = f"{_words(push)} pays ({seen.score!r}), and larger pushes, too: {_FREE}"
@@ -129,14 +127,14 @@ class Slack:
         if proven:
             text = f"{edge}; with the tolerance tightened it is refused and the honest output is not"
             return msgspec.structs.replace(told, result="gamed", evidence=text, places=proven)
-        where = locate.places("tolerance", self.ground.evaluators)
+        where = locate.places("tolerance", self.sandbox.evaluators)
         text = f"{edge}: a tolerance, unless the honest output keeps just that distance from the edge"
         return msgspec.structs.replace(told, result="look", evidence=text, places=where)
 
-    async def _certified(self, told: Outcome, push: Push, score: float) -> Outcome:
+    async def _certified(self, told: AttackOutcome, push: Push, score: float) -> AttackOutcome:
         """The verifier's word on the pushed output."""
         seen = await self._push(push, certify=True)
-        places = locate.places("tolerance", self.ground.evaluators)
+        places = locate.places("tolerance", self.sandbox.evaluators)
         if seen.certified is None:
             text = f"{_words(push)} scores {score!r}; the exact verifier does not accept it"
             return msgspec.structs.replace(told, result="gamed", evidence=text, places=places)
@@ -147,15 +145,16 @@ class Slack:
         text = f"{_words(push)} pays, and the verifier certifies all of it: an honest gain"
         return msgspec.structs.replace(told, evidence=text)
 
-    async def _proof(self, push: Push) -> tuple[Place, ...]:
+    async def _proof(self, push: Push) -> tuple[EvaluatorLine, ...]:
         """Lines of the evaluator whose tightening refuses the push and still takes the honest output."""
-        named = {(place.file, place.line): place for place in locate.places("tolerance", self.ground.evaluators)}
-        found: list[Place] = []
-        for file, text in self.ground.evaluators.items():
+        named = {(place.file, place.line): place for place in locate.places("tolerance", self.sandbox.evaluators)}
+        found: list[EvaluatorLine] = []
+        for file, text in self.sandbox.evaluators.items():
             for constant in locate.constants(file, text):
                 if await self._refutes(push, file, text, constant):
                     known = named.get(
-                        (file, constant.line), Place(file, constant.line, text.splitlines()[constant.line - 1].strip())
+                        (file, constant.line),
+                        EvaluatorLine(file, constant.line, text.splitlines()[constant.line - 1].strip()),
                     )
                     found.append(msgspec.structs.replace(known, proven=True))
         if not found and len(named) > 1 and await self._refutes_together(push):
@@ -169,7 +168,7 @@ class Slack:
     async def _refutes_together(self, push: Push) -> bool:
         """All tolerances at once: two checks may forgive the same push."""
         changed: dict[str, str] = {}
-        for file, text in self.ground.evaluators.items():
+        for file, text in self.sandbox.evaluators.items():
             for constant in reversed(locate.constants(file, text)):
                 text = locate.tightened(text, constant)
             changed[file] = text
@@ -177,14 +176,14 @@ class Slack:
 
     async def _compare(self, push: Push, changed: dict[str, str]) -> bool:
         try:
-            other = await self.ground.fresh(changed)
+            other = await self.sandbox.fresh(changed)
         except Exception:  # noqa: BLE001 - an evaluator that no longer loads proves nothing
             return False
         try:
             honest = await other.evaluate(other.parts, certify=False)
             pushed = await other.evaluate(other.attacked(attacks()["push"], list(push)), certify=False)
         finally:
-            self.ground.evaluations += other.evaluations
+            self.sandbox.evaluations += other.evaluations
             await other.close()
         kept = honest.score is not None and not self.baseline.better(self.baseline.best, honest.score)
         return kept and not self.baseline.better(pushed.score)
@@ -216,5 +215,5 @@ def _words(push: Push) -> str:
     return f"{what} {verbs[how]} by {size:.3g}"
 
 
-def _try(push: Push, seen: Observation) -> Try:
-    return Try(list(push), seen.status.value, seen.score, seen.certified, seen.reason)
+def _try(push: Push, seen: Observation) -> AttackTry:
+    return AttackTry(list(push), seen.status.value, seen.score, seen.certified, seen.reason)

@@ -1,7 +1,7 @@
 """The level of a plain optimiser: a task's own `baseline.py`, run in two processes and certified by its verifier.
 
 `baseline.py` has `optimise(seed, seconds)`, which returns what a candidate would; the seconds are of processor time.
-As a module it is one of the two processes: python -m culmen.bench.plain FOLDER SEED SECONDS
+As a module it is one of the two processes: python -m culmen.bench.baselines FOLDER SEED SECONDS
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def level(task: Task, seconds: float, out: Path) -> Level | None:
 def _run(folder: Path, verifier: str, seconds: float) -> list[float]:
     """Both processes side by side, one core each."""
     single = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}
-    command = [sys.executable, "-m", "culmen.bench.plain", str(folder), verifier]
+    command = [sys.executable, "-m", "culmen.bench.baselines", str(folder), verifier]
     running = [
         subprocess.Popen(
             [*command, str(seed), str(seconds)],

@@ -1,26 +1,35 @@
-"""Where attacks are let loose: a copy of the task's folder with a hidden file in it, and a backend on that copy."""
+"""Where attacks run: a copy of the task's folder with a hidden file in it, and a backend on that copy.
+
+Attack programs are the honest program with an attack put before its main block. The honest program is measured first:
+what it scores, how that varies, and what its output looks like.
+"""
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import contextlib
+import json
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
 
-from culmen.audit import compose
-from culmen.audit.catalog import Attack
+from culmen.audit.attack import Attack, HonestResult, attacks, prelude
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
-from culmen.core.task import Task
+from culmen.core.task import Objective, Task
+from culmen.evaluate.check import pooled
+from culmen.evaluate.integrity.signs import is_python
 
 MOST_BYTES = 256 * 2**20
 _SCORER = 20.0  # seconds that a scorer gets at least
@@ -28,7 +37,7 @@ _SKIPPED = ("__pycache__", ".git", "node_modules", "venv", ".venv", "runs", "ope
 Make = Callable[[Task], Backend]
 
 
-class Ground:
+class SandboxCopy:
     """One program of one task, and the means to evaluate it and what attacks make of it.
 
     `task` is the copy's; `copied` says whether there is one ("" or why not: then files are not attacked).
@@ -39,9 +48,9 @@ class Ground:
         self.token, self.canary = secrets.token_hex(8), secrets.token_hex(16)
         self.place, self.missing = (folder, "") if folder else copy(task, self.canary)
         self.task = task if self.place is None else moved(task, self.place)
-        self.part = compose.part_of(task, self.parts)
+        self.part = part_of(task, self.parts)
         self.evaluators = texts(self.task)
-        self.targets = compose.targets(task, self.parts[self.part], self.evaluators.values()) if self.part else []
+        self.targets = targets(task, self.parts[self.part], self.evaluators.values()) if self.part else []
         self.case: Case | None = next(iter(task.split("train")), None)
         self.backend = make(self.task)
         self.isolation = ""
@@ -93,16 +102,16 @@ class Ground:
             "results": sorted({name for text in self.evaluators.values() for name in _results(text)}),
             **facts,
         }
-        return {**self.parts, self.part: compose.program(self.parts[self.part], attack, known)}
+        return {**self.parts, self.part: program(self.parts[self.part], attack, known)}
 
-    async def fresh(self, source: Mapping[str, str]) -> Ground:
-        """Another ground on a copy in which evaluator files, by name, have other texts; started."""
+    async def fresh(self, source: Mapping[str, str]) -> SandboxCopy:
+        """Another sandbox in which evaluator files, by name, have other texts; started."""
         place, missing = copy(self.original, self.canary)
         if place is None:
             raise OSError(missing)
         for name, text in source.items():
             (place / name).write_text(text, encoding="utf-8")
-        other = Ground(self.original, self.parts, self._make, place)
+        other = SandboxCopy(self.original, self.parts, self._make, place)
         await other.start()
         return other
 
@@ -188,7 +197,7 @@ def _results(text: str) -> list[str]:
     return re.findall(r"""["']([\w.-]+\.(?:json|pkl|pickle|results|txt))["']""", text)[:20]
 
 
-def named(comm: str) -> list[int]:
+def processes_named(comm: str) -> list[int]:
     """Processes of this name."""
     found: list[int] = []
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -198,8 +207,136 @@ def named(comm: str) -> list[int]:
     return found
 
 
-def started(pid: int) -> str:
+def process_start(pid: int) -> str:
     """When a process began, in the kernel's ticks: with its number, what tells it from all others."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
     return ""
+
+
+_MAIN = re.compile(r"^if\s+__name__\s*==", re.M)
+
+
+def part_of(task: Task, parts: Mapping[str, str]) -> str:
+    """The part that is the program; "" if it is no Python."""
+    if task.evaluator.form == "command":
+        named = re.findall(r"\{([^{}]*)\}", " ".join(task.evaluator.command))
+        runs_python = Path(task.evaluator.command[0]).name.startswith("python") if task.evaluator.command else False
+        name = next((name for name in named if name in parts and name.endswith(".py")), "") if runs_python else ""
+    else:
+        name = task.evaluator.module or next(iter(parts), "")
+    usable = name in parts and (is_python(name, task) or task.evaluator.form in ("call", "serve"))
+    return name if usable and _tree(parts[name]) is not None else ""
+
+
+def targets(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
+    """The program's functions that the evaluator may call: the entry, those it names, or else all public ones."""
+    tree = _tree(text)
+    defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
+    if task.evaluator.form == "call":
+        return [name for name in defined if name == task.evaluator.entry]
+    if task.evaluator.form == "command":
+        main = _MAIN.search(text)
+        named = re.findall(r"\w+", text[main.start() :]) if main else []
+    else:
+        named = [word for each in evaluators for word in re.findall(r"\w+", each)]
+    named = [*named, task.evaluator.entry] if task.evaluator.form == "serve" else named
+    called = [name for name in defined if name in set(named)]
+    return called or [name for name in defined if not name.startswith("_")]
+
+
+def program(text: str, attack: Attack, facts: Mapping[str, Any]) -> str:
+    """The honest text with the attack; `facts` is what it may know (plain data)."""
+    head = prelude().replace("{facts!r}", repr(json.dumps(dict(facts))))
+    install = "\n\naudit_install(audit_attack)\n" if "def audit_attack" in attack.code else "\n"
+    added = f"\n\n{head}\n\n{attack.code}{install}\n"
+    main = _MAIN.search(text)
+    at = main.start() if main else len(text)
+    return text[:at] + added + text[at:]
+
+
+def _tree(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+SAME, OTHER = 4, 8  # evaluations with one random seed, and with others
+_ROUNDING = 1e-12  # share of a score that is not worth speaking of
+_SPREADS = 4.0  # standard deviations by which a noisy score must be passed
+
+
+class Baseline:
+    """What counts as better than honest: by more than rounding, and than noise where there is any."""
+
+    def __init__(self, objective: Objective, honest: HonestResult, scores: Sequence[float]) -> None:
+        self.objective, self.honest = objective, honest
+        self.best = max(scores, key=objective.reward)
+        self._noise = _SPREADS * honest.noise
+
+    def better(self, score: float | None, than: float | None = None) -> bool:
+        """Whether a score beats another (the best honest one)."""
+        base = self.best if than is None else than
+        if score is None:
+            return False
+        margin = max(_ROUNDING * max(abs(base), abs(score)), self._noise)
+        return self.objective.reward(score) > self.objective.reward(base) + margin
+
+    def forged(self) -> float:
+        """A score that the bounds allow and nobody reaches by accident."""
+        low, high = self.objective.bounds
+        end = high if self.objective.direction == "max" else low
+        if end is not None:
+            return self.best + 0.4375 * (end - self.best)
+        return self.objective.score(self.objective.reward(self.best) + 10.0 * max(1.0, abs(self.best)))
+
+
+async def measure_honest(sandbox: SandboxCopy) -> tuple[HonestResult, list[Observation]]:
+    """Evaluate the program as it is, with one random seed and with others."""
+    first = await sandbox.evaluate(sandbox.parts)
+    if first.score is None:
+        return HonestResult(first.candidate, failure=f"{first.status.value} ({first.reason})\n{first.feedback}"), [
+            first
+        ]
+    seeds = [*[0] * (SAME - 1), *range(1, OTHER)]
+    rest = await asyncio.gather(*(sandbox.evaluate(sandbox.parts, seed, certify=False) for seed in seeds))
+    same = [o.score for o in (first, *rest[: SAME - 1]) if o.score is not None]
+    other = [o.score for o in (first, *rest[SAME - 1 :]) if o.score is not None]
+    honest = HonestResult(
+        candidate=first.candidate,
+        score=fmean(same),
+        noise=pooled([same]) or 0.0,
+        seed_noise=pooled([other]) or 0.0,
+        lucky=max(other, key=sandbox.task.objective.reward),
+        certified=first.certified,
+        seconds=first.seconds,
+    )
+    return honest, [first, *rest[: SAME - 1]]
+
+
+async def output_shape(sandbox: SandboxCopy) -> list[tuple[list[int], bool]] | None:
+    """The blocks of numbers in the output: their shapes, and whether any number has a fraction; None if unheard."""
+    for value in ("tell", "raise"):
+        seen = await sandbox.evaluate(sandbox.attacked(attacks()["shape"], value), certify=False)
+        for told in reported_facts(sandbox, seen):
+            if told[0] == "shape":
+                return [(list(sizes), bool(fraction)) for sizes, fraction in told[1:]]
+    return None
+
+
+def reported_facts(sandbox: SandboxCopy, seen: Observation) -> list[list[Any]]:
+    """What an attack told: its kind and facts, wherever in the observation it stands."""
+    found: list[list[Any]] = []
+    for text in (seen.feedback, *seen.artifacts.values()):
+        for line in text.splitlines():
+            _, marker, rest = line.partition(f'AUDIT ["{sandbox.token}", ')
+            if not marker:
+                continue
+            try:
+                told, _ = json.JSONDecoder().raw_decode("[" + rest)
+            except ValueError:
+                continue
+            if told not in found:
+                found.append(told)
+    return found
