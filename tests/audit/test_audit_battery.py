@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from culmen.audit import AuditReport
+from culmen.audit import AuditReport, sandbox
 from culmen.audit.attack import attacks
 from culmen.core.errors import UserError
 from culmen.core.task import Task
