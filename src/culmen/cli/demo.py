@@ -105,7 +105,7 @@ def _outcome(task: Task, start: float | None, best: BestCandidate) -> str:
 
 def without_helpers(lines: Sequence[str]) -> list[str]:
     """A diff with one line for each helper that the offline proposer inserted whole: its calls are what is new."""
-    from culmen.offline.edits.source import IDIOMS
+    from culmen.offline.edits.source import INSERTED
 
     kept: list[str] = []
     inside = 0  # lines of the helper that is being left out
@@ -116,7 +116,7 @@ def without_helpers(lines: Sequence[str]) -> list[str]:
             continue
         if inside:
             kept[-1] += f" ...  # a general-purpose loop of {inside} lines, left out here"
-        inside = int(any(text.startswith(f"+def {name}(") for name in IDIOMS))
+        inside = int(any(text.startswith(f"+def {name}(") for name in INSERTED))
         kept.append(f"{text.partition('(')[0]}()" if inside else text)
     return kept[:-1]
 

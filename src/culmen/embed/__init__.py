@@ -1,4 +1,4 @@
-"""Embedders: texts to vectors. Names say what is in use, and distances mean something only under one name."""
+"""Embedders: texts to vectors. Vectors of embedders with different names cannot be compared."""
 
 from __future__ import annotations
 

@@ -113,10 +113,10 @@ class Interrupted(CallFailed):
 
 
 class BadResponse(CallFailed):
-    """A reply of status 200 that is none: HTML, broken JSON, no choices, no content."""
+    """A response of status 200 without a usable reply: HTML, broken JSON, no choices, no content."""
 
     billed = True
 
 
 class Declined(CallFailed):
-    """The provider will not answer this request (kinds: bad_request, too_long, refused); asking again is no use."""
+    """The provider refuses this request for good (kinds: bad_request, too_long, refused); it is not repeated."""

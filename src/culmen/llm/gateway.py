@@ -29,7 +29,7 @@ def _allow(_: Usage) -> bool:
 
 
 class ModelGateway:
-    """The engine's door to models; see `culmen.core.ports.Gateway`.
+    """Answers the engine's requests to models; see `culmen.core.ports.Gateway`.
 
     `permit` may be set to a function that says whether so much more, beyond what `estimate` told of the requests in
     flight, may be spent on retries; one that is not permitted is left out and the request ends with the fault it had.

@@ -36,8 +36,6 @@ _FIELD, _ANY = 4, 10**9  # a race has this many times as many variants; whatever
 _AGAIN = 0.25  # probability of one more edit on top of the last
 _PREFIX = "offline:"
 _BARREN = 500  # proposals in a row without a child after which there is plainly nothing to edit
-
-
 _FADE = 0.98  # older trials count less, so that an operator whose time comes later is found
 _OVERHEAD = 0.02  # seconds that an evaluation takes beside the candidate's own, roughly
 _CALL = 1e-4  # seconds that one call of a loop's criterion is reckoned at
@@ -59,13 +57,13 @@ class OperatorCredit:
         return (self.better + self.prior) / (self.tried + 8.0)
 
     def fade(self) -> None:
-        """Let what is past count less."""
+        """Make earlier trials count less."""
         self.tried, self.better = self.tried * _FADE, self.better * _FADE
 
 
 @dataclass(frozen=True)
 class Birth:
-    """What is to be remembered of a child until its reward is seen."""
+    """A child that was handed over without an evaluation: its operators, and its parent's reward."""
 
     operators: tuple[str, ...]
     reward: float
@@ -86,12 +84,12 @@ class EvaluationAllowance:
         self._spent = self._usual = 0.0  # seconds of evaluation: all so far, a typical one of late
 
     def open(self, lab: Lab) -> None:
-        """To be called before anything is spent; further calls change nothing."""
+        """Note how many evaluations there are, before any is spent; later calls change nothing."""
         if self._whole == math.inf:
             self._whole = max(1.0, lab.left("evaluations"))
 
     def pay(self, rollouts: Sequence[Rollout]) -> None:
-        """These were evaluated."""
+        """Count what these evaluations took."""
         for rollout in rollouts:
             seconds = _OVERHEAD + sum(observation.seconds for observation in rollout.observations)
             self._spent += seconds
@@ -163,7 +161,7 @@ class OfflineProposer:
         self._credits = {name: OperatorCredit(prior) for name, prior in operators.items()}
         self._births: dict[str, Birth] = {}
         self._reached: dict[str, tuple[Candidate, float | None]] = {}
-        self._purse, self._depth = EvaluationAllowance(width, share), depth
+        self._allowance, self._depth = EvaluationAllowance(width, share), depth
         self._step, self._barren = 0.3, 0
         self._loops = "refine" in operators
 
@@ -172,7 +170,7 @@ class OfflineProposer:
         if brief.parent is None:
             return Proposal(fault="no_parent", model="offline")
         self._learn(brief)
-        self._purse.open(lab)
+        self._allowance.open(lab)
         if brief.hypothesis:
             return await self._directed(lab, brief, brief.parent)
         children: dict[str, Candidate] = {}
@@ -210,7 +208,7 @@ class OfflineProposer:
                 self._credit(("cma",), top is not None and _above(top.reward, reward))
             else:
                 variants = await self._variants(lab, brief, best)
-                if len(variants) == 1 and self._purse.width(lab) == 1 and not repeats:
+                if len(variants) == 1 and self._allowance.width(lab) == 1 and not repeats:
                     return self._unseen(variants[0], brief)
                 rollouts = await self._try(lab, brief, variants)
                 for rollout in rollouts:
@@ -231,7 +229,7 @@ class OfflineProposer:
 
         The parent runs along. Its short form says which variants are better, and its loops get longer like theirs.
         """
-        rungs = self._purse.rungs(lab)
+        rungs = self._allowance.rungs(lab)
         short = (await self._paced(lab, brief, [parent], rungs[0]))[0]
         if self._credits["refine"].tried and lab.rng.random() < self._odds("cma"):  # not first: it is slow to load
             (base,) = await self._try(lab, brief, [short])
@@ -266,7 +264,7 @@ class OfflineProposer:
         weights = {name: credit.weight for name, credit in self._credits.items() if name != "cma"}
         if "rung" in more:
             weights.pop("effort", None)
-        count = times * self._purse.width(lab)
+        count = times * self._allowance.width(lab)
         options = self._options(lab) | {"weights": weights, "count": count, "again": _AGAIN} | more
         edits: Edits = await lab.edit("vary", (parent, *mates), **options)
         self._barren = 0 if edits.parts else self._barren + 1
@@ -278,16 +276,16 @@ class OfflineProposer:
         """Evaluate on the cases of the brief, and learn what an evaluation costs of the budget."""
         cases = _cases(lab, brief)
         rollouts = await lab.gather(*(lab.evaluate(variant, cases) for variant in variants))
-        self._purse.pay(rollouts)
+        self._allowance.pay(rollouts)
         return rollouts
 
     async def _tune(self, lab: Lab, brief: Brief, parent: Candidate) -> Rollout | None:
         """CMA-ES over the parent's numbers until it stalls or its share of the budget is spent; the best seen."""
         size, best, stalled, rewards = max(6, 2 * lab.workers), None, 0, list[list[float | None]]()
-        begun = self._purse.progress(lab)
-        most = 5 * self._purse.share * (1 - begun)
+        begun = self._allowance.progress(lab)
+        most = 5 * self._allowance.share * (1 - begun)
         options = self._options(lab) | {"seed": lab.rng.getrandbits(30), "size": size, "step": 0.15}
-        while stalled < 2 and self._purse.progress(lab) - begun + size * self._purse.price(lab) <= most:
+        while stalled < 2 and self._allowance.progress(lab) - begun + size * self._allowance.price(lab) <= most:
             edits: Edits = await lab.edit("cma", (parent,), generations=rewards, **options)
             if not edits.parts:
                 break
@@ -307,7 +305,7 @@ class OfflineProposer:
             "marked": surface.markers != "off",
             "chars": surface.max_chars,
             "sense": 1 if lab.task.objective.direction == "max" else -1,
-            **self._purse.allowed(lab),
+            **self._allowance.allowed(lab),
         }
 
     def _odds(self, name: str) -> float:

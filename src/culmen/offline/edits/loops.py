@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from culmen.offline.edits import inserted
-from culmen.offline.edits.source import IDIOMS, EditableText, EditContext, Span
+from culmen.offline.edits.source import INSERTED, EditableText, EditContext, Span
 
 _REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2}
 _HANDED = 0.6  # how often a value that one function makes for another is preferred to any other value
@@ -36,7 +36,7 @@ def refine(source: EditableText, edit: EditContext) -> str | None:
     spots = _spots(source)
     if not spots or total(source) + edit.calls > edit.most:
         return None
-    (idiom,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
+    (loop,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
     handed = _handed_on(source, spots)
     if handed and edit.rng.random() < _HANDED:
         spot, taker = edit.rng.choice(handed)
@@ -49,13 +49,13 @@ def refine(source: EditableText, edit: EditContext) -> str | None:
     if criterion is None:
         return None
     before, call = criterion
-    settings = _settings(idiom, edit, _allowed(edit.calls, edit.pace))
-    wrapped = f"{idiom}({call}, {source.code(spot.value)}, {_goal(edit)}, {settings})"
-    return _written(source, spot.statement, idiom, before, (source.span(spot.value), wrapped))
+    settings = _settings(loop, edit, _allowed(edit.calls, edit.pace))
+    wrapped = f"{loop}({call}, {source.code(spot.value)}, {_goal(edit)}, {settings})"
+    return _written(source, spot.statement, loop, before, (source.span(spot.value), wrapped))
 
 
 def method(source: EditableText, edit: EditContext) -> str | None:
-    """Let one loop that is in the program work in another way: another idiom, or other settings of the same."""
+    """Let one loop that is in the program work in another way: the other kind, or other settings of the same."""
     found: list[tuple[ast.Call, Spot]] = []
     for spot in _spots(source):
         for node in ast.walk(spot.value):
@@ -66,10 +66,10 @@ def method(source: EditableText, edit: EditContext) -> str | None:
     call, spot = edit.rng.choice(found)
     kept = [source.code(part) for part in (*call.args, *(k for k in call.keywords if k.arg in ("reduce", "sign")))]
     allowed = [source.code(k) for k in call.keywords if k.arg in ("calls", "seconds")]
-    (idiom,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
-    settings = _settings(idiom, edit, ", ".join(allowed) or _allowed(edit.calls, edit.pace))
-    wrapped = f"{idiom}({', '.join(kept)}, {settings})"
-    return _written(source, spot.statement, idiom, "", (source.span(call), wrapped))
+    (loop,) = edit.rng.choices(list(_REFINERS), list(_REFINERS.values()))
+    settings = _settings(loop, edit, ", ".join(allowed) or _allowed(edit.calls, edit.pace))
+    wrapped = f"{loop}({', '.join(kept)}, {settings})"
+    return _written(source, spot.statement, loop, "", (source.span(call), wrapped))
 
 
 def effort(source: EditableText, edit: EditContext) -> str | None:
@@ -91,9 +91,9 @@ def _stretched(source: EditableText, factor: float) -> str | None:
 
 
 @cache
-def template(idiom: str) -> str:
-    """The source text of an idiom's helper function."""
-    return inspect.getsource(getattr(inserted, idiom))
+def template(loop: str) -> str:
+    """The source text of an inserted function."""
+    return inspect.getsource(getattr(inserted, loop))
 
 
 def _spots(source: EditableText) -> list[Spot]:
@@ -139,10 +139,10 @@ def _goal(edit: EditContext) -> str:
     return f'reduce="{reduce}", sign={sign}'
 
 
-def _settings(idiom: str, edit: EditContext, allowed: str) -> str:
+def _settings(loop: str, edit: EditContext, allowed: str) -> str:
     rng, step = edit.rng, f"{10 ** edit.rng.uniform(-2.0, -0.3):.2g}"
     text = f"{allowed}, seed={rng.randrange(1000)}"
-    if idiom == "refine_by_gradient":
+    if loop == "refine_by_gradient":
         return f"{text}, step={step}, pairs={rng.choice((2, 4, 8))}"
     return f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
 
@@ -152,7 +152,7 @@ def _consumer(source: EditableText, edit: EditContext, inside: ast.stmt) -> tupl
     here = _enclosing(source, inside)
     choices: list[str] = []
     for node in source.tree.body if source.tree else ():
-        if not isinstance(node, ast.FunctionDef) or node.name in IDIOMS or node is here:
+        if not isinstance(node, ast.FunctionDef) or node.name in INSERTED or node is here:
             continue
         if here is not None and _calls(source, node.name, here.name):
             continue
@@ -227,12 +227,10 @@ def _following(source: EditableText, edit: EditContext, spot: Spot) -> tuple[str
     return textwrap.indent(function, indent), "outcome"
 
 
-def _written(
-    source: EditableText, statement: ast.stmt, idiom: str, before: str, change: tuple[Span, str]
-) -> str | None:
-    """The text with this change in the statement, lines put before it, and the idiom's helper where it is missing."""
+def _written(source: EditableText, statement: ast.stmt, loop: str, before: str, change: tuple[Span, str]) -> str | None:
+    """The text with this change in the statement, lines put before it, and the loop's function where it is missing."""
     place, changes = _home(source, statement), [change]
-    helper = _helper(source, idiom, source.indent(place))
+    helper = _helper(source, loop, source.indent(place))
     if place is statement:
         before = helper + before
     elif helper:
@@ -254,11 +252,11 @@ def _home(source: EditableText, statement: ast.stmt) -> ast.stmt:
     return top if top is not None and source.lines(top) else statement
 
 
-def _helper(source: EditableText, idiom: str, indent: str) -> str:
+def _helper(source: EditableText, loop: str, indent: str) -> str:
     """The helper's text for this place, without the first line's indent; "" if the program already has it."""
-    if f"def {idiom}(" in source.text:
+    if f"def {loop}(" in source.text:
         return ""
-    return textwrap.indent(template(idiom), indent).lstrip() + ("\n\n" if not indent else "\n")
+    return textwrap.indent(template(loop), indent).lstrip() + ("\n\n" if not indent else "\n")
 
 
 def _top(source: EditableText, inside: ast.stmt) -> ast.stmt | None:

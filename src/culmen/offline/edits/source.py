@@ -16,7 +16,7 @@ from random import Random
 
 Span = tuple[int, int]
 _MARKER = re.compile(r"EVOLVE-BLOCK-(START|END)\b")
-IDIOMS = frozenset({"refine_by_gradient", "refine_by_climbing"})  # the functions of `inserted`
+INSERTED = frozenset({"refine_by_gradient", "refine_by_climbing"})  # the functions of `inserted`
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
 
 
@@ -83,11 +83,11 @@ class EditableText:
         return text
 
     def nodes(self) -> Iterator[ast.AST]:
-        """All editable nodes with a position, in the order of the text; nothing inside formatted strings and idioms."""
+        """All editable nodes with a position, in text order; none inside formatted strings and inserted functions."""
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
             node = queue.pop()
-            if _is_idiom(node):
+            if _is_inserted(node):
                 continue
             if hasattr(node, "lineno") and self.allows(*self.span(node)):
                 yield node
@@ -95,21 +95,21 @@ class EditableText:
                 queue.extend(reversed(list(ast.iter_child_nodes(node))))
 
     def allowances(self) -> Iterator[ast.keyword]:
-        """What the calls of idioms may use: their keywords `calls` and `seconds`, where these are plain numbers."""
+        """What inserted loops may use: the keywords `calls` and `seconds`, where these are plain numbers."""
         for node in self.nodes():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IDIOMS:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in INSERTED:
                 for keyword in node.keywords:
                     value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
                     if keyword.arg in ("calls", "seconds") and type(value) in (int, float):
                         yield keyword
 
     def bodies(self) -> list[list[ast.stmt]]:
-        """The statement lists of the program, module first, without those of idioms."""
+        """The statement lists of the program, module first, without those of inserted functions."""
         found: list[list[ast.stmt]] = []
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
             node = queue.pop()
-            queue.extend(child for child in reversed(list(ast.iter_child_nodes(node))) if not _is_idiom(child))
+            queue.extend(child for child in reversed(list(ast.iter_child_nodes(node))) if not _is_inserted(child))
             for name in ("body", "orelse", "finalbody"):
                 body = getattr(node, name, None)
                 if isinstance(body, list) and body:
@@ -170,8 +170,8 @@ def parse(text: str) -> ast.Module | None:
     return tree
 
 
-def _is_idiom(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name in IDIOMS
+def _is_inserted(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name in INSERTED
 
 
 def suffix(name: str) -> str:

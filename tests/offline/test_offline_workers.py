@@ -1,4 +1,4 @@
-"""The toolbox outlives what happens to its workers."""
+"""Edits go on, whatever happens to the worker processes."""
 
 from __future__ import annotations
 

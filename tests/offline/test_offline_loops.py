@@ -1,4 +1,4 @@
-"""Each idiom on a small program: what is written into it, and that it does what it says when run."""
+"""Each loop on a small program: what is written into it, and that it does what it says when run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from culmen.cli.demo import without_helpers
 from culmen.offline.edits import loops
 from culmen.offline.edits.changes import bounds
 from culmen.offline.edits.loops import effort, method, refine, template
-from culmen.offline.edits.source import IDIOMS, EditableText, EditContext, valid
+from culmen.offline.edits.source import INSERTED, EditableText, EditContext, valid
 from tests.offline.worlds import ROUTE
 
 INLINE = """def run():
@@ -36,33 +36,33 @@ def outcome(text: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("idiom", "settings"),
+    ("loop", "settings"),
     [
         ("refine_by_gradient", {"step": 0.2}),
         ("refine_by_climbing", {"step": 0.2}),
     ],
 )
-def test_refining_climbs_by_the_criterion_and_keeps_the_kind(idiom: str, settings: dict[str, object]) -> None:
+def test_refining_climbs_by_the_criterion_and_keeps_the_kind(loop: str, settings: dict[str, object]) -> None:
     import numpy as np
 
     for start in (np.array([[3.0, -2.0]]), [3.0, -2.0], (3.0, -2.0), 3.0):
         space: dict[str, object] = {}
-        exec(template(idiom), space)  # afresh: calls from one place share their time
-        best = space[idiom](lambda v: -((np.array(v) - 1.0) ** 2), start, calls=600, seconds=9.0, **settings)  # pyright: ignore
+        exec(template(loop), space)  # afresh: calls from one place share their time
+        best = space[loop](lambda v: -((np.array(v) - 1.0) ** 2), start, calls=600, seconds=9.0, **settings)  # pyright: ignore
         assert type(best) is type(start) and np.shape(best) == np.shape(start)
         assert np.sum((np.array(best) - 1) ** 2) < np.sum((np.array(start) - 1) ** 2)
 
 
 def test_a_criterion_that_always_fails_leaves_the_value_alone() -> None:
     space: dict[str, object] = {}
-    for idiom in IDIOMS:
-        exec(template(idiom), space)
-        assert space[idiom](lambda v: v["no"], [1.0, 2.0], calls=50) == [1.0, 2.0]  # pyright: ignore
+    for loop in INSERTED:
+        exec(template(loop), space)
+        assert space[loop](lambda v: v["no"], [1.0, 2.0], calls=50) == [1.0, 2.0]  # pyright: ignore
 
 
 def test_a_returned_value_is_refined_by_the_function_that_takes_it() -> None:
     made = children(refine, ROUTE, range(60), calls=500)
-    assert {idiom for idiom in IDIOMS if any(f"return {idiom}(" in text for text in made)} >= {"refine_by_gradient"}
+    assert {loop for loop in INSERTED if any(f"return {loop}(" in text for text in made)} >= {"refine_by_gradient"}
     assert (
         max(_outcome_or_worst(text) for text in made if "lambda value: height(value)" in text) > -0.5 > outcome(ROUTE)
     )
@@ -80,7 +80,7 @@ def _outcome_or_worst(text: str) -> float:
     try:
         return outcome(text)
     except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError):
-        return -math.inf  # a criterion or idiom that does not suit the value
+        return -math.inf  # a criterion or loop that does not suit the value
 
 
 def test_no_criterion_leads_back_to_the_function_itself() -> None:
@@ -106,12 +106,12 @@ def test_a_program_is_given_so_many_calls_for_all_its_loops() -> None:
     assert loops.paced(EditableText("main.py", ROUTE), 400) == ROUTE
 
 
-@pytest.mark.parametrize("idiom", sorted(IDIOMS))
-def test_a_loop_asks_its_criterion_as_often_as_allowed_and_not_by_the_clock(idiom: str) -> None:
+@pytest.mark.parametrize("loop", sorted(INSERTED))
+def test_a_loop_asks_its_criterion_as_often_as_allowed_and_not_by_the_clock(loop: str) -> None:
     found: list[object] = []
     for seconds in (50.0, 500.0):
         space: dict[str, object] = {}
-        exec(template(idiom), space)
+        exec(template(loop), space)
         looks = 0
 
         def height(value: list[float]) -> float:
@@ -120,17 +120,17 @@ def test_a_loop_asks_its_criterion_as_often_as_allowed_and_not_by_the_clock(idio
             return sum(n * x for n, x in enumerate(value)) - sum(x**4 for x in value)
 
         settings = {"calls": 300, "seconds": seconds, "seed": 5}
-        found.append(space[idiom](height, [0.3, 2.0, -1.0, 0.5], **settings))  # pyright: ignore
+        found.append(space[loop](height, [0.3, 2.0, -1.0, 0.5], **settings))  # pyright: ignore
         assert 300 <= looks <= 310
-        found.append(space[idiom](height, [0.3, 2.0, -1.0, 0.5], **settings))  # pyright: ignore
+        found.append(space[loop](height, [0.3, 2.0, -1.0, 0.5], **settings))  # pyright: ignore
         assert looks <= 620
-        space[idiom](height, [0.3, 2.0, -1.0, 0.5], **settings)  # pyright: ignore
+        space[loop](height, [0.3, 2.0, -1.0, 0.5], **settings)  # pyright: ignore
         assert looks <= 622  # one place in a program may ask twice as often, however often it is called
     assert found[:2] == found[2:]
 
 
-@pytest.mark.parametrize("idiom", sorted(IDIOMS))
-def test_a_loop_over_a_dear_criterion_ends_by_the_guard(idiom: str) -> None:
+@pytest.mark.parametrize("loop", sorted(INSERTED))
+def test_a_loop_over_a_dear_criterion_ends_by_the_guard(loop: str) -> None:
     space: dict[str, object] = {}
     looks = 0
 
@@ -139,8 +139,8 @@ def test_a_loop_over_a_dear_criterion_ends_by_the_guard(idiom: str) -> None:
         looks += 1
         return sum(value)
 
-    exec(template(idiom), space)
-    space[idiom](criterion, [0.3, 2.0], calls=10**9, seconds=0.02)  # pyright: ignore
+    exec(template(loop), space)
+    space[loop](criterion, [0.3, 2.0], calls=10**9, seconds=0.02)  # pyright: ignore
     assert 0 < looks < 10**9
 
 
@@ -151,7 +151,7 @@ def test_another_method_keeps_value_criterion_and_time() -> None:
     assert len({text[text.index(kept) - 18 : text.index(kept)] for text in made}) == 2
     for text in made:
         assert f"{kept}, calls=70, seconds=" in text
-        assert all(text.count(f"def {idiom}(") == 1 for idiom in IDIOMS if f"return {idiom}(" in text)
+        assert all(text.count(f"def {loop}(") == 1 for loop in INSERTED if f"return {loop}(" in text)
     assert children(method, ROUTE, range(9)) == []
 
 
