@@ -1,4 +1,4 @@
-"""What an evaluation says of a candidate."""
+"""What an evaluation says of a candidate, and how far it can be trusted."""
 
 from __future__ import annotations
 
@@ -118,8 +118,6 @@ class Rollout(msgspec.Struct, frozen=True):
             return None
         return sum(r for r in self.rewards if r is not None) / len(self.rewards)
 
-
-# How far a score can be trusted: four levels, strongest first, and the one way to compare them.
 
 LEVELS = ("certified", "verified", "proxied", "self-reported")
 

@@ -1,4 +1,4 @@
-"""Effects a strategy asks for, and the journal's rows about them."""
+"""Effects a strategy asks for, the digests they are known by, and the journal's rows about them."""
 
 from __future__ import annotations
 
@@ -140,9 +140,6 @@ class Event(msgspec.Struct, frozen=True):
     seq: int
     time: float
     entry: Entry
-
-
-# Digests of what is asked: what a journal, a fork and a seed know a request by.
 
 
 def encode(value: Any) -> bytes:

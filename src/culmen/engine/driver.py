@@ -295,9 +295,6 @@ def _line(effect: Effect) -> str:
     return "evaluate" if effect.kind == "evaluate" else "other"
 
 
-# Time, injected: deadlines run on `monotonic`, wall time is for display only.
-
-
 class Clock(Protocol):
     """Seconds that only grow (`monotonic`), and Unix seconds that may jump (`wall`)."""
 

@@ -1,4 +1,4 @@
-"""The engine's final choice, the same for every strategy.
+"""How a search ends: at a score that held when it was looked at again, and with a final choice.
 
 Finalists are run again from evaluations kept back for it. One half picks the winner by sequential halving; the other
 half, spent on the winner alone, is what is reported: it took no part in the choice, so it carries no winner's curse.
@@ -203,9 +203,6 @@ def _standard_error(scores: list[float]) -> float | None:
         return None
     mean = sum(scores) / len(scores)
     return (sum((s - mean) ** 2 for s in scores) / (len(scores) - 1) / len(scores)) ** 0.5
-
-
-# The score at which a search may end: who claims to have reached it is looked at again before it is believed.
 
 
 class Goal:

@@ -1,4 +1,4 @@
-"""Hard budgets: reserved when an effect is admitted, settled when its completion is delivered.
+"""Hard budgets: reserved when an effect is admitted, settled at its cost when its completion is delivered.
 
 Everything is counted in journal order, so a replay admits and refuses exactly the same effects.
 """
@@ -120,8 +120,6 @@ def once(task: Task) -> int:
     """Evaluations that look at a finalist once: one for each case of the hold-out (test, else val, else train)."""
     return max(1, len(next((cases for split in ("test", "val", "train") if (cases := task.split(split))), ())))
 
-
-# What effects may cost before they are done, and what they did cost.
 
 Estimate = Callable[[Request], Usage]
 """The most that performing a request may cost."""

@@ -1,4 +1,4 @@
-"""The engine's own account of every candidate: what the final choice and progress are made from.
+"""What the engine knows of every candidate: the scores the final choice is made from, and past evaluations found again.
 
 A candidate's place is judged by a shrunken mean (empirical Bayes, normal-normal): a mean over few noisy observations is
 pulled towards the mean of all candidates, so one lucky sample never wins.
@@ -170,9 +170,6 @@ def _tally(order: int, row: tuple[Any, ...]) -> CandidateTally:
     return CandidateTally(
         f"{name:012x}", order, count, mean, m2, failures, vouched, refused, barred, _TRUST[int(trust)]
     )
-
-
-# What was evaluated, without keeping it: names in memory, texts and observations on a shelf.
 
 
 class Memo:

@@ -43,9 +43,8 @@ class Search:
 
     phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
     `integrity` = stop, the first candidate that is rejected for its integrity ends it; with `stop_at`, the first that
-    is known to score as much (`goal`). `shelf` gives back what was evaluated: without one it is all kept in memory.
-    `watch` is told of each effect that was finished, also of those that are
-    replayed.
+    is known to score as much (`Goal`). `shelf` gives back what was evaluated: without one it is all kept in memory.
+    `watch` is called with each effect that finished, replayed ones included.
     """
 
     def __init__(

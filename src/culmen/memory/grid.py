@@ -1,4 +1,4 @@
-"""The grid of MAP-Elites (Mouret and Clune, 2015): the best candidate of every cell of a feature space."""
+"""Grids of MAP-Elites (Mouret and Clune, 2015): the best candidate of every cell; islands draw and exchange them."""
 
 from __future__ import annotations
 
@@ -153,8 +153,6 @@ class Grid:
         """The occupant of a cell drawn uniformly; None if the grid is empty."""
         return self.ranked(rng.randrange(len(self))) if self._cells else None
 
-
-# Islands: a grid each, with the rules by which parents, inspirations and migrants are drawn from it.
 
 _POOL = 16  # occupants among which the most different ones are looked for
 

@@ -1,4 +1,4 @@
-"""The per-case Pareto frontier of GEPA (Algorithm 2): who is best on some case, and how often."""
+"""GEPA's memory: the per-case Pareto frontier (Algorithm 2), and the family tree that merges are made from."""
 
 from __future__ import annotations
 
@@ -68,8 +68,6 @@ class Frontier:
         counts = self.leads()
         return rng.choices(list(counts), list(counts.values()))[0] if counts else None
 
-
-# GEPA's system-aware merge: parts of two descendants of one ancestor, each from whoever changed it.
 
 _ATTEMPTS = 10
 

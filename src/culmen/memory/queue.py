@@ -1,4 +1,4 @@
-"""The priority queue of POLCA (Section 3): candidates, their statistics and traces, and selection by priority."""
+"""POLCA's memory (Section 3): the priority queue, each candidate's statistics and traces, priorities and tie rules."""
 
 from __future__ import annotations
 
@@ -94,8 +94,6 @@ class PriorityQueue:
         """Mean reward of a member; None without a score."""
         return self.statistics.summary(candidate.id).mean
 
-
-# Running statistics of every candidate over all its observations (POLCA, Algorithm 1, UPDATESTATS).
 
 Floats = NDArray[np.float64]
 _ROUND = ("round", "round_total", "round_scored", "round_failed")
@@ -257,9 +255,6 @@ class Statistics:
         return {"id": key, "mean": summary.mean, "count": summary.observations, "failures": summary.failures}
 
 
-# What was seen of each candidate, kept short: the material of POLCA's Summarizer (Appendix B, trajectories H).
-
-
 class Trace(NamedTuple):
     """One observation without its bulk. `reward` is None when the candidate failed."""
 
@@ -297,9 +292,6 @@ class Traces:
         return self._traces.get(key, [])
 
 
-# How candidates are chosen: by a priority, and among equals by a tie rule.
-
-
 class Priority(Protocol):
     """p_explore: one number per candidate, in order of arrival.
 
@@ -329,9 +321,6 @@ class Shuffled:
 
     def order(self, rows: list[int], rng: Random) -> list[int]:
         return rng.sample(rows, len(rows))
-
-
-# Priority functions p_explore of POLCA (Section 3, eq. 1, Appendix C): pure functions of the statistics.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Best of n: independent proposals from the seed, no search at all."""
+"""Best of n: independent proposals from the initial program, no search at all."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from culmen.strategies.settings import Cases, Proposals, WorkerLanes, check
 
 @dataclass(frozen=True)
 class BestOfN:
-    """Asks for improvements of the seed, again and again, and evaluates each once.
+    """Asks for improvements of the initial program, again and again, and evaluates each once.
 
-    The control that shows what a search adds: nothing learnt from one proposal reaches the next. Several seeds take
-    turns; without a seed every program is written from scratch. Lanes run side by side and never wait for one another.
+    The control that shows what a search adds: nothing learnt from one proposal reaches the next. Several initial
+    programs take turns; without one every program is written from scratch. Lanes run side by side and never wait for
+    one another.
     """
 
     paper = "repeated sampling, the standard baseline"

@@ -1,4 +1,4 @@
-"""Strategies by name: built from settings, described for people, and written to and read from a journal.
+"""Strategies by name: built from texts of the command line, described for people, written to and read from a journal.
 
 A name is one of `CATALOG`, or `module:Class` or `path/to/file.py:Class` for a strategy of your own.
 """
@@ -181,8 +181,6 @@ def _meant(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
-
-# Texts of the command line (`--set epsilon=q0.1`, `--set priority=ucb(1.0)`) as values of annotated fields.
 
 _OFF = ("off", "none", "null")
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}

@@ -72,7 +72,7 @@ class _Run:
             rollouts = await self.lab.gather(*(self.lab.evaluate(child, cases) for child in children))  # line 13
             better = [rollout for rollout in rollouts if total(rollout) > total(seen)]  # line 14
             await self.lab.gather(*(self.enter(rollout.candidate, parent.id) for rollout in better))  # lines 15-16
-            await self.lab.gather(*(self.enter(candidate) for candidate in self.lab.handed()))  # a person's
+            await self.lab.gather(*(self.enter(candidate) for candidate in self.lab.handed()))  # handed in by a person
             if better:
                 await self.merge()
             leads = self.frontier.leads()

@@ -1,4 +1,4 @@
-"""From candidates to elites: evaluate what is new to the run, and measure what was scored."""
+"""From candidates to elites: evaluate what is new to the run, measure the features of what was scored."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ class Judge(Known):
         }
         return [(rollout, elites.get(rollout.candidate.id)) for rollout in rollouts]
 
-
-# Feature dimensions of a candidate for grids: built-in ones and any metric its evaluations report.
 
 BUILT_IN = ("complexity", "diversity")
 

@@ -73,7 +73,7 @@ class MapElites:
         ]
 
     def brief(self, lab: Lab, island: GridIsland) -> Brief:
-        """The request for one parent; without one the first seed is improved unscored, or a first program written."""
+        """The request for one parent; without one the first initial program is improved, or a first one written."""
         parent = island.parent(lab.rng)
         if parent is None:
             return Brief(lab.seeds[0] if lab.seeds else None, k=self.proposals)

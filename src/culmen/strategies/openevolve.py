@@ -1,4 +1,4 @@
-"""OpenEvolve's loop: islands of MAP-Elites grids, one candidate per request, the same seed on every island."""
+"""OpenEvolve's loop: islands of MAP-Elites grids, one candidate per request, the same initial programs everywhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from culmen.strategies.width import Fixed, Requery
 @dataclass(frozen=True)
 class OpenEvolve:
     """The baseline of `turboevolve`, on the same engine: one candidate per request, never asked for twice, and all
-    islands begin from the same seeds. What differs in a comparison is then what TurboEvolve adds.
+    islands begin from the same initial programs. What differs in a comparison is then what TurboEvolve adds.
 
     The proportions of parent selection, inspirations, islands and migration are OpenEvolve's defaults; where its
     populations and its archive differ from a grid's occupants, the grid is used here.

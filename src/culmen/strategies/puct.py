@@ -34,7 +34,7 @@ class PuctSearch:
     c: Annotated[float, About("weight of exploration", least=0)] = 1.0
     proposals: Proposals = 4
     children: Annotated[int, About("programs kept of one expansion", least=1)] = 2
-    most: Annotated[int, About("programs kept in all; seeds always are", least=2)] = 1000
+    most: Annotated[int, About("programs kept in all; initial programs always are", least=2)] = 1000
     format: Annotated[str, About("reply format: rewrite, diff, verbalized, verbalized_diff, blocks")] = "rewrite"
     batch: Cases = None
     lanes: WorkerLanes = None
@@ -55,7 +55,7 @@ class PuctSearch:
             node = tree.take(self.c)
             answer = await lab.propose(self.brief(lab, node))
             found = await self.evaluate(lab, known.unknown(answer.candidates))
-            for rollout, reward in await self.evaluate(lab, known.unknown(lab.handed())):  # a person's: a new root
+            for rollout, reward in await self.evaluate(lab, known.unknown(lab.handed())):  # a person's: new root
                 tree.plant(rollout, reward)
             if node is None:  # nothing could be evaluated yet: what works becomes a root
                 for rollout, reward in found:

@@ -1,4 +1,4 @@
-"""How a pool of seeds is shared out among islands (TurboEvolve, Section 3.3). Clusters hold indices of seeds."""
+"""How a pool of initial programs is shared out among islands (TurboEvolve, Section 3.3), as clusters of indices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Allocation(Protocol):
 
 @dataclass(frozen=True)
 class Everywhere:
-    """All seeds on all islands."""
+    """All initial programs on all islands."""
 
     async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
         return [list(range(len(seeds))) for _ in range(islands)]
@@ -87,7 +87,7 @@ async def clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:
             break
     missing = fault == "no_sklearn"
     raise UserError(
-        "clustering a pool of seeds needs scikit-learn" if missing else f"the pool could not be clustered: {fault}",
+        "clustering a pool of programs needs scikit-learn" if missing else f"the pool could not be clustered: {fault}",
         where="setting 'allocation'",
         fix="pip install 'culmen[pools]', then culmen resume; or start with --set allocation=random",
     )

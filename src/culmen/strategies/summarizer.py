@@ -1,4 +1,4 @@
-"""POLCA's Summarizer: successes and failures of the whole memory, compressed by a model into guidance c_history."""
+"""POLCA's Summarizer (Appendix B): contrasted successes and failures, compressed by a model into guidance c_history."""
 
 from __future__ import annotations
 
@@ -50,8 +50,6 @@ def guidance(reply: str) -> str:
         return found[1].strip()
     return re.sub(r"<reasoning>.*?(?:</reasoning>|\Z)", "", reply, flags=re.DOTALL | re.IGNORECASE).strip()
 
-
-# Contrastive sampling for POLCA's Summarizer (Appendix B): per program one success and one failure.
 
 Tau = float | Quantile | None
 

@@ -99,7 +99,7 @@ class TurboEvolve:
             inspirations = island.inspirations(parent, lab.rng) if parent else []
             brief = self.brief(lab, i, parent, inspirations, width.k)
             candidates, faults = await self.requery.propose(lab, brief)  # 3.1
-            candidates = [*candidates, *lab.handed()]  # a person's, taken up like a model's
+            candidates = [*candidates, *lab.handed()]  # candidates a person handed in count like a model's
             judged = await judge.judge(lab, judge.unknown(candidates))
             placed = {r.candidate.id: island.grid.offer(elite) for r, elite in judged if elite}  # in the reply's order
             width.record(any(at.entered for at in placed.values()))  # 3.2, u of this iteration

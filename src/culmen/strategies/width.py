@@ -1,4 +1,4 @@
-"""How many candidates to ask for at once (TurboEvolve, Section 3.2): adapted per island, or fixed."""
+"""How many candidates a request asks for (TurboEvolve, 3.2), and asking again where a reply holds too few (3.1)."""
 
 from __future__ import annotations
 
@@ -96,9 +96,6 @@ class _Windowed:
         elif self._count == self._rule.window:
             self.k = max(self._rule.least, self.k - self._rule.step)
         self._seen = self._count = 0
-
-
-# One iteration's candidates: asked for in one request, and again where a reply held too few (TurboEvolve, 3.1).
 
 
 @dataclass(frozen=True)

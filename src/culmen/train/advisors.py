@@ -1,4 +1,4 @@
-"""The trained advisor of a run, from its checkpoints: which versions there are; one opened, talked to, written out."""
+"""Trained advisors: built by name for `train.open`, and opened, talked to or exported from a run's checkpoints."""
 
 from __future__ import annotations
 
@@ -93,8 +93,6 @@ class AdvisorChat:
         self.messages.append({"role": "assistant", "content": reply})
         return reply
 
-
-# Policies by name, for `train.open`: `tiny`, a model folder, or a model that a server trains or samples from.
 
 Make = Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]
 

@@ -1,4 +1,4 @@
-"""The seam to whatever holds and trains a policy: sample, learn, publish, save, load.
+"""What holds and trains a policy: sample, learn, publish, save, load; and the diagnostics of an update.
 
 Engines live outside the search. What they return is journaled by the craft (`culmen.train.craft`), so a replay neither
 samples nor trains again.
@@ -114,9 +114,6 @@ class PolicyEngine(Protocol):
     def export(self, folder: Path) -> None: ...
 
 
-# Optional packages, asked for by name.
-
-
 def require(module: str, extra: str) -> ModuleType:
     """The module; raises `UserError` with the one command that installs it."""
     try:
@@ -129,9 +126,6 @@ def require(module: str, extra: str) -> ModuleType:
             where=f"culmen's extra '{extra}'",
             fix=f"pip install 'culmen[{extra}]'",
         ) from None
-
-
-# The diagnostics of one update, from numbers alone: the same for every engine.
 
 
 class UpdateDiagnostics:

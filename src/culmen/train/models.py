@@ -1,4 +1,4 @@
-"""A chat model as the advisor: its tokenizer, its LoRA adapter, and how a step of a decision is put to it."""
+"""The models an advisor can be: a chat model with a LoRA adapter, or a tiny one over a menu; and how both are asked."""
 
 from __future__ import annotations
 
@@ -100,8 +100,6 @@ def _missing(what: str, path: str, error: Exception) -> UserError:
     said = (str(error).splitlines() or [""])[0]
     return UserError(f"the advisor's {what} '{path}' cannot be loaded", where=said, fix="check the path")
 
-
-# A language model of some ten thousand weights, made in code with its tokenizer: an advisor that chooses from a menu.
 
 _SPECIAL = ("<s>", "</s>", "<unk>")
 _COMMON = ("generate", "select", "classify", "result", "condense", "prune", "better", "worse", "failed", "among")

@@ -1,4 +1,4 @@
-"""The training signal, one function a formula: rewards, advantages, their mix, and the clipped loss. Pure numpy.
+"""The training signal, one function a formula: rewards, advantages, their mix, and the clipped loss. Only numpy.
 
 A group is what one rollout barrier brought: `rewards` of shape (n,), float64, n >= 1. Advantages have the same shape.
 Equations and sections are those of PACEvolve++ (arXiv 2605.07039) unless another paper is named. Everything is float64:
@@ -235,9 +235,6 @@ def _unranked(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats
     spread[order] = weights
     _, inverse, counts = np.unique(group, return_inverse=True, return_counts=True)
     return (np.bincount(inverse, spread) / counts)[inverse]
-
-
-# From a barrier's rewards to its advantages, or the reason why there is nothing to learn from them.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A policy trained in this process and sampled from by a server: each version is an adapter with a name of its own.
+"""A policy trained in this process and sampled from by a vLLM or SGLang server: each version is a named adapter.
 
 The name ends in a digest of the adapter, so it can never stand for other weights, and a request for a version that the
 server does not have fails instead of being answered by another one.
@@ -102,8 +102,6 @@ class ServedEngine:
             self._sampler.unload(old)
             shutil.rmtree(self._folder / old, ignore_errors=True)
 
-
-# Sampling servers of others: vLLM and SGLang, asked by token ids for one adapter by its name.
 
 _PATIENCE = 1800.0  # seconds for one reply
 _NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}

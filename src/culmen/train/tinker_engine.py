@@ -245,8 +245,6 @@ def _reachable(url: str) -> None:
         ) from error
 
 
-# Adapters that a Tinker-compatible server keeps, fetched as the archive it packs them into.
-
 _ADAPTER = "adapter_config.json"
 
 

@@ -1,4 +1,4 @@
-"""Who speaks for the advisor: a model behind the role `advisor`, or, without a model, a menu of kinds of edit."""
+"""Everything the advisor is asked: decisions (PACEvolve++, 3.2), results in a line, ideas condensed and pruned."""
 
 from __future__ import annotations
 
@@ -82,9 +82,6 @@ def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
 def entry(name: str) -> str:
     """A line of the menu; its first word is the name."""
     return f"{name}: {MENU[name]}"
-
-
-# A decision of the advisor: hypotheses, which of them are new, and the one experiment to make (PACEvolve++, 3.2).
 
 
 @dataclass(frozen=True)
@@ -255,9 +252,6 @@ def _keep(draft: _Draft, sample: int | None) -> None:
 
 def reminder(attempt: int) -> str:
     return "The last reply could not be read. Answer with the JSON object alone." if attempt else ""
-
-
-# Keeping an idea repository small: results in a line, old histories condensed, ideas over the cap dropped.
 
 
 @dataclass(frozen=True)

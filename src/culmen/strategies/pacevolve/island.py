@@ -1,4 +1,4 @@
-"""One island of PACEvolve: a population, an idea repository with its versions, momentum, and a branch now and then."""
+"""One island of PACEvolve: a population, idea versions to go back to, momentum, and what to do when it stalls."""
 
 from __future__ import annotations
 
@@ -149,8 +149,6 @@ def _above(rollout: Rollout, other: Rollout | None) -> bool:
     return reward is not None and (other is None or other.reward is None or reward > other.reward)
 
 
-# When an island should stop going on as it does, and what it should do instead (PACEvolve; PACEvolve++, Section 2.1).
-
 _TINY = 1e-9
 
 
@@ -226,9 +224,6 @@ def version_weights(count: int, power: float = 1.5) -> list[float]:
 def draw(weights: Sequence[float], rng: Random) -> int:
     """An index with probability proportional to its weight."""
     return rng.choices(range(len(weights)), weights)[0]
-
-
-# A population as a ranked list: the best first, none twice, trimmed to a size; parents by tournament.
 
 
 class Population:

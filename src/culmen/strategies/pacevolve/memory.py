@@ -1,4 +1,4 @@
-"""The persistent level of a hierarchical context: ideas, what was tried under each, and versions of the whole.
+"""What an island remembers: ideas and what was tried under each, and what failed.
 
 Values are immutable: islands exchange and revisit them, and none can change what another holds.
 """
@@ -103,9 +103,6 @@ def bounded(text: str, sentences: int = 2) -> str:
 
 def _key(description: str) -> str:
     return " ".join(re.findall(r"\w+", description.lower()))
-
-
-# A memory of what did not work. It outlives pruning and backtracking, and knows an exact repeat when it sees one.
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -72,9 +72,6 @@ class Pacevolve:
         await Research(self, lab, ModelVoice()).run()
 
 
-# The search of PACEvolve: islands, each with a population and ideas, and what they share.
-
-
 class Research:
     """One search in progress: the islands and what they share. Also the scaffold of `pacevolve_plus_plus`."""
 

@@ -67,7 +67,7 @@ class PacevolvePlusPlus:
         float, About("spread of a branch below which there is nothing to learn, epsilon_skip", least=0)
     ] = 1e-6
     noise: Annotated[float, About("the evaluator's noise in rewards (0..5), taken as a floor, too", least=0)] = 0.0
-    worst: Annotated[float | None, About("score of reward 0, y_min; none: what the seeds score")] = None
+    worst: Annotated[float | None, About("score of reward 0, y_min; none: what the initial programs score")] = None
     best: Annotated[float | None, About("score of reward 5, y_max; none: the target or the best known value")] = None
     deadline: Annotated[float | None, About("seconds a barrier waits for its candidates; none: for all", least=1)] = (
         None

@@ -1,4 +1,4 @@
-"""The advisor as a policy that is trained: its replies are samples, a barrier's rewards become one update or none."""
+"""The advisor as a policy in training: the engine that holds it, its samples and updates, and alarms."""
 
 from __future__ import annotations
 
@@ -75,8 +75,6 @@ class TrainedPolicy:
         self.samples.clear()
 
 
-# What to watch over the barriers of a training: steps taken, and words for what looks wrong.
-
 _SKIPS = 10  # barriers in a row without an update that are worth a word
 
 
@@ -102,8 +100,6 @@ class Steps:
             self.norms.append(told["grad_norm"])
         return found
 
-
-# What holds and trains a policy, as a setting; the work is done elsewhere (`culmen.train.advisors`).
 
 AGGREGATES = ("token_sum", "sequence_mean")
 

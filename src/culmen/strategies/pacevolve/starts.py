@@ -42,7 +42,7 @@ class Puct:
 
     c: Annotated[float, About("weight of exploration", least=0)] = 1.0
     children: Annotated[int, About("programs kept of one expansion", least=1)] = 2
-    most: Annotated[int, About("programs kept in all; seeds always are", least=2)] = 1000
+    most: Annotated[int, About("programs kept in all; initial programs always are", least=2)] = 1000
 
     def __post_init__(self) -> None:
         check(self)
