@@ -22,8 +22,8 @@ from tests.gallery import Gallery, record, task
 
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
-from culmen.web.digest import Digest
 from culmen.web.pages import PAGES
+from culmen.web.runs import Digest
 from culmen.web.server import Dashboard, bind, encoded, serve
 
 T = TypeVar("T")

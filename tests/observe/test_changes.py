@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from culmen.core.usage import Budget
-from culmen.observe.changes import change, compared, few
-from culmen.observe.displays import Terminal
+from culmen.observe.displays import TerminalDisplay, change, compared, few
 from culmen.store import views
 from culmen.strategies import catalog
 from tests.gallery import Gallery, record, task
@@ -56,7 +55,9 @@ def test_the_live_view_shows_the_change_clipped_to_the_terminal(tmp_path: Path) 
     assert told is not None and told.lines and told.since == views.candidate(run, now.best.id).row.parents[0]
     for width, height, shown in ((100, 40, True), (60, 40, True), (100, 10, False)):
         out = io.StringIO()
-        terminal = Terminal(Console(file=out, force_terminal=True, width=width, height=height, color_system=None))
+        terminal = TerminalDisplay(
+            Console(file=out, force_terminal=True, width=width, height=height, color_system=None)
+        )
         terminal.start(now)
         terminal.improved(now, now.best, None)
         terminal.draw(now)

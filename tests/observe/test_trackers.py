@@ -13,8 +13,7 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.event import Event
-from culmen.observe.trackers import Tracking, tracked, trackers
-from culmen.observe.trackers.points import About, Point, Span
+from culmen.observe.trackers import EffectSpan, TrackedPoint, TrackedRun, Tracking, tracked, trackers
 from culmen.store import views
 from tests.cli.conftest import Place
 from tests.report.worlds import Asking, Told, run
@@ -45,18 +44,18 @@ class Noted:
     """Keeps everything it is told."""
 
     def __init__(self) -> None:
-        self.points: list[Point] = []
-        self.spans: list[Span] = []
-        self.about: About | None = None
+        self.points: list[TrackedPoint] = []
+        self.spans: list[EffectSpan] = []
+        self.about: TrackedRun | None = None
         self.ended: list[str] = []
 
-    def start(self, about: About) -> None:
+    def start(self, about: TrackedRun) -> None:
         self.about = about
 
-    def point(self, point: Point) -> None:
+    def point(self, point: TrackedPoint) -> None:
         self.points.append(point)
 
-    def span(self, span: Span) -> None:
+    def span(self, span: EffectSpan) -> None:
         self.spans.append(span)
 
     def close(self, state: str) -> None:
@@ -86,7 +85,7 @@ def test_a_run_that_goes_on_counts_what_was_before(folder: Path):
 
 
 class Broken(Noted):
-    def point(self, point: Point) -> None:
+    def point(self, point: TrackedPoint) -> None:
         raise ValueError("no room")
 
 
@@ -109,7 +108,7 @@ class Stuck(Noted):
         super().__init__()
         self.held, self.free = threading.Event(), threading.Event()
 
-    def start(self, about: About) -> None:
+    def start(self, about: TrackedRun) -> None:
         self.held.set()
         self.free.wait(60)
 

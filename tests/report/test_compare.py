@@ -16,14 +16,13 @@ from culmen.core.errors import UserError
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.report import compare as comparing
-from culmen.report.analyze_record import Moment
-from culmen.report.compare_read import Entry, entry, find
+from culmen.report.records import ComparedRun, Moment, find_runs, read_compared
 from tests.report.worlds import Asking, Noting, Told, run
 
 OBJECTIVE = Objective("max", start=0.0, target=8.0, known=10.0)
 
 
-def one(strategy: str, seed: int, score: float | None, task: str = "hill", **more: Any) -> Entry:
+def one(strategy: str, seed: int, score: float | None, task: str = "hill", **more: Any) -> ComparedRun:
     """A finished run of ten evaluations, which found its best at the fifth, for a dollar each."""
     moments = (
         tuple(Moment(n, float(n), float(n), 0.0 if n < 5 else score) for n in range(1, 11)) if score is not None else ()
@@ -49,10 +48,10 @@ def one(strategy: str, seed: int, score: float | None, task: str = "hill", **mor
         "budget": Budget(evaluations=10),
         "moments": moments,
     }
-    return Entry(**{**given, **more})
+    return ComparedRun(**{**given, **more})
 
 
-def runs(scores: dict[str, list[float | None]], **more: Any) -> list[Entry]:
+def runs(scores: dict[str, list[float | None]], **more: Any) -> list[ComparedRun]:
     return [one(name, seed, score, **more) for name, each in scores.items() for seed, score in enumerate(each)]
 
 
@@ -213,7 +212,7 @@ def test_no_order_matters_and_nothing_is_nan(first: Any, second: Any, direction:
 
 
 def test_entries_come_from_journals(tmp_path: Path):
-    paid = entry(run(tmp_path, Asking(2), Told([[1.0, 3.0, None], [2.0]]), name="paid"))
+    paid = read_compared(run(tmp_path, Asking(2), Told([[1.0, 3.0, None], [2.0]]), name="paid"))
     assert (paid.task, paid.strategy, paid.state, paid.score) == (
         "told",
         "tests.report.worlds:Asking",
@@ -221,7 +220,7 @@ def test_entries_come_from_journals(tmp_path: Path):
         3.0,
     )
     assert paid.moments[-1].best == 3.0 and paid.dollars == 2.0 and paid.evaluations == len(paid.moments)
-    failed = entry(run(tmp_path, Noting((None,)), name="failed"))
+    failed = read_compared(run(tmp_path, Noting((None,)), name="failed"))
     assert failed.score is None
     made = comparing.compare([msgspec.structs.replace(each, state="finished") for each in (paid, failed)])
     assert {row.strategy: row.valued for row in made.tasks[0].rows} == {"Asking": 1, "Noting": 0}
@@ -231,6 +230,6 @@ def test_runs_are_found_below_a_folder_but_not_inside_one_another(tmp_path: Path
     outer = run(tmp_path / "x/y", Noting((1.0,)), name="outer")
     run(outer / "inside", Noting((1.0,)), name="inner")
     single = run(tmp_path / "x", Noting((1.0,)), name="alone")
-    assert find(tmp_path) == [single, outer] and find(single) == [single]
+    assert find_runs(tmp_path) == [single, outer] and find_runs(single) == [single]
     with pytest.raises(UserError, match="there is no run here"):
-        find(tmp_path / "nothing")
+        find_runs(tmp_path / "nothing")

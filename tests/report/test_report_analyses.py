@@ -12,12 +12,21 @@ from hypothesis import strategies as st
 
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget
+from culmen.report.analyses import (
+    best_so_far,
+    bins,
+    coverage,
+    distance_by_k,
+    rank_correlation,
+    rank_groups,
+    rank_profile,
+    spread,
+    top_m,
+    width,
+    width_by_island,
+)
 from culmen.report.analyze import analyze
-from culmen.report.analyze_asks import distance_by_k, rank_groups, rank_profile, top_m
-from culmen.report.analyze_leader import Leader
-from culmen.report.analyze_progress import best_so_far, coverage, width, width_by_island
-from culmen.report.analyze_record import Record, read
-from culmen.report.analyze_table import bins, rank_correlation, spread
+from culmen.report.records import Leader, RunRecord, read_run
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
 from culmen.strategies import catalog
@@ -26,9 +35,9 @@ from culmen.testing.virtual import simulate
 from tests.report.worlds import Asking, Noting, Told, note, run
 
 
-def noted(folder: Path, notes: list[dict[str, Any]], name: str = "run") -> Record:
+def noted(folder: Path, notes: list[dict[str, Any]], name: str = "run") -> RunRecord:
     """A record of these notes, all behind the first evaluation."""
-    return read(run(folder, Noting((0.0,), (tuple(notes),)), name=name))
+    return read_run(run(folder, Noting((0.0,), (tuple(notes),)), name=name))
 
 
 def column(table: Any, name: str, **where: Any) -> list[Any]:
@@ -37,17 +46,17 @@ def column(table: Any, name: str, **where: Any) -> list[Any]:
 
 
 def test_best_so_far_counts_failures_and_keeps_to_the_direction(tmp_path: Path):
-    up = read(run(tmp_path, Noting((1.0, None, 3.0, 2.0)), name="up"))
+    up = read_run(run(tmp_path, Noting((1.0, None, 3.0, 2.0)), name="up"))
     assert up.evaluations == 5  # four of the search, one of the engine's choice
     table = best_so_far([up], "evaluations", steps=5)
     assert column(table, "evaluations") == [1, 2, 3, 4, 5]
     assert column(table, "score") == [1.0, 1.0, 3.0, 3.0, 3.0]
-    down = read(run(tmp_path, Noting((3.0, None, 1.0, 2.0)), name="down", direction="min"))
+    down = read_run(run(tmp_path, Noting((3.0, None, 1.0, 2.0)), name="down", direction="min"))
     assert column(best_so_far([down], "evaluations", steps=5), "score") == [3.0, 3.0, 1.0, 1.0, 1.0]
 
 
 def test_best_so_far_over_runs_is_a_median_with_quartiles(tmp_path: Path):
-    runs = [read(run(tmp_path, Noting((float(n), 10.0 * n)), name=str(n))) for n in (1, 2, 3)]
+    runs = [read_run(run(tmp_path, Noting((float(n), 10.0 * n)), name=str(n))) for n in (1, 2, 3)]
     rows = best_so_far(runs, "evaluations", steps=3).rows
     first, last = rows[0], rows[-1]
     assert (first["score_q1"], first["score"], first["score_q3"]) == (1.5, 2.0, 2.5)
@@ -55,7 +64,7 @@ def test_best_so_far_over_runs_is_a_median_with_quartiles(tmp_path: Path):
 
 
 def test_best_so_far_against_seconds_and_dollars(tmp_path: Path):
-    record = read(run(tmp_path, Asking(2), Told([[5.0], [7.0]])))
+    record = read_run(run(tmp_path, Asking(2), Told([[5.0], [7.0]])))
     seconds = best_so_far([record], "seconds", steps=6)  # seed 1, ask 2, child 3, ask 4, child 5, choice 6
     assert column(seconds, "seconds") == [1, 2, 3, 4, 5, 6]
     assert column(seconds, "score") == [1.0, 1.0, 5.0, 5.0, 7.0, 7.0]
@@ -65,14 +74,14 @@ def test_best_so_far_against_seconds_and_dollars(tmp_path: Path):
 
 
 def test_dollars_are_not_told_where_they_are_unknown_or_nothing(tmp_path: Path):
-    unpriced = read(run(tmp_path, Asking(2), Told([[5.0], [7.0]], unpriced=1), name="unpriced"))
+    unpriced = read_run(run(tmp_path, Asking(2), Told([[5.0], [7.0]], unpriced=1), name="unpriced"))
     assert "price of 2 calls is unknown" in best_so_far([unpriced], "dollars").skipped
-    free = read(run(tmp_path, Noting((1.0,)), name="free"))
+    free = read_run(run(tmp_path, Noting((1.0,)), name="free"))
     assert "nothing was paid" in best_so_far([free], "dollars").skipped
 
 
 def test_nothing_scored_is_a_sentence(tmp_path: Path):
-    record = read(run(tmp_path, Noting((None, None))))
+    record = read_run(run(tmp_path, Noting((None, None))))
     assert best_so_far([record], "evaluations").skipped == "nothing has scored yet"
 
 
@@ -83,7 +92,7 @@ def test_coverage_adds_cells_over_islands_and_weighs_their_quality(tmp_path: Pat
         ({**grid, "island": 1, "cells": 3, "quality": 3.0},),
         ({**grid, "island": 0, "cells": 2, "quality": 8.0},),
     )
-    record = read(run(tmp_path, Noting((0.0, 1.0, 2.0), notes)))
+    record = read_run(run(tmp_path, Noting((0.0, 1.0, 2.0), notes)))
     table = coverage([record], snapshots=4)
     assert column(table, "evaluations") == [1, 2, 3, 4]
     assert column(table, "cells") == [1, 4, 5, 5]
@@ -155,14 +164,14 @@ def test_width_is_the_mean_over_islands(tmp_path: Path):
     one = note([0.0] * 5, island=0, next_k=7)
     two = note([0.0] * 5, island=1, next_k=5)
     three = note([0.0] * 7, island=0, turn=2, next_k=3)
-    record = read(run(tmp_path, Noting((0.0, 1.0), ((one, two), (three,)))))
+    record = read_run(run(tmp_path, Noting((0.0, 1.0), ((one, two), (three,)))))
     assert column(width([record], steps=3), "k") == [6.0, 4.0, 4.0]
     rows = width_by_island([record]).rows
     assert [(row["island"], row["turn"], row["k"]) for row in rows] == [(0, 1, 5), (0, 2, 7), (1, 1, 5)]
 
 
 def test_replies_in_the_journal_serve_where_a_strategy_notes_nothing(tmp_path: Path):
-    record = read(run(tmp_path, Asking(2), Told([[0.0, 4.0], [3.0, None]])))
+    record = read_run(run(tmp_path, Asking(2), Told([[0.0, 4.0], [3.0, None]])))
     assert [ask.k for ask in record.asks] == [2, 2]
     assert [ask.parent for ask in record.asks] == [1.0, 1.0]
     assert column(top_m([record]), "best_gain", tier="all") == [0.5, 2.5]
@@ -199,7 +208,7 @@ def test_real_strategies_can_be_analysed(tmp_path: Path, name: str):
     meta = RunMeta(name, task, catalog.config(strategy), models={"default": "landscape"}, budget=budget)
     with SqlJournal.create(tmp_path / name, meta) as journal:
         simulate(strategy, task, landscape.Landscape(blur=0.3), budget, workers=2, journal=journal)
-    record = read(tmp_path / name)
+    record = read_run(tmp_path / name)
     (group,) = analyze([tmp_path / name])
     told = {table.name for table in group.tables if table.rows}
     assert "best_by_evaluations" in told

@@ -8,7 +8,7 @@ from statistics import quantiles
 import pytest
 
 from culmen.report.compare import compare
-from culmen.report.compare_read import entry
+from culmen.report.records import read_compared
 from culmen.store import views
 from tests.web.conftest import Site, Tab, served
 from tests.web.test_web_pages import rows, series
@@ -25,7 +25,7 @@ def test_the_page_says_whether_the_data_can_tell(site: Site, tab: Tab):
     told.wait_for()
     text = told.inner_text()
     classes = {views.meta(path).strategy["path"]: name.partition("-")[0] for path, name in zip(paths, NAMES)}
-    made = compare([entry(path) for path in paths], classes)
+    made = compare([read_compared(path) for path in paths], classes)
     (part,) = made.tasks
     for sentence in (*(pair.sentence for pair in part.pairs), *made.remarks):
         assert sentence in text
@@ -43,7 +43,7 @@ def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
     assert band["points"][-1][1:] == pytest.approx([low, high])
     drawn = page.locator("c-chart").first.locator("svg path.band").bounding_box()
     assert drawn["height"] > 1 and drawn["width"] > 50
-    made = compare([entry(site.run(name)) for name in NAMES], {})
+    made = compare([read_compared(site.run(name)) for name in NAMES], {})
     steps = [[list(step) for step in row.steps] for row in made.tasks[0].rows]
     profile = series(page, 1)
     assert [each["points"][:-1] for each in profile] == steps  # the last one goes on to the edge

@@ -16,8 +16,8 @@ import pytest
 from culmen.store import inbox, transfer, views
 from culmen.store.address import anchor, parse
 from culmen.store.lease import owner
-from culmen.web.digest import Digest
 from culmen.web.pages import PAGES
+from culmen.web.runs import Digest
 from culmen.web.server import encoded
 from tests.cli.conftest import Place
 from tests.cli.test_cli_attending import NOISY, begun, wait

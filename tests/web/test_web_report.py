@@ -18,10 +18,11 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.store import views
-from culmen.web import gathering, paper, report
-from culmen.web.bundle import bundle
-from culmen.web.digest import Digest
-from culmen.web.gathering import gather
+from culmen.web import report
+from culmen.web import report as gathering
+from culmen.web import report as paper
+from culmen.web.report import bundle_modules, gather
+from culmen.web.runs import Digest
 from tests.web.conftest import PAGES, Site
 from tests.web.test_web_pages import facts, rows, shown
 from tests.web.worlds import EVERYTHING
@@ -59,7 +60,7 @@ class Elements(HTMLParser):
 
 def made(run: Path, **limits: int) -> tuple[str, Any]:
     """The text of a report and its documents, as a browser would parse them."""
-    text = report.page(gather(Digest(run), **limits))
+    text = report.report_page(gather(Digest(run), **limits))
     whole = next(text for attrs, text in Elements(text).of("script") if attrs.get("type") == "application/json")
     return text, json.loads(whole)
 
@@ -133,7 +134,7 @@ def test_long_texts_are_cut_and_marked(runs: Path, monkeypatch: pytest.MonkeyPat
 def test_the_bundler_refuses_forms_that_it_does_not_know(tmp_path: Path, line: str):
     (tmp_path / "main.js").write_text(f"const a = 1;\n{line}\n")
     with pytest.raises(ValueError, match=r"main\.js:2"):
-        bundle(tmp_path / "main.js")
+        bundle_modules(tmp_path / "main.js")
 
 
 def test_the_bundler_refuses_circles_and_takes_each_module_once(tmp_path: Path):
@@ -142,12 +143,12 @@ def test_the_bundler_refuses_circles_and_takes_each_module_once(tmp_path: Path):
         'import { one as first } from "./c.js";\nexport function b() {\n  return first;\n}\n'
     )
     (tmp_path / "c.js").write_text("export const one = 1;\n")
-    text = bundle(tmp_path / "a.js")
-    assert text == bundle(tmp_path / "a.js") and re.findall(r"const \$(\w)", text) == ["c", "b", "a"]
+    text = bundle_modules(tmp_path / "a.js")
+    assert text == bundle_modules(tmp_path / "a.js") and re.findall(r"const \$(\w)", text) == ["c", "b", "a"]
     assert "const { one: first } = $c;" in text and "const c = $c;" in text
     (tmp_path / "c.js").write_text('import "./a.js";\n')
     with pytest.raises(ValueError, match="imports itself"):
-        bundle(tmp_path / "a.js")
+        bundle_modules(tmp_path / "a.js")
 
 
 def culmen(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -172,7 +173,7 @@ def test_the_verb(runs: Path, tmp_path: Path):
 def test_without_a_browser_there_is_no_pdf_and_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no Chromium"):
-        paper.browser()
+        paper.find_browser()
 
 
 class Disk:
@@ -190,7 +191,7 @@ class Disk:
     def report(self, run: Path, **limits: int) -> str:
         """Write a report and open it; its address."""
         path = self.folder / f"{run.name}.html"
-        report.write(gather(Digest(run), **limits), path)
+        report.write_report(gather(Digest(run), **limits), path)
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("[data-ready]")
         return path.as_uri()

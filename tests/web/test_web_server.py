@@ -13,9 +13,8 @@ import pytest
 
 from culmen.core.event import Entry
 from culmen.store import inbox, views
-from culmen.web.digest import Digest
 from culmen.web.pages import PAGES
-from culmen.web.series import buckets, thin
+from culmen.web.runs import Digest, buckets, thin
 from culmen.web.server import Dashboard, bind, encoded
 from tests.store.runs import new_run, observed, program, proposed, state
 from tests.web.conftest import Site, served

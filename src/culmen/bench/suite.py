@@ -18,7 +18,7 @@ from culmen.bench.baselines import Level, level
 from culmen.core.errors import UserError
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.report.analyze_table import Rows, mean, spread
+from culmen.report.analyses import Rows, mean, spread
 from culmen.store import views
 from culmen.store.address import has_run
 

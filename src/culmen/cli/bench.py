@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from culmen.bench.baselines import Level
     from culmen.bench.scale import BackendFigure, Figure
     from culmen.bench.suite import CellResult, Suite
-    from culmen.report.analyze_table import Rows
+    from culmen.report.analyses import Rows
 
 INTERRUPTED = 130
 _COUNTS = ("requests", "calls", "proposals", "evaluations")

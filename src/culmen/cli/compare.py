@@ -17,10 +17,10 @@ from culmen.observe.figures import count, dollars, number
 
 if TYPE_CHECKING:
     from culmen.bench.suite import Suite
+    from culmen.report.analyses import Rows, Table
     from culmen.report.analyze import Group
-    from culmen.report.analyze_table import Rows, Table
-    from culmen.report.compare import Comparison, Overall, Pair, Part, Row
-    from culmen.report.compare_stats import Estimate
+    from culmen.report.compare import Comparison, Overall, StrategyFigures, StrategyPair, TaskComparison
+    from culmen.report.stats import Estimate
 
 SEEDS = 6  # fewer pairs cannot tell two strategies apart on one task
 BUDGET = "evaluations=200"
@@ -47,7 +47,7 @@ def analyze(
     """
     from culmen.cli import runs
     from culmen.report import analyze as analysis
-    from culmen.report.analyze_write import write
+    from culmen.report.analyze import write
     from culmen.strategies.catalog import NAMES
 
     paths = [runs.find(name) for name in dict.fromkeys(run or [None])]
@@ -115,7 +115,7 @@ def _select_rows(table: Table) -> Rows:
 
 def _thirds_by_k(rows: Rows) -> Rows:
     """Near, middle and far of every K: the table by deciles is for the files."""
-    from culmen.report.analyze_table import mean
+    from culmen.report.analyses import mean
 
     thirds = {"near (1-3)": range(1, 4), "middle (4-7)": range(4, 8), "far (8-10)": range(8, 11)}
     found: Rows = []
@@ -176,7 +176,7 @@ def compare(
     Over runs that exist, or over new ones, made with --tasks and --strategies. Cut off, the same command goes on.
     """
     from culmen.report import compare as comparing
-    from culmen.report.compare_read import readable
+    from culmen.report.records import read_all
     from culmen.strategies.catalog import NAMES
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
@@ -193,24 +193,24 @@ def compare(
         suite = _suite(suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed))
         outcomes, done = run_suite(screen, suite, out or Path("runs/compare"))
         paths = [Path(each.run) for each in outcomes]
-    found, left_out = readable(paths)
+    found, left_out = read_all(paths)
     names = NAMES
     made = comparing.compare(found, names, left_out)
     data: dict[str, Any] = {"complete": done, "runs": [str(path) for path in paths], "left_out": left_out}
     data |= msgspec.to_builtins(made) | {"files": []}
     if plot is not None:
-        from culmen.report.compare_plots import draw
+        from culmen.report.plots import draw_comparison
 
-        data["files"] = [str(file) for file in draw(made, comparing.contenders(found, names), plot)]
+        data["files"] = [str(file) for file in draw_comparison(made, comparing.contenders(found, names), plot)]
     return Answer(data, lambda screen: _show_comparison(screen, made, done, data["files"]), 0 if done else INTERRUPTED)
 
 
 def _find_runs(names: list[str]) -> list[Path]:
     """The runs named, and those in the folders named, each once."""
     from culmen.cli import runs
-    from culmen.report.compare_read import find
+    from culmen.report.records import find_runs
 
-    paths = [path for name in names for path in (find(Path(name)) if Path(name).is_dir() else [runs.find(name)])]
+    paths = [path for name in names for path in (find_runs(Path(name)) if Path(name).is_dir() else [runs.find(name)])]
     return list({path.resolve(): path for path in paths}.values())
 
 
@@ -248,7 +248,7 @@ def _show_comparison(screen: Screen, made: Comparison, done: bool, files: Sequen
         screen.note("Cut off: the same command goes on.")
 
 
-def _show_task(screen: Screen, part: Part) -> None:
+def _show_task(screen: Screen, part: TaskComparison) -> None:
     scale, aim = part.scale, part.target
     way = "maximise" if part.direction == "max" else "minimise"
     screen.rule(f"{part.task}, {way}, {part.basis}")
@@ -278,7 +278,7 @@ def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float])
     _show_pairs(screen, overall.pairs)
 
 
-def _show_scaled(screen: Screen, rows: Sequence[Row], thresholds: Sequence[float]) -> None:
+def _show_scaled(screen: Screen, rows: Sequence[StrategyFigures], thresholds: Sequence[float]) -> None:
     """Expected best of n runs, and performance profiles, on the common scale."""
     most = max(len(row.best_of) for row in rows)
     marks = sorted({place for place in (*_BEST_OF, most - 1) if place < most})
@@ -300,17 +300,17 @@ def _show_scaled(screen: Screen, rows: Sequence[Row], thresholds: Sequence[float
     )
 
 
-def _show_pairs(screen: Screen, pairs: Sequence[Pair]) -> None:
+def _show_pairs(screen: Screen, pairs: Sequence[StrategyPair]) -> None:
     """Sentences: who is better where the data can tell, then where they cannot."""
     for pair in sorted(pairs, key=lambda pair: not pair.apart):
         screen.line(pair.sentence, style="bold" if pair.apart else "")
 
 
-def _runs(row: Row) -> str:
+def _runs(row: StrategyFigures) -> str:
     return str(row.runs) if row.valued == row.runs else f"{row.valued} of {row.runs}"
 
 
-def _reach(row: Row) -> list[str]:
+def _reach(row: StrategyFigures) -> list[str]:
     reach = row.reach
     assert reach is not None
     counts = [_short(value) for value in (reach.evaluations, reach.expected_evaluations)]

@@ -253,22 +253,22 @@ def report(
     """
     from culmen.cli import runs
     from culmen.strategies.catalog import NAMES
-    from culmen.web import paper
     from culmen.web import report as html
-    from culmen.web.digest import Digest
-    from culmen.web.gathering import gather
+    from culmen.web import report as paper
+    from culmen.web.report import gather
+    from culmen.web.runs import Digest
 
     path = runs.find(run).resolve()
     place = out or Path(f"{path.name}-report.html")
     if place.is_dir():
         raise UserError(f"{place} is a folder", where="--out", fix=f"--out {place / 'report.html'}")
     if pdf is not None:
-        paper.browser()  # raises where there is none, before any work
+        paper.find_browser()  # raises where there is none, before any work
     gathered = gather(Digest(path, NAMES), full=full)
     data: dict[str, Any] = {
         "run": path.name,
         "path": str(place),
-        "bytes": html.write(gathered, place),
+        "bytes": html.write_report(gathered, place),
         "candidates": gathered.candidates,
         "rows": gathered.rows,
         "full": gathered.full,

@@ -98,8 +98,8 @@ def announce(screen: Screen, study: Study, notes: Sequence[str]) -> None:
 
 
 def display(screen: Screen, quiet: bool) -> Display:
-    from culmen.observe.displays import Plain, Silent, Terminal
+    from culmen.observe.displays import PlainDisplay, SilentDisplay, TerminalDisplay
 
     if quiet or screen.as_json:
-        return Silent(None if screen.as_json else sys.stderr)
-    return Terminal(screen.err) if screen.live else Plain()
+        return SilentDisplay(None if screen.as_json else sys.stderr)
+    return TerminalDisplay(screen.err) if screen.live else PlainDisplay()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from culmen.observe.changes import Change, change
-from culmen.observe.figures import clock, count, decimals, dollars, doubt, number
+import msgspec
+
+from culmen.observe.figures import clean, clock, count, decimals, dollars, doubt, number
+from culmen.store import views
 from culmen.store.views import BestCandidate, RunStatus
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
 
 _WINDOW = 10.0  # seconds over which the rate is taken
 _QUIET = 1.0  # seconds between two lines about improvements on a terminal
@@ -93,7 +99,7 @@ class News:
         return told
 
 
-class Plain:
+class PlainDisplay:
     """A line at improvements, and every half minute."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
@@ -141,7 +147,7 @@ class Plain:
         self.say("  ".join(part for part in parts if part))
 
 
-class Silent:
+class SilentDisplay:
     """Messages only, such as what Ctrl-C does; without a stream not even those."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
@@ -169,7 +175,7 @@ class Silent:
         """Nothing is held."""
 
 
-class Terminal:
+class TerminalDisplay:
     """Two lines that stay at the bottom, and what the last improvement changed; improvements scroll by above them."""
 
     def __init__(self, console: Console) -> None:
@@ -286,9 +292,83 @@ class Terminal:
 class _Lines:
     """Renderable: the terminal's lines at the width it has right now."""
 
-    def __init__(self, terminal: Terminal, now: RunStatus, elapsed: float, rate: float | None) -> None:
+    def __init__(self, terminal: TerminalDisplay, now: RunStatus, elapsed: float, rate: float | None) -> None:
         self._draw = terminal.lines
         self._data = (now, elapsed, rate)
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
         yield from self._draw(*self._data, options.max_width)
+
+
+# What changed from a candidate's parent to itself, in a few lines: for places where there is no room for all of it.
+
+_LONG = 4_000  # lines of a text beyond which it is not compared: a view that is drawn while a search runs must be cheap
+_WIDE = 400  # characters kept of a line
+_BEFORE = 24  # characters kept of a line before the place where it differs
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Lines that begin with `+`, `-`, or with neither where they name a part; `more` lines changed beside these.
+
+    `since` is the id of the candidate that was compared with.
+    """
+
+    since: str
+    lines: tuple[str, ...]
+    more: int
+
+
+def change(run: Path | str, name: str, most: int = 6) -> Change | None:
+    """Candidate `name` of a run against its first parent, in at most `most` lines; None for one without a parent, and
+    where nothing can be said."""
+    now = views.candidate(run, name, observations=0)
+    if not now.row.parents:
+        return None
+    since = now.row.parents[0]
+    found = compared(views.candidate(run, since, observations=0).parts, now.parts)
+    if not found:
+        return None
+    lines = few(found, most)
+    told = sum(line[:1] in "+-" for line in lines)
+    return Change(since, tuple(lines), sum(line[:1] in "+-" for line in found) - told)
+
+
+def compared(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Changed lines of all parts, each part under its name where there are several; safe for a terminal."""
+    found: list[str] = []
+    for name in dict.fromkeys([*before, *after]):
+        one, two = (texts.get(name, "").splitlines() for texts in (before, after))
+        if max(len(one), len(two)) > _LONG:
+            continue
+        changed = [clean(line[:_WIDE]) for line in _lines(one, two) if line[1:].strip()]
+        found += [clean(name[:_WIDE]), *changed] if changed and len({*before, *after}) > 1 else changed
+    return found
+
+
+def _lines(one: Sequence[str], two: Sequence[str]) -> Iterator[str]:
+    """Lines of `one` that went and of `two` that came, place by place."""
+    for kind, low, high, start, end in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        if kind == "equal":
+            continue
+        old, new = ([line.expandtabs(4) for line in each] for each in (one[low:high], two[start:end]))
+        for place in range(min(len(old), len(new))):
+            old[place], new[place] = _from_difference(old[place], new[place])
+        yield from (f"-{line}" for line in old)
+        yield from (f"+{line}" for line in new)
+
+
+def _from_difference(old: str, new: str) -> tuple[str, str]:
+    """Both from a little before the place where they differ, if that is far from their beginning."""
+    same = next((place for place, (one, other) in enumerate(zip(old, new)) if one != other), min(len(old), len(new)))
+    cut = same - _BEFORE
+    return (old, new) if cut < _BEFORE else (f"…{old[cut:]}", f"…{new[cut:]}")
+
+
+def few(lines: list[str], most: int) -> list[str]:
+    """At most `most` of them in their order, of what was taken away half at most: what came is the news."""
+    if len(lines) <= most:
+        return lines
+    removed = [place for place, line in enumerate(lines) if line.startswith("-")]
+    others = [place for place, line in enumerate(lines) if not line.startswith("-")]
+    gone = min(len(removed), max(most // 2, most - len(others)))
+    return [lines[place] for place in sorted(removed[:gone] + others[: most - gone])]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,11 +13,21 @@ from typing import Any, Protocol
 import msgspec
 
 from culmen.core.evaluation import weakest
-from culmen.report.analyze_asks import distance_by_k, rank_groups, rank_profile, top_m
-from culmen.report.analyze_progress import best_so_far, coverage, width, width_by_island
-from culmen.report.analyze_record import Record, read
-from culmen.report.analyze_table import Table
-from culmen.report.analyze_training import training, training_events
+from culmen.report.analyses import (
+    Rows,
+    Table,
+    best_so_far,
+    coverage,
+    distance_by_k,
+    rank_groups,
+    rank_profile,
+    top_m,
+    training,
+    training_events,
+    width,
+    width_by_island,
+)
+from culmen.report.records import RunRecord, read_run
 
 
 class Configured(Protocol):
@@ -28,7 +40,7 @@ class Configured(Protocol):
     def model(self) -> str: ...
 
 
-Analysis = Callable[[Sequence[Record]], Table]
+Analysis = Callable[[Sequence[RunRecord]], Table]
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -67,8 +79,8 @@ def analyze(runs: Sequence[Path | str], names: Mapping[str, str] | None = None, 
 
     `names` maps the path of a strategy's class to what it is called. Raises `UserError` where there is no run.
     """
-    grouped: dict[str, list[Record]] = {}
-    for record in map(read, runs):
+    grouped: dict[str, list[RunRecord]] = {}
+    for record in map(read_run, runs):
         grouped.setdefault(_key(record), []).append(record)
     labels = _labels([records[0] for records in grouped.values()], names or {})
     return [
@@ -85,21 +97,21 @@ def analyze(runs: Sequence[Path | str], names: Mapping[str, str] | None = None, 
     ]
 
 
-def _of_training(records: Sequence[Record]) -> tuple[Table, ...]:
+def _of_training(records: Sequence[RunRecord]) -> tuple[Table, ...]:
     """Tables of barriers, where there are any."""
     runs = [record.barriers for record in records]
     return (training(runs), training_events(runs)) if any(runs) else ()
 
 
-def _key(record: Record) -> str:
+def _key(record: RunRecord) -> str:
     return json.dumps([record.task, record.direction, record.strategy, record.config, record.model], sort_keys=True)
 
 
-def _name(record: Record, names: Mapping[str, str]) -> str:
+def _name(record: RunRecord, names: Mapping[str, str]) -> str:
     return names.get(record.strategy) or record.strategy.rpartition(":")[2] or "unknown"
 
 
-def _labels(firsts: Sequence[Record], names: Mapping[str, str]) -> list[str]:
+def _labels(firsts: Sequence[RunRecord], names: Mapping[str, str]) -> list[str]:
     """Task and strategy; where that is not enough to tell groups apart, also the model and settings that differ."""
     return told_apart(firsts, [f"{record.task} {_name(record, names)}" for record in firsts])
 
@@ -124,3 +136,45 @@ def _short(value: object) -> str:
         inner = ", ".join(f"{name}={_short(each)}" for name, each in value.get("fields", {}).items())
         return f"{kind}({inner})" if inner else kind
     return str(value)
+
+
+# Tables as CSV files and plots as PNG files.
+
+NO_PLOTS = "no plots were drawn: they need matplotlib (pip install 'culmen[plots]')"
+
+
+def write(groups: Sequence[Group], out: Path) -> tuple[list[Path], str]:
+    """Write every table that has rows, and the plots of them where matplotlib is installed.
+
+    One folder per group. Returns the files, and "" or why there are no plots.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    for group, folder in zip(groups, folders(groups, out)):
+        for table in group.tables:
+            if table.rows:
+                files.append(_csv(folder / f"{table.name}.csv", table.rows))
+    if importlib.util.find_spec("matplotlib") is None:
+        return files, NO_PLOTS
+    from culmen.report.plots import draw_analyses
+
+    return files + draw_analyses(groups, folders(groups, out), out), ""
+
+
+def folders(groups: Sequence[Group], out: Path) -> list[Path]:
+    """A folder for each group, named after it; numbered where names would be the same."""
+    named: list[str] = []
+    for group in groups:
+        name = "-".join("".join(c if c.isalnum() or c in "_." else " " for c in group.label).split())[:80]
+        same = sum(other == name or other.startswith(f"{name}~") for other in named)
+        named.append(f"{name}~{same + 1}" if same else name)
+    return [out / name for name in named]
+
+
+def _csv(path: Path, rows: Rows) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path

@@ -7,28 +7,32 @@ as 0, for the seed could have been kept; so does a run without a value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from statistics import median
 
 import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import weakest
 from culmen.core.task import Objective
-from culmen.report import compare_stats as stats
+from culmen.report import stats
 from culmen.report.analyze import told_apart
-from culmen.report.compare_read import Entry, LeftOut
-from culmen.report.compare_scale import Scale, normalised, scale_of
-from culmen.report.compare_stats import Estimate
-from culmen.report.compare_target import Reach, Target, reach, target
-from culmen.report.compare_words import pair_sentence, remarks, unreadable
+from culmen.report.records import ComparedRun, LeftOut, Moment
+from culmen.report.stats import (
+    CONFIDENCE,
+    Estimate,
+    expected_running_time,
+    median_to_target,
+    pairs_needed,
+)
 
 THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 _NOTHING = float("-inf")  # the reward of a run without a value
 _ROUNDING = 1e-12  # by which a profile forgives a value that should lie on its threshold
 
 
-class Row(msgspec.Struct, frozen=True):
+class StrategyFigures(msgspec.Struct, frozen=True):
     """A strategy on one task (figures in its own scores, of the `valued` of `runs` that have a value) or over tasks
     (normalised, of all runs). `best_of[n-1]` is the normalised expected best of n runs; `profile` goes with
     `THRESHOLDS`, and `steps` is all of it: (level, share of runs above it). `trust` is the level of the weakest score;
@@ -49,7 +53,7 @@ class Row(msgspec.Struct, frozen=True):
     reach: Reach | None = None
 
 
-class Pair(msgspec.Struct, frozen=True):
+class StrategyPair(msgspec.Struct, frozen=True):
     """Whether `first` beats `second`: probability of improvement (at least 0.5, by the order of the two), p corrected
     for the number of pairs (Holm), `pairs` of equal seeds (0: they do not pair), and the same as a sentence."""
 
@@ -62,7 +66,7 @@ class Pair(msgspec.Struct, frozen=True):
     sentence: str
 
 
-class Part(msgspec.Struct, frozen=True):
+class TaskComparison(msgspec.Struct, frozen=True):
     """One task; `basis` says whether values are certified or scores."""
 
     task: str
@@ -70,23 +74,23 @@ class Part(msgspec.Struct, frozen=True):
     basis: str
     scale: Scale
     target: Target
-    rows: tuple[Row, ...]
-    pairs: tuple[Pair, ...]
+    rows: tuple[StrategyFigures, ...]
+    pairs: tuple[StrategyPair, ...]
 
 
 class Overall(msgspec.Struct, frozen=True):
     """Over the tasks on which every strategy has runs, on the common scale."""
 
     tasks: tuple[str, ...]
-    rows: tuple[Row, ...]
-    pairs: tuple[Pair, ...]
+    rows: tuple[StrategyFigures, ...]
+    pairs: tuple[StrategyPair, ...]
 
 
 class Comparison(msgspec.Struct, frozen=True):
     """All of it; `overall` is None with one task, or where no task has runs of all. `remarks` are sentences on what
     was left out and what does not compare."""
 
-    tasks: tuple[Part, ...]
+    tasks: tuple[TaskComparison, ...]
     overall: Overall | None
     remarks: tuple[str, ...]
     confidence: float = stats.CONFIDENCE
@@ -96,14 +100,14 @@ class Comparison(msgspec.Struct, frozen=True):
 class _Task(msgspec.Struct):
     """One task's finished runs by strategy, best-known facts, and rewards and normalised values at the same places."""
 
-    part: Part
-    runs: dict[str, list[Entry]]
+    part: TaskComparison
+    runs: dict[str, list[ComparedRun]]
     rewards: dict[str, list[float]]
     normal: dict[str, list[float]]
 
 
 def compare(
-    runs: Sequence[Entry], names: Mapping[str, str] | None = None, left_out: Sequence[LeftOut] = ()
+    runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None, left_out: Sequence[LeftOut] = ()
 ) -> Comparison:
     """Compare the finished ones among these runs; `names` maps the path of a strategy's class to what it is called,
     `left_out` are those that could not be read.
@@ -122,20 +126,22 @@ def compare(
     return Comparison(tuple(task.part for task in tasks), overall, (*unreadable(left_out), *told))
 
 
-def contenders(runs: Sequence[Entry], names: Mapping[str, str] | None = None) -> dict[str, dict[str, list[Entry]]]:
+def contenders(
+    runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None
+) -> dict[str, dict[str, list[ComparedRun]]]:
     """The finished runs by task and strategy, both called as `compare` calls them."""
     done = [run for run in runs if run.state == "finished"]
     return _contenders(done, _labels(done, names or {}))
 
 
-def document(runs: Sequence[Entry], names: Mapping[str, str] | None = None) -> dict[str, object] | None:
+def document(runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None) -> dict[str, object] | None:
     """The comparison as plain data for JSON; None where none of the runs has finished."""
     if not any(run.state == "finished" for run in runs):
         return None
     return msgspec.to_builtins(compare(runs, names))
 
 
-def _labels(runs: Sequence[Entry], names: Mapping[str, str]) -> dict[str, str]:
+def _labels(runs: Sequence[ComparedRun], names: Mapping[str, str]) -> dict[str, str]:
     """What each contender is called: its strategy, with settings and model where they differ."""
     firsts = {run.contender: run for run in runs}
     chosen = [firsts[key] for key in sorted(firsts)]
@@ -143,10 +149,10 @@ def _labels(runs: Sequence[Entry], names: Mapping[str, str]) -> dict[str, str]:
     return {run.contender: label for run, label in zip(chosen, told_apart(chosen, plain))}
 
 
-def _contenders(runs: Sequence[Entry], labels: Mapping[str, str]) -> dict[str, dict[str, list[Entry]]]:
+def _contenders(runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> dict[str, dict[str, list[ComparedRun]]]:
     """Tasks of one name that differ in what they measure are called with the first digits of their digests."""
     kinds = {(run.task, run.digest) for run in runs}
-    found: dict[str, dict[str, list[Entry]]] = {}
+    found: dict[str, dict[str, list[ComparedRun]]] = {}
     for run in sorted(runs, key=lambda run: (run.task, run.digest, labels[run.contender])):
         alone = sum(task == run.task for task, _ in kinds) == 1
         title = run.task if alone else f"{run.task} ({run.digest[:8]})"
@@ -154,7 +160,7 @@ def _contenders(runs: Sequence[Entry], labels: Mapping[str, str]) -> dict[str, d
     return found
 
 
-def _task(title: str, groups: dict[str, list[Entry]]) -> _Task:
+def _task(title: str, groups: dict[str, list[ComparedRun]]) -> _Task:
     runs = [run for each in groups.values() for run in each]
     objective = runs[0].objective
     certified = any(run.strict is not None for run in runs)
@@ -166,21 +172,21 @@ def _task(title: str, groups: dict[str, list[Entry]]) -> _Task:
     rows = tuple(_row(label, groups[label], values[label], normal[label], objective, aim) for label in groups)
     seeds = {label: [run.seed for run in each] for label, each in groups.items()}
     basis = "certified values" if certified else "scores"
-    part = Part(title, objective.direction, basis, scale, aim, rows, _pairs([(rewards, seeds)]))
+    part = TaskComparison(title, objective.direction, basis, scale, aim, rows, _pairs([(rewards, seeds)]))
     return _Task(part, groups, rewards, normal)
 
 
 def _row(
     label: str,
-    runs: Sequence[Entry],
+    runs: Sequence[ComparedRun],
     values: Sequence[float | None],
     normal: Sequence[float],
     objective: Objective,
     aim: Target,
-) -> Row:
+) -> StrategyFigures:
     rewards = [objective.reward(value) for value in values if value is not None]
     figures = [_turned(measure([rewards]), objective) for measure in (stats.mean, stats.median, stats.iqm)]
-    return Row(
+    return StrategyFigures(
         strategy=label,
         runs=len(runs),
         valued=len(rewards),
@@ -221,11 +227,13 @@ def _overall(tasks: Sequence[_Task]) -> Overall | None:
     return Overall(tuple(task.part.task for task in shared), rows, pairs)
 
 
-def _over(label: str, given: Sequence[tuple[Sequence[Entry], Sequence[float]]], tasks: Sequence[_Task]) -> Row:
+def _over(
+    label: str, given: Sequence[tuple[Sequence[ComparedRun], Sequence[float]]], tasks: Sequence[_Task]
+) -> StrategyFigures:
     strata = [normal for _, normal in given]
     few = min(map(len, strata))
     curves = [stats.best_of(each) for each in strata]
-    return Row(
+    return StrategyFigures(
         strategy=label,
         runs=sum(map(len, strata)),
         valued=sum(reward != _NOTHING for task in tasks for reward in task.rewards[label]),
@@ -245,7 +253,7 @@ _Rewards = Mapping[str, Sequence[float]]
 _Seeds = Mapping[str, Sequence[int]]
 
 
-def _pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[Pair, ...]:
+def _pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[StrategyPair, ...]:
     """Every two strategies, the one that wins more often first."""
     couples = list(combinations(sorted(tasks[0][0]), 2))
     found = [_improvement(tasks, one, other) for one, other in couples]
@@ -267,10 +275,196 @@ def _improvement(tasks: Sequence[tuple[_Rewards, _Seeds]], one: str, other: str)
     return stats.improvement(whole, paired=False)
 
 
-def _pair(one: str, other: str, found: stats.Improvement, p: float | None, comparisons: int) -> Pair:
+def _pair(one: str, other: str, found: stats.Improvement, p: float | None, comparisons: int) -> StrategyPair:
     value = found.estimate
     if value.value is not None and value.value < 0.5:
         one, other, value = other, one, value.mirrored()
     apart = p is not None and p < 1 - stats.CONFIDENCE and value.low is not None and value.low > 0.5
     sentence = pair_sentence(one, other, value, p, found.pairs, apart, comparisons)
-    return Pair(one, other, value, p, found.pairs, apart, sentence)
+    return StrategyPair(one, other, value, p, found.pairs, apart, sentence)
+
+
+# The common scale: 0 at a task's start, 1 at its best known value, else its target, else the best of the runs.
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """What 0 and 1 mean: scores in the task's direction, and where each comes from."""
+
+    start: float
+    start_from: str
+    reference: float
+    reference_from: str
+
+
+def scale_of(objective: Objective, runs: Sequence[ComparedRun], values: Sequence[float]) -> Scale:
+    """The scale of a task for these runs, whose values those are."""
+    firsts = [run.moments[0].best for run in runs if run.moments]
+    begun = [value for value in firsts if value is not None]
+    best = objective.score(max(map(objective.reward, values), default=0.0))
+    if objective.start is not None:
+        start, origin = objective.start, "declared by the task"
+    elif begun:
+        start, origin = float(median(begun)), "median of the runs' first scores"
+    else:
+        start, origin = objective.score(min(map(objective.reward, values), default=0.0)), "lowest value of these runs"
+    candidates = [(objective.known, "best known value"), (objective.target, "target"), (best, "best of these runs")]
+    for value, what in candidates:
+        if value is not None and objective.reward(value) > objective.reward(start):
+            return Scale(start, origin, value, what)
+    return Scale(start, origin, start, "nothing: no run is better than the start")
+
+
+def normalised(value: float | None, scale: Scale) -> float:
+    """0 at the start or below, or without a value; 1 at the reference; more beyond it."""
+    width = scale.reference - scale.start
+    return 0.0 if value is None or width == 0 else max(0.0, (value - scale.start) / width)
+
+
+# What it took to reach a target: evaluations and dollars, runs that never got there included.
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The score to reach (None: there are no scores) and where it comes from."""
+
+    score: float | None
+    origin: str
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """How many runs got there, as their best so far told it. `evaluations` and `dollars` are medians over all runs, a
+    run that did not counting as later than any; `expected_*` what all runs spent per run that got there. None: too few
+    did, or a price is unknown."""
+
+    reached: int
+    evaluations: float | None
+    expected_evaluations: float | None
+    dollars: float | None
+    expected_dollars: float | None
+
+
+def target(objective: Objective, values: Sequence[float]) -> Target:
+    """The task's target, else its best known value, else the middle of what the runs came to."""
+    if objective.target is not None:
+        return Target(objective.target, "the task's target")
+    if objective.known is not None:
+        return Target(objective.known, "the best known value")
+    if not values:
+        return Target(None, "nothing has a value")
+    return Target(float(median(values)), "the median of all runs, for the task declares none")
+
+
+def reach(runs: Sequence[ComparedRun], objective: Objective, aim: Target) -> Reach:
+    """What the runs of one strategy took."""
+    first = [_first(run, objective, aim.score) for run in runs]
+    reached = [moment is not None for moment in first]
+    evaluations = _both(runs, first, lambda moment: moment.evaluations, lambda run: run.evaluations, reached)
+    priced = not any(run.unpriced for run in runs)
+    money = _both(runs, first, lambda moment: moment.dollars, lambda run: run.dollars, reached)
+    return Reach(sum(reached), *evaluations, *(money if priced else (None, None)))
+
+
+def _first(run: ComparedRun, objective: Objective, score: float | None) -> Moment | None:
+    """The moment at which the best so far was as good as the target."""
+    if score is None:
+        return None
+    wanted = objective.reward(score)
+    hits = (each for each in run.moments if each.best is not None and objective.reward(each.best) >= wanted)
+    return next(hits, None)
+
+
+def _both(
+    runs: Sequence[ComparedRun],
+    first: Sequence[Moment | None],
+    until: Callable[[Moment], float],
+    whole: Callable[[ComparedRun], float],
+    reached: Sequence[bool],
+) -> tuple[float | None, float | None]:
+    """Median and expected running time in one currency."""
+    spent = [whole(run) if moment is None else until(moment) for run, moment in zip(runs, first)]
+    return median_to_target(spent, reached), expected_running_time(spent, reached)
+
+
+# Comparisons as sentences: who is better, whether the data can tell, what was left out.
+
+_MOST = 8  # runs named in a sentence
+
+
+def pair_sentence(
+    one: str, other: str, found: Estimate, p: float | None, pairs: int, apart: bool, comparisons: int
+) -> str:
+    """Whether `one` is better than `other`, with the figures that say so."""
+    if found.value is None or found.low is None or found.high is None or p is None:
+        return f"The data cannot tell {one} and {other} apart: a single run on a task says nothing about chance."
+    figures = f"probability of improvement {found.value:.2f}, {CONFIDENCE:.0%} interval {found.low:.2f} to "
+    figures += f"{found.high:.2f}, p = {_p(p)}"
+    if apart:
+        return f"{one} is better than {other}: {figures}."
+    needed = pairs_needed(comparisons)
+    few = f" With {pairs} paired runs no result could; it takes at least {needed}." if 0 < pairs < needed else ""
+    return f"The data cannot tell {one} and {other} apart: {figures}.{few}"
+
+
+def remarks(
+    runs: Sequence[ComparedRun], groups: Mapping[str, Sequence[ComparedRun]], labels: Mapping[str, str], single: bool
+) -> tuple[str, ...]:
+    """What does not compare; `single`: nothing is said over tasks."""
+    found = [_unfinished(runs)]
+    for title, each in groups.items():
+        found += [_budgets(title, each), _unvalued(title, each), _seeds(title, each, labels)]
+    several = len(groups) > 1
+    names = {title: {labels[run.contender] for run in each} for title, each in groups.items()}
+    everyone = set[str]().union(*names.values())
+    partial = [title for title, each in names.items() if each != everyone]
+    if several and single:
+        found.append("Nothing is said over tasks: fewer than two have runs of every strategy.")
+    elif several and partial:
+        found.append(f"Left out over tasks, for not every strategy has runs there: {', '.join(partial)}.")
+    return tuple(filter(None, found))
+
+
+def unreadable(left_out: Sequence[LeftOut]) -> tuple[str, ...]:
+    """Which runs could not be read, each with why."""
+    told = [f"Left out, for it cannot be read: {each.run} ({each.why})." for each in left_out[:_MOST]]
+    more = len(left_out) - _MOST
+    return (*told, f"Left out in the same way: {more} more.") if more > 0 else tuple(told)
+
+
+def _unfinished(runs: Sequence[ComparedRun]) -> str:
+    left = sorted(f"{run.run} ({run.state})" for run in runs if run.state != "finished")
+    return f"Left out, for they have not finished: {_some(left)}." if left else ""
+
+
+def _budgets(title: str, runs: Sequence[ComparedRun]) -> str:
+    if len({run.budget for run in runs}) < 2:
+        return ""
+    return f"Budgets of runs on {title} differ: what looks like a better strategy may be a larger budget."
+
+
+def _unvalued(title: str, runs: Sequence[ComparedRun]) -> str:
+    certified = any(run.strict is not None for run in runs)
+    without = [run for run in runs if (run.certified if certified else run.score) is None]
+    if not without:
+        return ""
+    what = "certified value" if certified else "score"
+    return (
+        f"{len(without)} of {len(runs)} runs on {title} have no {what}: they lose against every run that has one, "
+        "count as 0 on the common scale, and are not in the mean, median and IQM of the task's own scores."
+    )
+
+
+def _seeds(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> str:
+    """Whether strategies were tried with different seeds."""
+    seeds: dict[str, list[int]] = {}
+    for run in runs:
+        seeds.setdefault(labels[run.contender], []).append(run.seed)
+    if len({tuple(sorted(each)) for each in seeds.values()}) < 2:
+        return ""
+    return f"Strategies have different seeds on {title}: pairs are made of those in common, where each occurs once."
+
+
+def _some(names: Sequence[str], most: int = _MOST) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value >= 0.001 else "below 0.001"

@@ -10,13 +10,26 @@ import base64
 import hashlib
 import html
 import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from string import Template
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
 
 from culmen.core.errors import UserError
-from culmen.web.bundle import bundle
-from culmen.web.gathering import Gathered
+from culmen.store import views
+from culmen.store.views import CandidateQuery
+from culmen.web.pages import PAGES
+from culmen.web.pages.candidates import listed
+from culmen.web.runs import Digest
 from culmen.web.server import STATIC, encoded
 
 _PAGE = Template("""<!doctype html>
@@ -41,9 +54,9 @@ _PAGE = Template("""<!doctype html>
 """)
 
 
-def page(gathered: Gathered) -> str:
+def report_page(gathered: Gathered) -> str:
     """The report's text."""
-    script, style = bundle(STATIC / "main.js"), (STATIC / "style.css").read_text(encoding="utf-8")
+    script, style = bundle_modules(STATIC / "main.js"), (STATIC / "style.css").read_text(encoding="utf-8")
     if "</script" in script.lower() or "<!--" in script or "</style" in style.lower():
         raise ValueError("the front end's own sources hold markup that would end their element")
     icon = base64.b64encode((STATIC / "icon.svg").read_bytes()).decode()
@@ -82,9 +95,9 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def write(gathered: Gathered, path: Path) -> int:
+def write_report(gathered: Gathered, path: Path) -> int:
     """Write the report whole or not at all; returns its bytes. Raises `UserError` where it cannot be written."""
-    text = page(gathered).encode("utf-8", "replace")
+    text = report_page(gathered).encode("utf-8", "replace")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,3 +108,226 @@ def write(gathered: Gathered, path: Path) -> int:
             part.unlink()
         raise UserError(f"cannot write {path}: {error.strerror}", where="--out", fix="another place") from None
     return len(text)
+
+
+# One plain script from the front end's modules, for pages opened from disk, where browsers refuse to load modules.
+
+_IMPORT = re.compile(r'^import (?:(?:\{ (?P<names>[^}]*?) \}|\* as (?P<whole>\w+)) from )?"(?P<path>\.[^"]*\.js)";$')
+_EXPORT = re.compile(r"^export (?P<rest>(?:async )?(?:function\*?|class|const) (?P<name>\w+).*)$")
+
+
+def bundle_modules(entry: Path) -> str:
+    """The module `entry` and all it imports, each as a function that is called once, in the order of their imports.
+
+    Same sources, same script. Raises `ValueError` for a form that it does not know, and for circles of imports.
+    """
+    modules: dict[Path, str] = {}
+    _add(entry.resolve(), entry.resolve().parent, modules, ())
+    return '"use strict";\n' + "".join(modules.values())
+
+
+def _add(path: Path, root: Path, modules: dict[Path, str], above: tuple[Path, ...]) -> None:
+    if path in modules:
+        return
+    if path in above:
+        raise ValueError(f"{path.name} imports itself by way of {above[-1].name}")
+    exports: list[str] = []
+    body: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if found := _IMPORT.match(line):
+            other = (path.parent / found["path"]).resolve()
+            _add(other, root, modules, (*above, path))
+            body.append(_binding(found, _name(other, root)))
+        elif found := _EXPORT.match(line):
+            exports.append(found["name"])
+            body.append(found["rest"])
+        elif re.match(r"(import|export)\b(?!\()", line):
+            raise ValueError(f"{path.name}:{number}: not a form that can be bundled: {line}")
+        else:
+            body.append(line)
+    text = "\n".join(body)
+    modules[path] = (
+        f"const {_name(path, root)} = (() => {{\n{text}\nreturn Object.freeze({{ {', '.join(exports)} }});\n}})();\n"
+    )
+
+
+def _binding(found: re.Match[str], module: str) -> str:
+    if found["whole"]:
+        return f"const {found['whole']} = {module};"
+    if found["names"]:
+        return f"const {{ {found['names'].replace(' as ', ': ')} }} = {module};"
+    return ""
+
+
+def _name(path: Path, root: Path) -> str:
+    """`pages/calls.js` -> `$pages_calls`."""
+    return "$" + re.sub(r"\W", "_", str(path.relative_to(root).with_suffix("")))
+
+
+# A report on paper: the system's own Chromium prints all pages of the file to a PDF, without a window.
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+_SECONDS = 180
+_DRAWING = 20_000  # milliseconds of the page's own clock, which runs ahead while nothing is under way
+
+
+def find_browser() -> str:
+    """The program that prints. Raises `UserError` if this machine has none."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise UserError(
+            "there is no Chromium on this machine to print with",
+            where="--pdf",
+            fix="install chromium, or open the report and print it from your browser",
+        )
+    return found
+
+
+def print_pdf(gathered: Gathered, path: Path) -> int:
+    """Print the report to `path`; returns its size in bytes. Raises `UserError` if there is no browser or it fails."""
+    program = find_browser()
+    with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
+        source, made = Path(folder) / "report.html", Path(folder) / "report.pdf"
+        write_report(gathered, source)
+        address = f"{source.as_uri()}#/r/{quote(str(gathered.documents['run']), safe='')}/print"
+        _run(program, address, made, folder)
+        if not made.is_file() or not made.read_bytes().startswith(b"%PDF"):
+            raise UserError(f"{program} made no PDF", where="--pdf", fix="print the report from your browser")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(made, path)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}", where="--pdf", fix="another place") from None
+        return path.stat().st_size
+
+
+def _run(program: str, address: str, made: Path, folder: str) -> None:
+    command = [program, "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    command += ["--no-pdf-header-footer", f"--user-data-dir={folder}/profile", "--disable-dev-shm-usage"]
+    command += [f"--print-to-pdf={made}", f"--virtual-time-budget={_DRAWING}"]
+    if os.geteuid() == 0:
+        command.append("--no-sandbox")  # Chromium's sandbox refuses root; the page may load and run nothing foreign
+    try:
+        subprocess.run([*command, address], capture_output=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"{program} did not print within {_SECONDS} s", where="--pdf", fix="print the report from your browser"
+        ) from None
+
+
+# What a report holds of one run: the documents of the same pages, within bounds, and what was left out.
+
+ROWS = 10_000  # lines of the table of candidates
+FULL = 60  # of the best candidates with their texts
+_PAGE_BYTES, _CANDIDATE, _ALL = 8_000_000, 1_000_000, 24_000_000  # bytes: one page, one candidate, all of these
+_TEXTS = (100_000, 20_000, 2_000, 200)  # characters that a text is cut to, until its document is small enough
+
+
+class Gathered(msgspec.Struct):
+    """`documents` as the front end's `Embedded` reads them; `full` candidates have their texts; `left_out` in words."""
+
+    documents: dict[str, Any]
+    candidates: int
+    rows: int
+    full: int
+    left_out: list[str]
+
+
+def gather(run: Digest, full: int = FULL, rows: int = ROWS) -> Gathered:
+    """Read all pages of a run. Whole are the line to the best, the finalists, the `full` best and their parents."""
+    left_out: list[str] = []
+    pages = {name: make(run, {}) for name, make in PAGES.items() if name not in ("candidate", "candidates")}
+    for name in ("head", "overview"):
+        pages[name] |= {"path": "", "owner": None}  # of the machine it was made on
+    for name, page in pages.items():
+        pages[name], kept = _bounded(page, _PAGE_BYTES)
+        if kept:
+            left_out.append(f"{name.capitalize()}: the ends of texts beyond {kept:,} characters.")
+    table = _table(run, rows)
+    if len(table["rows"]) < table["all"]:
+        left_out.append(f"Candidates, the table: all but the best {len(table['rows']):,} of {table['all']:,}.")
+    whole = _whole(run, [row["id"] for row in table["rows"][:full]], left_out)
+    if len(whole) < table["all"]:
+        missing = table["all"] - len(whole)
+        left_out.append(f"Texts, evaluations and prompts of {missing:,} of {table['all']:,} candidates.")
+    best = views.best(run.run)
+    documents = {
+        "run": run.name,
+        "runs": _line(run),
+        "pages": {**pages, "candidates": table},
+        "candidates": whole,
+        "names": {"best": best.id if best else "", "seed": _seed(run)},
+        "made": {"time": time.time(), "event": run.last, "state": pages["head"]["state"], "left_out": left_out},
+    }
+    return Gathered(documents, table["all"], len(table["rows"]), len(whole), left_out)
+
+
+def _table(run: Digest, rows: int) -> dict[str, Any]:
+    found = [listed(each) for each in views.table(run.run, CandidateQuery(limit=rows)).rows]
+    return PAGES["candidates"](run, {"limit": "1"}) | {"rows": found, "limit": rows}
+
+
+def _whole(run: Digest, leaders: list[str], left_out: list[str]) -> dict[str, Any]:
+    """Candidates by id, the most telling first, until `_ALL` bytes are full."""
+    found: dict[str, Any] = {}
+    size, cut = 0, 0
+    for name in _wanted(run, leaders):
+        document, kept = _bounded(PAGES["candidate"](run, {"id": name}), _CANDIDATE)
+        size += len(encoded(document))
+        if size > _ALL:
+            left_out.append(f"Texts of candidates beyond {_ALL // 1_000_000} MB in all, the less telling ones first.")
+            break
+        cut += bool(kept)
+        found[name] = document
+    if cut:
+        left_out.append(
+            f"The ends of the longest texts of {cut:,} candidates, which take more than {_CANDIDATE:,} bytes each."
+        )
+    return found
+
+
+def _wanted(run: Digest, leaders: list[str]) -> list[str]:
+    """Best, seed, the line between, finalists, leaders, and the first parents of all these; nobody twice."""
+    best, seed = views.best(run.run), _seed(run)
+    names = [best.id] if best else []
+    names += [seed] if seed else []
+    names += [step.row.id for step in reversed(views.lineage(run.run, best.id))] if best else []
+    names += (views.verdict(run.run) or {}).get("finalists") or []
+    names += leaders
+    parents = {node.id: node.parent for node in views.family(run.run)}
+    names += [parents[name] for name in names if parents.get(name)]
+    return [name for name in dict.fromkeys(names) if name in parents]
+
+
+def _seed(run: Digest) -> str:
+    seeds = views.candidates(run.run, "old", operator="seed", limit=1)
+    return seeds[0].id if seeds else ""
+
+
+def _line(run: Digest) -> dict[str, Any]:
+    """The list of runs with this one alone, which tells the front end that there is nothing else to show."""
+    return {"runs": [{"name": run.name}], "single": True, "folder": ""}
+
+
+def _bounded(document: dict[str, Any], most: int) -> tuple[dict[str, Any], int]:
+    """The document with its longest texts cut until it has at most `most` bytes; to how many characters, 0 for none."""
+    if len(encoded(document)) <= most:
+        return document, 0
+    shorter: dict[str, Any] = document
+    for kept in _TEXTS:
+        shorter = _cut(msgspec.to_builtins(document), lambda text, kept=kept: _shortened(text, kept))
+        if len(encoded(shorter)) <= most:
+            return shorter, kept
+    return shorter, _TEXTS[-1]
+
+
+def _cut(value: Any, cut: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return cut(value)
+    if isinstance(value, dict):
+        return {name: _cut(each, cut) for name, each in value.items()}
+    return [_cut(each, cut) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _shortened(text: str, kept: int) -> str:
+    return text if len(text) <= kept else f"{text[:kept]}\n... {len(text) - kept:,} characters are not in this report"

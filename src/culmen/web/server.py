@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,11 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from culmen.core.errors import CulmenError, UserError
-from culmen.store import views
+from culmen.store import inbox, views
 from culmen.store.lease import signature
-from culmen.web import writing
 from culmen.web.guard import Guard
 from culmen.web.pages import PAGES, compare
-from culmen.web.shelf import Shelf
-from culmen.web.tail import Tail
+from culmen.web.runs import RunCatalog
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -37,8 +36,8 @@ class Dashboard:
     """The application over a run or a folder of runs; `token` is what writing takes, `names` are the strategies'."""
 
     def __init__(self, place: Path, token: str | None = None, names: Mapping[str, str] | None = None) -> None:
-        self.shelf, self.token = Shelf(place, names), token or secrets.token_urlsafe(24)
-        self._tails: dict[str, Tail] = {}
+        self.shelf, self.token = RunCatalog(place, names), token or secrets.token_urlsafe(24)
+        self._tails: dict[str, ChangeStream] = {}
         routes = [
             Route("/", self._file),
             Route("/static/{path:path}", self._file),
@@ -101,12 +100,14 @@ class Dashboard:
             tail = self._tails[name] = self._tail(name)
         return StreamingResponse(tail.stream(), media_type="text/event-stream")
 
-    def _tail(self, name: str) -> Tail:
+    def _tail(self, name: str) -> ChangeStream:
         if name:
             path = self.shelf.path(name)
-            return Tail(lambda: signature(path), lambda: {"seq": views.last_seq(path)})
+            return ChangeStream(lambda: signature(path), lambda: {"seq": views.last_seq(path)})
         paths = self.shelf.paths
-        return Tail(lambda: [(n, signature(path)) for n, path in paths().items()], lambda: {"runs": len(paths())})
+        return ChangeStream(
+            lambda: [(n, signature(path)) for n, path in paths().items()], lambda: {"runs": len(paths())}
+        )
 
     async def _token(self, request: Request) -> Response:
         return _json({"writing": True})
@@ -120,7 +121,7 @@ class Dashboard:
             message = json.loads(raw or b"{}")
         except ValueError:
             raise UserError("the message is no JSON") from None
-        return await self._answer(lambda: writing.write(self.shelf.path(name), what, message))
+        return await self._answer(lambda: write(self.shelf.path(name), what, message))
 
     async def _answer(self, make: Callable[[], Any]) -> Response:
         return _json(await run_in_threadpool(make))
@@ -184,3 +185,86 @@ def serve(dashboard: Dashboard, listening: socket.socket, ready: Callable[[], No
         dashboard.app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
     )
     Server(config).run(sockets=[listening])
+
+
+# Server-sent events: one look at a run's files a few times a second, shared by all who watch it.
+
+INTERVAL = 0.4  # seconds between two looks
+_BEAT = 15.0  # seconds of silence after which a comment shows that the line is still there
+
+
+class ChangeStream:
+    """Watches something while anybody listens: `look` says what it looks like, `tell` what to send when that changed.
+
+    Both are called on a thread, so that a slow disk holds nobody up.
+    """
+
+    def __init__(self, look: Callable[[], object], tell: Callable[[], dict[str, Any]]) -> None:
+        self._look, self._tell = look, tell
+        self._listeners: set[asyncio.Queue[str]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
+
+    async def stream(self) -> AsyncIterator[str]:
+        """Events for one listener: the state now, then each change."""
+        queue: asyncio.Queue[str] = asyncio.Queue(1)
+        queue.put_nowait(await self._event())
+        self._listeners.add(queue)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch())
+        try:
+            while True:
+                try:
+                    yield await asyncio.wait_for(queue.get(), _BEAT)
+                except TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            self._listeners.discard(queue)
+
+    async def _watch(self) -> None:
+        seen = await asyncio.to_thread(self._look)
+        while self._listeners:
+            await asyncio.sleep(INTERVAL)
+            now = await asyncio.to_thread(self._look)
+            if now == seen:
+                continue
+            seen = now
+            event = await self._event()
+            for queue in self._listeners:
+                if queue.full():  # a slow listener needs only the newest
+                    queue.get_nowait()
+                queue.put_nowait(event)
+
+    async def _event(self) -> str:
+        return f"data: {json.dumps(await asyncio.to_thread(self._tell))}\n\n"
+
+
+# What a person may send to a run from the dashboard: the same three messages as `culmen stop` and `culmen tell`.
+
+
+def write(run: Path, what: str, message: Any) -> dict[str, Any]:
+    """Leave a message for the run; returns its id and whether a process is there to take it.
+
+    stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`. Raises `UserError`.
+    """
+    if not isinstance(message, Mapping):
+        raise UserError("the message is no JSON object")
+    if what == "stop":
+        sent = inbox.send_stop(run, pause=message.get("pause") is True)
+    elif what == "hint":
+        sent = inbox.send_hint(run, str(message.get("text", "")))
+    elif what == "candidate":
+        sent = inbox.send_candidate(run, _parts(message.get("parts")))
+    else:
+        raise UserError(f"there is no action '{what}'", fix="stop, hint or candidate")
+    return {"id": sent.message.id, "taken": sent.live}
+
+
+def _parts(given: Any) -> dict[str, str]:
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
+        raise UserError("the candidate is no object of texts")
+    return {str(name): text for name, text in given.items()}

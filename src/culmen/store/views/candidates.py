@@ -240,7 +240,7 @@ def _observations(connection: Connection, folder: Path, name: str, limit: int) -
     rows = connection.execute(
         sql.select(sql.event).join(newest, newest.c.seq == sql.event.c.seq).order_by(sql.event.c.seq)
     ).all()
-    results = [sql.event.entry.result for sql.event in assemble(connection, folder, rows, Texts())]
+    results = [each.entry.result for each in assemble(connection, folder, rows, Texts())]
     return tuple(result for result in results if isinstance(result, Observation))
 
 

@@ -1,14 +1,12 @@
 """One JSON document for each page, made from one run: what the server answers and what a report would embed."""
 
-from culmen.web.pages.calls import calls
-from culmen.web.pages.candidates import candidate, candidates
+from culmen.web.pages.candidates import candidate, candidates, lineage
 from culmen.web.pages.compare import compare
-from culmen.web.pages.lineage import lineage
+from culmen.web.pages.effects import calls, timeline
 from culmen.web.pages.mechanism import mechanism
 from culmen.web.pages.memory import memory
 from culmen.web.pages.overview import head, overview
 from culmen.web.pages.sessions import sessions
-from culmen.web.pages.timeline import timeline
 from culmen.web.pages.trust import trust
 
 PAGES = {

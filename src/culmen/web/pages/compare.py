@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from statistics import median, quantiles
 from typing import Any
 
+import msgspec
+
+from culmen.report.compare import document
+from culmen.report.records import ComparedRun, Moment, compared_run
 from culmen.store import views
-from culmen.web.digest import Digest
 from culmen.web.pages.overview import lines, series
-from culmen.web.pages.statistics import statistics
-from culmen.web.series import thin
+from culmen.web.runs import Digest, thin
 
 _POINTS = 160
 _AXES = ("evaluations", "seconds", "dollars")
@@ -35,7 +38,7 @@ def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]
         "groups": [_group(labels[key], each) for key, each in groups.items()],
         "tasks": sorted({row["task"] for row in rows}),
         "directions": sorted({row["direction"] for row in rows}),
-        "statistics": statistics(runs),
+        "statistics": strategy_statistics(runs),
     }
 
 
@@ -113,3 +116,29 @@ def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, fl
             low, middle, high = quantiles(values, n=4, method="inclusive")
             found.append((x, middle, low, high))
     return found
+
+
+# What the runs shown on the Compare page say about their strategies: the document of `culmen compare`.
+
+
+def strategy_statistics(runs: Sequence[Digest]) -> dict[str, Any] | None:
+    """The comparison of the finished runs; None where there are no two of them."""
+    read = [run.refresh().memo("entry", run.last, lambda run=run: _entry(run)) for run in runs]
+    if sum(entry.state == "finished" for entry in read) < 2:
+        return None
+    names = {entry.strategy: run.strategy for entry, run in zip(read, runs)}
+    return _made(msgspec.json.encode(read), tuple(sorted(names.items())))
+
+
+def _entry(run: Digest) -> ComparedRun:
+    points = [
+        Moment(point.evaluations, point.elapsed, run.spent_at(point.seq).dollars, point.mean)
+        for point in views.progress(run.run)
+    ]
+    return compared_run(views.status(run.run), run.meta, points)
+
+
+@lru_cache(maxsize=16)
+def _made(entries: bytes, names: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
+    """Drawing thousands of samples takes a while: not again for the same runs."""
+    return document(msgspec.json.decode(entries, type=list[ComparedRun]), dict(names))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from culmen.web.digest import Digest
-from culmen.web.series import buckets, thin
+from culmen.web.runs import Digest, buckets, thin
 
 _POINTS = 400
 _DOTS = 1500

@@ -13,7 +13,7 @@ from culmen.observe.words import words
 from culmen.store import views
 from culmen.store.address import pointer
 from culmen.store.views import ProgressPoint, RunStatus
-from culmen.web.digest import Digest
+from culmen.web.runs import Digest
 
 _EVENTS = 12
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")

@@ -16,7 +16,7 @@ from culmen.core.brief import Text
 from culmen.core.event import Custom, Event
 from culmen.observe.figures import clock
 from culmen.store import views
-from culmen.web.digest import Digest
+from culmen.web.runs import Digest
 
 _STEPS = 400  # of one agent
 _TEXT = 20_000  # characters of one text

@@ -11,8 +11,8 @@ import msgspec
 from culmen.core.evaluation import MEANINGS
 from culmen.store import views
 from culmen.store.views import CandidateQuery, RunStatus
-from culmen.web.digest import Digest
 from culmen.web.pages.candidates import listed, statistics
+from culmen.web.runs import Digest
 
 _FINALISTS = 16
 _FINDINGS = 200

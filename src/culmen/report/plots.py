@@ -5,21 +5,23 @@ Needs matplotlib, which is imported with this module and by nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
-from matplotlib.ticker import MaxNLocator  # pyright: ignore[reportMissingImports]
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from culmen.report.analyses import Axis, Rows, Table, best_so_far
 from culmen.report.analyze import Group
-from culmen.report.analyze_table import Rows, Table
+from culmen.report.compare import Comparison, StrategyFigures, Target
+from culmen.report.records import ComparedRun
 
 _WIDE, _HIGH = 5.2, 3.6  # inches of one panel
 
 
-def draw(groups: Sequence[Group], folders: Sequence[Path], out: Path) -> list[Path]:
+def draw_analyses(groups: Sequence[Group], folders: Sequence[Path], out: Path) -> list[Path]:
     """Draw what has rows: best-so-far of all strategies of a task together, everything else group by group."""
     drawn = [path for task in dict.fromkeys(group.task for group in groups) for path in _race(task, groups, out)]
     for group, folder in zip(groups, folders):
@@ -194,3 +196,55 @@ def save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path
+
+
+# Pictures of a comparison: best so far (median and quartiles over runs), and performance profiles.
+
+_AXES: tuple[Axis, ...] = ("evaluations", "dollars", "seconds")
+_SMALL = 7  # points of a legend's letters
+
+
+def draw_comparison(
+    made: Comparison, groups: Mapping[str, Mapping[str, Sequence[ComparedRun]]], out: Path
+) -> list[Path]:
+    """SVG files in `out`: for every task `TASK-best` and `TASK-profile`, and `overall-profile` over tasks.
+
+    `groups` are the runs by task and strategy, as `compare.contenders` tells them.
+    """
+    drawn: list[Path] = []
+    for part in made.tasks:
+        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in part.task)
+        drawn += _best(part.task, groups[part.task], part.target, out / f"{name}-best.svg")
+        drawn.append(_performance_profile(f"{part.task}: performance profile", part.rows, out / f"{name}-profile.svg"))
+    if made.overall is not None:
+        title = f"over {len(made.overall.tasks)} tasks: performance profile"
+        drawn.append(_performance_profile(title, made.overall.rows, out / "overall-profile.svg"))
+    return drawn
+
+
+def _best(task: str, groups: Mapping[str, Sequence[ComparedRun]], aim: Target, path: Path) -> list[Path]:
+    """One panel for each budget that is known of all strategies; none where nothing scored."""
+    tables = {axis: {label: best_so_far(runs, axis) for label, runs in groups.items()} for axis in _AXES}
+    known = [axis for axis in _AXES if all(table.rows for table in tables[axis].values())]
+    if not known:
+        return []
+    figure, panels = paned(len(known), f"{task}: best so far, median and quartiles over runs")
+    for panel, axis in zip(panels, known):
+        for label, table in tables[axis].items():
+            band(panel, table.rows, axis, "score", label)
+        if aim.score is not None:
+            panel.axhline(aim.score, color="0.5", linewidth=0.8, linestyle="--", label=aim.origin)
+        panel.set(xlabel=axis, ylabel="score")
+    panels[0].legend(fontsize=_SMALL)
+    return [save(figure, path)]
+
+
+def _performance_profile(title: str, rows: Sequence[StrategyFigures], path: Path) -> Path:
+    figure, (panel,) = paned(1, title)
+    end = max(1.0, *(level for row in rows for level, _ in row.steps))
+    for row in rows:
+        stairs = [*row.steps, (end, row.steps[-1][1])]
+        panel.step([level for level, _ in stairs], [share for _, share in stairs], where="post", label=row.strategy)
+    panel.set(xlabel="level on the common scale", ylabel="share of runs above it", ylim=(-0.02, 1.02))
+    panel.legend(fontsize=_SMALL)
+    return save(figure, path)

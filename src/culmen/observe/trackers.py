@@ -1,0 +1,275 @@
+"""The observer that feeds a tracker from a bounded queue on a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Event
+from culmen.core.task import Objective
+from culmen.core.usage import Usage
+from culmen.report.records import Leader
+from culmen.store import views
+
+WAITING = 10_000  # events that a slow tracker may lag behind; later ones are left out
+PATIENCE = 10.0  # seconds that the end of a run waits for its trackers
+_PAGE = 2000
+
+Say = Callable[[str], None]
+
+
+class Tracking:
+    """Observer that tells `tracker` of a run: `with tracking.of(folder, say): ...`."""
+
+    def __init__(self, name: str, tracker: Tracker, waiting: int = WAITING, patience: float = PATIENCE) -> None:
+        self.name, self._tracker, self._patience = name, tracker, patience
+        self._queue: queue.Queue[Event] = queue.Queue(waiting)
+        self._run, self._say = Path(), _nobody
+        self._closing, self._broken = threading.Event(), threading.Event()
+        self._missed = 0
+        self._thread = threading.Thread(target=self._work, name=f"culmen-track-{name}", daemon=True)
+
+    def of(self, run: Path, say: Say) -> Tracking:
+        """The run to tell of, and where a sentence about trouble goes."""
+        self._run, self._say = run, say
+        return self
+
+    def __enter__(self) -> Tracking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._thread.join(self._patience)
+        if self._thread.is_alive():
+            self._say(f"Tracker {self.name} is still busy and was left behind; the run is not affected.")
+        elif self._missed:
+            self._say(f"Tracker {self.name} was too slow: {self._missed:,} events were left out of it.")
+
+    def see(self, events: Iterable[Event]) -> None:
+        """Something new is durable. Returns at once, whatever the tracker does."""
+        if self._broken.is_set():
+            return
+        for event in events:
+            try:
+                self._queue.put_nowait(event)
+            except queue.Full:
+                self._missed += 1
+
+    def _work(self) -> None:
+        try:
+            self._track()
+        except Exception as error:  # noqa: BLE001 - the boundary of a foreign library: the run must not end with it
+            self._broken.set()
+            self._say(f"Tracker {self.name} failed and is left out from now on: {type(error).__name__}: {error}")
+
+    def _track(self) -> None:
+        """Everything up to the end of the run; whatever was journaled before this process only counts."""
+        first = self._next()
+        meta = views.meta(self._run)
+        points = TrackedEvents(meta.task.objective)
+        for event in self._before(first.seq if first is not None else 0):
+            points.see(event)
+        strategy = str(meta.strategy.get("path", "")).rpartition(":")[2]
+        settings = {"seed": str(meta.seed), "model": str(meta.extra.get("model") or meta.models.get("default", ""))}
+        settings |= {f"strategy.{name}": str(value) for name, value in (meta.strategy.get("config") or {}).items()}
+        self._tracker.start(TrackedRun(meta.id, meta.task.name, strategy, settings))
+        event = first
+        while event is not None:
+            point, span = points.see(event)
+            if span is not None:
+                self._tracker.span(span)
+            if point is not None:
+                self._tracker.point(point)
+            event = self._next()
+        self._tracker.close(points.state)
+
+    def _next(self) -> Event | None:
+        """The next event; None once the run is over and nothing waits."""
+        while True:
+            over = self._closing.is_set()
+            try:
+                return self._queue.get(timeout=0.1)
+            except queue.Empty:
+                if over:
+                    return None
+
+    def _before(self, first: int) -> Iterator[Event]:
+        after = 0
+        while page := views.log(self._run, after, _PAGE):
+            for event in page:
+                if event.seq >= first:
+                    return
+                yield event
+            after = page[-1].seq
+
+
+@contextlib.contextmanager
+def tracked(trackings: Sequence[Tracking], run: Path, say: Say) -> Iterator[None]:
+    """All of them at work on a run."""
+    with contextlib.ExitStack() as stack:
+        for each in trackings:
+            stack.enter_context(each.of(run, say))
+        yield
+
+
+def _nobody(text: str) -> None:
+    """Nobody listens yet."""
+
+
+# Events turned into what trackers show: one point per evaluation, one span per effect.
+
+
+class TrackedRun(msgspec.Struct, frozen=True):
+    """The run that is tracked: its name, its task and strategy, and flat settings as texts."""
+
+    run: str
+    task: str
+    strategy: str
+    settings: dict[str, str]
+
+
+class TrackedPoint(msgspec.Struct, frozen=True):
+    """After so many `evaluations`: the score just seen (None: it failed), the best so far in the task's own direction,
+    everything spent, active `seconds`, and the wall clock in Unix seconds."""
+
+    evaluations: int
+    score: float | None
+    best: float | None
+    usage: Usage
+    seconds: float
+    time: float
+
+    def figures(self) -> dict[str, float]:
+        """What there is to plot, by name."""
+        spent = self.usage
+        found: dict[str, float | None] = {"score": self.score, "best": self.best, "seconds": self.seconds}
+        found |= {"dollars": spent.dollars, "calls": float(spent.calls), "tokens": float(spent.tokens)}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class EffectSpan(msgspec.Struct, frozen=True):
+    """One finished effect in Unix seconds, with its result."""
+
+    key: int
+    effect: str
+    role: str
+    start: float
+    end: float
+    result: Any
+
+
+class Tracker(Protocol):
+    """What a tracking library is wrapped in; used from one thread only. Any error ends this tracker alone."""
+
+    def start(self, about: TrackedRun) -> None: ...
+
+    def point(self, point: TrackedPoint) -> None: ...
+
+    def span(self, span: EffectSpan) -> None: ...
+
+    def close(self, state: str) -> None: ...
+
+
+class TrackedEvents:
+    """Counts events in their order."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective, self._leader, self._usage = objective, Leader(), Usage()
+        self._begun: dict[int, tuple[float, str]] = {}
+        self.evaluations = 0
+        self.state = ""
+
+    def see(self, event: Event) -> tuple[TrackedPoint | None, EffectSpan | None]:
+        """What this event adds."""
+        entry = event.entry
+        if entry.kind == "started":
+            self._begun[entry.key] = (event.time, str(entry.body.get("role", "")))
+        elif entry.kind == "state":
+            self.state = str(entry.body.get("state", ""))
+        if entry.kind != "done":
+            return None, None
+        start, role = self._begun.pop(entry.key, (event.time, ""))
+        role = str(entry.body.get("role", "")) or role
+        self._usage = self._usage + (getattr(entry.result, "usage", None) or Usage())
+        return self._point(event), EffectSpan(entry.key, entry.effect, role, start, event.time, entry.result)
+
+    def _point(self, event: Event) -> TrackedPoint | None:
+        seen = event.entry.result
+        if not isinstance(seen, Observation):
+            return None
+        if seen.status is not Status.LOST:
+            turn = self._objective.reward
+            reward = None if seen.score is None else turn(seen.score)
+            self._leader.see(seen.candidate, reward, None if seen.certified is None else turn(seen.certified))
+        self.evaluations += 1
+        best = None if self._leader.mean is None else self._objective.score(self._leader.mean)
+        return TrackedPoint(self.evaluations, seen.score, best, self._usage, event.entry.elapsed, event.time)
+
+
+# Trackers by what is written behind --track.
+
+
+def _tensorboard(place: str) -> Tracker:
+    from culmen.observe.tracker_backends import TensorBoard
+
+    return TensorBoard(place or "runs/tensorboard")
+
+
+def _mlflow(place: str) -> Tracker:
+    from culmen.observe.tracker_backends import MLflow
+
+    return MLflow(place)
+
+
+def _wandb(place: str) -> Tracker:
+    from culmen.observe.tracker_backends import WeightsAndBiases
+
+    return WeightsAndBiases(place or "culmen")
+
+
+def _otel(place: str) -> Tracker:
+    from culmen.observe.tracker_backends import OpenTelemetry
+
+    return OpenTelemetry(place)
+
+
+_MAKERS: dict[str, tuple[str, Callable[[str], Tracker]]] = {
+    "tensorboard": ("tensorboardX", _tensorboard),
+    "mlflow": ("mlflow", _mlflow),
+    "wandb": ("wandb", _wandb),
+    "otel": ("opentelemetry.exporter.otlp.proto.http", _otel),
+}
+NAMES = tuple(_MAKERS)
+
+
+def trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
+    """Observers for `NAME` or `NAME:PLACE`; raises `UserError` for a name nobody knows or a package that is missing."""
+    return tuple(_one(each) for each in dict.fromkeys(wanted))
+
+
+def _one(text: str) -> Tracking:
+    name, _, place = text.partition(":")
+    if name not in _MAKERS:
+        raise UserError(f"there is no tracker '{name}'", where=f"--track {text}", fix=f"use one of {', '.join(NAMES)}")
+    package, make = _MAKERS[name]
+    if not _installed(package):
+        fix = f"pip install 'culmen[{name}]'"
+        raise UserError(f"{name} needs the package {package}", where=f"--track {text}", fix=fix)
+    return Tracking(name, make(place))
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,500 @@
+"""A run as plain tables, read from its journal in one pass: what the analyses of TurboEvolve, Section 6, are made from.
+
+Rewards are scores turned so that higher is better; a gain is a candidate's reward minus that of the parent it was
+asked to improve (the paper's delta).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from culmen.core.brief import Proposal
+from culmen.core.errors import CulmenError, UserError
+from culmen.core.evaluation import Observation, Status, weakest
+from culmen.core.event import Event
+from culmen.core.task import Objective
+from culmen.core.usage import Budget
+from culmen.store import views
+from culmen.store.address import FILE, POINTER
+from culmen.store.meta import RunMeta
+
+_PAGE = 2000
+_KINDS = ("done", "note")
+_GRIDS = ("event", "grid")  # notes that tell how many cells are taken
+
+Vector = tuple[float, ...]
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A run after so many evaluations: active seconds, known dollars, and the score of the candidate that was best then
+    (in the task's own direction, None while nothing had scored)."""
+
+    evaluations: int
+    seconds: float
+    dollars: float
+    best: float | None = None
+
+
+class ReplyCandidate(msgspec.Struct, frozen=True):
+    """One candidate of a reply. `rank` counts from 1 in the order of the reply; `status` is that of its evaluation, or
+    `known` for a content that had been evaluated before, or `unseen` if it never was. `cell` is its place in the grid.
+    """
+
+    rank: int
+    status: str
+    reward: float | None = None
+    cell: Vector | None = None
+
+
+class CandidateRequest(msgspec.Struct, frozen=True):
+    """One request for candidates (the paper's event), after `evaluations` of the run.
+
+    `k` candidates were asked for. `distance` is how far the parent was from the candidates shown beside it, on average
+    over those, in the grid's features, each scaled to 0..1 by all values that the run has seen; `inspiration` is the
+    highest reward among those shown. None where the journal does not tell.
+    """
+
+    evaluations: int
+    k: int
+    children: tuple[ReplyCandidate, ...]
+    parent: float | None = None
+    cell: Vector | None = None
+    island: int = 0
+    turn: int = 0
+    next_k: int | None = None
+    inspiration: float | None = None
+    distance: float | None = None
+
+    def gain(self, child: ReplyCandidate) -> float | None:
+        """The child's reward minus the parent's; None if either has none."""
+        return None if child.reward is None or self.parent is None else child.reward - self.parent
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """The state of one island's grid after `evaluations` of the run: cells taken, mean reward of their occupants."""
+
+    evaluations: int
+    island: int
+    cells: int
+    quality: float | None
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """One run. `moments` has one row per evaluation, those included that failed or were made for the final choice;
+    `unpriced` counts the calls whose price is unknown, `trust` is the level of the weakest score (`core.trust`)."""
+
+    run: str
+    task: str
+    direction: str
+    strategy: str
+    config: dict[str, Any]
+    model: str
+    moments: tuple[Moment, ...] = ()
+    asks: tuple[CandidateRequest, ...] = ()
+    filled: tuple[Filled, ...] = ()
+    barriers: tuple[Barrier, ...] = ()
+    unpriced: int = 0
+    trust: str = ""
+
+    @property
+    def evaluations(self) -> int:
+        """All that were made, also those that failed."""
+        return len(self.moments)
+
+
+def read_run(run: Path | str) -> RunRecord:
+    """The tables of one run; raises `UserError` where there is none, `JournalDamaged` where it cannot be read."""
+    meta = views.meta(run)
+    reader = _Reader(meta.task.objective)
+    for event in _events(run):
+        reader.see(event)
+    return RunRecord(
+        run=meta.id,
+        task=meta.task.name,
+        direction=meta.task.objective.direction,
+        strategy=str(meta.strategy.get("path", "")),
+        config=meta.strategy.get("config") or {},
+        model=str(meta.extra.get("model") or meta.models.get("default", "")),
+        moments=tuple(reader.moments),
+        asks=tuple(reader.asks()),
+        filled=tuple(reader.filled),
+        barriers=tuple(reader.barriers),
+        unpriced=reader.unpriced,
+        trust=weakest(reader.trust),
+    )
+
+
+def _events(run: Path | str) -> Iterator[Event]:
+    after = 0
+    while page := views.log(run, after, _PAGE, _KINDS):
+        yield from page
+        after = page[-1].seq
+
+
+class _Reader:
+    """Events in their order, turned into rows."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective, self._leader = objective, Leader()
+        self.moments: list[Moment] = []
+        self.filled: list[Filled] = []
+        self.barriers: list[Barrier] = []
+        self.unpriced = 0
+        self.trust: set[str] = set()
+        self._dollars = 0.0
+        self._means: dict[str, tuple[int, float]] = {}
+        self._failed: dict[str, str] = {}
+        self._noted: list[tuple[int, dict[str, Any]]] = []
+        self._replies: list[tuple[int, Proposal, float | None]] = []
+
+    def see(self, event: Event) -> None:
+        """Count one event."""
+        entry = event.entry
+        usage = getattr(entry.result, "usage", None)
+        if entry.kind == "done" and usage is not None:
+            self._dollars += usage.dollars
+            self.unpriced += usage.unpriced
+        if isinstance(entry.result, Observation):
+            self._observe(entry.result)
+            best = None if self._leader.mean is None else self._objective.score(self._leader.mean)
+            self.moments.append(Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best))
+        elif entry.kind == "done" and isinstance(entry.result, Proposal) and entry.result.candidates:
+            self._reply(entry.result)
+        elif entry.kind == "note" and entry.body.get("note") in _GRIDS and "cells" in entry.body:
+            self._note(entry.body)
+        elif entry.kind == "note" and entry.body.get("note") == "barrier":
+            self.barriers.append(barrier(entry.body, len(self.moments)))
+
+    def asks(self) -> list[CandidateRequest]:
+        """The requests as the strategy noted them; without such notes, as the replies in the journal tell them."""
+        if self._noted:
+            scale = _scale(body for _, body in self._noted)
+            return [_noted(evaluations, body, scale) for evaluations, body in self._noted]
+        return [self._plain(*reply) for reply in self._replies]
+
+    def _observe(self, seen: Observation) -> None:
+        if seen.status is Status.LOST:
+            return
+        if seen.score is None:
+            self._failed.setdefault(seen.candidate, seen.status.value)
+            self._leader.see(seen.candidate, None)
+            return
+        self.trust.add(seen.trust)
+        count, mean = self._means.get(seen.candidate, (0, 0.0))
+        reward = self._objective.reward(seen.score)
+        certified = None if seen.certified is None else self._objective.reward(seen.certified)
+        self._leader.see(seen.candidate, reward, certified)
+        self._means[seen.candidate] = (count + 1, mean + (reward - mean) / (count + 1))
+
+    def _reply(self, reply: Proposal) -> None:
+        parents = reply.candidates[0].parents
+        _, mean = self._means.get(parents[0], (0, None)) if parents else (0, None)
+        self._replies.append((len(self.moments), reply, mean))
+
+    def _note(self, body: dict[str, Any]) -> None:
+        island, quality = int(body.get("island", 0)), body.get("quality")
+        self.filled.append(Filled(len(self.moments), island, int(body["cells"]), quality))
+        if "candidates" in body and "k" in body:
+            self._noted.append((len(self.moments), body))
+
+    def _plain(self, evaluations: int, reply: Proposal, parent: float | None) -> CandidateRequest:
+        children = tuple(self._child(rank, candidate.id) for rank, candidate in enumerate(reply.candidates, 1))
+        return CandidateRequest(evaluations, len(children), children, parent)
+
+    def _child(self, rank: int, name: str) -> ReplyCandidate:
+        if name in self._failed:
+            return ReplyCandidate(rank, self._failed[name])
+        if name not in self._means:
+            return ReplyCandidate(rank, "unseen")
+        return ReplyCandidate(rank, "ok", self._means[name][1])
+
+
+def _noted(evaluations: int, body: dict[str, Any], scale: list[tuple[float, float]]) -> CandidateRequest:
+    parent, shown = body.get("parent") or {}, body.get("inspirations") or []
+    rewards = [each["reward"] for each in shown if each.get("reward") is not None]
+    return CandidateRequest(
+        evaluations=evaluations,
+        k=int(body["k"]),
+        children=tuple(
+            ReplyCandidate(
+                int(child["rank"]) + 1, str(child["status"]), child.get("reward"), _vector(child.get("cell"))
+            )
+            for child in body["candidates"]
+        ),
+        parent=parent.get("reward"),
+        cell=_vector(parent.get("cell")),
+        island=int(body.get("island", 0)),
+        turn=int(body.get("turn", 0)),
+        next_k=body.get("next_k"),
+        inspiration=max(rewards, default=None),
+        distance=_mean_distance(parent, shown, scale),
+    )
+
+
+def _vector(values: Any) -> Vector | None:
+    return None if values is None else tuple(float(value) for value in values)
+
+
+def _scale(bodies: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Lowest and highest value of every feature that the notes hold."""
+    rows = [
+        each["features"]
+        for body in bodies
+        for each in (body.get("parent") or {}, *(body.get("inspirations") or []), *body["candidates"])
+        if each.get("features")
+    ]
+    return [(min(column), max(column)) for column in zip(*rows)]
+
+
+def _mean_distance(parent: dict[str, Any], shown: list[dict[str, Any]], scale: list[tuple[float, float]]) -> Any:
+    places = [_scaled(each["features"], scale) for each in shown if each.get("features")]
+    if not places or not parent.get("features"):
+        return None
+    home = _scaled(parent["features"], scale)
+    return sum(math.dist(home, place) for place in places) / len(places)
+
+
+def _scaled(features: list[float], scale: list[tuple[float, float]]) -> list[float]:
+    return [(value - low) / (high - low) if high > low else 0.0 for value, (low, high) in zip(features, scale)]
+
+
+# The best candidate after every single evaluation, by the rule of `store.ranking`.
+
+
+@dataclass(slots=True)
+class _Tally:
+    order: int
+    count: int = 0
+    failed: int = 0
+    mean: float = 0.0
+
+    @property
+    def group(self) -> tuple[int, int]:
+        return self.failed, self.count
+
+
+class Leader:
+    """Highest mean minus one standard error (spread pooled over all candidates) among those that never failed; among
+    all that ever scored where there is none. Rewards, higher is better. What a verifier certified stands in place of
+    the bound.
+
+    Among candidates of equal counts the bound follows the mean, so that a heap for each count that occurs is enough;
+    what a heap holds of a candidate that has moved on is dropped when it comes to the top.
+    """
+
+    def __init__(self) -> None:
+        self._tallies: dict[str, _Tally] = {}
+        self._groups: dict[tuple[int, int], list[tuple[float, int, str]]] = {}
+        self._spread, self._degrees = 0.0, 0
+        self._certified: dict[str, float] = {}
+
+    def see(self, candidate: str, reward: float | None, certified: float | None = None) -> None:
+        """One more evaluation; None if it failed. `certified` is the verifier's value, the worst of several counts."""
+        if certified is not None:
+            self._certified[candidate] = min(certified, self._certified.get(candidate, certified))
+        tally = self._tallies.setdefault(candidate, _Tally(len(self._tallies)))
+        if reward is None:
+            tally.failed += 1
+        else:
+            tally.count += 1
+            delta = reward - tally.mean
+            tally.mean += delta / tally.count
+            self._spread += delta * (reward - tally.mean)
+            self._degrees += tally.count > 1
+        if tally.count:
+            heappush(self._groups.setdefault(tally.group, []), (-tally.mean, tally.order, candidate))
+
+    @property
+    def mean(self) -> float | None:
+        """The leader's mean (or certified) reward; None while nothing has scored."""
+        vouched = [value for name, value in self._certified.items() if not self._tallies[name].failed]
+        found = max(vouched, default=None)
+        best = None if found is None else (True, found)
+        sd = math.sqrt(max(0.0, self._spread) / self._degrees) if self._degrees else 0.0
+        for failed, count in sorted(self._groups):
+            top = self._top((failed, count))
+            if top is not None and (best is None or (not failed, top - sd / math.sqrt(count)) > best):
+                best, found = (not failed, top - sd / math.sqrt(count)), top
+        return found
+
+    def _top(self, group: tuple[int, int]) -> float | None:
+        """The highest mean of a group; the group is dropped where nobody is left in it."""
+        heap = self._groups[group]
+        while heap:
+            name = heap[0][2]
+            tally = self._tallies[name]
+            if tally.group == group and tally.mean == -heap[0][0] and name not in self._certified:
+                return tally.mean
+            heappop(heap)
+        del self._groups[group]
+        return None
+
+
+# Runs as a comparison needs them: what each came to, on what scale, under which budget.
+
+
+class ComparedRun(msgspec.Struct, frozen=True):
+    """One run. `score` and `certified` are those of its best (None: nothing scored, nothing vouched for); `strict` is
+    None where no verifier was asked. `moments` tell the best so far after every evaluation."""
+
+    run: str
+    task: str
+    digest: str
+    objective: Objective
+    strategy: str
+    config: dict[str, Any]
+    model: str
+    seed: int
+    state: str
+    score: float | None
+    certified: float | None
+    strict: bool | None
+    trust: str
+    evaluations: int
+    dollars: float
+    unpriced: int
+    seconds: float
+    budget: Budget
+    moments: tuple[Moment, ...] = ()
+
+    @property
+    def contender(self) -> str:
+        """What is compared: strategy, settings and model, whatever the task."""
+        return json.dumps([self.strategy, self.config, self.model], sort_keys=True, default=str)
+
+
+def read_compared(run: Path | str) -> ComparedRun:
+    """Read one run; raises `UserError` where there is none."""
+    return compared_run(views.status(run), views.meta(run), read_run(run).moments)
+
+
+def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]) -> ComparedRun:
+    """The same for a run whose best so far is known already."""
+    best = now.best
+    return ComparedRun(
+        run=now.run,
+        task=now.task,
+        digest=about.task.digest,
+        objective=about.task.objective,
+        strategy=str(about.strategy.get("path", "")),
+        config=about.strategy.get("config") or {},
+        model=str(about.extra.get("model") or about.models.get("default", "")),
+        seed=now.seed,
+        state=now.state,
+        score=None if best is None else best.score,
+        certified=None if best is None else best.certified,
+        strict=None if best is None else best.strict,
+        trust="" if best is None else best.trust,
+        evaluations=now.evaluations,
+        dollars=now.usage.dollars,
+        unpriced=now.usage.unpriced,
+        seconds=now.elapsed_seconds,
+        budget=now.budget,
+        moments=tuple(moments),
+    )
+
+
+def find_runs(place: Path) -> list[Path]:
+    """The run at a place, or all below a folder, by name; raises `UserError` where there is none."""
+    found: list[Path] = []
+    for folder, below, files in os.walk(place):
+        if FILE in files or POINTER in files:
+            found.append(Path(folder))
+            below.clear()  # what a run keeps is its own
+        below.sort()
+    if not found:
+        raise UserError("there is no run here", where=str(place), fix="culmen status --all")
+    return found
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A run that cannot be read, and why."""
+
+    run: str
+    why: str
+
+
+def read_all(runs: Sequence[Path]) -> tuple[list[ComparedRun], list[LeftOut]]:
+    """Some runs, and those among them that cannot be read; raises the first one's error where none can."""
+    found: list[ComparedRun] = []
+    left_out: list[LeftOut] = []
+    first: CulmenError | None = None
+    for run in runs:
+        try:
+            found.append(read_compared(run))
+        except CulmenError as error:
+            first = first or error
+            left_out.append(LeftOut(str(run), error.what if isinstance(error, UserError) else str(error)))
+    if first is not None and not found:
+        raise first
+    return found, left_out
+
+
+_AS_NOTED = (
+    "entropy", "grad_norm", "kl", "clip_low", "clip_high", "ratio_max", "gap_mean", "gap_max", "tokens",
+    "tokens_per_second",
+)  # fmt: skip
+
+
+class Barrier(msgspec.Struct, frozen=True):
+    """One barrier of a run, after `evaluations` of it. `measures` are its diagnostics by name, those of the update only
+    where there was one; `skip` says why there was none, `failures` counts decisions that failed, by class."""
+
+    number: int
+    evaluations: int
+    measures: dict[str, float]
+    skip: str
+    alarms: tuple[str, ...]
+    failures: dict[str, int]
+
+
+def barrier(body: Mapping[str, Any], evaluations: int) -> Barrier:
+    """A note `barrier` as a row; figures that it lacks are left out."""
+    rewards, advantages = _numbers(body.get("rewards")), _numbers(body.get("advantages"))
+    failures = {str(name): int(times) for name, times in dict(body.get("failures") or {}).items()}
+    clamped, tried = _numbers(body.get("clamped")), [_kind(line) for line in body.get("experiments") or () if line]
+    measures: dict[str, float] = {"version": float(body.get("version", 0)), "alpha": float(body.get("alpha", 0.0))}
+    if rewards:
+        measures |= {
+            "reward": fmean(rewards),
+            "reward_max": max(rewards),
+            "failed": share_of(sum(failures.values()), rewards),
+        }
+        measures |= {f"at_{end}": share_of(times, rewards) for end, times in zip(("worst", "best"), clamped)}
+    if advantages:
+        measures["advantage_max"] = max(map(abs, advantages))
+    if tried:
+        measures["different"] = len(set(tried)) / len(tried)
+    measures |= {f"spread_{name}": float(value) for name, value in dict(body.get("spreads") or {}).items()}
+    measures |= {name: float(body[name]) for name in _AS_NOTED if body.get(name) is not None}
+    return Barrier(
+        int(body.get("barrier", 0)),
+        evaluations,
+        measures,
+        str(body.get("skip", "")),
+        tuple(map(str, body.get("alarms") or ())),
+        failures,
+    )
+
+
+def _kind(experiment: Any) -> str:
+    """A choice without the number that tells one draw from the menu from another."""
+    return str(experiment).partition(" (draw ")[0]
+
+
+def _numbers(values: Any) -> list[float]:
+    return [float(value) for value in values or ()]
+
+
+def share_of(times: float, among: Sequence[Any]) -> float:
+    return times / len(among)
