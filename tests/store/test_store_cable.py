@@ -16,7 +16,7 @@ from culmen.store.journal import SqlJournal
 from culmen.store.lease import owner
 from tests import postgres
 from tests.cli.conftest import Place
-from tests.cli.test_cli_attending import NOISY, begun, wait
+from tests.cli.test_cli_attend import NOISY, begun, wait
 from tests.postgres import PASSWORD
 
 pytestmark = pytest.mark.slow  # neither "postgres" nor "jail", which must not be skipped where those are required

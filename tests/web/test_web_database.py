@@ -20,7 +20,7 @@ from culmen.web.pages import PAGES
 from culmen.web.runs import Digest
 from culmen.web.server import encoded
 from tests.cli.conftest import Place
-from tests.cli.test_cli_attending import NOISY, begun, wait
+from tests.cli.test_cli_attend import NOISY, begun, wait
 from tests.postgres import PASSWORD, Server
 from tests.web.conftest import Site, Tab, served
 from tests.web.test_web_live import COUNT

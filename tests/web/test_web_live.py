@@ -8,7 +8,7 @@ import pytest
 
 from culmen.store import inbox, views
 from tests.cli.conftest import Place
-from tests.cli.test_cli_attending import running, wait
+from tests.cli.test_cli_attend import running, wait
 from tests.web.conftest import Tab, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from culmen.cli.screen import plain
 from culmen.core.event import Entry
 from culmen.store.journal import SqlJournal
 
@@ -165,3 +166,7 @@ def test_reader_that_leaves_is_no_error(done: Place) -> None:
     command = f"{sys.executable} -m culmen.cli.main log first --all --starts | head -n 1"
     ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=done.root, capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_json_knows_no_nan() -> None:
+    assert plain({"a": [float("nan"), 1.0, float("inf")], 1: ()}) == {"a": [None, 1.0, None], "1": []}

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culmen.cli.screen import plain
 from culmen.observe.figures import clean, clock, count, decimals, dollars, duration, number, plus_minus
 
 
@@ -47,7 +46,3 @@ def test_small_words() -> None:
 
 def test_control_characters_are_spelled_out() -> None:
     assert clean("a\x1b[31mb\x07\tc\r\n\x9b") == "a\\x1b[31mb\\x07\tc\n\\x9b"
-
-
-def test_json_knows_no_nan() -> None:
-    assert plain({"a": [float("nan"), 1.0, float("inf")], 1: ()}) == {"a": [None, 1.0, None], "1": []}

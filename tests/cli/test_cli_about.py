@@ -1,0 +1,35 @@
+"""culmen doctor: the extras of the installed package."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+from .conftest import Place
+
+METADATA = """Metadata-Version: 2.4
+Name: culmen
+Version: 0
+Provides-Extra: here
+Provides-Extra: half
+Requires-Dist: typer>=0.15
+Requires-Dist: no-such-package-always>=1
+Requires-Dist: typer[all]>=0.1; extra == "here"
+Requires-Dist: typer>=0.1; (python_version > "3") and extra == 'half'
+Requires-Dist: no-such-package>=1; extra == 'half'
+"""
+
+
+def test_doctor_takes_the_extras_from_the_package(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "first" / "culmen-0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(METADATA)
+    asked = place.culmen("doctor", "--json", PYTHONPATH=str(folder.parent))
+    assert asked.document["extras"] == {"here": True, "half": False}
+    words = place.culmen("doctor", PYTHONPATH=str(folder.parent)).out
+    assert "here   installed" in words and "half   pip install 'culmen[half]'" in words
+
+
+def test_doctor_knows_every_extra(done: Place) -> None:
+    names = importlib.metadata.metadata("culmen").get_all("Provides-Extra")
+    assert names and set(done.here("doctor", "--json").document["extras"]) == set(names)
