@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from bench_kill import RESUME, finished, task_folder
-from culmen.agents.sandbox.sandbox import MARK, mark
+from culmen.agents.sandbox.confinement import MARK, mark
 from culmen.core.event import Custom
 from culmen.core.usage import Budget
 from culmen.evaluate.jail import procfs

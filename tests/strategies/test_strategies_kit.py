@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import culmen.agents
+import culmen.agents.team
 import culmen.memory
 import culmen.strategies
 from culmen.core.brief import Brief
@@ -19,7 +19,7 @@ from culmen.testing.landscape import task
 
 from .optimizers import HillClimber
 
-PACKAGES = (culmen.agents, culmen.memory, culmen.strategies)
+PACKAGES = (culmen.agents.team, culmen.memory, culmen.strategies)
 VARIANTS = {
     "polca": {},
     "polca lanes": {"lanes": "3", "explore": "2", "ties": "shuffled", "validation": "fresh_batch", "proposals": "2"},

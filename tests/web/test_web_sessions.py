@@ -18,9 +18,9 @@ from culmen.store.meta import RunMeta
 from culmen.strategies import catalog
 from culmen.strategies.cato import Cato
 from culmen.testing.virtual import simulate
-from tests.agents.test_agents_builtin import climber
-from tests.agents.test_agents_runs import PROGRAM, Place
-from tests.agents.worlds import EXACT, Desks
+from tests.agents.team.test_team_builtin import climber
+from tests.agents.team.test_team_runs import PROGRAM, Place
+from tests.agents.team.worlds import EXACT, Desks
 from tests.web.conftest import Site, Tab, served
 from tests.web.test_web_pages import rows
 

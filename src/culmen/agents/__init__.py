@@ -1,5 +1,7 @@
-"""Coding agents as a strategy sees them: the desk they work at, and the agents behind one protocol.
+"""Coding agents, all that the strategy `cato` needs: what it sees (team), and what acts for it (the other three).
 
-All of this is on the deterministic side: an agent learns only from the lab and its desk, and whatever touches the world
-is an effect (`culmen.core.session`). A replay of the journal is the whole session again, without any agent.
+team       pure: imported by the strategy, replayed from the journal, no I/O
+sandbox    acts: performs the effects of agent sessions - work trees, queue, confined processes, merging
+adapters   acts: starts and reads each kind of agent program
+gateway    acts: between agents and their model providers; counts, limits, records
 """

@@ -16,7 +16,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.observe.figures import clean, count, dollars, joined
 
 if TYPE_CHECKING:
-    from culmen.agents.sandbox.smoke import Smoke
+    from culmen.agents.sandbox.smoke import SmokeTest
 
 
 def strategies(
@@ -121,13 +121,13 @@ def _installed(package: str) -> bool:
 
 def _agents() -> dict[str, Any]:
     """Known coding agents, and the sandbox they would work in (`why`: why there is none)."""
-    from culmen.agents.adapters.survey import survey
+    from culmen.agents.adapters.catalog import survey
     from culmen.agents.sandbox import confinement
-    from culmen.agents.sandbox.settings import Settings
+    from culmen.agents.sandbox.settings import SandboxSettings
     from culmen.core.errors import IsolationError
 
     try:
-        sandbox, why = confinement.choose(Settings()).isolation, ""
+        sandbox, why = confinement.choose(SandboxSettings()).isolation, ""
     except IsolationError as error:
         sandbox, why = "", error.where
     return {"sandbox": sandbox, "why": why, "known": survey()}
@@ -214,18 +214,18 @@ def _try_agent(agent: str, model: list[str] | None, models: Path | None) -> Answ
     """Send one request to an agent; exit code 1 if it does not work."""
     import asyncio
 
-    from culmen.agents import adapters
+    from culmen.agents.adapters import catalog
     from culmen.agents.sandbox.smoke import smoke
     from culmen.cli.agents import BUILTIN, OFFLINE
 
     if agent not in (OFFLINE, BUILTIN):
-        adapters.named(agent)  # raises for an unknown agent
+        catalog.named(agent)  # raises for an unknown agent
     tried = asyncio.run(smoke(agent, ",".join(model or ()), str(models) if models else None))
     data = {**msgspec.structs.asdict(tried), "usage": msgspec.structs.asdict(tried.usage)}
     return Answer(data, lambda screen: _show_try(screen, tried), code=0 if tried.works else 1)
 
 
-def _show_try(screen: Screen, tried: Smoke) -> None:
+def _show_try(screen: Screen, tried: SmokeTest) -> None:
     usage = tried.usage
     cost = joined([count(usage.calls, "call"), count(usage.tokens, "token"), dollars(usage.dollars)])
     facts = {

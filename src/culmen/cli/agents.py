@@ -47,7 +47,6 @@ def hosted(config: Any) -> bool:
 
 def _installed(kind: str) -> None:
     """Raise `UserError` for a program that nobody knows or that is not installed."""
-    from culmen.agents import adapters
-    from culmen.agents.adapters import programs
+    from culmen.agents.adapters import catalog, programs
 
-    programs.find(adapters.named(kind).program)
+    programs.find(catalog.named(kind).program)

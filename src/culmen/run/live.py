@@ -266,7 +266,7 @@ def _crafts(path: Path, meta: RunMeta, parts: Parts, searching: Callable[[], Sea
     """Makers of what performs custom effects, by family; nothing is imported or started before it is needed."""
 
     def sessions() -> Craft:
-        from culmen.agents.sandbox.settings import Settings
+        from culmen.agents.sandbox.settings import SandboxSettings
         from culmen.agents.sandbox.world import SessionWorld
 
         search = searching()
@@ -275,7 +275,7 @@ def _crafts(path: Path, meta: RunMeta, parts: Parts, searching: Callable[[], Sea
         return SessionWorld(
             path,
             meta.task,
-            Settings.of({**meta.strategy.get("config", {}), **(meta.extra.get("sessions") or {})}),
+            SandboxSettings.of({**meta.strategy.get("config", {}), **(meta.extra.get("sessions") or {})}),
             models=(
                 model if isinstance(model, str | dict) else None,
                 parts.models_file or meta.extra.get("models_file"),

@@ -11,9 +11,8 @@ from culmen.core.session import Ended
 from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:
-    from culmen.agents.base import Agent
-    from culmen.agents.desk import Desk
-    from culmen.agents.registry import Registry
+    from culmen.agents.team.coordinator import Coordinator
+    from culmen.agents.team.workspace import Agent, AgentWorkspace
 
 _LOST = 3  # agents in a row that cannot be started end the run
 
@@ -61,15 +60,15 @@ class Cato:
 
     async def search(self, lab: Lab) -> str:
         """The sequence. Step numbers are those of docs/strategies/cato.md; the paper has none. Returns why it ended."""
-        from culmen.agents.registry import Registry, Terms
+        from culmen.agents.team.coordinator import Coordinator, TeamTerms
 
-        registry = Registry(lab, Terms(self.threshold, self.agents, self.parallel, self.plateau))
+        registry = Coordinator(lab, TeamTerms(self.threshold, self.agents, self.parallel, self.plateau))
         await registry.seeds()  # 1
         turns = iter(range(self.agents))
         await lab.gather(*(self.lane(lab, registry, turns) for _ in range(min(self.parallel, self.agents))))  # 2
         return registry.stopping or "agents"  # 8
 
-    async def lane(self, lab: Lab, registry: Registry, turns: Iterator[int]) -> None:
+    async def lane(self, lab: Lab, registry: Coordinator, turns: Iterator[int]) -> None:
         """One agent after another; several lanes take their turns from one counter."""
         lost = 0
         while not registry.stopping and next(turns, None) is not None:
@@ -77,12 +76,12 @@ class Cato:
             lost = lost + 1 if reason == "unavailable" else 0
             registry.stop("unavailable" if lost == _LOST else registry.exhausted())  # 7
 
-    async def turn(self, lab: Lab, registry: Registry) -> str:
+    async def turn(self, lab: Lab, registry: Coordinator) -> str:
         """One agent, from the trunk and back to it; returns why it ended."""
-        from culmen.agents.desk import Desk
+        from culmen.agents.team.workspace import AgentWorkspace
 
         own = {name: getattr(self, name) for name in ("experiments", "seconds", "idle", "tokens", "dollars", "calls")}
-        agent, desk = self.hire(), Desk(lab, registry, self.agent, own, self.model)
+        agent, desk = self.hire(), AgentWorkspace(lab, registry, self.agent, own, self.model)
         opened = await desk.open(agent.manual)  # 3
         word = opened.fault
         if not word:
@@ -98,18 +97,18 @@ class Cato:
     def hire(self) -> Agent:
         """The agent that `agent` names."""
         if self.agent == "offline":
-            from culmen.agents.offline import Offline
+            from culmen.agents.team.offline import OfflineAgent
 
-            return Offline()
+            return OfflineAgent()
         if self.agent == "builtin":
-            from culmen.agents.builtin import Builtin
+            from culmen.agents.team.builtin import BuiltinAgent
 
-            return Builtin(self.context)
-        from culmen.agents.hosted import Hosted
+            return BuiltinAgent(self.context)
+        from culmen.agents.team.hosted import HostedAgent
 
-        return Hosted(self.nudges)
+        return HostedAgent(self.nudges)
 
-    def note(self, lab: Lab, desk: Desk, reason: str, word: str, ended: Ended) -> None:
+    def note(self, lab: Lab, desk: AgentWorkspace, reason: str, word: str, ended: Ended) -> None:
         """What became of an agent, for people."""
         best = desk.history.best
         lab.note(

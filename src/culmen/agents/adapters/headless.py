@@ -1,28 +1,162 @@
-"""Programs that are started with a prompt, print events as lines of JSON, and leave."""
+"""Programs that are started with a prompt, print events as lines of JSON, and leave; and how any program's output is
+read: lines among garbage, of any length, from pipes that may never close."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
-from culmen.agents.adapters.base import Heard, Job, Parting, Pipes, Sign
-from culmen.agents.adapters.lines import BOUND, Lines, Tail, follow, parse, short
+import msgspec
+
+from culmen.agents.adapters import AgentJob, OnEvent, Parting, Pipes, Plan, ProgramEvent
 
 LEAVE_SECONDS = 60.0  # after its last event a program should leave; some wait for what they left running
 _UNREACHABLE = (
     "connection refused", "econnrefused", "connection error", "fetch failed", "error sending request",
     "unable to connect",
 )  # fmt: skip
+LONGEST = 32 << 20  # bytes of one line; agents put whole files into an event
+BOUND = 4000  # characters of anything that is passed on
+QUIET = 2.0  # seconds a pipe may stay silent after its program has gone: others may hold it open for ever
+_CHUNK = 1 << 16
 
 
-class Reading:
+class LineReader:
+    """Lines of a stream until it ends, or until `gone` is set and nothing more comes for `QUIET` seconds.
+
+    `patience` ends it after so many silent seconds even while the process is there. Lines over `longest` bytes are
+    dropped; `dropped` counts them.
+    """
+
+    def __init__(self, stream: asyncio.StreamReader, gone: asyncio.Event, longest: int = 0) -> None:
+        self._stream, self._gone, self._longest = stream, gone, longest or LONGEST
+        self.patience: float | None = None
+        self.dropped = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        rest, skipping = bytearray(), False
+        while chunk := await self._chunk():
+            *whole, tail = chunk.split(b"\n")
+            for piece in whole:
+                if not skipping:
+                    rest += piece
+                    yield bytes(rest)
+                rest, skipping = bytearray(), False
+            if not skipping:
+                rest += tail
+            if len(rest) > self._longest:
+                rest, skipping = bytearray(), True
+                self.dropped += 1
+        if rest and not skipping:
+            yield bytes(rest)
+
+    async def _chunk(self) -> bytes:
+        """What comes next; b"" at the end."""
+        reading = asyncio.ensure_future(self._read())
+        gone = asyncio.ensure_future(self._gone.wait())
+        try:
+            await asyncio.wait((reading, gone), timeout=self.patience, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not reading.done():
+                await asyncio.wait((reading,), timeout=QUIET)
+            return reading.result() if reading.done() else b""
+        finally:
+            gone.cancel()
+            reading.cancel()
+
+    async def _read(self) -> bytes:
+        try:
+            return await self._stream.read(_CHUNK)
+        except OSError:  # a pipe that breaks has ended
+            return b""
+
+
+class StreamTail:
+    """The end of a stream as text, read to the end in the background."""
+
+    def __init__(self, size: int = BOUND) -> None:
+        self._kept, self._size = bytearray(), size
+
+    def add(self, piece: bytes) -> None:
+        """Take one more line."""
+        self._kept += piece[-4 * self._size :] + b"\n"
+        del self._kept[: -4 * self._size]
+
+    async def collect(self, lines: LineReader) -> None:
+        """Take all lines, to the end."""
+        async for line in lines:
+            self.add(line)
+
+    @property
+    def text(self) -> str:
+        """At most `size` characters."""
+        return self._kept.decode("utf-8", "replace").strip()[-self._size :]
+
+
+async def follow(wait: Awaitable[int], gone: asyncio.Event) -> int:
+    """Set `gone` when the process has ended; its exit code. What is waited for may be shared: it is not cancelled."""
+    try:
+        return await asyncio.shield(wait)
+    finally:
+        gone.set()
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """A JSON object, or None for anything else."""
+    line = line.strip()
+    if not line.startswith(b"{"):
+        return None
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def at(value: Any, *path: str | int) -> Any:
+    """What lies at a path of keys and indices; None where it does not go on."""
+    for step in path:
+        if isinstance(step, str):
+            value = value.get(step) if isinstance(value, dict) else None
+        else:
+            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
+    return value
+
+
+def text(value: Any, *path: str | int) -> str:
+    """The string at a path; "" if there is none."""
+    found = at(value, *path)
+    return found if isinstance(found, str) else ""
+
+
+def number(value: Any, *path: str | int) -> float:
+    """The number at a path, if it is finite and not negative; else 0."""
+    found = at(value, *path)
+    good = isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15
+    return float(found) if good else 0.0
+
+
+def items(value: Any, *path: str | int) -> list[dict[str, Any]]:
+    """The objects in the list at a path."""
+    found = at(value, *path)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def short(value: Any, size: int = 300) -> str:
+    """Anything on one bounded line."""
+    words = value if isinstance(value, str) else msgspec.json.encode(value).decode() if value else ""
+    words = " ".join(words[: 4 * size].split())
+    return words if len(words) <= size else words[: size - 1] + "…"
+
+
+class StreamReading:
     """What one kind of event stream amounts to. Subclasses take events and set what they learn.
 
     `over` says that by its own account the program has finished; `fault` why it did not, `ended` the word for that;
     `stuck` that the last event showed no progress.
     """
 
-    def __init__(self, job: Job, heard: Heard) -> None:
+    def __init__(self, job: AgentJob, heard: OnEvent) -> None:
         self.job, self._heard = job, heard
         self.session, self.word, self.fault, self.ended = job.resume, "", "", ""
         self.over = self.stuck = False
@@ -47,7 +181,9 @@ class Reading:
 
     def hear(self, kind: str, text: str = "") -> None:
         """Tell the host."""
-        self._heard(Sign(kind, text if kind in ("text", "session") and len(text) <= BOUND else short(text, BOUND)))
+        self._heard(
+            ProgramEvent(kind, text if kind in ("text", "session") and len(text) <= BOUND else short(text, BOUND))
+        )
 
     def known_as(self, session: str) -> None:
         """The program has named its session."""
@@ -73,10 +209,10 @@ class Reading:
                 self.claimed[name] = self.claimed.get(name, 0.0) + amount
 
 
-class Headless:
-    """One run of such a program; `Talk` of the host. `feed` is what it is to read on its standard input."""
+class HeadlessDialogue:
+    """One run of such a program; the host's `ProgramDialogue`. `feed` is what it is to read on its standard input."""
 
-    def __init__(self, pipes: Pipes, reading: Reading, feed: str = "") -> None:
+    def __init__(self, pipes: Pipes, reading: StreamReading, feed: str = "") -> None:
         self._pipes, self._reading, self._feed = pipes, reading, feed
 
     @property
@@ -85,7 +221,7 @@ class Headless:
         return self._reading.session
 
     async def say(self, text: str) -> bool:
-        """It does not listen."""
+        """Such a program takes no message while it runs."""
         return False
 
     async def run(self) -> Parting:
@@ -95,10 +231,10 @@ class Headless:
             self._pipes.stdin.close()  # once it is written
         gone = asyncio.Event()
         leaving = asyncio.ensure_future(follow(self._pipes.wait(), gone))
-        complaints = Tail()
-        aside = asyncio.ensure_future(self._complaints(complaints, gone))
+        complaints = StreamTail()
+        aside = asyncio.ensure_future(complaints.collect(LineReader(self._pipes.stderr, gone)))
         try:
-            await self._events(Lines(self._pipes.stdout, gone))
+            await self._events(LineReader(self._pipes.stdout, gone))
             await asyncio.wait((leaving,), timeout=LEAVE_SECONDS)
             if leaving.done():
                 await aside
@@ -107,14 +243,10 @@ class Headless:
             aside.cancel()
             leaving.cancel()
 
-    async def _events(self, lines: Lines) -> None:
+    async def _events(self, lines: LineReader) -> None:
         async for line in lines:
             self._reading.line(line)
             lines.patience = LEAVE_SECONDS if self._reading.over else None
-
-    async def _complaints(self, tail: Tail, gone: asyncio.Event) -> None:
-        async for line in Lines(self._pipes.stderr, gone):
-            tail.add(line)
 
     def _parting(self, code: int | None, complaint: str) -> Parting:
         reading = self._reading
@@ -132,3 +264,20 @@ def explain(fault: str, code: int | None, complaint: str) -> str:
     """One bounded text: what it said was wrong, how it left, the end of its error output."""
     left = "" if code in (0, None) else f"exit code {code}"
     return "; ".join(part for part in (short(fault, 1000), left, short(complaint[-1000:], 1000)) if part)
+
+
+class HeadlessAdapter:
+    """What adapters of such programs share. By default they are metered, and are told more by resuming the session."""
+
+    name = program = ""
+    metered, nudges, resumes = True, False, True
+    wires: tuple[str, ...] = ()
+    reading = StreamReading
+
+    def plan(self, job: AgentJob) -> Plan:
+        """How to start it. Raises UserError if the program is not installed."""
+        raise NotImplementedError
+
+    def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> HeadlessDialogue:
+        """Read what it prints."""
+        return HeadlessDialogue(pipes, self.reading(job, heard))

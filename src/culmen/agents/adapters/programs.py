@@ -19,7 +19,7 @@ _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
 
 
 @dataclass(frozen=True)
-class Program:
+class InstalledProgram:
     """`command` starts it (its interpreter first, where it leaves that to PATH), `file` is the program itself,
     `visible` are folders and files it needs beside /usr, `path` folders for PATH."""
 
@@ -29,7 +29,7 @@ class Program:
     path: tuple[str, ...]
 
 
-def find(name: str, fix: str = "") -> Program:
+def find(name: str, fix: str = "") -> InstalledProgram:
     """A program by name or path. Raises UserError if there is none."""
     found = shutil.which(os.path.expanduser(name))
     if found is None:
@@ -43,7 +43,7 @@ def find(name: str, fix: str = "") -> Program:
         folders.append(os.path.dirname(interpreter))
     # a Python beside it would take the place of the one that candidates run on
     path = [folder for folder in folders if not os.path.exists(os.path.join(folder, "python3"))]
-    return Program(command, file, _outermost(visible), tuple(dict.fromkeys(path)))
+    return InstalledProgram(command, file, _outermost(visible), tuple(dict.fromkeys(path)))
 
 
 def mentioned(words: Iterable[str]) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def mentioned(words: Iterable[str]) -> tuple[str, ...]:
     return _outermost({word for word in found if len(Path(word).parts) > 2 and Path(word) not in _shared()})
 
 
-def version(found: Program) -> str:
+def version(found: InstalledProgram) -> str:
     """Of an installed program: from its npm or Python package, else from `--version`; "" if it does not say."""
     return _packaged(os.path.realpath(found.file)) or _distributed(found.file) or _asked(found.command)
 

@@ -7,27 +7,5 @@
         spent = gateway.usage(token)                 # cumulative; gateway.take(token) gives the increment
         gateway.close(token)                         # the stop switch
 
-See docs/metering.md.
+`Metering` is in `metering`, the bounds it keeps (`GatewayLimits`) in `account`. See docs/metering.md.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from culmen.agents.gateway.account import Limits, Metered
-    from culmen.agents.gateway.gateway import Metering
-
-__all__ = ["Limits", "Metered", "Metering"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Metering":
-        from culmen.agents.gateway.gateway import Metering
-
-        return Metering
-    if name in ("Limits", "Metered"):
-        from culmen.agents.gateway import account
-
-        return getattr(account, name)
-    raise AttributeError(name)

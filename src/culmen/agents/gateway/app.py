@@ -1,30 +1,48 @@
-"""The gateway as an ASGI application: who asks, for what, and how a refusal looks."""
+"""The gateway's HTTP side: an ASGI application (who asks, for what, how a refusal looks), and the server it runs in."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Protocol
 
-from culmen.agents.gateway.exchange import Ask, Exchange, Send
-from culmen.agents.gateway.formats import Format, Refused, formats, route
-from culmen.agents.gateway.upstream import ANY
+from culmen.agents.gateway.account import AgentAccount, GatewayLimits
+from culmen.agents.gateway.exchange import ANY, AgentRequest, Exchange, ProviderConnections, Send
+from culmen.agents.gateway.formats import RequestRefused, WireFormat, route
+from culmen.agents.gateway.wires import FORMATS
 from culmen.core.errors import UserError
+from culmen.core.usage import Usage
 from culmen.llm.spec import ModelSpec
-
-if TYPE_CHECKING:
-    from culmen.agents.gateway.account import Account
-    from culmen.agents.gateway.gateway import Metering
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 CREATED = 1_700_000_000  # models must have a date; it says nothing
 
 
-class App:
+class GatewayState(Protocol):
+    """What the application needs of `Metering`."""
+
+    limits: GatewayLimits
+    hosted_tools: bool
+    lines: ProviderConnections
+
+    def account(self, token: str) -> AgentAccount | None: ...
+
+    def permitted(self, extra: Usage) -> tuple[str, bool]: ...
+
+    def record(self, account: AgentAccount, exchange: Exchange) -> None: ...
+
+
+class GatewayApp:
     """Answers HTTP requests; see `culmen.agents.gateway.formats.route` for the paths."""
 
-    def __init__(self, gateway: Metering) -> None:
-        self._gateway, self._formats = gateway, formats()
+    def __init__(self, gateway: GatewayState) -> None:
+        self._gateway = gateway
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         from starlette.requests import Request
@@ -34,25 +52,25 @@ class App:
         request = Request(scope)
         path = request.url.path
         name, action, model = route(path) or (_guess(path), "", "")
-        form = self._formats[name]
-        ask = Ask(form, action, model, dict(request.headers), request.query_params.multi_items())
+        form = FORMATS[name]
+        ask = AgentRequest(form, action, model, dict(request.headers), request.query_params.multi_items())
         try:
             if path == "/" and request.method in ("GET", "HEAD"):
                 await reply(200, {"culmen": "metering gateway"}, scope, send)
                 return
             account = self._account(ask)
             if not action:
-                raise Refused(404, f"{request.method} {path[:200]} is not served by this gateway")
+                raise RequestRefused(404, f"{request.method} {path[:200]} is not served by this gateway")
             if action == "models":
                 await reply(200, _listed(account, ask), scope, send)
                 return
             if request.method != "POST":
-                raise Refused(405, f"{path[:200]} wants POST")
+                raise RequestRefused(405, f"{path[:200]} wants POST")
             await self._exchange(ask, account, receive, send)
-        except Refused as refused:
+        except RequestRefused as refused:
             await refuse(refused, form, scope, send)
 
-    def _account(self, ask: Ask) -> Account:
+    def _account(self, ask: AgentRequest) -> AgentAccount:
         """Whose token was sent. Raises `Refused` (401, or 403 if it is closed)."""
         kind, _, bearer = ask.headers.get("authorization", "").partition(" ")
         shown = [bearer.strip() if kind.lower() == "bearer" else ""]
@@ -61,19 +79,19 @@ class App:
         ask.query = [(name, value) for name, value in ask.query if name != "key"]
         account = next((a for a in map(self._gateway.account, shown) if a is not None), None)
         if account is None:
-            raise Refused(401, "no session of this gateway has this token", kind="token")
+            raise RequestRefused(401, "no session of this gateway has this token", kind="token")
         if account.closed:
-            raise Refused(403, "this agent's session is closed", kind="closed")
+            raise RequestRefused(403, "this agent's session is closed", kind="closed")
         return account
 
-    async def _exchange(self, ask: Ask, account: Account, receive: Receive, send: Send) -> None:
+    async def _exchange(self, ask: AgentRequest, account: AgentAccount, receive: Receive, send: Send) -> None:
         gateway, limits = self._gateway, self._gateway.limits
         exchange = Exchange(ask, account, gateway.lines, limits, gateway.permitted, gateway.hosted_tools)
         try:
             if len(account.jobs) >= limits.in_flight:
-                raise Refused(429, f"more than {limits.in_flight} requests at the same time", kind="in_flight")
+                raise RequestRefused(429, f"more than {limits.in_flight} requests at the same time", kind="in_flight")
             await self._within(account, limits.seconds, self._job(exchange, ask, receive, send))
-        except Refused as refused:
+        except RequestRefused as refused:
             account.refused[str(refused.status)] += 1
             exchange.ended(refused.kind, 200 if exchange.started else refused.status)
             exchange.facts["refusal"] = refused.message
@@ -85,7 +103,7 @@ class App:
             exchange.ended("ok" if exchange.complete else "left")
             gateway.record(account, exchange)
 
-    async def _within(self, account: Account, seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    async def _within(self, account: AgentAccount, seconds: float, work: Coroutine[Any, Any, None]) -> None:
         """Do the work, for so long at most and only while the account is open. Raises `Refused`."""
         job = asyncio.ensure_future(work)
         account.jobs.add(job)
@@ -95,15 +113,15 @@ class App:
             await _end(job)
             account.jobs.discard(job)
         if not done:
-            raise Refused(504, f"no whole reply in {seconds:g} s", kind="deadline")
+            raise RequestRefused(504, f"no whole reply in {seconds:g} s", kind="deadline")
         if job.cancelled():
-            raise Refused(403, "this agent's session is closed", kind="closed")
+            raise RequestRefused(403, "this agent's session is closed", kind="closed")
         try:
             job.result()
         except UserError as error:  # a key that went away while the run goes on
-            raise Refused(502, " ".join(str(error).split()), kind="key") from None
+            raise RequestRefused(502, " ".join(str(error).split()), kind="key") from None
 
-    async def _job(self, exchange: Exchange, ask: Ask, receive: Receive, send: Send) -> None:
+    async def _job(self, exchange: Exchange, ask: AgentRequest, receive: Receive, send: Send) -> None:
         """The exchange, given up when the agent leaves."""
         ask.raw = await _body(ask, receive, self._gateway.limits.body)
         work = asyncio.ensure_future(exchange.run(send))
@@ -128,22 +146,22 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _body(ask: Ask, receive: Receive, longest: int) -> bytes:
+async def _body(ask: AgentRequest, receive: Receive, longest: int) -> bytes:
     if ask.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(415, "compressed requests are not read here; switch the compression off")
+        raise RequestRefused(415, "compressed requests are not read here; switch the compression off")
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(400, "the request broke off", kind="left")
+            raise RequestRefused(400, "the request broke off", kind="left")
         body += message.get("body", b"")
         if len(body) > longest:
-            raise Refused(413, f"a request may have {longest} bytes at most")
+            raise RequestRefused(413, f"a request may have {longest} bytes at most")
         if not message.get("more_body"):
             return bytes(body)
 
 
-def _listed(account: Account, ask: Ask) -> dict[str, Any]:
+def _listed(account: AgentAccount, ask: AgentRequest) -> dict[str, Any]:
     """The models that this agent may name, as OpenAI, Anthropic and Google list them."""
     names = sorted(
         entry.model if name == ANY and isinstance(entry, ModelSpec) else name
@@ -152,7 +170,7 @@ def _listed(account: Account, ask: Ask) -> dict[str, Any]:
     )
     if ask.model:
         if ask.model.removeprefix("models/") not in names and ANY not in account.models:
-            raise Refused(404, f"no model '{ask.model[:200]}'")
+            raise RequestRefused(404, f"no model '{ask.model[:200]}'")
         names = [ask.model.removeprefix("models/")]
     if ask.form.name == "gemini":
         listed = [{"name": f"models/{name}", "displayName": name,
@@ -172,7 +190,7 @@ def _guess(path: str) -> str:
     return "gemini" if path.startswith(("/v1beta", "/v1alpha")) else "messages" if "messages" in path else "chat"
 
 
-async def refuse(refused: Refused, form: Format, scope: dict[str, Any], send: Send) -> None:
+async def refuse(refused: RequestRefused, form: WireFormat, scope: dict[str, Any], send: Send) -> None:
     """Send a refusal. A budget that is spent will not come back, so clients are told not to try again."""
     headers = {"x-should-retry": "false" if refused.final else "true"}
     headers |= {"retry-after": "2"} if refused.kind in ("busy", "in_flight") else {}
@@ -190,3 +208,116 @@ async def reply(
 
 async def _nothing() -> dict[str, Any]:
     return {"type": "http.disconnect"}
+
+
+CONNECTIONS = 256  # at the same time; more are closed, so that no agent can use up the run's file descriptors
+LONGEST_PATH = 107  # bytes of a Unix socket's path, by the kernel's sockaddr_un
+
+
+class GatewayServer:
+    """Serves an ASGI application until `stop`; leaves the process's signals alone and logs nothing."""
+
+    def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
+        import uvicorn
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+
+        class Bounded(H11Protocol):
+            """One connection, if there are not too many."""
+
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                if len(self.connections) > CONNECTIONS:
+                    transport.abort()
+
+        class Server(uvicorn.Server):
+            """Tells when it has started, and takes no signals: they are the caller's."""
+
+            up = asyncio.Event()
+
+            @contextlib.contextmanager
+            def capture_signals(self) -> Iterator[None]:
+                yield
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                self.up.set()
+
+        config = uvicorn.Config(
+            app, log_config=None, log_level=60, access_log=False, lifespan="off", ws="none", http=Bounded,
+            timeout_graceful_shutdown=2, timeout_keep_alive=75, server_header=False, date_header=False,
+        )  # fmt: skip
+        self._server, self._sockets = Server(config), sockets
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Return when requests are taken."""
+        self._task = asyncio.ensure_future(self._server.serve(self._sockets))
+        up = asyncio.ensure_future(self._server.up.wait())
+        await asyncio.wait({self._task, up}, return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._task.done():
+            self._task.result()
+            raise RuntimeError("the server ended before it had started")
+
+    async def stop(self) -> None:
+        """Take no more requests, end the connections, close the sockets."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+        for listener in self._sockets:
+            listener.close()
+
+
+def on_loopback(port: int) -> socket.socket:
+    """A socket listening on 127.0.0.1; port 0 lets the system choose. Raises `UserError` if it is taken."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        listener.close()
+        raise UserError(
+            f"cannot listen on 127.0.0.1:{port}: {error.strerror}", fix="choose another port, or 0"
+        ) from None
+    return _ready(listener)
+
+
+def on_path(path: Path) -> socket.socket:
+    """A Unix socket listening at `path`, for this user alone. A socket that nobody serves any more is replaced."""
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        raise UserError(
+            f"a socket's path may have {LONGEST_PATH} bytes at most", where=str(path), fix="use a shorter one"
+        )
+    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _served(path):
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        old = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(old)
+    except OSError as error:
+        listener.close()
+        taken = error.errno == errno.EADDRINUSE
+        raise UserError(
+            f"cannot listen at this path: {error.strerror}", where=str(path),
+            fix="choose another path" if taken else "make its folder first",
+        ) from None  # fmt: skip
+    return _ready(listener)
+
+
+def _ready(listener: socket.socket) -> socket.socket:
+    listener.listen(256)
+    listener.setblocking(False)
+    return listener
+
+
+def _served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
 
-from culmen.agents.gateway.account import Account, Limits
-from culmen.agents.gateway.chat import only_usage
-from culmen.agents.gateway.formats import Format, Refused
-from culmen.agents.gateway.reading import Reader
-from culmen.agents.gateway.sse import Event, Events
-from culmen.agents.gateway.upstream import Line, Lines, address, chosen, cost, credentials, most
+from culmen.agents.gateway.account import AgentAccount, GatewayLimits
+from culmen.agents.gateway.formats import EventSplitter, ReplyReader, RequestRefused, StreamEvent, WireFormat
+from culmen.agents.gateway.wires import only_usage
+from culmen.core.errors import UserError
 from culmen.core.usage import Usage
-from culmen.llm.spec import ModelSpec
+from culmen.llm.call import Tokens
+from culmen.llm.limits import RateLimiter
+from culmen.llm.spec import ModelSpec, Provider
 
 Permit = Callable[[Usage], tuple[str, bool]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -25,10 +26,10 @@ _TO_UPSTREAM = ("accept", "content-type", "user-agent", "anthropic-version", "an
 _TO_AGENT = ("content-type", "retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id")
 
 
-class Ask(msgspec.Struct):
+class AgentRequest(msgspec.Struct):
     """What an agent sent: the format, the action, the model in the path, headers (lower case), query and body."""
 
-    form: Format
+    form: WireFormat
     action: str
     model: str
     headers: dict[str, str]
@@ -39,11 +40,19 @@ class Ask(msgspec.Struct):
 class Exchange:
     """Runs once. Whatever ends it, what was reserved is settled and a row for the transcript is ready afterwards."""
 
-    def __init__(self, ask: Ask, account: Account, lines: Lines, limits: Limits, permit: Permit, hosted: bool) -> None:
+    def __init__(
+        self,
+        ask: AgentRequest,
+        account: AgentAccount,
+        lines: ProviderConnections,
+        limits: GatewayLimits,
+        permit: Permit,
+        hosted: bool,
+    ) -> None:
         self._ask, self._account, self._lines, self._limits = ask, account, lines, limits
         self._permit, self._hosted = permit, hosted
         self._began, self._started, self._billable = time.monotonic(), False, False
-        self._reader: Reader = ask.form.reader()
+        self._reader: ReplyReader = ask.form.reader()
         self._model: ModelSpec | None = None
         self.request: dict[str, Any] = {}
         self.facts: dict[str, Any] = {
@@ -109,7 +118,7 @@ class Exchange:
         for refusal in (self._account.refusal, self._permit):
             why, final = refusal(reserved)
             if why:
-                raise Refused(429, why, kind="budget" if final else "busy")
+                raise RequestRefused(429, why, kind="budget" if final else "busy")
 
     def _prepared(self) -> tuple[dict[str, Any], bool]:
         """The body as it goes upstream, and whether the usage event was added for us."""
@@ -125,7 +134,9 @@ class Exchange:
             return body, False
         for name in ask.form.elsewhere:
             if body.get(name):
-                raise Refused(400, f"'{name}' is not possible here: send the whole conversation with each request")
+                raise RequestRefused(
+                    400, f"'{name}' is not possible here: send the whole conversation with each request"
+                )
         body = {name: value for name, value in body.items() if name not in ask.form.dearer}
         if not self._hosted:
             body, removed = ask.form.local(body)
@@ -134,7 +145,7 @@ class Exchange:
         body, self._most_output = ask.form.limited(body, self._model)
         return ask.form.told(body)
 
-    async def _pass_on(self, line: Line, content: bytes, drop: bool, send: Send) -> None:
+    async def _pass_on(self, line: ProviderConnection, content: bytes, drop: bool, send: Send) -> None:
         import httpx2
 
         ask, model = self._ask, self._model
@@ -151,11 +162,13 @@ class Exchange:
                 await self._pass_back(response, drop, send)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             self._billable = False
-            raise Refused(502, f"the provider cannot be reached ({type(error).__name__})", kind="unreachable") from None
+            raise RequestRefused(
+                502, f"the provider cannot be reached ({type(error).__name__})", kind="unreachable"
+            ) from None
         except httpx2.TimeoutException:
-            raise Refused(504, "the provider did not answer in time", kind="timeout") from None
+            raise RequestRefused(504, "the provider did not answer in time", kind="timeout") from None
         except httpx2.HTTPError as error:
-            raise Refused(502, f"the provider's reply broke off ({type(error).__name__})", kind="cut") from None
+            raise RequestRefused(502, f"the provider's reply broke off ({type(error).__name__})", kind="cut") from None
 
     async def _pass_back(self, response: Any, drop: bool, send: Send) -> None:
         headers = {name: value for name, value in response.headers.items() if _shown(name)}
@@ -174,7 +187,7 @@ class Exchange:
         self.ended("ok" if response.status_code < 300 else "error", response.status_code)
 
     async def _stream(self, response: Any, headers: dict[str, str], drop: bool, send: Send) -> None:
-        events = Events()
+        events = EventSplitter()
         await self._start(response.status_code, headers, send)
         async for chunk in response.aiter_bytes():
             found = events.feed(chunk)
@@ -186,7 +199,7 @@ class Exchange:
         kept = [event.raw for event in rest if not self._hear(event)] if drop else []
         await send({"type": "http.response.body", "body": b"".join(kept), "more_body": False})
 
-    def _hear(self, event: Event) -> bool:
+    def _hear(self, event: StreamEvent) -> bool:
         """Read one event; whether it is the one that only tells the usage."""
         try:
             body = json.loads(event.data)
@@ -215,7 +228,9 @@ class Exchange:
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > self._limits.body:
-                raise Refused(502, f"the provider's reply is longer than {self._limits.body} bytes", kind="too_long")
+                raise RequestRefused(
+                    502, f"the provider's reply is longer than {self._limits.body} bytes", kind="too_long"
+                )
         return bytes(body)
 
     def _without_key(self, body: bytes) -> bytes:
@@ -241,9 +256,135 @@ def _object(raw: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise Refused(400, "the body is no JSON object")
+        raise RequestRefused(400, "the body is no JSON object")
     return body
 
 
 def _shown(name: str) -> bool:
     return name in _TO_AGENT or "ratelimit" in name or name.startswith(("openai-", "anthropic-"))
+
+
+# Where requests go: addresses, keys and prices of the configured models, and the connections to them.
+
+ANY = "*"  # the entry for every model name that has none of its own
+_PRICE = "price = { input = ..., output = ... } (dollars per million tokens)"
+
+
+def chosen(models: Mapping[str, ModelSpec | Provider], asked: str) -> ModelSpec:
+    """The model that answers for the name an agent asks for. Raises `Refused` (403) if there is none."""
+    entry = models.get(asked, models.get(ANY))
+    if entry is None:
+        raise RequestRefused(
+            403, f"the model '{asked[:200]}' is not open to this agent; it may use {', '.join(sorted(models))}"
+        )
+    if isinstance(entry, ModelSpec):
+        return entry
+    if not asked:
+        raise RequestRefused(400, "the request names no model")
+    return ModelSpec(entry, asked)
+
+
+def checked(models: Mapping[str, ModelSpec | Provider]) -> dict[str, ModelSpec | Provider]:
+    """The models, if each of them can be reached and paid. Raises `UserError` naming what is missing."""
+    for name, entry in models.items():
+        provider = entry.provider if isinstance(entry, ModelSpec) else entry
+        if provider.name == "litellm" or (isinstance(entry, ModelSpec) and entry.backend is not None):
+            raise UserError(
+                f"the model '{name}' has no address that an agent could be routed to",
+                where=f"provider '{provider.name}'",
+                fix="name a model of a provider with an address, or define one in a models file",
+            )
+        if not provider.key.found():
+            provider.key.reveal()  # raises, with what to do
+        if isinstance(entry, ModelSpec) and priced(entry, Tokens()) is None:
+            raise UserError(
+                f"the price of the model '{entry.name}' is not known, so no budget in dollars can hold it",
+                where="agents' models",
+                fix=f"put {_PRICE} under its [models.NAME] in a models file; a price of 0 is one, too",
+            )
+    return dict(models)
+
+
+def priced(model: ModelSpec, tokens: Tokens) -> float | None:
+    """Dollars for so many tokens, None without a known price."""
+    return model.price_list.dollars(tokens)
+
+
+def most(model: ModelSpec, size: int, output: int) -> Usage:
+    """The most a request of `size` bytes may cost: a token for three bytes, written to the cache or not, and `output`.
+
+    Raises `Refused` (403) without a known price.
+    """
+    tokens = -(-(size // 3 + 16) // 256) * 256  # rounded up, so that few different prices need to be worked out
+    costs = [priced(model, Tokens(tokens, output)), priced(model, Tokens(tokens, output, 0, tokens))]
+    dollars = [cost for cost in costs if cost is not None]
+    if not dollars:
+        raise RequestRefused(
+            403, f"the price of the model '{model.name}' is not known; put {_PRICE} into the models file"
+        )
+    return Usage(calls=1, input_tokens=tokens, output_tokens=output, dollars=max(dollars))
+
+
+def cost(model: ModelSpec, tokens: Tokens | None, complete: bool) -> Usage:
+    """The ledger's view of a request that was answered: what is not known for sure makes it an unpriced call."""
+    usage = model.price_list.usage(tokens)
+    return usage if complete else msgspec.structs.replace(usage, unpriced=1)
+
+
+def address(provider: Provider, form: str) -> str:
+    """Where a provider serves a wire format, without a slash at the end."""
+    if form in provider.endpoints:
+        return provider.endpoints[form].rstrip("/")
+    base = (provider.address or "https://api.openai.com/v1").rstrip("/")
+    if form != "gemini":
+        return base
+    if base.endswith("/openai"):
+        return base.removesuffix("/openai")  # Google's own: the compatible address is below the native one
+    return f"{base}beta" if base.endswith("/v1") else base
+
+
+def credentials(provider: Provider, form: str) -> dict[str, str]:
+    """The headers that carry the key, as the format has it; elsewhere than at its inventor's also as a bearer token."""
+    if not provider.key.needed:
+        return {}
+    key = provider.key.reveal()
+    own = {"messages": ("x-api-key", "anthropic"), "gemini": ("x-goog-api-key", "gemini")}.get(form)
+    headers = {own[0]: key} if own else {}
+    if own is None or provider.name != own[1]:
+        headers["authorization"] = f"Bearer {key}"
+    return headers
+
+
+class ProviderConnection:
+    """The way to one provider: its connections, and the limits that all agents share."""
+
+    def __init__(self, provider: Provider) -> None:
+        import httpx2
+
+        self.lanes = asyncio.Semaphore(provider.concurrency)
+        self.limiter = RateLimiter(provider.rpm, provider.tpm)
+        self.client: Any = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(provider.timeout, connect=30.0, pool=None),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16),
+            follow_redirects=False,
+        )
+
+
+class ProviderConnections:
+    """One line to each provider, made when first needed."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, ProviderConnection] = {}
+
+    def to(self, provider: Provider) -> ProviderConnection:
+        """The line to this provider."""
+        key = f"{provider.name} {provider.address}"
+        if key not in self._lines:
+            self._lines[key] = ProviderConnection(provider)
+        return self._lines[key]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        lines, self._lines = list(self._lines.values()), {}
+        for line in lines:
+            await line.client.aclose()

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from culmen.agents.sandbox import sandbox, worktree
-from culmen.agents.sandbox.layout import Layout
-from culmen.agents.sandbox.settings import Settings
+from culmen.agents.sandbox import worktree
+from culmen.agents.sandbox.layout import VIEW, Layout
+from culmen.agents.sandbox.settings import SandboxSettings
 from culmen.core.errors import IsolationError
 from culmen.evaluate.jail import bubblewrap
 
@@ -26,7 +28,7 @@ _SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Way:
+class ConfinementMethod:
     """`name` and `proc` as in `sandbox.Cage`; `isolation` is what people are told: jailed | restricted | none."""
 
     name: str
@@ -34,14 +36,14 @@ class Way:
     isolation: str
 
 
-def choose(settings: Settings) -> Way:
+def choose(settings: SandboxSettings) -> ConfinementMethod:
     """The strongest way that holds. Raises IsolationError if there is none and the settings do not waive it."""
     if settings.sandbox != "auto":
-        return Way("", True, "restricted" if settings.sandbox == "agent" else "none")
+        return ConfinementMethod("", True, "restricted" if settings.sandbox == "agent" else "none")
     why: dict[str, str] = {}
     for name in ("uid", "user") if os.geteuid() == 0 else ("user",):
         for proc in (True, False):
-            way = Way(name, proc, "jailed")
+            way = ConfinementMethod(name, proc, "jailed")
             why[f"{name}, {'own' if proc else 'no'} /proc"] = fault = attempt(way)
             if not fault:
                 return way
@@ -49,13 +51,13 @@ def choose(settings: Settings) -> Way:
     raise IsolationError("agents cannot be confined on this machine", where=reasons, fix=FIX)
 
 
-def attempt(way: Way) -> str:
+def attempt(way: ConfinementMethod) -> str:
     """Send a small program in that tries to get out; why this way will not do, "" if it will."""
     if bubblewrap.program() is None:
         return "bubblewrap is not installed"
     with tempfile.TemporaryDirectory(prefix="culmen-probe-") as folder, socket.create_server(("127.0.0.1", 0)) as port:
         layout = Layout(Path(folder) / "run")
-        cage = sandbox.Cage(layout, 0, Settings(), way.name, way.proc)
+        cage = Confinement(layout, 0, SandboxSettings(), way.name, way.proc)
         layout.make()
         layout.view.mkdir()
         prepare(cage)
@@ -65,10 +67,10 @@ def attempt(way: Way) -> str:
         secret.write_text("secret")
         secret.chmod(0o644)
         targets = {"secret": str(secret), "view": f"{cage.tree}/.culmen", "port": port.getsockname()[1]}
-        probe = [sys.executable, "-I", "-S", str(sandbox.SCRIPTS / "probe.py"), json.dumps(targets)]
+        probe = [sys.executable, "-I", "-S", str(SCRIPTS / "probe.py"), json.dumps(targets)]
         try:
             done = subprocess.run(
-                sandbox.command(cage, probe), env=sandbox.environment(cage, {}), stdin=subprocess.DEVNULL,
+                command(cage, probe), env=environment(cage, {}), stdin=subprocess.DEVNULL,
                 capture_output=True, text=True, timeout=_SECONDS, check=False, cwd="/",
             )  # fmt: skip
             broken = (
@@ -79,7 +81,7 @@ def attempt(way: Way) -> str:
     return ", ".join(broken)
 
 
-def prepare(cage: sandbox.Cage) -> None:
+def prepare(cage: Confinement) -> None:
     """The folders a cage needs beside its tree; those of an earlier try are kept.
 
     They lie side by side in a folder that no agent can write, so none can be swapped for a link.
@@ -88,3 +90,148 @@ def prepare(cage: sandbox.Cage) -> None:
     for folder in (layout.home(agent), layout.temporary(agent), layout.shared(agent)):
         folder.mkdir(parents=True, exist_ok=True)
     os.chmod(layout.work(agent), 0o700)
+
+
+# Where an agent's processes live: namespaces of their own in which only its work tree and HOME can be written.
+
+TREE, HOME, GATEWAY = "/repo", "/home/agent", "/run/culmen/gateway"
+SCRIPTS = Path(__file__).parent / "scripts"
+MARK = "CULMEN_AGENT"  # names the session a process belongs to, so that strays can be found
+PORT = 4180  # of the relay, in a network namespace of its own
+_ETC_ONLINE = ("resolv.conf", "hosts", "ssl", "ca-certificates", "pki", "gai.conf", "host.conf")
+_FIRST_UID, _UIDS = 46_000, 19_000
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """How one session is confined.
+
+    way      "uid" (we are root: a host uid of its own), "user" (a user namespace of its own), "" (not at all)
+    proc     whether a fresh /proc can be mounted
+    """
+
+    layout: Layout
+    agent: int
+    settings: SandboxSettings
+    way: str
+    proc: bool = True
+    visible: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    network: bool = False
+    socket: Path | None = None
+
+    @property
+    def tree(self) -> str:
+        """The work tree as the agent sees it."""
+        return TREE if self.way else str(self.layout.tree(self.agent).resolve())
+
+    @property
+    def home(self) -> str:
+        """Its HOME as it sees it."""
+        return HOME if self.way else str(self.layout.home(self.agent).resolve())
+
+    @property
+    def owner(self) -> int | None:
+        """The user that owns the agent's files, None for us."""
+        return uid_of(self.layout.run, self.agent) if self.way == "uid" else None
+
+    @property
+    def mark(self) -> str:
+        """Value of MARK in the environment of its processes."""
+        return mark(self.layout.run, self.agent)
+
+
+def mark(run: Path, agent: int) -> str:
+    """Names one session on this machine."""
+    return f"{zlib.crc32(os.fsencode(run.resolve())):08x}-{agent}"
+
+
+def uid_of(run: Path, agent: int) -> int:
+    """A host uid that no person has: processes are counted by it, so neighbours cannot starve one another."""
+    return _FIRST_UID + (zlib.crc32(os.fsencode(run.resolve())) + agent) % _UIDS
+
+
+def environment(cage: Confinement, extra: Mapping[str, str], path: Iterable[str] = ()) -> dict[str, str]:
+    """All that an agent's process finds in its environment."""
+    folders = [*path, os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
+    return {
+        "PATH": ":".join(dict.fromkeys(folders)),
+        "HOME": cage.home,
+        "USER": "agent",
+        "LOGNAME": "agent",
+        "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "TMPDIR": "/tmp" if cage.way else str(cage.layout.temporary(cage.agent).resolve()),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **extra,
+        MARK: cage.mark,
+    }
+
+
+def command(cage: Confinement, argv: Iterable[str], relay_port: int = 0) -> list[str]:
+    """The whole command line that runs `argv` in the cage, its calls led to the gateway if `relay_port` is given."""
+    inner = list(argv)
+    if relay_port and cage.socket is not None:
+        where = GATEWAY if cage.way else str(cage.socket)
+        relay = str(bubblewrap.PACKAGE / "agents" / "gateway" / "relay.py")
+        inner = [sys.executable, "-I", "-S", relay, where, str(relay_port), "--", *inner]
+    limits = {
+        "uid": cage.owner,
+        "processes": cage.settings.processes if cage.way else 0,  # as you, the limit would count all you run
+        "file_mb": cage.settings.file_mb,
+        "die": not cage.way,
+    }
+    inner = [sys.executable, "-I", "-S", str(SCRIPTS / "launch.py"), json.dumps(limits), *inner]
+    return [*_bubblewrap(cage), "--", *inner] if cage.way else inner
+
+
+def _bubblewrap(cage: Confinement) -> list[str]:
+    line = [bubblewrap.program() or "bwrap", "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"]
+    line += ["--unshare-uts", "--hostname", "agent", "--cap-drop", "ALL"]
+    line += [] if cage.network else ["--unshare-net"]
+    if cage.way == "user":
+        line += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+    else:
+        line += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    line += [*bubblewrap.system(), "--dev", "/dev", *(["--proc", "/proc"] if cage.proc else [])]
+    for name in _ETC_ONLINE if cage.network else ("ssl", "ca-certificates", "pki"):
+        line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for folder, place in ((cage.layout.temporary, "/tmp"), (cage.layout.shared, "/dev/shm")):
+        line += ["--bind", str(folder(cage.agent)), place]
+    shown = (*bubblewrap.python_folders(), *cage.visible)
+    line += bubblewrap.shown(shown)
+    line += _masks(cage.hidden, shown)
+    line += bubblewrap.parents(f"{HOME}/x", set())
+    line += ["--bind", str(cage.layout.home(cage.agent)), HOME, "--bind", str(cage.layout.tree(cage.agent)), TREE]
+    line += ["--ro-bind", str(cage.layout.view), f"{TREE}/{VIEW}"]
+    if cage.socket is not None:
+        line += [*bubblewrap.parents(GATEWAY, set()), "--bind", str(cage.socket), GATEWAY]
+    return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", TREE]
+
+
+def _masks(hidden: Iterable[str], shown: Iterable[str]) -> list[str]:
+    """Cover what must not be seen where it lies in a folder that is shown (a project that is its own environment)."""
+    line: list[str] = []
+    covered = [bubblewrap.HIDDEN + "/"]
+    bases = [os.path.realpath(path).rstrip("/") + "/" for path in (*shown, "/usr")]
+    for path in sorted({os.path.realpath(path) for path in hidden}):
+        if not any(path.startswith(base) for base in bases) or path.startswith(tuple(covered)):
+            continue  # below a cover there is nothing, and nothing can be made
+        if os.path.isdir(path) and not any(base.startswith(path.rstrip("/") + "/") for base in bases):
+            line += ["--tmpfs", path, "--remount-ro", path]
+            covered.append(path.rstrip("/") + "/")
+        elif os.path.isfile(path):
+            line += ["--ro-bind", os.devnull, path]
+    return line
+
+
+def port_of(base_url: str) -> int:
+    """The port in the address of a relay, 0 if there is none."""
+    return int(base_url.rpartition(":")[2]) if base_url else 0
+
+
+def free_port() -> int:
+    """A port of this machine's loopback that nobody has, for a relay that is not confined."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]

@@ -24,7 +24,7 @@ import msgspec
 
 from culmen.agents.sandbox import safe
 from culmen.agents.sandbox.layout import QUEUE, tag
-from culmen.agents.sandbox.safe import Refused
+from culmen.agents.sandbox.safe import IntakeRefused
 from culmen.agents.sandbox.settings import (
     BATCH,
     CANDIDATE_BYTES,
@@ -45,7 +45,7 @@ _PARENTS, _PARENT_CHARS = 16, 64
 _PATH_CHARS = 1000
 
 
-class Request(msgspec.Struct, frozen=True):
+class QueueRequest(msgspec.Struct, frozen=True):
     """One request as the agent wrote it; exactly one of path, paths, report, finish says what it is."""
 
     path: str = ""
@@ -57,7 +57,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Batch:
+class QueueScan:
     """What one look at the queue found. `taken` are requests that are dealt with once the rest is durable; `refused`
     are tickets turned away, with the word."""
 
@@ -68,16 +68,16 @@ class Batch:
     refused: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def parse(data: bytes) -> Request:
+def parse(data: bytes) -> QueueRequest:
     """A request from its bytes, texts bounded. Refused: garbage, bad_request."""
     try:
-        request = msgspec.json.decode(data, type=Request)
+        request = msgspec.json.decode(data, type=QueueRequest)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise Refused("garbage") from None
+        raise IntakeRefused("garbage") from None
     kinds = (bool(request.path), bool(request.paths), request.report is not None, request.finish is not None)
     if sum(kinds) != 1 or len(request.paths) > TOGETHER:
-        raise Refused("bad_request")
-    return Request(
+        raise IntakeRefused("bad_request")
+    return QueueRequest(
         request.path,
         request.paths,
         printable(request.note, NOTE_CHARS),
@@ -93,7 +93,7 @@ def printable(text: str, most: int) -> str:
     return "".join(char for char in kept if char in "\n\t" or (char >= " " and not "\x7f" <= char <= "\x9f"))
 
 
-class Queue:
+class RequestQueue:
     """The queue of one agent. `part` is the name of the task's only part, "" if it has several; `faults` is how many
     requests it got wrong before."""
 
@@ -101,13 +101,13 @@ class Queue:
         self._tree, self._agent, self._part = tree, agent, part
         self._faults, self._reports = faults, 0
 
-    def look(self, known: Callable[[str], bool], patient: bool = False) -> Batch:
+    def look(self, known: Callable[[str], bool], patient: bool = False) -> QueueScan:
         """Read what is there, oldest name first, `BATCH` experiments at most; `known` tickets were handed over before.
 
         Touches nothing but what is no request. A queue that is missing or swapped for a link is an empty one. More than
         `PENDING` requests are turned away, unless we are `patient`.
         """
-        batch = Batch()
+        batch = QueueScan()
         try:
             with safe.folder(self._tree, (QUEUE,)) as fd:
                 names = _requests(fd)
@@ -118,13 +118,13 @@ class Queue:
                 excess = [] if patient else names[PENDING:]
                 batch.refused.update((self.ticket(name), "queue_full") for name in excess)
                 batch.taken += excess
-        except (Refused, OSError):
+        except (IntakeRefused, OSError):
             return batch
         return batch
 
     def remove(self, names: Iterable[str]) -> None:
         """Take requests that were dealt with out of the queue."""
-        with contextlib.suppress(Refused, OSError), safe.folder(self._tree, (QUEUE,)) as fd:
+        with contextlib.suppress(IntakeRefused, OSError), safe.folder(self._tree, (QUEUE,)) as fd:
             for name in names:
                 _unlink(fd, name)
 
@@ -132,14 +132,14 @@ class Queue:
         """The ticket of a request."""
         return f"{tag(self._agent)}-{name.removesuffix('.json')}"
 
-    def _take(self, fd: int, name: str, known: Callable[[str], bool], batch: Batch) -> None:
+    def _take(self, fd: int, name: str, known: Callable[[str], bool], batch: QueueScan) -> None:
         ticket = self.ticket(name)
         batch.taken.append(name)
         if known(ticket):
             return
         try:
             request = parse(safe.read_at(fd, name, REQUEST_BYTES))
-        except Refused as refused:
+        except IntakeRefused as refused:
             return self._wrong(Experiment(ticket, fault=str(refused)), batch)
         if request.report is not None:
             self._reports += 1
@@ -156,11 +156,11 @@ class Queue:
         else:
             self._ask(ticket, request.path, request, batch)
 
-    def _ask(self, ticket: str, path: str, request: Request, batch: Batch) -> None:
+    def _ask(self, ticket: str, path: str, request: QueueRequest, batch: QueueScan) -> None:
         experiment = self._experiment(ticket, path, request)
         self._wrong(experiment, batch) if experiment.fault else batch.experiments.append(experiment)
 
-    def _wrong(self, experiment: Experiment, batch: Batch) -> None:
+    def _wrong(self, experiment: Experiment, batch: QueueScan) -> None:
         """A request with a fault is an experiment for the record; an agent that makes nothing else is turned away."""
         self._faults += 1
         if self._faults > FAULTS:
@@ -168,15 +168,15 @@ class Queue:
         else:
             batch.experiments.append(experiment)
 
-    def _experiment(self, ticket: str, path: str, request: Request) -> Experiment:
+    def _experiment(self, ticket: str, path: str, request: QueueRequest) -> Experiment:
         try:
             if len(path) > _PATH_CHARS:
-                raise Refused("bad_name")
+                raise IntakeRefused("bad_name")
             names = safe.split(path)
             if names[0] != "candidates" or len(names) < 2:
-                raise Refused("outside_candidates")
+                raise IntakeRefused("outside_candidates")
             parts, fault = self._parts(names), ""
-        except Refused as refused:
+        except IntakeRefused as refused:
             parts, fault = {}, "outside_candidates" if str(refused) == "outside" else str(refused)
         return Experiment(ticket, printable(path, _PATH_CHARS), parts, request.note, request.parents, fault)
 
@@ -186,21 +186,21 @@ class Queue:
             try:
                 mode = os.stat(names[-1], dir_fd=fd, follow_symlinks=False).st_mode
             except OSError:
-                raise Refused("missing") from None
+                raise IntakeRefused("missing") from None
             if not stat.S_ISDIR(mode):
                 return {self._part or names[-1]: safe.text(safe.read_at(fd, names[-1], CANDIDATE_BYTES))}
         parts: dict[str, str] = {}
         room = CANDIDATE_BYTES
         for path, regular in safe.walk(self._tree, names, CANDIDATE_FILES + 1):
             if not regular:
-                raise Refused("not_a_file")
+                raise IntakeRefused("not_a_file")
             if len(parts) >= CANDIDATE_FILES:
-                raise Refused("too_many_files")
+                raise IntakeRefused("too_many_files")
             data = safe.read(self._tree, path, room)
             room -= len(data)
             parts[path.removeprefix("/".join(names) + "/")] = safe.text(data)
         if not parts:
-            raise Refused("empty")
+            raise IntakeRefused("empty")
         return parts
 
 

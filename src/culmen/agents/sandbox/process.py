@@ -8,18 +8,24 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from culmen.agents.adapters.base import Pipes
-from culmen.agents.sandbox.sandbox import MARK
+from culmen.agents.adapters import Adapter, AgentJob, Parting, Pipes, ProgramDialogue, ProgramEvent
+from culmen.agents.sandbox import confinement, safe
+from culmen.agents.sandbox import confinement as sandbox
+from culmen.agents.sandbox.confinement import MARK
+from culmen.agents.sandbox.intake import printable
+from culmen.agents.sandbox.settings import WORD_CHARS, SandboxSettings
+from culmen.core.errors import UserError
 from culmen.evaluate.jail import procfs
 
 LINE = 8 << 20  # bytes that a pipe's reader holds
 _PATIENCE = 10.0
 
 
-class Running:
+class SandboxProcess:
     """Started by `start`. The kernel ends all of it when this process dies."""
 
     def __init__(self, process: asyncio.subprocess.Process, init: int, mark: str) -> None:
@@ -32,7 +38,7 @@ class Running:
     @classmethod
     async def start(
         cls, line: list[str], env: Mapping[str, str], *, stdin: bool = False, cwd: Path | None = None
-    ) -> Running:
+    ) -> SandboxProcess:
         """Start a command line made by `sandbox.command`; `cwd` is for one that is not confined. Raises OSError."""
         jailed = cwd is None
         reader, writer = os.pipe() if jailed else (-1, -1)
@@ -118,3 +124,204 @@ def _gone(pidfd: int) -> None:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)  # readable when the process has ended, which the first one does last
     poll.poll(_PATIENCE * 1000)
+
+
+# Limits that no system call holds for a whole session: memory and processes of a tree, space of a few folders.
+
+_LOOK, _LOOK_AT_DISK = 0.5, 10.0  # seconds between looks
+_ENTRIES = 500_000  # more files than that are too many, whatever their size
+
+
+async def watch(
+    pid: int, folders: Iterable[Path], settings: SandboxSettings, going: Callable[[], bool], over: Callable[[], bool]
+) -> str:
+    """Return when a limit is broken: memory | processes | disk, or "stopped" when the run no longer goes on.
+
+    Returns "" when it is `over` by itself.
+    """
+    places, next_disk = tuple(folders), time.monotonic()
+    while not over():
+        if not going():
+            return "stopped"
+        used = (await asyncio.to_thread(procfs.memory, [pid], lambda _: settings.memory_mb << 10)).get(pid, 0)
+        if used > settings.memory_mb << 10:
+            return "memory"
+        if await asyncio.to_thread(below, pid, settings.processes) > settings.processes:
+            return "processes"
+        if time.monotonic() >= next_disk:
+            if await asyncio.to_thread(space, places) > settings.disk_mb << 20:
+                return "disk"
+            next_disk = time.monotonic() + _LOOK_AT_DISK
+        await asyncio.sleep(_LOOK)
+    return ""
+
+
+def below(pid: int, most: int) -> int:
+    """Processes that descend from `pid`, counted no further than just over `most`."""
+    count, queue = 0, [pid]
+    while queue and count <= most:
+        found = procfs.children(queue.pop())
+        count += len(found)
+        queue += found
+    return count
+
+
+def space(folders: Iterable[Path]) -> float:
+    """Bytes on disk below these folders; infinity if there are too many files to count. Links are not followed."""
+    total, entries = 0, 0
+    for folder in folders:
+        queue = [str(folder)]
+        while queue:
+            try:
+                with os.scandir(queue.pop()) as found:
+                    for entry in found:
+                        entries += 1
+                        if entry.is_dir(follow_symlinks=False):
+                            queue.append(entry.path)
+                        else:
+                            total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entries > _ENTRIES:
+                            return float("inf")
+            except OSError:  # gone meanwhile, or closed to us
+                continue
+    return total
+
+
+# The program behind a session: started in its sandbox, listened to, nudged, ended.
+
+_TRANSCRIPT = 16 << 20  # bytes; after that, signs are only counted
+_FAREWELL = 2.0  # seconds an adapter gets to finish reading once its program is gone
+
+
+class ProgramHost:
+    """Runs one adapter's program. `ring` is called when it has ended; `going` says whether the run goes on."""
+
+    def __init__(
+        self, cage: sandbox.Confinement, adapter: Adapter, job: AgentJob, transcript: Path, ring: Callable[[], None],
+        going: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._cage, self._adapter, self._job, self._file = cage, adapter, job, transcript
+        self._ring, self._going = ring, going
+        self._running: SandboxProcess | None = None
+        self._talk: ProgramDialogue | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._began = self.life = time.monotonic()
+        self._claims: dict[str, float] = {}
+        self._again = False
+        self.parting: Parting | None = None
+        self.cause = ""
+        self.failure: BaseException | None = None
+
+    async def start(self) -> None:
+        """Start it. Raises UserError if it is not installed, OSError if it cannot be started."""
+        plan = self._adapter.plan(self._job)
+        cage = self._cage = replace(self._cage, visible=plan.visible, network=plan.network)
+        confinement.prepare(cage)
+        for path, text in plan.files.items():
+            home = cage.layout.home(cage.agent)
+            await asyncio.to_thread(safe.write, home, path, text.encode(), cage.owner)
+        port = sandbox.port_of(self._job.base_url)
+        line = sandbox.command(cage, plan.argv, port)
+        env = sandbox.environment(cage, plan.environment, plan.path)
+        cwd = None if cage.way else Path(cage.tree)
+        self._running = running = await SandboxProcess.start(line, env, stdin=plan.stdin, cwd=cwd)
+        self._talk = self._adapter.talk(running.pipes, self._job, self._heard)
+        self.parting, self.life = None, time.monotonic()
+        self._tasks = [asyncio.create_task(self._listen(running)), asyncio.create_task(self._guard(running))]
+        for task in self._tasks:
+            task.add_done_callback(self._done)
+
+    @property
+    def seconds(self) -> float:
+        """Since it was first started."""
+        return time.monotonic() - self._began
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, by itself or not."""
+        return self.parting is not None and not self._again
+
+    @property
+    def claimed(self) -> dict[str, float]:
+        """What its program says it used, over all its processes."""
+        last = self.parting.claimed if self.parting else {}
+        return {name: self._claims.get(name, 0.0) + last.get(name, 0.0) for name in {**self._claims, **last}}
+
+    async def nudge(self, text: str) -> bool:
+        """Say something to it in the same session, by starting it again if it listens no other way."""
+        if self.over or self._talk is None:
+            return False
+        self.life = time.monotonic()
+        if self._adapter.nudges and await self._talk.say(text):
+            return True
+        if not self._adapter.resumes or not self._talk.session:
+            return False
+        self._again = True
+        try:
+            await self._stop()
+            self._claims = self.claimed
+            self._job = replace(self._job, resume=self._talk.session, prompt=text, claimed=self._claims)
+            await self.start()
+        except (UserError, OSError) as error:
+            self.parting = Parting("crashed", why=str(error))
+        finally:
+            self._again = False
+        if self.over:
+            self._ring()
+        return not self.over
+
+    async def end(self, cause: str = "") -> None:
+        """End every process; `cause` is why, if it has not ended by itself."""
+        if not self.over:
+            self.cause = self.cause or cause
+        await self._stop()
+        self._ring()
+
+    async def _stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            await running.end()
+        tasks, self._tasks = [task for task in self._tasks if task is not asyncio.current_task()], []
+        if tasks:
+            await asyncio.wait(tasks[:1], timeout=_FAREWELL)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.parting is None:
+            self.parting = Parting("crashed", why=self.cause)
+
+    async def _listen(self, running: SandboxProcess) -> None:
+        assert self._talk is not None
+        parting = await self._talk.run()
+        if self._running is running:  # by itself
+            await asyncio.shield(running.end())
+        self.parting = self.parting or parting
+        self._write(ProgramEvent("life", f"ended: {parting.ended} {parting.why}"), force=True)
+        self._ring()
+
+    async def _guard(self, running: SandboxProcess) -> None:
+        folders = [self._cage.layout.work(self._cage.agent)]
+        cause = await watch(running.pid, folders, self._cage.settings, self._going, lambda: self.over or running.over)
+        if cause:
+            self.cause = cause
+            await self.end(cause)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """A bug of ours must not look like an agent that says nothing."""
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = self.failure or task.exception()
+            self._ring()
+
+    def _heard(self, sign: ProgramEvent) -> None:
+        if sign.kind != "trouble":
+            self.life = time.monotonic()
+        self._write(sign)
+
+    def _write(self, sign: ProgramEvent, force: bool = False) -> None:
+        if sign.kind == "life" and not force:
+            return
+        row = {"seconds": round(self.seconds, 3), "kind": sign.kind, "text": printable(sign.text, WORD_CHARS)}
+        with contextlib.suppress(OSError):  # a full disk costs a line of the transcript, not the session
+            if not self._file.exists() or self._file.stat().st_size < _TRANSCRIPT:
+                with self._file.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")

@@ -6,12 +6,14 @@ setting or .git of an agent ever acts. RUN/control/repo.git has the branch `trun
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from culmen.core.errors import Unavailable, UserError
@@ -36,7 +38,7 @@ _SUBJECT = 100  # characters of a commit's first line
 
 
 @dataclass(frozen=True)
-class Stamp:
+class CommitStamp:
     """Who and when: `name` of the author, `time` in Unix seconds. culmen is always the committer."""
 
     name: str
@@ -63,13 +65,13 @@ def git(folder: Path, *words: str, data: bytes | None = None, bare: bool = True)
     return done.stdout
 
 
-class Repository:
+class SharedRepository:
     """The shared repository in `folder`. Its methods block: call them on a thread."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def ready(self, files: Mapping[str, bytes], stamp: Stamp, message: str) -> str:
+    def ready(self, files: Mapping[str, bytes], stamp: CommitStamp, message: str) -> str:
         """The trunk's commit; makes the repository, with `files` as its first commit, if there is none."""
         if not (self.folder / "HEAD").exists():
             self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +121,7 @@ class Repository:
 
     def commit(
         self,
-        stamp: Stamp,
+        stamp: CommitStamp,
         message: str,
         changes: Mapping[str, bytes | None],
         parents: tuple[str, ...] = (),
@@ -178,3 +180,95 @@ def _quoted(path: str) -> str:
 
 def _data(content: bytes) -> bytes:
     return b"data %d\n" % len(content) + content + b"\n"
+
+
+# Merging what an agent changed into a trunk that moved on, on paths and texts alone.
+
+SHARED = "reflections.md"
+
+
+@dataclass
+class Merged:
+    """What to change in the trunk: path -> bytes to write, None to remove; `conflicts` are paths kept twice."""
+
+    changes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
+    conflicts: list[str] = field(default_factory=list[str])
+
+
+def blob(data: bytes) -> str:
+    """The name that git gives to a file of these bytes."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def allowed(path: str, agent: str) -> bool:
+    """Whether an agent's change of this path is taken: its own candidates and notes, and the shared reflections."""
+    return path.startswith(f"candidates/{agent}/") or path in (f"notes/{agent}.md", SHARED)
+
+
+def merge(
+    base: Mapping[str, str],
+    trunk: Mapping[str, str],
+    changes: Mapping[str, bytes | None],
+    agent: str,
+    read: Callable[[str], bytes],
+) -> Merged:
+    """Take `changes` made from `base` into `trunk` (both path -> git's name of the content, which `read` fetches).
+
+    A path the trunk has not touched since takes the change. reflections.md is united line by line. Anything else that
+    both have changed stays as the trunk has it, with the agent's version beside it under conflicts/aNN/.
+    """
+    merged = Merged()
+    for path, new in changes.items():
+        mine, theirs = trunk.get(path), None if new is None else blob(new)
+        if mine == theirs:
+            continue
+        if mine == base.get(path):
+            merged.changes[path] = new
+        elif path == SHARED and new is not None and mine is not None:
+            old = read(base[path]) if path in base else b""
+            merged.changes[path] = union(old, read(mine), new)
+        else:
+            merged.conflicts.append(path)
+            if new is not None:
+                merged.changes[f"conflicts/{agent}/{path}"] = new
+    return merged
+
+
+def union(base: bytes, ours: bytes, theirs: bytes) -> bytes:
+    """Three-way merge by lines in which both sides' additions are kept, ours first.
+
+    A line of the base goes if either side removed it; equal insertions at the same place are kept once.
+    """
+    old = _lines(base)
+    sides = [_edits(old, _lines(text)) for text in (ours, theirs)]
+    out: list[str] = []
+    for place in range(len(old) + 1):
+        first, second = (side.inserted.get(place, []) for side in sides)
+        out += first if first == second else [*first, *second]
+        if place < len(old) and not any(place in side.removed for side in sides):
+            out.append(old[place])
+    return "".join(out).encode("utf-8", "surrogateescape")
+
+
+@dataclass
+class _Edits:
+    inserted: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    removed: set[int] = field(default_factory=set[int])
+
+
+def _edits(old: list[str], new: list[str]) -> _Edits:
+    edits = _Edits()
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            edits.removed.update(range(i1, i2))
+            if j2 > j1:
+                edits.inserted[i1] = new[j1:j2]
+    return edits
+
+
+def _lines(data: bytes) -> list[str]:
+    """Lines, the last one ended too, so that what is added does not run into it."""
+    text = data.decode("utf-8", "surrogateescape")
+    if text and not text.endswith("\n"):
+        text += "\n"
+    return text.splitlines(keepends=True)

@@ -19,19 +19,19 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LONGEST, _DEEPEST = 200, 12
 
 
-class Refused(Exception):
+class IntakeRefused(Exception):
     """This is not taken; the text is one word that says why."""
 
 
 def split(path: str) -> tuple[str, ...]:
     """The names on the way of a relative path. Refused: bad_name, outside (absolute, or with ..)."""
     if path.startswith("/"):
-        raise Refused("outside")
+        raise IntakeRefused("outside")
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if ".." in names:
-        raise Refused("outside")
+        raise IntakeRefused("outside")
     if not names or len(names) > _DEEPEST or not all(map(sound, names)):
-        raise Refused("bad_name")
+        raise IntakeRefused("bad_name")
     return names
 
 
@@ -85,7 +85,7 @@ def read_at(fd: int, name: str, limit: int) -> bytes:
     finally:
         os.close(file)
     if len(data) > limit:  # it grew while we read
-        raise Refused("too_large")
+        raise IntakeRefused("too_large")
     return data
 
 
@@ -125,9 +125,9 @@ def text(data: bytes) -> str:
     try:
         decoded = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise Refused("not_text") from None
+        raise IntakeRefused("not_text") from None
     if "\0" in decoded:
-        raise Refused("not_text")
+        raise IntakeRefused("not_text")
     return decoded
 
 
@@ -148,7 +148,7 @@ def walk(
         try:
             with folder(root, here) as fd:
                 entries = _entries(fd, most - count + 1)
-        except Refused:
+        except IntakeRefused:
             yield "/".join(here), False
             continue
         for name, mode in entries:
@@ -189,15 +189,15 @@ def _opened(name: str, flags: int, fd: int) -> int:
 
 def _regular(info: os.stat_result, limit: int) -> None:
     if stat.S_ISLNK(info.st_mode):
-        raise Refused("link")
+        raise IntakeRefused("link")
     if not stat.S_ISREG(info.st_mode):
-        raise Refused("not_a_file")
+        raise IntakeRefused("not_a_file")
     if info.st_nlink > 1:
-        raise Refused("hard_link")
+        raise IntakeRefused("hard_link")
     if info.st_size > limit:
-        raise Refused("too_large")
+        raise IntakeRefused("too_large")
 
 
-def _refusal(error: OSError) -> Refused:
+def _refusal(error: OSError) -> IntakeRefused:
     words = {errno.ENOENT: "missing", errno.ELOOP: "link", errno.ENOTDIR: "not_a_folder", errno.ENXIO: "not_a_file"}
-    return Refused(words.get(error.errno or 0, "unreadable"))
+    return IntakeRefused(words.get(error.errno or 0, "unreadable"))

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from culmen.agents import adapters
-from culmen.agents.adapters import programs
-from culmen.agents.adapters.base import Adapter, Job
-from culmen.agents.sandbox import confinement, merge, records, safe, sandbox, worktree
-from culmen.agents.sandbox.hosting import Host
-from culmen.agents.sandbox.intake import printable
-from culmen.agents.sandbox.layout import tag
-from culmen.agents.sandbox.place import Place
-from culmen.agents.sandbox.settings import LEFT_CHARS
-from culmen.agents.sandbox.tools import Tools
-from culmen.agents.sandbox.waiting import NO_PROCESS, Waiting
-from culmen.core.errors import UserError
+from culmen.agents.adapters import Adapter, AgentJob, catalog, programs
+from culmen.agents.sandbox import confinement, repository, safe, worktree
+from culmen.agents.sandbox import confinement as sandbox
+from culmen.agents.sandbox import layout as records
+from culmen.agents.sandbox.confinement import ConfinementMethod
+from culmen.agents.sandbox.intake import QueueScan, RequestQueue, printable
+from culmen.agents.sandbox.layout import QUEUE, Layout, RecordLog, tag
+from culmen.agents.sandbox.meter import SessionMeter
+from culmen.agents.sandbox.process import ProgramHost
+from culmen.agents.sandbox.settings import LEFT_CHARS, WORD_CHARS, SandboxSettings
+from culmen.agents.sandbox.tools import SandboxTools
+from culmen.agents.sandbox.view import SharedView
+from culmen.core.errors import IsolationError, UserError
 from culmen.core.event import Custom
 from culmen.core.session import Done, Ended, EndSession, Nudge, Open, Opened, Tool, Wait, Waited, plain
+from culmen.core.task import Task
 from culmen.core.usage import Usage
+from culmen.evaluate.jail.kernel import libc
 
 
-class Session:
+class AgentSession:
     """The session of one agent, found as an earlier process left it."""
 
-    def __init__(self, place: Place, agent: int) -> None:
+    def __init__(self, place: SessionContext, agent: int) -> None:
         self._place, self.agent = place, agent
         self._control = place.layout.control(agent)
-        self._waiting = Waiting(place, agent, self._control / "waits.jsonl")
-        self._tools: Tools | None = None
-        self._opened = records.get(self._control / "opened.json")
+        self._waiting = SessionWaits(place, agent, self._control / "waits.jsonl")
+        self._tools: SandboxTools | None = None
+        self._opened = records.read_record(self._control / "opened.json")
         if self._opened is not None:
             self._waiting.kind, self._waiting.limits = self._opened["kind"], self._opened["limits"]
 
@@ -73,9 +81,9 @@ class Session:
             opened = await self._start(adapter, ask, cage, opened)
             if opened.fault:
                 return opened
-        put = {path: merge.blob(data) for path, data in texts.items()}
+        put = {path: repository.blob(data) for path, data in texts.items()}
         self._opened = {"opened": plain(opened), "kind": ask.kind, "limits": ask.limits, "texts": put, "base": base}
-        records.put(self._control / "opened.json", self._opened)
+        records.write_record(self._control / "opened.json", self._opened)
         self._waiting.kind, self._waiting.limits = ask.kind, dict(ask.limits)
         return opened
 
@@ -86,7 +94,7 @@ class Session:
     async def tool(self, call: Tool) -> Custom:
         """One tool call."""
         if self._tools is None:
-            self._tools = Tools(self._cage(), self._control / "tools.jsonl", self._place.going)
+            self._tools = SandboxTools(self._cage(), self._control / "tools.jsonl", self._place.going)
         return Custom(plain(await self._tools.use(call)))
 
     async def nudge(self, ask: Nudge) -> Custom:
@@ -108,20 +116,20 @@ class Session:
 
     async def end(self, ask: EndSession) -> Custom:
         """End every process; say what it left and what it used since the last wait."""
-        known = records.get(self._control / "ended.json")
+        known = records.read_record(self._control / "ended.json")
         if known is not None:
             return Custom(known["ended"], msgspec.convert(known["usage"], Usage))
         await self.stop(ask.reason)
         await self._place.meter.shut(self.agent)
         usage, host = self._waiting.usage(), self._waiting.host
         ended = Ended(
-            self._left(merge.SHARED),
+            self._left(repository.SHARED),
             self._left(f"notes/{tag(self.agent)}.md"),
             self._transcript(),
             host.claimed if host else {},
         )
         known = {"ended": plain(ended), "usage": msgspec.to_builtins(usage), "time": int(time.time())}
-        records.put(self._control / "ended.json", known)
+        records.write_record(self._control / "ended.json", known)
         self._place.meter.told(self.agent)
         return Custom(known["ended"], usage)
 
@@ -143,14 +151,14 @@ class Session:
             self._tools = None
         await self._waiting.close()
 
-    def _cage(self) -> sandbox.Cage:
+    def _cage(self) -> sandbox.Confinement:
         place = self._place
-        return sandbox.Cage(
+        return sandbox.Confinement(
             place.layout, self.agent, place.settings, place.way.name, place.way.proc, hidden=place.hidden,
             socket=place.meter.socket,
         )  # fmt: skip
 
-    async def _start(self, adapter: Adapter, ask: Open, cage: sandbox.Cage, opened: Opened) -> Opened:
+    async def _start(self, adapter: Adapter, ask: Open, cage: sandbox.Confinement, opened: Opened) -> Opened:
         """Start the program; what stands in the way is said, not raised."""
         meter, layout = self._place.meter, self._place.layout
         try:
@@ -159,9 +167,9 @@ class Session:
                 token, model = await meter.open(self.agent, ask.model, adapter.wires, ask.limits, self._waiting.ring)
             port = (sandbox.PORT if cage.way else sandbox.free_port()) if token else 0
             url = f"http://127.0.0.1:{port}" if port else ""
-            job = Job(cage.tree, cage.home, ask.prompt, model, url, token, limits=ask.limits)
+            job = AgentJob(cage.tree, cage.home, ask.prompt, model, url, token, limits=ask.limits)
             file = layout.transcript(self.agent)
-            host = Host(self._cage(), adapter, job, file, self._waiting.ring, self._place.going)
+            host = ProgramHost(self._cage(), adapter, job, file, self._waiting.ring, self._place.going)
             await host.start()
             self._waiting.host = host
             version = await asyncio.to_thread(_version, adapter)
@@ -172,7 +180,7 @@ class Session:
     def _left(self, path: str) -> str:
         try:
             data = safe.read(self._place.layout.tree(self.agent), path, LEFT_CHARS * 4)
-        except (safe.Refused, OSError):
+        except (safe.IntakeRefused, OSError):
             return ""
         return printable(data.decode("utf-8", "replace"), LEFT_CHARS)
 
@@ -184,7 +192,7 @@ class Session:
 def _adapter(kind: str) -> Adapter | str:
     """The adapter of that name, or why there is none."""
     try:
-        return adapters.named(kind)
+        return catalog.named(kind)
     except UserError as error:
         return " ".join(str(error).split())
 
@@ -194,3 +202,238 @@ def _version(adapter: Adapter) -> str:
         return programs.version(programs.find(adapter.program))
     except UserError:
         return ""
+
+
+# What a session has to tell, one wait after another, each answered once and for all.
+
+_POLL = 1.0  # seconds between looks at the queue where nothing rang
+_REPORT = 10.0  # seconds that usage waits at most before it is told
+NO_PROCESS = ("builtin", "offline")
+
+
+class SessionWaits:
+    """The waits of one agent's session. `host` is its program in this process, None if it has none here; `kind` and
+    `limits` are those it was opened with, "" while it was not."""
+
+    def __init__(self, place: SessionContext, agent: int, log: Path) -> None:
+        self._place, self._agent = place, agent
+        self._log = RecordLog(log)
+        told = [one for wait in self._log.records for one in wait["waited"].get("experiments", ())]
+        self._handed = {one["ticket"] for one in told}
+        self._queue = RequestQueue(
+            place.layout.tree(agent), agent, place.part, sum(bool(one.get("fault")) for one in told)
+        )
+        del self._log.records[:-1]  # earlier waits are in the journal: only the last can be asked for again
+        self._changed = asyncio.Event()
+        self._bell: DirectoryWatcher | None = None
+        self._unreported, self._quiet = 0.0, time.monotonic()
+        self.host: ProgramHost | None = None
+        self.kind, self.limits = "", dict[str, float]()
+        self.over: Waited | None = None
+        self._settling: asyncio.Future[None] | None = None
+
+    async def wait(self, ask: Wait) -> Custom:
+        """Until there is something to tell; the same wait is always answered the same."""
+        for record in self._log.records:
+            if record["nth"] == ask.nth:
+                return Custom(record["waited"], msgspec.convert(record["usage"], Usage))
+        if self._settling is not None:
+            await self._settling
+        try:
+            waited, done = await self._next()
+        except asyncio.CancelledError:  # the run ends, or the search: nobody waits for this agent any more
+            if self.host is not None:
+                await self.host.end("stopped")
+            raise
+        usage = self.usage()
+        total = msgspec.to_builtins(self._reported() + usage)
+        record = {"nth": ask.nth, "waited": plain(waited), "usage": msgspec.to_builtins(usage), "total": total}
+        self._log.add(record, sync=False)
+        del self._log.records[:-1]
+        self._handed.update(one.ticket for one in waited.experiments)
+        self._settling = asyncio.ensure_future(asyncio.to_thread(self._settle, done))
+        self._place.meter.told(self._agent)
+        self._unreported = 0.0
+        return Custom(record["waited"], usage)
+
+    def _settle(self, done: list[str]) -> None:
+        """What need not keep the agent waiting: the next wait waits for it. (Should the power fail before, an
+        experiment may be asked for again under its old ticket.)"""
+        self._log.sync()
+        self._queue.remove(done)
+
+    def ring(self) -> None:
+        """Something has changed: look again."""
+        self._changed.set()
+
+    def stir(self) -> None:
+        """It was spoken to, or answered: its clock starts again."""
+        self._quiet = time.monotonic()
+
+    def usage(self) -> Usage:
+        """What was used and no wait has told."""
+        if self.kind in ("", *NO_PROCESS):
+            return Usage()
+        return self._place.meter.usage(self._agent) - self._reported()
+
+    async def close(self) -> None:
+        """Let everything go; records stay."""
+        if self._settling is not None:
+            await self._settling
+            self._settling = None
+        if self._bell is not None:
+            self._bell.close()
+            self._bell = None
+        self._log.close()
+
+    async def _next(self) -> tuple[Waited, list[str]]:
+        """What to tell next, and the requests that are then dealt with."""
+        if self._bell is None:
+            self._bell = DirectoryWatcher(self._place.layout.tree(self._agent) / QUEUE, self.ring)
+        while True:
+            self._changed.clear()
+            over = self._ended()  # looked at before the queue: what was asked before the end is still found
+            patient = self.kind in NO_PROCESS  # nobody reads there that a request was turned away
+            batch = await asyncio.to_thread(self._queue.look, self._handed.__contains__, patient)
+            if told := self._heard(batch):
+                return told, batch.taken
+            await asyncio.to_thread(self._queue.remove, batch.taken)
+            if over is not None and not batch.taken:
+                self.over = over
+                return over, []
+            if self._report_due():
+                return Waited(), []
+            if (idle := self._idle()) is not None:
+                self.stir()
+                return Waited(idle=idle), []
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), _POLL if self._bell.works else _POLL / 20)
+
+    def _heard(self, batch: QueueScan) -> Waited | None:
+        """A look at the queue as something to tell, None if nothing is."""
+        self._place.view.refuse(self._agent, batch.refused)
+        if batch.finish is not None:
+            self.over = Waited(ended="finished", word=batch.finish)
+        if not (batch.experiments or batch.reports or batch.finish is not None):
+            return None
+        ended, word = ("finished", batch.finish) if batch.finish is not None else ("", "")
+        return Waited(tuple(batch.experiments), tuple(batch.reports), ended, word)
+
+    def _ended(self) -> Waited | None:
+        """Whether and how the session is over; a limit that is reached ends it."""
+        host = self.host
+        if self.over is not None or self.kind in NO_PROCESS:
+            return self.over
+        if host is None:
+            return Waited(ended="interrupted")
+        if host.failure is not None:
+            raise host.failure
+        if not host.over:
+            if cause := self._limit(host):
+                self.over = Waited(ended=cause)
+                self._ending = asyncio.ensure_future(host.end(cause))  # which rings
+            return None
+        return self._parted(host)
+
+    def _parted(self, host: ProgramHost) -> Waited:
+        """How a program that is gone has ended."""
+        parting = host.parting
+        assert parting is not None
+        if host.cause:
+            return Waited(ended="crashed", word=host.cause)
+        word = parting.word if parting.ended == "finished" else parting.why or parting.word
+        return Waited(ended=parting.ended, word=printable(word, WORD_CHARS))
+
+    def _limit(self, host: ProgramHost) -> str:
+        """The limit that this session has reached, "" if none."""
+        if host.seconds >= self.limits.get("seconds", float("inf")):
+            return "seconds"
+        return self._place.meter.stopped(self._agent)
+
+    def _idle(self) -> float | None:
+        """Seconds without a sign of life, if they are as many as the limit; who waits for us does not idle."""
+        if self.host is None or not all(map(self._place.view.answered, self._handed)):
+            return None
+        idle = time.monotonic() - max(self.host.life, self._quiet)
+        return idle if idle >= self.limits.get("idle", float("inf")) else None
+
+    def _report_due(self) -> bool:
+        if self.usage() == Usage():
+            self._unreported = 0.0
+            return False
+        now = time.monotonic()
+        self._unreported = self._unreported or now
+        return now - self._unreported >= _REPORT
+
+    def _reported(self) -> Usage:
+        """What all waits together have told."""
+        return msgspec.convert(self._log.records[-1]["total"], Usage) if self._log.records else Usage()
+
+
+# Rings when something happens in a folder: inotify, and nothing where the kernel has none left (callers also poll).
+
+_MOVED_TO, _CREATE, _DONT_FOLLOW = 0x80, 0x100, 0x02000000
+
+
+class DirectoryWatcher:
+    """Calls `ring` from the running event loop when a file is moved into `folder` or made there."""
+
+    def __init__(self, folder: Path, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.works = self._fd >= 0 and self._watch(folder)
+        if self.works:
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(self._fd, self._heard)
+
+    def _watch(self, folder: Path) -> bool:
+        mask = ctypes.c_uint32(_MOVED_TO | _CREATE | _DONT_FOLLOW)
+        return libc.inotify_add_watch(self._fd, os.fsencode(folder), mask) >= 0
+
+    def _heard(self) -> None:
+        try:
+            os.read(self._fd, 1 << 16)
+        except BlockingIOError:
+            return
+        self._ring()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self.works:
+            self._loop.remove_reader(self._fd)
+            self.works = False
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+# What all sessions of a run share.
+
+
+@dataclass
+class SessionContext:
+    """`going` says whether the search goes on, `unconfined` why agents that should be confined cannot be, here."""
+
+    layout: Layout
+    task: Task
+    settings: SandboxSettings
+    way: ConfinementMethod
+    view: SharedView
+    meter: SessionMeter
+    going: Callable[[], bool]
+    unconfined: IsolationError | None = None
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """What no agent may see, wherever it lies."""
+        evaluator = self.task.evaluator
+        files = [path for path in (evaluator.path, evaluator.verifier) if path]
+        folders = list(dict.fromkeys(str(Path(path).parent) for path in files))
+        beside = [str(Path(folder) / name) for folder in folders for name in evaluator.files]
+        return (str(self.layout.run), *folders, *files, *beside)
+
+    @property
+    def part(self) -> str:
+        """The task's only part, "" if it has several or none is known."""
+        names = {name for seed in self.task.seeds for name in seed}
+        return names.pop() if len(names) == 1 else ""

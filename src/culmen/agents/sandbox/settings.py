@@ -27,7 +27,7 @@ COMMIT_FILES, COMMIT_FILE_BYTES, COMMIT_BYTES = 2000, 1 << 20, 20 << 20
 LEFT_CHARS = 40_000  # of reflections and notes, as handed to the deterministic side
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a user may set.
 
     sandbox        auto: confined by namespaces, or no session is opened; none: as you, with your rights; agent: as
@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disk_mb: int = 4096
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Settings:
+    def of(cls, values: Mapping[str, Any]) -> SandboxSettings:
         """From plain data, other keys ignored; raises UserError for a value that does not fit."""
         known = {name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None}
         try:

@@ -20,7 +20,7 @@ PROMPT = "This is a test of your connection. Answer with the one word: ready. Ca
 LIMITS = {"seconds": 300.0, "idle": 120.0, "calls": 5.0}
 
 
-class Smoke(msgspec.Struct, frozen=True):
+class SmokeTest(msgspec.Struct, frozen=True):
     """What came of it: `word` is its last, `why` what went wrong; `usage` is the gateway's count."""
 
     agent: str
@@ -35,15 +35,15 @@ class Smoke(msgspec.Struct, frozen=True):
     claimed: dict[str, float] = {}
 
 
-async def smoke(agent: str, model: str = "", models: str | None = None) -> Smoke:
+async def smoke(agent: str, model: str = "", models: str | None = None) -> SmokeTest:
     """Ask an agent one thing. `model` is a `--model` text ("": the program's own), `models` a models file."""
     began = time.monotonic()
     if agent == "offline":
-        return Smoke(agent, True, word="it needs nothing")
+        return SmokeTest(agent, True, word="it needs nothing")
     try:
         done = await (_asked(agent, model, models) if agent == "builtin" else _hosted(agent, model, models))
     except UserError as error:
-        done = Smoke(agent, False, "; ".join(filter(None, (error.what, error.where, error.fix))))
+        done = SmokeTest(agent, False, "; ".join(filter(None, (error.what, error.where, error.fix))))
     return msgspec.structs.replace(done, seconds=round(time.monotonic() - began, 1))
 
 
@@ -51,28 +51,28 @@ def _task() -> Task:
     return Task("smoke", seeds=({"main.py": "pass\n"},), evaluator=Evaluator())
 
 
-async def _asked(agent: str, model: str, models: str | None) -> Smoke:
+async def _asked(agent: str, model: str, models: str | None) -> SmokeTest:
     """The built-in agent is as good as its model."""
     from culmen.llm.gateway import ModelGateway
     from culmen.llm.roles import ModelBook
 
     if model in ("", "offline"):
-        return Smoke(agent, False, "no model is named: --model MODEL")
+        return SmokeTest(agent, False, "no model is named: --model MODEL")
     gateway = ModelGateway(_task(), ModelBook(models).roles(model))
     try:
         text = await gateway.write("agent", {"messages": [{"role": "user", "content": PROMPT}]}, 0)
     finally:
         await gateway.close()
-    return Smoke(agent, not text.fault, text.fault, text.text, usage=text.usage)
+    return SmokeTest(agent, not text.fault, text.fault, text.text, usage=text.usage)
 
 
-async def _hosted(agent: str, model: str, models: str | None) -> Smoke:
+async def _hosted(agent: str, model: str, models: str | None) -> SmokeTest:
     with tempfile.TemporaryDirectory(prefix="culmen-smoke-") as folder:
         world = SessionWorld(Path(folder) / "run", _task(), models=(model or None, models))
         try:
             opened, _ = await _ask(world, Open(0, agent, {"TASK.md": PROMPT + "\n"}, PROMPT, limits=LIMITS), Opened)
             if opened.fault:
-                return Smoke(agent, False, opened.fault)
+                return SmokeTest(agent, False, opened.fault)
             waited, usage = await _end(world)
             ended, more = await _ask(world, EndSession(0, waited.ended or "idle"), Ended)
         finally:
@@ -80,7 +80,7 @@ async def _hosted(agent: str, model: str, models: str | None) -> Smoke:
     answered = waited.ended == "finished" and bool(usage.calls or not opened.metered)
     why = "" if answered else f"{waited.ended or 'idle'}: {waited.word or 'it said nothing'}"
     facts = {"isolation": opened.isolation, "metered": opened.metered, "version": opened.version}
-    return Smoke(agent, answered, why, waited.word, usage=usage + more, claimed=ended.claimed, **facts)
+    return SmokeTest(agent, answered, why, waited.word, usage=usage + more, claimed=ended.claimed, **facts)
 
 
 async def _end(world: SessionWorld) -> tuple[Waited, Usage]:

@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from culmen.agents.sandbox import confinement, sandbox
+from culmen.agents.sandbox import confinement
+from culmen.agents.sandbox import confinement as sandbox
 from culmen.agents.sandbox.intake import printable
-from culmen.agents.sandbox.process import Running
-from culmen.agents.sandbox.records import Log
+from culmen.agents.sandbox.layout import RecordLog
+from culmen.agents.sandbox.process import SandboxProcess, watch
 from culmen.agents.sandbox.settings import WORD_CHARS
-from culmen.agents.sandbox.watch import watch
 from culmen.core.session import Tool, ToolOutput, plain
 
 SECONDS = 600.0  # the most a command gets, whatever is asked
@@ -40,13 +40,13 @@ _ARGUMENTS = {
 }
 
 
-class Tools:
+class SandboxTools:
     """The tools of one session. `log` remembers what must not be done twice."""
 
-    def __init__(self, cage: sandbox.Cage, log: Path, going: Callable[[], bool]) -> None:
-        self._cage, self._log, self._going = cage, Log(log), going
+    def __init__(self, cage: sandbox.Confinement, log: Path, going: Callable[[], bool]) -> None:
+        self._cage, self._log, self._going = cage, RecordLog(log), going
         self._known = {record["nth"]: record for record in self._log.records[-_LAST:]}
-        self._running: Running | None = None
+        self._running: SandboxProcess | None = None
         self._guard: asyncio.Task[None] | None = None
         self._cause = ""
         self._turn = asyncio.Lock()
@@ -112,18 +112,18 @@ class Tools:
         text = told.text if whole else printable(told.text, WORD_CHARS)
         return ToolOutput(text, printable(told.fault, 40), told.code)
 
-    async def _ready(self) -> Running:
+    async def _ready(self) -> SandboxProcess:
         if self._running is None or self._running.over:
             await self.end()
             confinement.prepare(self._cage)
             script = [sys.executable, "-I", "-S", str(sandbox.SCRIPTS / "toolbox.py"), "1" if self._cage.way else "0"]
             env = sandbox.environment(self._cage, {})
             cwd = None if self._cage.way else Path(self._cage.tree)
-            self._running = await Running.start(sandbox.command(self._cage, script), env, stdin=True, cwd=cwd)
+            self._running = await SandboxProcess.start(sandbox.command(self._cage, script), env, stdin=True, cwd=cwd)
             self._guard = asyncio.create_task(self._watch(self._running))
         return self._running
 
-    async def _watch(self, running: Running) -> None:
+    async def _watch(self, running: SandboxProcess) -> None:
         folders = [self._cage.layout.work(self._cage.agent)]
         self._cause = await watch(running.pid, folders, self._cage.settings, self._going, lambda: running.over)
         if self._cause:

@@ -30,7 +30,7 @@ HISTORY = "past_experiments.jsonl"
 _SCRIPTS = Path(__file__).parent / "scripts"
 
 
-class View:
+class SharedView:
     """The view of one run, in `folder`; `about` is what scripts want to know of the task. With `keep` it can `restore`
     itself, which agents that are not confined make necessary. All methods may be called on any thread."""
 
@@ -109,7 +109,7 @@ class View:
                 path = folder.joinpath(*safe.split(name))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._write(str(path.relative_to(self.folder)), text)
-            except (safe.Refused, FileExistsError, NotADirectoryError, IsADirectoryError):
+            except (safe.IntakeRefused, FileExistsError, NotADirectoryError, IsADirectoryError):
                 continue  # a part whose name is no path, or runs into another's; it is in the journal all the same
 
     def _write(self, name: str, text: str, mode: int = 0o644) -> None:

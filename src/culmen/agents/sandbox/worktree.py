@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from culmen.agents.sandbox import merge, safe
+from culmen.agents.sandbox import repository, safe
 from culmen.agents.sandbox.layout import QUEUE, VIEW, tag
 from culmen.agents.sandbox.repository import git
-from culmen.agents.sandbox.safe import Refused
+from culmen.agents.sandbox.safe import IntakeRefused
 from culmen.agents.sandbox.settings import COMMIT_BYTES, COMMIT_FILE_BYTES, COMMIT_FILES, SCAN
 
 COPIES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")  # names under which agents look for TASK.md
@@ -30,7 +30,7 @@ VIEWED = ("past_experiments.jsonl", "leaderboard.md")  # links into the view, un
 
 
 @dataclass
-class Left:
+class TreeChanges:
     """What an agent left: `changes` that may be committed (None: removed), and paths that were `dropped`."""
 
     changes: dict[str, bytes | None] = field(default_factory=dict[str, bytes | None])
@@ -91,12 +91,12 @@ def _scratch_git(tree: Path) -> None:
     git(tree, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "Start", bare=False)
 
 
-def left(tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, str]) -> Left:
+def left(tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, str]) -> TreeChanges:
     """Compare a tree with the `base` it was made from and the `texts` put into it (path -> git's name of the content).
 
     Only allowed paths are read; sizes and numbers are bounded; what is not allowed and not as it was is dropped.
     """
-    found = Left()
+    found = TreeChanges()
     if not tree.is_dir():  # its session was never opened
         return found
     _own(tree, tag(agent), base, found)
@@ -106,48 +106,48 @@ def left(tree: Path, agent: int, base: Mapping[str, str], texts: Mapping[str, st
     return found
 
 
-def _own(tree: Path, name: str, base: Mapping[str, str], found: Left) -> None:
+def _own(tree: Path, name: str, base: Mapping[str, str], found: TreeChanges) -> None:
     """What the agent may change: read what is there, remove what is gone."""
     room, kept = COMMIT_BYTES, set[str]()
     for path, regular in _allowed(tree, name):
         kept.add(path)
         try:
             if path == "...":
-                raise Refused("too_many_files")
+                raise IntakeRefused("too_many_files")
             if not regular:
-                raise Refused("not_a_file")
+                raise IntakeRefused("not_a_file")
             if len(found.changes) >= COMMIT_FILES:
-                raise Refused("too_many_files")
+                raise IntakeRefused("too_many_files")
             data = safe.read(tree, path, min(COMMIT_FILE_BYTES, room))
-            if path == merge.SHARED and not data.strip() and path in base:
-                raise Refused("emptied")
-        except Refused as refused:
+            if path == repository.SHARED and not data.strip() and path in base:
+                raise IntakeRefused("emptied")
+        except IntakeRefused as refused:
             if str(refused) != "missing":
                 found.dropped.append(f"{path} ({refused})")
             continue
         room -= len(data)
-        if merge.blob(data) != base.get(path):
+        if repository.blob(data) != base.get(path):
             found.changes[path] = data
     if "..." not in kept:
-        gone = (path for path in base if merge.allowed(path, name) and path not in kept)
+        gone = (path for path in base if repository.allowed(path, name) and path not in kept)
         found.changes.update((path, None) for path in sorted(gone))
 
 
 def _allowed(tree: Path, name: str) -> Iterable[tuple[str, bool]]:
     """Paths that may be committed; the two single files are named whether they are there or not."""
-    yield merge.SHARED, True
+    yield repository.SHARED, True
     try:
         with safe.folder(tree, ("notes",)) as fd:
             if f"{name}.md" in os.listdir(fd):
                 yield f"notes/{name}.md", True
         with safe.folder(tree, ("candidates", name)):
             pass
-    except (Refused, OSError):
+    except (IntakeRefused, OSError):
         return
     yield from safe.walk(tree, ("candidates", name), 2 * COMMIT_FILES, _clutter)
 
 
-def _others(tree: Path, name: str, put: Mapping[str, str], found: Left) -> None:
+def _others(tree: Path, name: str, put: Mapping[str, str], found: TreeChanges) -> None:
     """Report what is not allowed in, unless it is as culmen put it there."""
 
     def skip(way: tuple[str, ...]) -> bool:
@@ -157,22 +157,22 @@ def _others(tree: Path, name: str, put: Mapping[str, str], found: Left) -> None:
     try:
         for path, regular in safe.walk(tree, (), SCAN, skip):
             seen.add(path)
-            if merge.allowed(path, name) or (regular and path in put and _as_put(tree, path, put[path])):
+            if repository.allowed(path, name) or (regular and path in put and _as_put(tree, path, put[path])):
                 continue
             if path in VIEWED and (tree / path).is_symlink():
                 continue
             found.dropped.append(path)
-    except (Refused, OSError):
+    except (IntakeRefused, OSError):
         return
     if "..." not in seen:
-        gone = (path for path in put if path not in seen and not merge.allowed(path, name))
+        gone = (path for path in put if path not in seen and not repository.allowed(path, name))
         found.dropped += [f"{path} (removed)" for path in sorted(gone)]
 
 
 def _as_put(tree: Path, path: str, content: str) -> bool:
     try:
-        return merge.blob(safe.read(tree, path, COMMIT_FILE_BYTES)) == content
-    except Refused:
+        return repository.blob(safe.read(tree, path, COMMIT_FILE_BYTES)) == content
+    except IntakeRefused:
         return False
 
 

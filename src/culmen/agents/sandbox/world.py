@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from culmen.agents.sandbox import confinement, merge, records, worktree
+from culmen.agents.sandbox import confinement, layout, repository, worktree
+from culmen.agents.sandbox.confinement import mark
 from culmen.agents.sandbox.layout import Layout, tag
-from culmen.agents.sandbox.metered import Meter
-from culmen.agents.sandbox.place import Place
+from culmen.agents.sandbox.meter import SessionMeter
 from culmen.agents.sandbox.process import end_strays
-from culmen.agents.sandbox.repository import TRUNK, Repository, Stamp, message
-from culmen.agents.sandbox.sandbox import mark
-from culmen.agents.sandbox.session import Session
-from culmen.agents.sandbox.settings import Settings
-from culmen.agents.sandbox.view import View
+from culmen.agents.sandbox.repository import TRUNK, CommitStamp, SharedRepository, message
+from culmen.agents.sandbox.session import AgentSession, SessionContext
+from culmen.agents.sandbox.settings import SandboxSettings
+from culmen.agents.sandbox.view import SharedView
 from culmen.core.errors import IsolationError, Unavailable
 from culmen.core.event import Custom, CustomRequest
 from culmen.core.session import (
@@ -57,7 +56,7 @@ class SessionWorld:
         self,
         run: Path,
         task: Task,
-        settings: Settings | None = None,
+        settings: SandboxSettings | None = None,
         *,
         models: tuple[Any, str | None] = (None, None),
         permit: Callable[[Usage], bool] = lambda _: True,
@@ -65,11 +64,11 @@ class SessionWorld:
         history: Callable[[], Iterable[Mapping[str, Any]]] = lambda: (),
     ) -> None:
         self._layout, self._task = Layout(Path(os.path.abspath(run))), task
-        self._settings, self._history, self._going = settings or Settings(), history, going
-        self._meter = Meter(self._layout.run / "transcripts", models, permit)
-        self._repo = Repository(self._layout.repo)
-        self._sessions: dict[int, Session] = {}
-        self._place: Place | None = None
+        self._settings, self._history, self._going = settings or SandboxSettings(), history, going
+        self._meter = SessionMeter(self._layout.run / "transcripts", models, permit)
+        self._repo = SharedRepository(self._layout.repo)
+        self._sessions: dict[int, AgentSession] = {}
+        self._place: SessionContext | None = None
         self._starting, self._git, self._writing = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
 
     async def perform(self, request: CustomRequest) -> Custom:
@@ -107,7 +106,7 @@ class SessionWorld:
             await session.close()
         await self._meter.close()
 
-    async def _ready(self, kind: str) -> Place:
+    async def _ready(self, kind: str) -> SessionContext:
         """What all sessions share; made at the first effect, from the journal where there was a run before.
 
         Raises IsolationError where an agent of this kind would have to be confined and cannot.
@@ -119,19 +118,19 @@ class SessionWorld:
                 raise self._place.unconfined
             return self._place
 
-    def _prepared(self) -> Place:
+    def _prepared(self) -> SessionContext:
         self._layout.make()
         unconfined: IsolationError | None = None
         try:
             way = confinement.choose(self._settings)
         except IsolationError as error:
-            way, unconfined = confinement.Way("", True, "none"), error
+            way, unconfined = confinement.ConfinementMethod("", True, "none"), error
         self._end_strays()
         about = {"task": self._task.name, "direction": self._task.objective.direction}
-        view = View(self._layout.view, about, keep=not way.name)
+        view = SharedView(self._layout.view, about, keep=not way.name)
         view.make(read({**payload}, AnswerExperiments) for payload in self._history())
         self._history = tuple
-        return Place(self._layout, self._task, self._settings, way, view, self._meter, self._going, unconfined)
+        return SessionContext(self._layout, self._task, self._settings, way, view, self._meter, self._going, unconfined)
 
     def _end_strays(self) -> None:
         """What a process that was killed may have left at the very moment it started an agent."""
@@ -139,17 +138,17 @@ class SessionWorld:
             if folder.name[1:].isdigit():
                 end_strays(mark(self._layout.run, int(folder.name[1:])))
 
-    def _session(self, agent: int, place: Place) -> Session:
+    def _session(self, agent: int, place: SessionContext) -> AgentSession:
         if agent not in self._sessions:
-            self._sessions[agent] = Session(place, agent)
+            self._sessions[agent] = AgentSession(place, agent)
         return self._sessions[agent]
 
-    async def _open(self, ask: Open, place: Place) -> Custom:
+    async def _open(self, ask: Open, place: SessionContext) -> Custom:
         session = self._session(ask.agent, place)
         async with self._git:
             first = worktree.texts_of({p: t for p, t in ask.texts.items() if p not in worktree.VIEWED})
-            stamp = Stamp("culmen", int(time.time()))
-            first = {merge.SHARED: _REFLECTIONS, **first}
+            stamp = CommitStamp("culmen", int(time.time()))
+            first = {repository.SHARED: _REFLECTIONS, **first}
             base = await asyncio.to_thread(self._repo.ready, first, stamp, f"Task: {self._task.name}\n")
             files = {} if session.is_open else await asyncio.to_thread(self._files, base)
         board = ask.texts.get("leaderboard.md", "")
@@ -162,7 +161,7 @@ class SessionWorld:
         contents = self._repo.contents(listing.values())
         return {path: contents[name] for path, name in listing.items()}
 
-    async def _answer(self, ask: AnswerExperiments, place: Place) -> Custom:
+    async def _answer(self, ask: AnswerExperiments, place: SessionContext) -> Custom:
         async with self._writing:  # one after another, in the order in which they were asked for
             await asyncio.to_thread(place.view.answer, ask)
         session = self._sessions.get(ask.agent)
@@ -174,11 +173,11 @@ class SessionWorld:
         """Commit what is allowed of the work tree, merge it into the trunk, and throw the tree away."""
         async with self._git:
             file = self._layout.control(ask.agent) / "commit.json"
-            known, head = records.get(file), await asyncio.to_thread(self._repo.head)
+            known, head = layout.read_record(file), await asyncio.to_thread(self._repo.head)
             merged = known is not None and await asyncio.to_thread(self._repo.contains, known["committed"]["commit"])
             if known is None or not (merged or known["before"] == head):
                 known = await asyncio.to_thread(self._made, ask, head)
-                records.put(file, known)
+                layout.write_record(file, known)
             done = read(known["committed"], Committed)
             if not merged:
                 refs = {TRUNK: done.trunk, f"refs/agents/{tag(ask.agent)}": done.commit}
@@ -190,8 +189,8 @@ class SessionWorld:
         """The commits, made and not yet on the trunk, which is `before`."""
         assert self._place is not None
         session = self._session(ask.agent, self._place)
-        ended = records.get(self._layout.control(ask.agent) / "ended.json") or {}
-        stamp = Stamp(
+        ended = layout.read_record(self._layout.control(ask.agent) / "ended.json") or {}
+        stamp = CommitStamp(
             f"{tag(ask.agent)} {session.record.get('kind', '').partition(':')[0]}".strip(),
             ended.get("time", int(time.time())),
         )
@@ -202,12 +201,14 @@ class SessionWorld:
         board = self._place.view.leaderboard
         ours: dict[str, bytes | None] = {"leaderboard.md": board.encode()} if board else {}
         commit = self._repo.commit(stamp, message(ask.subject, ask.trailers), {**left.changes, **ours}, (base,))
-        merged, after = merge.Merged(), commit
+        merged, after = repository.Merged(), commit
         if before != base:
-            merged = merge.merge(
+            merged = repository.merge(
                 old, trunk, left.changes, tag(ask.agent), lambda name: self._repo.contents([name])[name]
             )
             title = message(f"Merge {tag(ask.agent)}", {"Conflicts": ", ".join(merged.conflicts)})
-            after = self._repo.commit(Stamp("culmen", stamp.time), title, {**merged.changes, **ours}, (before, commit))
+            after = self._repo.commit(
+                CommitStamp("culmen", stamp.time), title, {**merged.changes, **ours}, (before, commit)
+            )
         done = Committed(commit, after, tuple(sorted(left.changes)), tuple(left.dropped), tuple(merged.conflicts))
         return {"committed": plain(done), "before": before}

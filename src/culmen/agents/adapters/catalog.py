@@ -1,0 +1,183 @@
+"""The agent programs culmen knows, by the names that `--agent` takes, and how the installed ones compare with those
+that were tried."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from culmen.agents.adapters import Adapter, AgentJob, OnEvent, Pipes, Plan, ProgramDialogue, native, programs
+from culmen.core.errors import UserError
+
+NATIVE: dict[str, type[Adapter]] = {
+    "claude": native.ClaudeCode,
+    "codex": native.Codex,
+    "opencode": native.OpenCode,
+    "gemini": native.GeminiCli,
+    "cursor": native.Cursor,
+    "mini": native.Mini,
+}
+
+
+@dataclass(frozen=True)
+class _AcpProgram:
+    """How a program is started for the Agent Client Protocol; `login` is its way to sign in with a key."""
+
+    command: tuple[str, ...]
+    wires: tuple[str, ...] = ()
+    environment: Callable[[AgentJob], dict[str, str]] = lambda _: {}
+    files: Callable[[AgentJob], dict[str, str]] = lambda _: {}
+    model_flag: str = ""
+    login: str = ""
+    metered: bool = True
+
+
+KNOWN = {
+    "opencode": _AcpProgram(("opencode", "acp"), ("chat",), native.opencode_environment, native.opencode_files),
+    "gemini": _AcpProgram(
+        ("gemini", "--acp", "--yolo", "--skip-trust"), ("gemini",), native.gemini_environment, native.gemini_files,
+        "-m", "gemini-api-key",
+    ),
+    "claude": _AcpProgram(("claude-agent-acp",), ("messages",), native.claude_environment),
+    "codex": _AcpProgram(("codex-acp",), ("responses",), native.codex_environment, native.codex_files),
+    "cursor": _AcpProgram(("cursor-agent", "acp"), environment=lambda _: native.cursor_environment(), metered=False),
+}  # fmt: skip
+"""Programs that speak the Agent Client Protocol, by the name after `acp:`; any other command line works, too."""
+
+
+class AcpAdapter:
+    """The adapter for a program that speaks the Agent Client Protocol."""
+
+    nudges, resumes = True, True
+
+    def __init__(self, command: str) -> None:
+        self.name = f"acp:{command.strip()}"
+        known = KNOWN.get(command.strip())
+        if known is None:
+            wires = ("chat", "responses", "messages", "gemini")
+            known = _AcpProgram(tuple(_split(command)), wires, native.relay_environment)
+        self._known, self.program = known, known.command[0]
+        self.metered, self.wires = known.metered, known.wires
+
+    def plan(self, job: AgentJob) -> Plan:
+        """The prompt goes through the protocol, not onto the command line."""
+        known, found = self._known, programs.find(self.program)
+        model = (known.model_flag, job.model) if known.model_flag and job.model else ()
+        return Plan(
+            (*found.command, *known.command[1:], *model),
+            known.environment(job),
+            found.path,
+            known.files(job),
+            (*found.visible, *programs.mentioned(known.command[1:])),
+            stdin=True,
+            network=not known.metered,
+        )
+
+    def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> ProgramDialogue:
+        """Speak the protocol with it."""
+        from culmen.agents.adapters.acp import AcpDialogue
+
+        return AcpDialogue(pipes, job, heard, self._known.login)
+
+
+def _split(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"this command line cannot be read: {error}", where=f"--agent 'acp:{command}'") from None
+    if not words:
+        fix = f"use acp:NAME ({', '.join(KNOWN)}) or acp:COMMAND"
+        raise UserError("no agent is named", where="--agent acp:", fix=fix)
+    return words
+
+
+def is_program(kind: str) -> bool:
+    """Whether `kind` names an adapter (it may not be installed)."""
+    return kind in NATIVE or kind.startswith(("acp:", "cmd:"))
+
+
+def named(kind: str) -> Adapter:
+    """The adapter of that name: "claude", "acp:opencode", "cmd: my-agent {prompt}". Raises UserError for an unknown
+    one."""
+    if kind in NATIVE:
+        return NATIVE[kind]()
+    way, colon, command = kind.partition(":")
+    if colon and way == "acp":
+        return AcpAdapter(command)
+    if colon and way == "cmd":
+        return native.AnyCommand(command.strip())
+    names = ", ".join([*NATIVE, *(f"acp:{name}" for name in KNOWN)])
+    raise UserError(f"no agent is called '{kind}'", fix=f"use {names}, acp:COMMAND or 'cmd: COMMAND {{prompt}}'")
+
+
+@dataclass(frozen=True)
+class TestedVersions:
+    """`versions` that were run for real, the newest last; none: the adapter is written from documentation. `package`
+    is where it comes from, as `npm install` or `pip install` name it ("": from its maker's page)."""
+
+    versions: tuple[str, ...] = ()
+    package: str = ""
+    installer: str = "npm install -g"
+
+
+TESTED = {
+    "claude": TestedVersions(("2.1.197", "2.1.329"), "@anthropic-ai/claude-code"),
+    "codex": TestedVersions(("0.169.0",), "@openai/codex"),
+    "opencode": TestedVersions(("1.18.33",), "opencode-ai"),
+    "gemini": TestedVersions(("0.61.0",), "@google/gemini-cli"),
+    "cursor-agent": TestedVersions(),
+    "mini": TestedVersions(("2.4.6",), "mini-swe-agent", "pip install"),
+    "claude-agent-acp": TestedVersions(("0.49.0", "0.100.0"), "@agentclientprotocol/claude-agent-acp"),
+    "codex-acp": TestedVersions(("2.6.0",), "@agentclientprotocol/codex-acp"),
+}
+"""By program: their options change from month to month."""
+
+
+def drift(program: str, version: str) -> str:
+    """How an installed version compares with those tried: tested | untested | newer | older."""
+    known = TESTED.get(program, TestedVersions()).versions
+    if not known or not version:
+        return "untested"
+    if version in known:
+        return "tested"
+    return "newer" if _order(version) > _order(known[-1]) else "older"
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int("".join(filter(str.isdigit, piece)) or 0) for piece in version.split("-")[0].split("."))
+
+
+def survey() -> list[dict[str, Any]]:
+    """One row for each known agent, as plain data; the programs are asked for their versions side by side."""
+    agents = [named(kind) for kind in (*NATIVE, *(f"acp:{name}" for name in KNOWN))]
+    names = list(dict.fromkeys(agent.program for agent in agents))
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
+        versions = dict(zip(names, pool.map(_installed_version, names)))
+    return [_row(agent, versions[agent.program]) for agent in agents]
+
+
+def _installed_version(program: str) -> str | None:
+    """None if it is not installed, "" if it does not say."""
+    try:
+        return programs.version(programs.find(program))
+    except UserError:
+        return None
+
+
+def _row(agent: Adapter, version: str | None) -> dict[str, Any]:
+    known = TESTED.get(agent.program, TestedVersions())
+    return {
+        "name": agent.name,
+        "program": agent.program,
+        "installed": version is not None,
+        "version": version or "",
+        "state": "missing" if version is None else drift(agent.program, version),
+        "tested": list(known.versions),
+        "metered": agent.metered,
+        "nudge": "in its session" if agent.nudges else "by resuming" if agent.resumes else "",
+        "install": f"{known.installer} {known.package}" if known.package else "",
+    }

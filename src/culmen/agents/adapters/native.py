@@ -1,0 +1,523 @@
+"""Coding agents driven by their own command line: for each the adapter, its settings, and the reading of its output.
+
+Claude Code, Codex, OpenCode, Gemini CLI, Cursor's agent, mini-swe-agent, and any other command (`cmd: ARGV`). Every
+adapter allows every tool: the sandbox around the program is the protection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from typing import Any
+
+from culmen.agents.adapters import AgentJob, OnEvent, Pipes, Plan, programs
+from culmen.agents.adapters.headless import (
+    BOUND,
+    HeadlessAdapter,
+    HeadlessDialogue,
+    StreamReading,
+    at,
+    items,
+    number,
+    short,
+    text,
+)
+from culmen.core.errors import UserError
+
+TOKEN_VARIABLE = "CULMEN_AGENT_TOKEN"  # where programs with settings of their own find the gateway's token
+
+
+# Claude Code: `claude -p PROMPT --output-format stream-json`
+
+
+def claude_environment(job: AgentJob) -> dict[str, str]:
+    """Directs it to the relay and switches off all other traffic; as root it works only where IS_SANDBOX is set."""
+    relay = {"ANTHROPIC_BASE_URL": job.base_url, "ANTHROPIC_API_KEY": job.token} if job.base_url else {}
+    models = ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL")
+    return {
+        **relay,
+        **({name: job.model for name in models} if job.model else {}),
+        "IS_SANDBOX": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+
+
+_CLAUDE_LIMITS = {"error_max_budget_usd": "dollars", "error_max_turns": "calls"}
+
+
+class ClaudeReading(StreamReading):
+    """Its exit code is 0 and its result "success" even when every tool was refused."""
+
+    def __init__(self, job: AgentJob, heard: OnEvent) -> None:
+        super().__init__(job, heard)
+        self._tools: set[str] = set()
+        self._done: set[str] = set()
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind = text(event, "type")
+        self.known_as(text(event, "session_id"))
+        if kind == "assistant":
+            self._assistant(event)
+        elif kind == "user":
+            for part in items(event, "message", "content"):
+                if text(part, "type") == "tool_result" and at(part, "is_error") is not True:
+                    self._done.add(text(part, "tool_use_id"))
+        elif kind == "result":
+            self._result(event)
+        elif kind == "system" and text(event, "subtype") == "api_retry":
+            status = at(event, "error_status")
+            self.failed(f"a model call failed ({status or text(event, 'error')}), attempt {number(event, 'attempt'):g}")
+
+    def _assistant(self, event: dict[str, Any]) -> None:
+        for part in items(event, "message", "content"):
+            which = text(part, "type")
+            if which == "text":
+                self.said(text(part, "text"))
+            elif which == "thinking":
+                self.hear("thought", text(part, "thinking"))
+            elif which == "tool_use":
+                self._tools.add(text(part, "id"))
+                self.hear("tool", f"{text(part, 'name')} {short(at(part, 'input'))}")
+
+    def _result(self, event: dict[str, Any]) -> None:
+        self.over, self.fault = True, ""
+        subtype, said = text(event, "subtype"), text(event, "result")
+        self.word = said.strip() or self.word
+        usage = at(event, "usage")
+        inputs = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        self.count(
+            input_tokens=sum(number(usage, name) for name in inputs),
+            output_tokens=number(usage, "output_tokens"),
+            dollars=number(event, "total_cost_usd"),
+            calls=number(event, "num_turns"),
+        )
+        refused = [text(denial, "tool_name") for denial in items(event, "permission_denials")]
+        for tool in refused:
+            self.hear("refused", tool)
+        if subtype in _CLAUDE_LIMITS:
+            self.ended, self.fault = _CLAUDE_LIMITS[subtype], subtype
+        elif at(event, "is_error") is True or subtype not in ("", "success"):
+            self.fault = said or short(at(event, "errors")) or subtype or "error"
+        elif refused and not self._tools & self._done:
+            self.fault = f"its own permissions refused every tool call: {short(', '.join(refused))}"
+
+
+class ClaudeCode(HeadlessAdapter):
+    """A running process takes no further message: a new one resumes the session."""
+
+    name = program = "claude"
+    wires = ("messages",)
+    reading = ClaudeReading
+
+    def plan(self, job: AgentJob) -> Plan:
+        found = programs.find(self.program)
+        argv = [*found.command, "-p", job.prompt, "--output-format", "stream-json", "--verbose"]
+        argv += ["--dangerously-skip-permissions"]
+        argv += ["--model", job.model] if job.model else []
+        argv += ["--resume", job.resume] if job.resume else []
+        return Plan(tuple(argv), claude_environment(job), found.path, visible=found.visible)
+
+
+# Codex: `codex exec --json PROMPT`. It speaks only the responses interface.
+
+
+def codex_environment(job: AgentJob) -> dict[str, str]:
+    """Where it keeps its settings and sessions, and the token for the relay."""
+    return {"CODEX_HOME": f"{job.home}/.codex", **({TOKEN_VARIABLE: job.token} if job.base_url else {})}
+
+
+def codex_files(job: AgentJob) -> dict[str, str]:
+    """Its settings: the relay as its model provider, and no sandbox of its own inside ours."""
+    lines = [
+        "check_for_update_on_startup = false",
+        'web_search = "disabled"',  # there is no network
+        'approval_policy = "never"',
+        'sandbox_mode = "danger-full-access"',
+        *([f"model = {json.dumps(job.model)}"] if job.model else []),
+        *(['model_provider = "culmen"'] if job.base_url else []),
+        "",
+        "[analytics]",
+        "enabled = false",
+    ]
+    if job.base_url:
+        lines += [
+            "",
+            "[model_providers.culmen]",
+            'name = "culmen"',
+            f"base_url = {json.dumps(job.base_url + '/v1')}",
+            f"env_key = {json.dumps(TOKEN_VARIABLE)}",
+            'wire_api = "responses"',
+        ]
+    return {".codex/config.toml": "\n".join(lines) + "\n"}
+
+
+class CodexReading(StreamReading):
+    """Its usage counts the whole thread, so what earlier processes claimed is subtracted."""
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind = text(event, "type")
+        self.known_as(text(event, "thread_id"))
+        if kind in ("item.started", "item.completed"):
+            self._item(kind, at(event, "item"))
+        elif kind == "turn.completed":
+            self.over, self.fault = True, ""
+            for name in ("input_tokens", "output_tokens"):
+                amount = number(event, "usage", name) - self.job.claimed.get(name, 0.0)
+                self.claimed[name] = max(0.0, amount)
+        elif kind in ("turn.failed", "error"):  # an error may be followed by another try
+            self.over = kind == "turn.failed"
+            self.failed(text(event, "error", "message") or text(event, "message") or kind)
+
+    def _item(self, kind: str, item: Any) -> None:
+        which, done = text(item, "type"), kind == "item.completed"
+        if which == "agent_message" and done:
+            self.said(text(item, "text"))
+        elif which == "reasoning" and done:
+            self.hear("thought", text(item, "text"))
+        elif which == "command_execution" and not done:
+            self.hear("tool", f"command {short(text(item, 'command'))}")
+        elif which == "file_change" and done:
+            self.hear("tool", "edit " + short(", ".join(text(change, "path") for change in items(item, "changes"))))
+        elif which in ("mcp_tool_call", "web_search") and not done:
+            self.hear("tool", f"{which} {short(at(item, 'tool') or at(item, 'query'))}")
+
+
+class Codex(HeadlessAdapter):
+    """Started in the work tree, which need not be a git repository."""
+
+    name = program = "codex"
+    wires = ("responses",)
+    reading = CodexReading
+
+    def plan(self, job: AgentJob) -> Plan:
+        found = programs.find(self.program)
+        argv = [*found.command, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        argv += ["--model", job.model] if job.model else []
+        argv += ["resume", job.resume] if job.resume else []
+        return Plan((*argv, job.prompt), codex_environment(job), found.path, codex_files(job), found.visible)
+
+
+# OpenCode: `opencode run --format json`, over chat completions
+
+
+def opencode_environment(job: AgentJob) -> dict[str, str]:
+    """The token for the relay; everything it would download by itself is switched off."""
+    names = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")
+    off = {f"OPENCODE_DISABLE_{name}": "1" for name in names}
+    return {**off, **({TOKEN_VARIABLE: job.token} if job.base_url else {})}
+
+
+def opencode_files(job: AgentJob) -> dict[str, str]:
+    """Its settings: the relay as a provider with one model, every tool allowed. Raises UserError without a model."""
+    settings: dict[str, Any] = {
+        "permission": {"*": "allow"},
+        "autoupdate": False,
+        "share": "disabled",
+        "snapshot": False,
+        "lsp": False,
+        "formatter": False,
+        "agent": {"title": {"disable": True}},  # else it asks for a title, in a call that it does not count
+    }
+    if job.base_url:
+        if not job.model:
+            raise UserError("OpenCode needs the name of a model", where="--agent opencode", fix="--model MODEL")
+        settings |= {
+            "model": _opencode_model(job),
+            "small_model": _opencode_model(job),
+            "enabled_providers": ["culmen"],
+            "provider": {
+                "culmen": {
+                    "npm": "@ai-sdk/openai-compatible",
+                    "name": "culmen",
+                    "options": {"baseURL": f"{job.base_url}/v1", "apiKey": f"{{env:{TOKEN_VARIABLE}}}"},
+                    "models": {job.model: {"name": job.model, "tool_call": True}},
+                }
+            },
+        }
+    return {".config/opencode/opencode.json": json.dumps(settings, indent=1) + "\n"}
+
+
+def _opencode_model(job: AgentJob) -> str:
+    """It names models provider/model."""
+    return f"culmen/{job.model}" if job.base_url else job.model
+
+
+class OpenCodeReading(StreamReading):
+    """It reports each model call; the last one is the one that did not end in a tool call."""
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind = text(event, "type")
+        self.known_as(text(event, "sessionID"))
+        part = at(event, "part")
+        if kind == "text":
+            self.said(text(part, "text"))
+        elif kind == "reasoning":
+            self.hear("thought", text(part, "text"))
+        elif kind == "tool_use":
+            self.hear("tool", f"{text(part, 'tool')} {short(at(part, 'state', 'input'))}")
+        elif kind == "step_finish":
+            self.over, self.fault = text(part, "reason") not in ("tool-calls", "unknown"), ""
+            tokens = at(part, "tokens")
+            cached = number(tokens, "cache", "read") + number(tokens, "cache", "write")
+            self.count(
+                calls=1,
+                input_tokens=number(tokens, "input") + cached,
+                output_tokens=number(tokens, "output") + number(tokens, "reasoning"),
+                dollars=number(part, "cost"),
+            )
+        elif kind == "error":
+            self.failed(text(event, "error", "data", "message") or text(event, "error", "name") or "error")
+
+
+class OpenCode(HeadlessAdapter):
+    """The prompt goes through its standard input: it puts arguments into quotes, and the model sees them."""
+
+    name = program = "opencode"
+    wires = ("chat",)
+
+    def plan(self, job: AgentJob) -> Plan:
+        found = programs.find(self.program)
+        argv = [*found.command, "run", "--format", "json"]
+        argv += ["--model", _opencode_model(job)] if job.model else []
+        argv += ["--session", job.resume] if job.resume else []
+        return Plan(
+            tuple(argv), opencode_environment(job), found.path, opencode_files(job), found.visible, stdin=True
+        )  # fmt: skip
+
+    def talk(self, pipes: Pipes, job: AgentJob, heard: OnEvent) -> HeadlessDialogue:
+        return HeadlessDialogue(pipes, OpenCodeReading(job, heard), feed=job.prompt)
+
+
+# Gemini CLI: `gemini -p PROMPT -o stream-json`
+
+
+def gemini_environment(job: AgentJob) -> dict[str, str]:
+    """Directs it to the relay."""
+    return {"GEMINI_API_KEY": job.token, "GOOGLE_GEMINI_BASE_URL": job.base_url} if job.base_url else {}
+
+
+def gemini_files(job: AgentJob) -> dict[str, str]:
+    """Its settings: a key instead of signing in, no updates, no usage statistics."""
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+    }
+    return {".gemini/settings.json": json.dumps(settings, indent=1) + "\n"}
+
+
+class GeminiReading(StreamReading):
+    """Its texts come in pieces."""
+
+    _pieces = ""
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind = text(event, "type")
+        self.known_as(text(event, "session_id"))
+        if kind == "message" and text(event, "role") == "assistant":
+            whole = at(event, "delta") is not True
+            self._pieces = (("" if whole else self._pieces) + text(event, "content"))[-BOUND:]
+            return
+        self._flush()
+        if kind == "tool_use":
+            self.hear("tool", f"{text(event, 'tool_name')} {short(at(event, 'parameters'))}")
+        elif kind == "error" and text(event, "severity") != "warning":
+            self.failed(text(event, "message"))
+        elif kind == "result":
+            self._result(event)
+
+    def _flush(self) -> None:
+        pieces, self._pieces = self._pieces, ""
+        self.said(pieces)
+
+    def _result(self, event: dict[str, Any]) -> None:
+        self.over = True
+        stats = at(event, "stats")
+        self.count(input_tokens=number(stats, "input_tokens"), output_tokens=number(stats, "output_tokens"))
+        if text(event, "status") == "success":
+            self.fault = ""
+        else:
+            self.fault = text(event, "error", "message") or self.fault or "error"
+
+    def finish(self, code: int | None) -> None:
+        self._flush()
+
+
+class GeminiCli(HeadlessAdapter):
+    """Every tool allowed, the work tree trusted."""
+
+    name = program = "gemini"
+    wires = ("gemini",)
+    reading = GeminiReading
+
+    def plan(self, job: AgentJob) -> Plan:
+        found = programs.find(self.program)
+        argv = [*found.command, "-p", job.prompt, "--yolo", "--skip-trust", "-o", "stream-json"]
+        argv += ["-m", job.model] if job.model else []
+        argv += ["--resume", job.resume] if job.resume else []
+        return Plan(tuple(argv), gemini_environment(job), found.path, gemini_files(job), found.visible)
+
+
+# Cursor's agent: `cursor-agent -p PROMPT --output-format stream-json --force`
+
+
+def cursor_environment() -> dict[str, str]:
+    """The user's own key: no other agent is given one."""
+    key = "CURSOR_API_KEY"
+    return {key: os.environ[key]} if os.environ.get(key) else {}
+
+
+class CursorReading(StreamReading):
+    """The same shape as Claude Code's, with tool calls as events of their own."""
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind = text(event, "type")
+        self.known_as(text(event, "session_id"))
+        if kind == "assistant":
+            self.said("".join(text(part, "text") for part in items(event, "message", "content")))
+        elif kind == "thinking":
+            self.hear("thought", text(event, "text"))
+        elif kind == "tool_call" and text(event, "subtype") == "started":
+            call = at(event, "tool_call")
+            name = next(iter(call), "") if isinstance(call, dict) else ""
+            self.hear("tool", f"{name} {short(at(call, name, 'args'))}")
+        elif kind == "result":
+            self.over = True
+            self.word = text(event, "result").strip()[-4000:] or self.word
+            usage = at(event, "usage")
+            self.count(input_tokens=number(usage, "inputTokens"), output_tokens=number(usage, "outputTokens"))
+            if at(event, "is_error") is True:
+                self.fault = self.word or text(event, "subtype")
+
+
+class Cursor(HeadlessAdapter):
+    """It signs in at its maker's and accepts no other address, so its calls cannot be metered and it needs the
+    internet. Written from its documentation: not run against the real program."""
+
+    name, program = "cursor", "cursor-agent"
+    metered = False
+    reading = CursorReading
+
+    def plan(self, job: AgentJob) -> Plan:
+        found = programs.find(self.program)
+        argv = [*found.command, "-p", "--output-format", "stream-json", "--force", "--workspace", job.tree]
+        argv += ["--model", job.model] if job.model else []
+        argv += ["--resume", job.resume] if job.resume else []
+        return Plan((*argv, job.prompt), cursor_environment(), found.path, visible=found.visible, network=True)
+
+
+# Programs that print for people
+
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]")
+_PLACES = ("prompt", "prompt_file", "model", "base_url", "token", "tree", "home")
+
+
+def relay_environment(job: AgentJob) -> dict[str, str]:
+    """The relay under every name that programs usually look for."""
+    if not job.base_url:
+        return {}
+    return {
+        "OPENAI_BASE_URL": f"{job.base_url}/v1",
+        "OPENAI_API_BASE": f"{job.base_url}/v1",
+        "OPENAI_API_KEY": job.token,
+        "ANTHROPIC_BASE_URL": job.base_url,
+        "ANTHROPIC_API_KEY": job.token,
+        "GOOGLE_GEMINI_BASE_URL": job.base_url,
+        "GEMINI_API_KEY": job.token,
+    }
+
+
+class PlainReading(StreamReading):
+    """Every line is a text; the exit code says whether it succeeded."""
+
+    def line(self, line: bytes) -> None:
+        words = _ESCAPES.sub("", line.decode("utf-8", "replace"))
+        self.print(words) if words.strip() else self.hear("life")
+
+    def print(self, words: str) -> None:
+        """A line that is not empty."""
+        self.said(words)
+
+    def finish(self, code: int | None) -> None:
+        self.over = code == 0
+
+
+class AnyCommand(HeadlessAdapter):
+    """Any program: `cmd: my-agent --task {prompt_file} --model {model}`; places in braces are filled in.
+
+    It finds the relay in `{base_url}` and in the variables that programs usually look for, and the prompt, if no place
+    takes it, as a last argument. It runs in the work tree; files that it names by absolute path are visible to it.
+    """
+
+    resumes = False
+    wires = ("chat", "responses", "messages", "gemini")
+    reading = PlainReading
+
+    def __init__(self, template: str) -> None:
+        self.name = f"cmd:{template}"
+        try:
+            self._words = shlex.split(template)
+        except ValueError as error:
+            raise UserError(f"this command line cannot be read: {error}", where=f"--agent 'cmd:{template}'") from None
+        if not self._words:
+            raise UserError("no command is named", where=f"--agent 'cmd:{template}'", fix="--agent 'cmd: my-agent'")
+        if not {"{prompt}", "{prompt_file}"} & set(re.findall(r"\{\w+\}", template)):
+            self._words.append("{prompt}")
+        self.program = self._words[0]
+
+    def plan(self, job: AgentJob) -> Plan:
+        found = programs.find(self.program, fix="name a program that is installed, or its path")
+        values = {name: getattr(job, name, "") for name in _PLACES} | {"prompt_file": f"{job.home}/prompt.md"}
+        places = re.compile(r"\{(" + "|".join(_PLACES) + r")\}")
+        words = [places.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
+        visible = (*found.visible, *programs.mentioned(self._words[1:]))
+        files = {"prompt.md": job.prompt + "\n"}
+        return Plan((*found.command, *words), relay_environment(job), found.path, files, visible)
+
+
+class MiniReading(PlainReading):
+    """It prints a conversation for people; what the model said stands below a heading of its own. Its exit code is 0
+    even when it has given up; then the reason stands below the last heading."""
+
+    _part = _said = ""
+
+    def print(self, words: str) -> None:
+        words = words.strip()
+        self.hear("life")
+        if re.match(r"mini-swe-agent \(step \d+", words):
+            self._part, self._said = "model", ""
+        elif words.startswith(("```", "Tool:", "User:", "Exit:", "\u2500\u2500\u2500")):
+            self._part = "exit" if words.startswith("Exit:") else ""
+        elif self._part == "model":
+            self._said = f"{self._said}\n{words}".strip()[-BOUND:]
+            self.word = self._said
+            self.hear("text", words)
+        elif self._part == "exit" and re.fullmatch(r"[A-Z]\w*(Error|Exceeded|Interruption)", words):
+            self.fault = words
+
+
+class Mini(HeadlessAdapter):
+    """mini-swe-agent, without its set-up dialogue and its own prices. Version 2.4.6 as installed from PyPI fails
+    whenever it calls a tool, because it lacks the package `mcp`."""
+
+    name = program = "mini"
+    resumes = False
+    wires = ("chat",)
+    reading = MiniReading
+
+    def plan(self, job: AgentJob) -> Plan:
+        found = programs.find(self.program)
+        argv = [*found.command, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
+        argv += ["-m", f"openai/{job.model}"] if job.model else []
+        environment = {
+            **relay_environment(job),
+            "MSWEA_CONFIGURED": "true",
+            "MSWEA_COST_TRACKING": "ignore_errors",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }
+        return Plan((*argv, "-t", job.prompt), environment, found.path, visible=found.visible)

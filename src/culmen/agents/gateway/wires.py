@@ -1,0 +1,347 @@
+"""OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from culmen.agents.gateway.formats import (
+    ReplyRecord,
+    RequestRefused,
+    WireFormat,
+    count,
+    dicts,
+    inner,
+    openai_error,
+    positive,
+    with_tools,
+)
+from culmen.llm.backends import read_tokens
+from culmen.llm.call import Tokens
+from culmen.llm.spec import ModelSpec
+
+
+class ChatReader:
+    """Reads replies; see `culmen.agents.gateway.formats.ReplyReader`. Of several choices the first is kept."""
+
+    def __init__(self) -> None:
+        self.heard, self.complete = ReplyRecord(), False
+        self.tokens: Tokens | None = None
+
+    def whole(self, body: dict[str, Any]) -> None:
+        self._read(body, "message")
+
+    def event(self, body: dict[str, Any]) -> None:
+        self._read(body, "delta")
+
+    def _read(self, body: dict[str, Any], part: str) -> None:
+        if (tokens := read_tokens(body.get("usage"))) is not None:
+            self.tokens, self.complete = tokens, True
+        for choice in dicts(body.get("choices"))[:1]:
+            said = inner(choice, part)
+            self.heard.finish = str(choice.get("finish_reason") or self.heard.finish)
+            self.heard.text.add(said.get("content"))
+            self.heard.reasoning.add(said.get("reasoning_content") or said.get("reasoning"))
+            for place, call in enumerate(dicts(said.get("tool_calls"))):
+                made = inner(call, "function") or inner(call, "custom")
+                key = call.get("index") if isinstance(call.get("index"), int) else place
+                self.heard.call(key, made.get("name"), made.get("arguments") or made.get("input"))
+
+
+class ChatFormat(WireFormat):
+    """See https://platform.openai.com/docs/api-reference/chat."""
+
+    name = "chat"
+    conversation = "messages"
+    hosted = ("web_search",)
+
+    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
+        names = ("max_tokens", "max_completion_tokens")
+        given = [positive(body[name], name, 0) for name in names if body.get(name) is not None]
+        samples = positive(body.get("n"), "n", 1)
+        if given:
+            return body, samples * max(given)
+        return {**body, model.max_tokens_name: model.max_tokens}, samples * model.max_tokens
+
+    def told(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        options = inner(body, "stream_options")
+        if body.get("stream") is not True or options.get("include_usage") is True:
+            return body, False
+        return {**body, "stream_options": {**options, "include_usage": True}}, True
+
+    def reader(self) -> ChatReader:
+        return ChatReader()
+
+    def path(self, model: str, action: str) -> str:
+        return "/chat/completions"
+
+    def error(self, refused: RequestRefused) -> dict[str, Any]:
+        return openai_error(refused)
+
+
+def only_usage(body: dict[str, Any]) -> bool:
+    """Whether an event is the one that `include_usage` adds: no choices, only the count."""
+    return body.get("choices") == [] and isinstance(body.get("usage"), dict)
+
+
+# OpenAI's responses.
+
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+class ResponsesReader:
+    """Reads replies; see `culmen.agents.gateway.formats.ReplyReader`. Items are taken whole, when each is done."""
+
+    def __init__(self) -> None:
+        self.heard, self.complete = ReplyRecord(), False
+        self.tokens: Tokens | None = None
+        self._items = 0
+
+    def whole(self, body: dict[str, Any]) -> None:
+        for item in dicts(body.get("output")):
+            self._item(item)
+        self._end(body)
+
+    def event(self, body: dict[str, Any]) -> None:
+        kind = body.get("type")
+        if kind == "response.output_item.done":
+            self._item(inner(body, "item"))
+        elif kind in _ENDS:
+            self._end(inner(body, "response"))
+
+    def _end(self, response: dict[str, Any]) -> None:
+        self.heard.finish = str(response.get("status") or "")
+        usage = response.get("usage")
+        read, written = count(usage, "input_tokens"), count(usage, "output_tokens")
+        if read is not None and written is not None:
+            cached, stored = (
+                count(usage, "input_tokens_details", name) or 0 for name in ("cached_tokens", "cache_write_tokens")
+            )
+            self.tokens, self.complete = Tokens(read, written, cached, stored), True
+
+    def _item(self, item: dict[str, Any]) -> None:
+        self._items += 1
+        kind = str(item.get("type") or "")
+        for part in dicts(item.get("content")):
+            self.heard.text.add(part.get("text") if kind == "message" else "")
+        for part in dicts(item.get("summary")):
+            self.heard.reasoning.add(part.get("text"))
+        if kind.endswith("_call"):
+            arguments = item.get("arguments") or item.get("input") or str(item.get("action") or "")
+            self.heard.call(self._items, item.get("name") or kind, arguments)
+
+
+class ResponsesFormat(WireFormat):
+    """See https://platform.openai.com/docs/api-reference/responses."""
+
+    name = "responses"
+    conversation = "input"
+    elsewhere = ("previous_response_id", "conversation", "prompt", "background")
+    hosted = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp")
+
+    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
+        most = positive(body.get("max_output_tokens"), "max_output_tokens", model.max_tokens)
+        return {**body, "max_output_tokens": most}, most
+
+    def reader(self) -> ResponsesReader:
+        return ResponsesReader()
+
+    def path(self, model: str, action: str) -> str:
+        return "/responses"
+
+    def error(self, refused: RequestRefused) -> dict[str, Any]:
+        return openai_error(refused)
+
+
+# Anthropic's messages.
+
+_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class MessagesReader:
+    """A `culmen.agents.gateway.formats.ReplyReader`. Counts of a later event replace those of an earlier one."""
+
+    def __init__(self) -> None:
+        self.heard, self.complete = ReplyRecord(), False
+        self._counts: dict[str, int] = {}
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """What is known so far; the parts read from and written to the cache are told apart from the rest."""
+        if "input_tokens" not in self._counts:
+            return None
+        read, written = (self._counts.get(f"cache_{part}_input_tokens", 0) for part in ("read", "creation"))
+        whole = self._counts["input_tokens"] + read + written
+        return Tokens(whole, self._counts.get("output_tokens", 0), read, written)
+
+    def whole(self, body: dict[str, Any]) -> None:
+        self.heard.finish = str(body.get("stop_reason") or "")
+        for place, block in enumerate(dicts(body.get("content"))):
+            self._block(place, block)
+        self._count(body.get("usage"))
+        self.complete = self.tokens is not None
+
+    def event(self, body: dict[str, Any]) -> None:
+        kind, place = body.get("type"), body.get("index")
+        if kind == "message_start":
+            self._count(inner(body, "message").get("usage"))
+        elif kind == "content_block_start":
+            self._block(place, inner(body, "content_block"))
+        elif kind == "content_block_delta":
+            self._delta(place, inner(body, "delta"))
+        elif kind == "message_delta":
+            self.heard.finish = str(inner(body, "delta").get("stop_reason") or self.heard.finish)
+            self._count(body.get("usage"))
+            self.complete = count(body, "usage", "output_tokens") is not None and self.tokens is not None
+
+    def _block(self, place: object, block: dict[str, Any]) -> None:
+        self.heard.text.add(block.get("text"))
+        self.heard.reasoning.add(block.get("thinking"))
+        if str(block.get("type") or "").endswith("tool_use"):
+            arguments = block.get("input")
+            self.heard.call(place, block.get("name"), json.dumps(arguments) if arguments else "")
+
+    def _delta(self, place: object, delta: dict[str, Any]) -> None:
+        self.heard.text.add(delta.get("text"))
+        self.heard.reasoning.add(delta.get("thinking"))
+        if "partial_json" in delta:
+            self.heard.call(place, "", delta["partial_json"])
+
+    def _count(self, usage: object) -> None:
+        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        found = {name: count(usage, name) for name in names}
+        self._counts.update({name: value for name, value in found.items() if value is not None})
+
+
+class MessagesFormat(WireFormat):
+    """See https://docs.anthropic.com/en/api/messages."""
+
+    name = "messages"
+    conversation = "messages"
+    dearer = ("service_tier", "speed", "inference_geo")
+    elsewhere = ("container", "mcp_servers")
+    hosted = ("web_search", "web_fetch", "code_execution")
+
+    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
+        most = positive(body.get("max_tokens"), "max_tokens", model.max_tokens)
+        return {**body, "max_tokens": most}, most
+
+    def reader(self) -> MessagesReader:
+        return MessagesReader()
+
+    def path(self, model: str, action: str) -> str:
+        return "/messages/count_tokens" if action == "count" else "/messages"
+
+    def error(self, refused: RequestRefused) -> dict[str, Any]:
+        kind = _KINDS.get(refused.status, "api_error" if refused.status >= 500 else "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": refused.message}}
+
+
+# Google's generateContent.
+
+_STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+_SPENT = {  # the sign of a quota that does not come back soon; without it Google's own client tries for minutes
+    "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+    "violations": [{"subject": "culmen", "description": "budget", "quotaId": "BudgetPerDay"}],
+}
+_ACTIONS = {"generate": "generateContent", "stream": "streamGenerateContent", "count": "countTokens"}
+_HOSTED = ("googleSearch", "googleSearchRetrieval", "googleMaps", "urlContext", "codeExecution", "fileSearch")
+
+
+class GeminiReader:
+    """A `culmen.agents.gateway.formats.ReplyReader`. Every event is a whole reply in small; the last count holds.
+
+    Thoughts are output; what tools of the provider read is input.
+    """
+
+    def __init__(self) -> None:
+        self.heard, self.complete = ReplyRecord(), False
+        self.tokens: Tokens | None = None
+        self._calls = 0
+
+    def whole(self, body: dict[str, Any]) -> None:
+        self.event(body)
+
+    def event(self, body: dict[str, Any]) -> None:
+        for candidate in dicts(body.get("candidates"))[:1]:
+            self.heard.finish = str(candidate.get("finishReason") or self.heard.finish)
+            for part in dicts(inner(candidate, "content").get("parts")):
+                self._part(part)
+        blocked = inner(body, "promptFeedback").get("blockReason")
+        self.heard.finish = str(blocked or self.heard.finish)
+        usage = body.get("usageMetadata")
+        if (read := count(usage, "promptTokenCount")) is not None:
+            read += count(usage, "toolUsePromptTokenCount") or 0
+            written = (count(usage, "candidatesTokenCount") or 0) + (count(usage, "thoughtsTokenCount") or 0)
+            self.tokens = Tokens(read, written, count(usage, "cachedContentTokenCount") or 0)
+        self.complete = bool(self.heard.finish) and self.tokens is not None
+
+    def _part(self, part: dict[str, Any]) -> None:
+        (self.heard.reasoning if part.get("thought") is True else self.heard.text).add(part.get("text"))
+        if (call := inner(part, "functionCall")) or "functionCall" in part:
+            self._calls += 1
+            self.heard.call(self._calls, call.get("name"), json.dumps(call.get("args") or {}))
+
+
+class GeminiFormat(WireFormat):
+    """See https://ai.google.dev/api/generate-content."""
+
+    name = "gemini"
+    conversation = "contents"
+    dearer = ("serviceTier", "service_tier")
+    elsewhere = ("cachedContent", "cached_content")
+
+    def streams(self, body: dict[str, Any], action: str) -> bool:
+        return action == "stream"
+
+    def limited(self, body: dict[str, Any], model: ModelSpec) -> tuple[dict[str, Any], int]:
+        if "generation_config" in body and "generationConfig" in body:
+            raise RequestRefused(400, "'generationConfig' is given twice")
+        at = "generation_config" if "generation_config" in body else "generationConfig"
+        config = inner(body, at)
+        name = "max_output_tokens" if "max_output_tokens" in config else "maxOutputTokens"
+        most = positive(config.get(name), name, model.max_tokens)
+        several = config.get("candidateCount", config.get("candidate_count"))
+        return {**body, at: {**config, name: most}}, most * positive(several, "candidateCount", 1)
+
+    def named(self, body: dict[str, Any], model: str) -> dict[str, Any]:
+        name = {"model": f"models/{model}"}
+        if "generateContentRequest" in body:
+            body = {**body, "generateContentRequest": {**inner(body, "generateContentRequest"), **name}}
+        return {**body, **name} if "model" in body else body
+
+    def reader(self) -> GeminiReader:
+        return GeminiReader()
+
+    def path(self, model: str, action: str) -> str:
+        return f"/models/{quote(model, safe='/')}:{_ACTIONS[action]}"
+
+    def error(self, refused: RequestRefused) -> dict[str, Any]:
+        error = {"code": refused.status, "message": refused.message, "status": _STATUS.get(refused.status, "INTERNAL")}
+        return {"error": {**error, "details": [_SPENT] if refused.status == 429 and refused.final else []}}
+
+    def local(self, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        tools = dicts(body.get("tools"))
+        removed = [name for tool in tools for name in tool if _camel(name) in _HOSTED]
+        kept = [{name: value for name, value in tool.items() if name not in removed} for tool in tools]
+        return (with_tools(body, [tool for tool in kept if tool]), removed) if removed else (body, removed)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+FORMATS: dict[str, WireFormat] = {
+    form.name: form for form in (ChatFormat(), ResponsesFormat(), MessagesFormat(), GeminiFormat())
+}

@@ -1,0 +1,154 @@
+"""What agents cost, counted by the metering gateway; started when the first agent needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from culmen.agents.sandbox.layout import tag
+from culmen.core.errors import UserError
+from culmen.core.usage import Budget, Usage, total
+
+_BY_WIRE = {"messages": "anthropic", "responses": "openai", "chat": "openai", "gemini": "gemini"}
+NOTHING = Usage()
+
+
+class SessionMeter:
+    """The gateway of one run. `models` is a `--model` text or mapping (None or offline: none) and a models file.
+
+    `permit` says whether the run as a whole may spend so much more.
+    """
+
+    def __init__(self, folder: Path, models: tuple[Any, str | None], permit: Callable[[Usage], bool]) -> None:
+        self._folder, self._models, self._permit = folder, models, permit
+        self._gateway: Any = None
+        self._place = ""
+        self._tokens: dict[int, str] = {}
+        self._alarms: dict[int, asyncio.Task[None]] = {}
+        self._earlier: dict[int, Usage] = {}
+
+    @property
+    def socket(self) -> Path | None:
+        """Where sandboxes reach the gateway; None while there is none."""
+        return Path(self._place) / "gateway" if self._place else None
+
+    async def open(
+        self, agent: int, model: str, wires: tuple[str, ...], limits: Mapping[str, float], ring: Callable[[], None]
+    ) -> tuple[str, str]:
+        """A token for this agent, and the name of the model it is to ask for ("" for its own default); `ring` is called
+        when a budget is spent.
+
+        ("", name) if nothing here could answer it: no model is configured. Raises UserError for a model without
+        address, key or price.
+        """
+        answering, name = self._answering(model, wires)
+        if answering is None:
+            return "", model
+        if self._gateway is None:
+            self._gateway = await self._started()
+        paid = {key: limits[key] for key in ("calls", "tokens", "dollars") if key in limits}
+        budget = msgspec.convert(paid, Budget, strict=False)
+        self._tokens[agent] = self._gateway.open(tag(agent), budget=budget, models={"*": answering})
+        self._alarms[agent] = asyncio.create_task(self._alarm(self._tokens[agent], ring))
+        return self._tokens[agent], name
+
+    def usage(self, agent: int) -> Usage:
+        """Everything this agent has cost, earlier processes of the run included."""
+        if agent not in self._earlier:
+            self._earlier[agent] = NOTHING if agent in self._tokens else written(self._file(agent))
+        live = self._gateway.usage(self._tokens[agent]) if agent in self._tokens else NOTHING
+        return self._earlier[agent] + live
+
+    def remember(self, agent: int) -> None:
+        """Read what earlier processes spent for this agent; before its session is opened."""
+        self._earlier[agent] = written(self._file(agent))
+
+    def told(self, agent: int) -> None:
+        """What was used so far has been reported: the gateway need not count it as pending any more."""
+        if agent in self._tokens:
+            self._gateway.take(self._tokens[agent])
+
+    def stopped(self, agent: int) -> str:
+        """Which of the agent's limits (calls | tokens | dollars), or the run's (budget), refused its last request."""
+        word = self._gateway.report(self._tokens[agent]).stopped if agent in self._tokens else ""
+        return "budget" if word == "run" else word
+
+    async def shut(self, agent: int) -> None:
+        """No more calls by this agent; return when all it made are counted."""
+        if agent in self._tokens:
+            self._gateway.close(self._tokens[agent])
+            await self._gateway.settled(self._tokens[agent])
+
+    async def close(self) -> None:
+        """Stop the gateway."""
+        for alarm in self._alarms.values():
+            alarm.cancel()
+        await asyncio.gather(*self._alarms.values(), return_exceptions=True)
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            await gateway.__aexit__(None, None, None)
+        if self._place:
+            shutil.rmtree(self._place, ignore_errors=True)
+            self._place = ""
+
+    async def _started(self) -> Any:
+        from culmen.agents.gateway.metering import Metering
+
+        self._place = tempfile.mkdtemp(prefix="culmen-gateway-")  # paths of sockets must be short
+        gateway = Metering({}, self._folder, port=None, socket=self.socket, permit=self._permit)
+        started = await gateway.__aenter__()
+        os.chmod(f"{self._place}/gateway", 0o666)  # its folder is ours alone: only sandboxes that are given it reach it
+        return started
+
+    async def _alarm(self, token: str, ring: Callable[[], None]) -> None:
+        await self._gateway.exhausted(token)
+        ring()
+
+    def _answering(self, model: str, wires: tuple[str, ...]) -> tuple[Any, str]:
+        """Who answers: a model named for the agent, the run's, or the provider that the program is made for."""
+        from culmen.llm.roles import ModelBook
+        from culmen.llm.spec import PROVIDERS, ModelSpec
+
+        text, file = self._models
+        if model:
+            found = ModelBook(file).model(model)
+            return found, found.model
+        if text and text != "offline":
+            found = ModelBook(file).roles(text).pick("agent", 0)
+            return (found, found.model) if isinstance(found, ModelSpec) else (None, "")
+        if len(wires) == 1:
+            provider = PROVIDERS[_BY_WIRE[wires[0]]]
+            if provider.key.needed and not provider.key.found():
+                raise UserError("no model is named, and there is no key for the program's own provider",
+                                where=provider.name, fix="--model MODEL, or set the provider's key")  # fmt: skip
+            return provider, ""
+        return None, ""
+
+    def _file(self, agent: int) -> Path:
+        return self._folder / f"agent-{tag(agent)}.jsonl"
+
+
+def written(file: Path) -> Usage:
+    """The usage in a transcript of the gateway; a torn line counts for nothing."""
+    found: list[Usage] = []
+    try:
+        with file.open("rb") as rows:
+            for row in rows:
+                try:
+                    found.append(msgspec.json.decode(row, type=_Row).usage)
+                except msgspec.DecodeError:
+                    continue
+    except FileNotFoundError:
+        return NOTHING
+    return total(found)
+
+
+class _Row(msgspec.Struct, frozen=True):
+    usage: Usage = NOTHING

@@ -1,0 +1,389 @@
+"""The built-in agent: a loop on culmen's own model gateway, with tools, limits and a conversation of bounded length.
+
+Every reply and every tool call is an effect, so a run that was cut off goes on in the middle of a session.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from culmen.agents.team import texts
+from culmen.agents.team.offline import OfflineAgent
+from culmen.agents.team.workspace import REASONS, AgentWorkspace
+from culmen.core.brief import Text
+from culmen.core.ports import Lab
+from culmen.core.session import ExperimentRow
+from culmen.core.wording import clip, fence
+
+ROLE = "agent"
+_PATIENCE = 3  # replies in a row that are no use
+_LEAVE = 3  # replies that an agent gets after its desk is closed
+
+
+@dataclass(frozen=True)
+class BuiltinAgent:
+    """Asks the model behind the role `agent`; without any model the offline agent works in its place.
+
+    `context` is how many characters of conversation are kept.
+    """
+
+    context: int = 120_000
+
+    @property
+    def manual(self) -> str:
+        """How experiments are asked for."""
+        return "Candidates are evaluated by culmen, never by you: use the tool `evaluate`."
+
+    async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
+        """Until the model finishes, its limits are used up, or its replies are no use."""
+        tools = WorkspaceTools(lab, desk)
+        talk = ModelConversation(texts.fill("builtin"), await tools.briefing(), self.context)
+        wasted = closed = 0
+        while wasted < _PATIENCE and closed < _LEAVE and not tools.word:
+            if talk.full:
+                talk.summed_up(await self._summary(desk, talk))
+            text = await desk.write(ROLE, messages=talk.messages)
+            if text is None:
+                return ""
+            if _no_model(text):
+                lab.note("stand-in", agent=desk.agent, why="there is no model: the offline agent works instead")
+                return await OfflineAgent().work(lab, desk)
+            closed += bool(desk.closing)
+            useful = await self._turn(desk, tools, talk, text)
+            wasted = 0 if useful else wasted + 1
+        if wasted == _PATIENCE:
+            desk.ended = "malformed"
+        return tools.word
+
+    async def _turn(self, desk: AgentWorkspace, tools: WorkspaceTools, talk: ModelConversation, text: Text) -> bool:
+        """Do what one reply asks for and tell what came of it; whether there was anything to do."""
+        asked, complaint = read_actions(text.text)
+        if text.fault and not asked:
+            complaint = f"the reply was {text.fault.replace('_', ' ')}"
+        if text.text.strip():
+            talk.said(without_thoughts(text.text))
+        results = [await tools.perform(action) for action in asked]
+        if complaint:
+            results.append(texts.fill("malformed", complaint=complaint))
+        results.append(_standing(desk))
+        talk.answered("\n\n".join(results))
+        return bool(asked)
+
+    async def _summary(self, desk: AgentWorkspace, talk: ModelConversation) -> str:
+        text = await desk.write(ROLE, messages=talk.asking(texts.fill("recall")))
+        return "" if text is None else without_thoughts(text.text)
+
+
+def _no_model(text: Text) -> bool:
+    return text.fault == "no_model" or (not text.text and text.model == "offline")
+
+
+def _standing(desk: AgentWorkspace) -> str:
+    """Where things stand, at the end of every answer."""
+    if desk.closing:
+        return texts.fill("closing", why=REASONS.get(desk.closing, desk.closing))
+    best, limit = desk.history.best, desk.limits.get("experiments")
+    used = f"{desk.taken} experiments" if limit is None else f"{desk.taken} of {limit:.0f} experiments"
+    score = "nothing has scored" if best is None else f"best so far {desk.history.counts(best)!r} ({best.candidate})"
+    return f"({used} used; {score}.)"
+
+
+# What a model asks for in a reply: fenced blocks of JSON, one action each, which any model can write.
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
+_THOUGHT = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_MOST = 16  # actions of one reply
+
+TOOLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what each needs, and what it may be given
+    "command": (("command",), ("seconds",)),
+    "read": (("path",), ("offset", "limit")),
+    "write": (("path", "text"), ()),
+    "append": (("path", "text"), ()),
+    "edit": (("path", "old", "new"), ()),
+    "list": ((), ("path",)),
+    "evaluate": (("files",), ("note", "parents")),
+    "best": ((), ("k",)),
+    "history": ((), ("where", "top", "last")),
+    "show": (("candidate",), ()),
+    "diff": (("one", "other"), ()),
+    "report": (("text",), ()),
+    "finish": (("word",), ()),
+}
+_LISTS = ("files", "parents", "where")
+_NUMBERS = ("seconds", "offset", "limit", "k", "top", "last")
+_BODY = ("write", "append")
+
+
+class Action(NamedTuple):
+    """One call of a tool."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+class _Block(NamedTuple):
+    tag: str
+    text: str
+
+
+def read_actions(reply: str) -> tuple[list[Action], str]:
+    """The actions of a reply in order, and what is wrong with it ("" if nothing is)."""
+    text = without_thoughts(reply)
+    blocks = _blocks(text) or ([_Block("json", text)] if text.lstrip().startswith("{") else [])
+    actions: list[Action] = []
+    complaint, place = "", 0
+    while place < len(blocks) and len(actions) < _MOST and not complaint:
+        block = blocks[place]
+        place += 1
+        raw = _json(block)
+        if isinstance(raw, str):
+            complaint = raw
+            continue
+        if raw is None:
+            continue
+        if raw.get("tool") in _BODY and "text" not in raw and place < len(blocks) and _json(blocks[place]) is None:
+            raw = {**raw, "text": blocks[place].text}
+            place += 1
+        action = _action(raw)
+        if isinstance(action, str):
+            complaint = action
+        else:
+            actions.append(action)
+    if not actions and not complaint:
+        complaint = "there is no action in the reply"
+    return actions, complaint
+
+
+def without_thoughts(reply: str) -> str:
+    """The reply without the thinking that some models put in front."""
+    return _THOUGHT.sub("", reply, count=1)
+
+
+def _json(block: _Block) -> dict[str, Any] | str | None:
+    """The object of an action block, None for another block, a complaint for one that was meant and cannot be read."""
+    if block.tag not in ("", "json", "action", "tool"):
+        return None
+    meant = block.tag in ("action", "tool") or '"tool"' in block.text
+    try:
+        value = json.loads(block.text, strict=False)  # line breaks in texts are what models write
+    except (ValueError, RecursionError) as error:
+        return f"an action is not valid JSON: {error}" if meant else None
+    if not isinstance(value, dict) or "tool" not in value:
+        return 'an action must be an object with the key "tool"' if meant else None
+    return cast(dict[str, Any], value)
+
+
+def _action(raw: dict[str, Any]) -> Action | str:
+    tool = str(raw.pop("tool"))
+    if tool not in TOOLS:
+        return f"there is no tool '{tool}'; there are {', '.join(TOOLS)}"
+    needed, optional = TOOLS[tool]
+    given = dict(cast(dict[str, Any], raw.pop("arguments"))) if isinstance(raw.get("arguments"), dict) else raw
+    missing = [name for name in needed if name not in given]
+    if missing:
+        return f"{tool} needs {', '.join(missing)}"
+    arguments: dict[str, Any] = {}
+    for name in (*needed, *optional):
+        if name in given:
+            value = _value(name, given[name])
+            if value is None:
+                return f"{tool}: {name} cannot be {json.dumps(given[name])[:100]}"
+            arguments[name] = value
+    return Action(tool, arguments)
+
+
+def _value(name: str, value: Any) -> Any:
+    """The argument in its type, None if it has no such value."""
+    if name in _LISTS:
+        items = cast(list[Any], value) if isinstance(value, list) else [value]
+        return [str(item) for item in items] if all(isinstance(item, str) for item in items) else None
+    if name in _NUMBERS:
+        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6
+        return int(value) if number else None
+    return value if isinstance(value, str) else None
+
+
+def _blocks(text: str) -> list[_Block]:
+    """Fenced blocks; one that is left open ends with the text."""
+    blocks: list[_Block] = []
+    marks, tag, lines = "", "", list[str]()
+    for line in text.split("\n"):
+        fence = _FENCE.match(line)
+        if not marks and fence:
+            marks, tag, lines = fence[1], fence[2].strip().lower(), []
+        elif marks and fence and fence[1][0] == marks[0] and len(fence[1]) >= len(marks) and not fence[2].strip():
+            blocks.append(_Block(tag, "".join(f"{one}\n" for one in lines)))
+            marks = ""
+        elif marks:
+            lines.append(line)
+    return [*blocks, _Block(tag, "".join(f"{one}\n" for one in lines))] if marks else blocks
+
+
+# What an agent and its model say to each other, kept to a length: what was long ago is left out, then summed up.
+
+Message = dict[str, str]
+_RECENT = 6  # messages that are never shortened
+_LONG = 400  # characters beyond which an old message is cut
+_KEPT = 160  # and what is kept of it
+_PIECE = 8  # a message is at most this part of the room
+
+
+class ModelConversation:
+    """System and first message stay; then replies and answers take turns. `room` is in characters."""
+
+    def __init__(self, system: str, first: str, room: int) -> None:
+        self._head: list[Message] = [_message("system", system), _message("user", clip(first, room * 2 // 5))]
+        self._tail: list[Message] = []
+        self._room, self._most = room, room - 2 * (room // _PIECE)  # there is always room for one more exchange
+
+    @property
+    def messages(self) -> list[Message]:
+        """Everything, as it would be sent now."""
+        return [*self._head, *self._tail]
+
+    @property
+    def full(self) -> bool:
+        """Whether leaving out what is old no longer suffices: then `summed_up` is needed."""
+        return self._size() > self._most
+
+    def said(self, reply: str) -> None:
+        """The model's reply."""
+        self._tail.append(_message("assistant", clip(reply, self._room // _PIECE) or "(nothing)"))
+        self._shorten()
+
+    def answered(self, text: str) -> None:
+        """What came of it."""
+        self._tail.append(_message("user", clip(text, self._room // _PIECE)))
+        self._shorten()
+
+    def asking(self, request: str) -> list[Message]:
+        """The messages with one more request, which is not kept."""
+        if self._tail and self._tail[-1]["role"] == "user":
+            last = _message("user", f"{self._tail[-1]['content']}\n\n{request}")
+            return [*self._head, *self._tail[:-1], last]
+        return [*self.messages, _message("user", request)]
+
+    def summed_up(self, summary: str) -> None:
+        """Put a summary in the place of all but the last answer."""
+        last = self._tail[-1]["content"] if self._tail and self._tail[-1]["role"] == "user" else ""
+        kept = clip(summary, self._room // _PIECE) or "(no summary could be had)"
+        text = f"# What you did so far, in your own words\n\n{kept}\n\n{last}".strip()
+        self._tail = [_message("assistant", "I go on from my summary."), _message("user", text)]
+
+    def _shorten(self) -> None:
+        """Cut old messages, the oldest first, until there is room."""
+        for place in range(max(0, len(self._tail) - _RECENT)):
+            if self._size() <= self._most:
+                return
+            old = self._tail[place]
+            if len(old["content"]) > _LONG:
+                self._tail[place] = _message(old["role"], clip(old["content"], _KEPT))
+
+    def _size(self) -> int:
+        return sum(len(one["content"]) for one in self.messages)
+
+
+def _message(role: str, content: str) -> Message:
+    return {"role": role, "content": content}
+
+
+# The tools of the built-in agent: those of its work tree are effects, the history is asked here.
+
+_TREE = ("command", "read", "write", "append", "edit", "list")
+_SHOWN = 8_000  # characters of one result
+_ROWS = 20
+_SECONDS = 120
+_BRIEF = ("n", "agent", "candidate", "path", "score", "certified", "status", "reason", "note")
+
+
+class WorkspaceTools:
+    """Performs actions at a desk. `word` is what the agent finished with, "" while it has not."""
+
+    def __init__(self, lab: Lab, desk: AgentWorkspace) -> None:
+        self._lab, self._desk, self.word = lab, desk, ""
+
+    async def briefing(self) -> str:
+        """The first message: the task, what others wrote, and the best so far."""
+        parts = [(await self._desk.tool("read", path="TASK.md")).text]
+        parts.append(texts.leaderboard(self._desk.history))
+        reflections = await self._desk.tool("read", path="reflections.md")
+        if reflections.text.strip():
+            parts.append(f"# reflections.md\n\n{reflections.text.strip()}")
+        best = self._desk.history.best
+        if best is not None:
+            parts.append(f"# The best so far\n\n{self._show(best.candidate)}")
+        return "\n\n".join(parts)
+
+    async def perform(self, action: Action) -> str:
+        """What came of it, as text for the model."""
+        given = action.arguments
+        if action.tool in _TREE:
+            return _titled(action, await self._tree(action.tool, given))
+        if action.tool == "evaluate":
+            return _titled(action, await self._evaluate(given))
+        if action.tool == "report":
+            self._lab.note("report", agent=self._desk.agent, text=given["text"])
+            return _titled(action, "passed on")
+        if action.tool == "finish":
+            self.word = given["word"] or "finished"
+            return _titled(action, "goodbye")
+        return _titled(action, self._ask(action.tool, given))
+
+    async def _tree(self, tool: str, given: dict[str, Any]) -> str:
+        if tool == "command":
+            told = await self._desk.command(given["command"], float(given.get("seconds", _SECONDS)))
+        else:
+            told = await self._desk.tool(tool, **given)
+        outcome = f"failed: {told.fault}" if told.fault else (f"exit code {told.code}" if tool == "command" else "done")
+        return f"{outcome}\n{told.text}" if told.text else outcome
+
+    async def _evaluate(self, given: dict[str, Any]) -> str:
+        """Take the files as they are now, and have them evaluated side by side."""
+        asked = await self._desk.take(given["files"], given.get("note", ""), given.get("parents", ()))
+        return _rows(await self._desk.experiments(asked), details=True)
+
+    def _ask(self, tool: str, given: dict[str, Any]) -> str:
+        history = self._desk.history
+        if tool == "best":
+            return _rows(history.top(given.get("k", 5)))
+        if tool == "show":
+            return self._show(given["candidate"])
+        if tool == "diff":
+            return history.diff(given["one"], given["other"]) or "no difference, or no such candidate"
+        try:
+            rows = history.find(given.get("where", []))
+        except ValueError as error:
+            return f"failed: {error}"
+        if "top" in given:
+            return _rows(history.top(given["top"], rows))
+        return _rows(rows[-given.get("last", _ROWS) :])
+
+    def _show(self, name: str) -> str:
+        found = self._desk.history.candidates.get(self._desk.history.resolve(name))
+        if found is None:
+            return "there is no such candidate"
+        return "\n".join(fence(text, part) for part, text in found.parts.items())
+
+
+def _titled(action: Action, text: str) -> str:
+    about = next((str(value) for name, value in action.arguments.items() if name != "text"), "")
+    return f"## {action.tool} {clip(about, 100)}\n{clip(text.strip(), _SHOWN)}"
+
+
+def _rows(rows: Sequence[ExperimentRow], details: bool = False) -> str:
+    """Rows as JSON lines; with what the evaluator said of each, where details matter."""
+    lines: list[str] = []
+    for row in rows[:_ROWS]:
+        fields = {name: value for name in _BRIEF if (value := getattr(row, name)) not in (None, "")}
+        if details:
+            fields |= {"metrics": row.metrics, "feedback": clip(row.feedback, 1500), "seconds": round(row.seconds, 3)}
+        lines.append(msgspec.json.encode(fields).decode())
+    if len(rows) > _ROWS:
+        lines.append(f"and {len(rows) - _ROWS} more")
+    return "\n".join(lines) or "nothing"

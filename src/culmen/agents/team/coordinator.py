@@ -1,0 +1,251 @@
+"""What all desks of a run share: the history, who judges candidates, what is left for whom, and when all must stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from culmen.agents.team import texts
+from culmen.agents.team.history import History
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation, Rollout, Status, weakest
+from culmen.core.ports import Lab
+from culmen.core.session import AnswerExperiments, ExperimentRow, plain
+
+_FEEDBACK = 4000  # characters of a row's feedback
+_MARGIN = 3.0  # seconds kept for ending a session and committing it
+_BUDGETS = {"experiments": "evaluations", "tokens": "tokens", "dollars": "dollars", "calls": "calls"}
+SEEDS = -1  # the agent of the rows of seeds, and of what a person handed in
+
+
+class TeamTerms(NamedTuple):
+    """What holds for all agents: the score at which to stop, how many work in all and at once, and how many in a row
+    without a certified gain end the run (None: no number does)."""
+
+    threshold: float | None = None
+    agents: int = 10
+    parallel: int = 1
+    plateau: int | None = None
+
+
+class LiveProgram(Protocol):
+    """Whoever must be told when all have to stop."""
+
+    async def farewell(self) -> None: ...
+
+
+class Coordinator:
+    """One per run. `stopping` is why no more experiments are taken from anybody, "" while they are."""
+
+    def __init__(self, lab: Lab, terms: TeamTerms) -> None:
+        self.lab, self.task, self.terms = lab, lab.task, terms
+        self.history = History(lab.task.objective, bool(lab.task.evaluator.verifier))
+        self.stopping = ""
+        self.begun = self._handed = 0
+        self.programs: list[LiveProgram] = []
+        self._open: dict[int, dict[str, float]] = {}  # what agents at work may still use, by agent
+        self._slowest = self._usual = 0.0  # seconds of an experiment: the slowest, and lately
+        self._barren = 0
+        self._board = ""
+        self._asked: set[float] = set()  # rewards for which the verifier was asked
+
+    @property
+    def threshold(self) -> float | None:
+        """The score at which to stop: the one set, else the task's target."""
+        return self.task.objective.target if self.terms.threshold is None else self.terms.threshold
+
+    @property
+    def price(self) -> int:
+        """Evaluations of one experiment."""
+        return max(1, len(self.task.split("train")))
+
+    async def seeds(self) -> None:
+        """Evaluate and certify what the run starts from, so that agents find it in the history and on disk."""
+        await self.lab.gather(*(self._given(f"seed-{number}", seed) for number, seed in enumerate(self.lab.seeds)))
+
+    async def take_up(self) -> None:
+        """The same with candidates that a person has handed in since the last call."""
+        for candidate in self.lab.handed():
+            self._handed += 1
+            await self._given(f"{texts.PERSON}-{self._handed}", candidate, "handed in by a person")
+
+    async def _given(self, ticket: str, candidate: Candidate, note: str = "") -> None:
+        rollout = await self.judge(candidate)
+        row = ExperimentRow(
+            0, SEEDS, ticket, candidate.id, status="refused", reason="budget", note=note,
+            origin=candidate.origin.operator,
+        )  # fmt: skip
+        await self.answer(SEEDS, self.enter(row, rollout))
+
+    async def judge(self, candidate: Candidate) -> Rollout | None:
+        """Measure a candidate on all training cases; None if the budget has no room.
+
+        One that would lead is looked at again: by the task's verifier, or where scores are noisy once more.
+        """
+        if self.lab.lacks(evaluations=self.price):
+            return None
+        rollout = await self.lab.evaluate(candidate)
+        reward = rollout.reward
+        if reward is None or not self._worth_another_look(rollout, reward):
+            return rollout
+        self._asked.update({reward} if self.history.exact else ())
+        second = await self.lab.evaluate(candidate, certify=True)
+        if self.task.deterministic:
+            return second
+        return Rollout(candidate, (*rollout.observations, *second.observations), (*rollout.rewards, *second.rewards))
+
+    def enter(self, row: ExperimentRow, rollout: Rollout | None) -> ExperimentRow:
+        """Put an experiment into the history, its measurements filled in; sees whether the threshold is reached."""
+        if rollout is not None:
+            row = measured(row, rollout, self.history)
+            self._slowest = max(self._slowest, row.seconds)
+            self._usual += 0.2 * (row.seconds - self._usual)
+        row = replace(row, n=len(self.history.rows) + 1)
+        led = self.history.best
+        self.history.add(row, rollout)
+        if self.history.best is not led:
+            self._barren = 0
+        score, threshold = self.history.counts(row), self.threshold
+        objective = self.task.objective
+        if score is not None and threshold is not None and objective.reward(score) >= objective.reward(threshold):
+            self.stop("threshold")
+        self._note(row)
+        return row
+
+    async def answer(self, agent: int, row: ExperimentRow, closing: str = "") -> None:
+        """Write a row where agents read it; the leaderboard with it when that has changed."""
+        board = texts.leaderboard(self.history)
+        changed, self._board = board != self._board, board
+        known = self.history.candidates.get(row.candidate)
+        told = AnswerExperiments(
+            agent,
+            rows=(row,),
+            parts={} if known is None else {known.id: known.parts},
+            leaderboard=board if changed else "",
+            closing=closing,
+        )
+        await self.lab.effect("session.answer", **plain(told))
+
+    def begin(self, own: Mapping[str, float | None]) -> tuple[int, dict[str, float]]:
+        """The next agent's number and limits: its `own`, never more than is left; where none is set, an even share of
+        what is left among the agents to come. Limits that nothing sets are left out."""
+        number, self.begun = self.begun, self.begun + 1
+        to_come = max(1, self.terms.agents - number)
+        limits = {name: self._share(name, own.get(name), to_come) for name in _BUDGETS}
+        turns = math.ceil(to_come / self.terms.parallel)  # agents that work at once share the money, not the time
+        limits["seconds"] = min(own.get("seconds") or math.inf, max(0.0, self.time_left / turns))
+        limits["idle"] = own.get("idle") or math.inf
+        finite = {name: value for name, value in limits.items() if value < math.inf}
+        self._open[number] = dict(finite)
+        return number, finite
+
+    def _share(self, name: str, own: float | None, to_come: int) -> float:
+        """What one of the agents to come may use of a budget: whole units, but for dollars."""
+        left = self.lab.left(_BUDGETS[name]) / (self.price if name == "experiments" else 1)
+        left = max(0.0, left - sum(held.get(name, 0.0) for held in self._open.values()))
+        share = left / to_come
+        if name != "dollars" and share < math.inf:
+            left, share = math.floor(left), math.ceil(share)
+        return min(left, share if own is None else own)
+
+    def stop(self, reason: str) -> None:
+        """Take no more experiments from anybody, and tell the programs that are at work."""
+        if reason and not self.stopping:
+            self.stopping = reason
+            for program in self.programs:
+                self.lab.spawn(program.farewell())
+
+    def used(self, agent: int, name: str, amount: float) -> None:
+        """An agent at work has used some of what it may use: that much less is held for it."""
+        held = self._open.get(agent)
+        if held is not None and name in held:
+            held[name] = max(0.0, held[name] - amount)
+
+    def finish(self, agent: int, gained: bool) -> None:
+        """An agent is done: what it left unused is free again."""
+        self._open.pop(agent, None)
+        self._barren = 0 if gained else self._barren + 1
+        if self.terms.plateau is not None and self._barren >= self.terms.plateau:
+            self.stop("plateau")
+
+    @property
+    def time_left(self) -> float:
+        """Seconds in which agents may still begin something: a last experiment, and putting things in order, must fit
+        in before the search is told to end, which keeps time to confirm the slowest candidate."""
+        return self.lab.left("seconds") - 1.25 * self._slowest - 2 * self._usual - _MARGIN
+
+    def spent(self) -> str:
+        """The budget for want of which no experiment can be made, "" for none."""
+        return self.lab.lacks(evaluations=self.price) or ("seconds" if self.time_left <= 0 else "")
+
+    def exhausted(self) -> str:
+        """The budget for want of which no further agent is worth starting, "" for none."""
+        return self.spent() or next((name for name in ("calls", "tokens", "dollars") if self.lab.left(name) <= 0), "")
+
+    def _worth_another_look(self, rollout: Rollout, reward: float) -> bool:
+        """Whether it would lead or reach the threshold, and a second look tells more than the first."""
+        objective, threshold = self.task.objective, self.threshold
+        reached = threshold is not None and reward >= objective.reward(threshold)
+        if reward in self._asked or not (reached or self.history.beats(objective.score(reward))):
+            return False  # the very score was certified before: the same output by another text
+        asked = self.history.exact and all(one.strict is not None for one in rollout.observations)
+        more = not asked if self.history.exact else not self.task.deterministic
+        return more and not self.lab.lacks(evaluations=self.price)
+
+    def _note(self, row: ExperimentRow) -> None:
+        best = self.history.best
+        self.lab.note(
+            "experiment",
+            n=row.n,
+            agent=row.agent,
+            agents=self.terms.agents,
+            candidate=row.candidate,
+            path=row.path,
+            score=row.score,
+            certified=row.certified,
+            status=row.status,
+            reason=row.reason,
+            best=None if best is None else self.history.counts(best),
+        )
+
+
+def measured(row: ExperimentRow, rollout: Rollout, history: History) -> ExperimentRow:
+    """The row with what the observations say: the mean score, the worst certified value, the worst status."""
+    seen = rollout.observations
+    worst = next((one for one in seen if not one.ok), seen[-1])
+    scores = [one.score for one in seen if one.score is not None]
+    status, reason = worst.status.value, worst.reason
+    asked = [one for one in seen if one.strict is not None or one.certified is not None]
+    values = [one.certified for one in asked if one.certified is not None]
+    certified = min(values, key=history.objective.reward) if values and len(values) == len(asked) else None
+    if asked and worst.ok and certified is None:
+        reason = "not_certified"
+    complete = len(scores) == len(seen) and bool(scores)
+    return ExperimentRow(
+        row.n,
+        row.agent,
+        row.ticket,
+        rollout.candidate.id,
+        path=row.path,
+        score=sum(scores) / len(scores) if complete else None,
+        certified=certified,
+        status=status,
+        reason=reason,
+        metrics=_means(seen),
+        feedback=worst.feedback[:_FEEDBACK],
+        seconds=sum(one.seconds for one in seen),
+        note=row.note,
+        parents=row.parents or rollout.candidate.parents,
+        origin=rollout.candidate.origin.operator,
+        trust=weakest(one.trust for one in seen if one.ok),
+    )
+
+
+def _means(seen: Sequence[Observation]) -> dict[str, float]:
+    """Means of the metrics that every scored observation has."""
+    scored = [one.metrics for one in seen if one.status is Status.OK]
+    names = [name for name in (scored[0] if scored else {}) if all(name in metrics for metrics in scored)]
+    return {name: sum(metrics[name] for metrics in scored) / len(scored) for name in names}

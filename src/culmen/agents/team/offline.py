@@ -1,0 +1,291 @@
+"""An agent without a model: it plans experiments with the run's proposer and reports what came of them.
+
+It goes deep while that pays and wide when it does not: after a batch with a gain fewer candidates are worked on side by
+side, after one without a gain more. A batch is either proposals for the best candidates, or a generation of changes of
+the best one's numbers, whichever gained more for its time so far. What it leaves in the reflections is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from culmen.agents.team.workspace import AgentWorkspace
+from culmen.core.brief import Brief, Exhibit
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.evaluation import Case, Rollout
+from culmen.core.event import Edits
+from culmen.core.ports import Lab
+from culmen.core.session import ExperimentRow
+from culmen.core.wording import number
+
+_WIDEST = 8
+_BARREN = 20  # batches in a row without anything new to try
+_PATIENCE = 60  # experiments in a row without a gain; at least half of its own are always allowed
+_SHOWN = 3  # other candidates shown to the proposer
+_BREADTH = re.compile(r"Breadth at the end: (\d+)")
+
+
+@dataclass
+class _Diary:
+    """What happened, for decisions and for the reflections."""
+
+    breadth: int
+    batches: int = 0
+    barren: int = 0
+    since: int = 0  # experiments since the last gain
+    widest: int = 0
+    first: ExperimentRow | None = None
+    tried: dict[str, int] = field(default_factory=dict[str, int])
+    better: dict[str, int] = field(default_factory=dict[str, int])
+    gains: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
+    seconds: dict[str, float] = field(default_factory=lambda: {"propose": 0.0, "tune": 0.0})
+
+    def worth(self, way: str) -> float:
+        """Batches with a gain (one of less than a hundredth counts as part of one) for the time they took, from an
+        even start."""
+        return (self.gains[way] + 1.0) / (self.seconds[way] + 1.0)
+
+
+@dataclass(frozen=True)
+class OfflineAgent:
+    """Works with whatever proposer the run has; without a model that is the offline one."""
+
+    manual: str = ""
+
+    async def work(self, lab: Lab, desk: AgentWorkspace) -> str:
+        """Batches of experiments until the desk closes, nothing new is found, or patience ends."""
+        diary = _Diary(await self._read(lab, desk), first=desk.history.best)
+        tuning = NumberTuning(size=max(6, 2 * lab.workers))
+        while not desk.closing and diary.barren < _BARREN and not self._tired(desk, diary):
+            best, before = desk.history.best, len(desk.rows)
+            weights = [diary.worth("propose"), diary.worth("tune") * (tuning.possible and best is not None)]
+            way = lab.rng.choices(("propose", "tune"), weights)[0]
+            if way == "tune" and best is not None:
+                diary.widest = max(diary.widest, tuning.size)
+                await self._tune(lab, desk, tuning, best)
+            else:
+                await self._propose(lab, desk, diary)
+            self._learn(desk, diary, way, before, best)
+        word = desk.closing or ("nothing new to try" if diary.barren >= _BARREN else "no gain for a while")
+        await self._reflect(desk, diary, word)
+        return word
+
+    async def _read(self, lab: Lab, desk: AgentWorkspace) -> int:
+        """The breadth that the last agent ended with, as its reflections say; else one line of work per worker."""
+        told = await desk.tool("read", path="reflections.md")
+        found = _BREADTH.findall(told.text)
+        return max(1, min(_WIDEST, int(found[-1]) if found else lab.workers))
+
+    def _tired(self, desk: AgentWorkspace, diary: _Diary) -> bool:
+        return diary.since >= max(_PATIENCE, len(desk.rows) // 2)
+
+    def _plan(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> list[Brief]:
+        """One brief for each of the best candidates, as many as the breadth says; the others lend ideas.
+
+        With fewer candidates than lines the best is worked on several times; with none at all a first one is asked for.
+        """
+        top = desk.history.top(diary.breadth + _SHOWN)
+        diary.widest = max(diary.widest, diary.breadth)
+        if not top:
+            return [Brief(next(iter(lab.seeds), None)) for _ in range(diary.breadth)]
+        parents = [top[i] if i < len(top) else top[0] for i in range(diary.breadth)]
+        return [self._brief(desk, parent, [row for row in top if row is not parent][:_SHOWN]) for parent in parents]
+
+    def _brief(self, desk: AgentWorkspace, row: ExperimentRow, others: Sequence[ExperimentRow]) -> Brief:
+        history = desk.history
+        rollout = history.rollout(row.candidate)
+        shown = tuple(Exhibit(history.candidates[one.candidate], history.reward(one)) for one in others)
+        seen = () if rollout is None else rollout.observations
+        return Brief(history.candidates[row.candidate], seen, history.reward(row), shown)
+
+    async def _propose(self, lab: Lab, desk: AgentWorkspace, diary: _Diary) -> None:
+        """A batch of proposals; closes the desk where the budget has no room for them."""
+        briefs = self._plan(lab, desk, diary)
+        short = next((name for brief in briefs if (name := lab.lacks(brief=brief))), "")
+        if short:
+            desk.close(short)
+        else:
+            await lab.gather(*(self._try(lab, desk, brief) for brief in briefs))
+
+    async def _tune(self, lab: Lab, desk: AgentWorkspace, tuning: NumberTuning, best: ExperimentRow) -> None:
+        """One generation of changes of the best candidate's numbers."""
+        generation = await tuning.generation(lab, desk.history.candidates[best.candidate])
+        new = {one.id: one for one in generation if one.id not in desk.history.candidates}
+        await lab.gather(*(self._experiment(desk, one) for one in new.values()))
+        rollouts = [desk.history.rollout(one.id) for one in generation]
+        tuning.tell([None if one is None else one.reward for one in rollouts], desk.history.best is not best)
+
+    async def _try(self, lab: Lab, desk: AgentWorkspace, brief: Brief) -> None:
+        """Have a candidate proposed. What the proposer evaluates on the way are experiments, too."""
+
+        async def run(candidate: Candidate) -> Rollout:
+            known = desk.history.rollout(candidate.id) if lab.task.deterministic else None
+            if known is None and not desk.closing:
+                await self._experiment(desk, candidate)
+                known = desk.history.rollout(candidate.id)
+            return Rollout(candidate, known.observations, known.rewards) if known else Rollout(candidate, (), ())
+
+        proposal = await lab.propose(brief, experiment_lab(lab, run, desk.left))
+        for candidate in proposal.candidates:
+            if candidate.id not in desk.history.candidates and not desk.closing:
+                await self._experiment(desk, candidate)
+
+    async def _experiment(self, desk: AgentWorkspace, candidate: Candidate) -> None:
+        """Write the file, then have it evaluated."""
+        path = desk.next_path(candidate.parts)
+        for name, text in candidate.parts.items():
+            place = path if len(candidate.parts) == 1 else f"{path}/{name}"
+            await desk.tool("write", path=place, text=text)
+        await desk.attempt(candidate, path, candidate.origin.operator)
+
+    def _learn(self, desk: AgentWorkspace, diary: _Diary, way: str, before: int, best: ExperimentRow | None) -> None:
+        """Narrower after a gain, wider after none; and what the way of the batch is worth."""
+        gain = desk.history.best is not best
+        new = [row for row in desk.rows[before:] if row.status != "refused"]
+        diary.batches += 1
+        diary.barren = 0 if new else diary.barren + 1
+        diary.since = 0 if gain else diary.since + len(new)
+        diary.gains[way] += min(1.0, 100.0 * _rise(desk, best))
+        diary.seconds[way] += sum(row.seconds for row in new) + 0.1 * len(new)
+        if new and way == "propose":
+            diary.breadth = max(1, diary.breadth - 1) if gain else min(_WIDEST, diary.breadth + 1)
+        for row in new:
+            for name in row.origin.rpartition(":")[2].split("+"):
+                diary.tried[name] = diary.tried.get(name, 0) + 1
+                diary.better[name] = diary.better.get(name, 0) + _improves(desk, row)
+
+    async def _reflect(self, desk: AgentWorkspace, diary: _Diary, word: str) -> None:
+        """What was tried and what came of it, from the rows alone."""
+        rows = [row for row in desk.rows if row.status != "refused"]
+        failed: dict[str, int] = {}
+        for row in rows:
+            if row.status != "ok":
+                failed[row.status] = failed.get(row.status, 0) + 1
+        lines = [f"\n## Agent {desk.tag} (offline)\n"]
+        lines.append(
+            f"- {len(rows)} experiments in {diary.batches} batches, up to {diary.widest} side by side; {_list(failed)}."
+        )
+        lines.append(f"- Best before: {_shown(desk, diary.first)}. Best now: {_shown(desk, desk.history.best)}.")
+        refused = sum(row.reason == "not_certified" for row in rows)
+        if refused:
+            lines.append(f"- {refused} would have led, but the verifier did not accept them.")
+        helped = sorted(diary.tried, key=lambda name: (-diary.better[name], name))
+        if helped:
+            told = ", ".join(f"{name} {diary.better[name]} of {diary.tried[name]}" for name in helped)
+            lines.append(f"- Better than the candidate they were made from, by what was done: {told}.")
+        lines.append(f"- Breadth at the end: {diary.breadth}. Why it ended: {word.replace('_', ' ')}.")
+        await desk.tool("append", path="reflections.md", text="\n".join(lines) + "\n")
+
+
+def _rise(desk: AgentWorkspace, before: ExperimentRow | None) -> float:
+    """By how much the best has risen, relative to what it was."""
+    history = desk.history
+    now = None if history.best is None else history.reward(history.best)
+    then = None if before is None else history.reward(before)
+    if now is None or then is None:
+        return 0.0 if now is None else 1.0
+    return (now - then) / (abs(then) or 1.0)
+
+
+def _improves(desk: AgentWorkspace, row: ExperimentRow) -> bool:
+    """Whether it scored more than the best of its parents."""
+    reward = desk.history.reward(row)
+    parents = [one for one in desk.history.rows if row.parents and one.candidate == row.parents[0]]
+    rewards = [level for one in parents if (level := desk.history.reward(one)) is not None]
+    return reward is not None and (not rewards or reward > max(rewards))
+
+
+def _shown(desk: AgentWorkspace, row: ExperimentRow | None) -> str:
+    return "none" if row is None else f"{number(desk.history.counts(row))} ({row.candidate}, {row.path or 'a seed'})"
+
+
+def _list(failed: dict[str, int]) -> str:
+    return ", ".join(f"{count} ended in {status}" for status, count in failed.items()) or "all were scored"
+
+
+# A line of work on the numbers of one candidate: generations of CMA-ES, each a batch of experiments.
+
+_STALLED = 4  # generations without a gain after which a line begins anew
+_STEP, _LEAST = 0.1, 0.001  # initial deviation, in the size of each number or its list
+
+
+@dataclass
+class NumberTuning:
+    """One line: it begins at the best candidate, and again there with half the step when it gets no further."""
+
+    size: int
+    step: float = _STEP
+    parent: Candidate | None = None
+    seed: int = 0
+    stalled: int = 0
+    possible: bool = True
+    rewards: list[list[float | None]] = field(default_factory=list[list[float | None]])
+
+    async def generation(self, lab: Lab, best: Candidate) -> list[Candidate]:
+        """The next candidates to try; none where there is nothing to tune."""
+        if self.parent is None or (self.stalled >= _STALLED and best.id == self.parent.id):
+            self._begin(lab, best, self.step if self.parent is None else self.step / 2)
+        elif self.stalled >= _STALLED:
+            self._begin(lab, best, min(_STEP, self.step * 2))
+        surface = lab.task.surface
+        edits: Edits = await lab.edit(
+            "cma",
+            (self.parent or best,),
+            seed=self.seed,
+            size=self.size,
+            step=self.step,
+            generations=self.rewards,
+            frozen=list(surface.frozen),
+            marked=surface.markers != "off",
+        )
+        self.possible = bool(edits.parts)
+        origin = Origin("offline:cma", model="offline")
+        return [Candidate.of(parts, ((self.parent or best).id,), origin) for parts in edits.parts]
+
+    def tell(self, rewards: Sequence[float | None], gain: bool) -> None:
+        """What the generation scored, in its order, and whether one of them leads now."""
+        self.rewards.append(list(rewards))
+        self.stalled = 0 if gain else self.stalled + 1
+
+    def _begin(self, lab: Lab, best: Candidate, step: float) -> None:
+        self.parent, self.stalled, self.seed = best, 0, lab.rng.getrandbits(30)
+        self.rewards, self.step = [], step if step >= _LEAST else _STEP
+
+
+# The lab as the proposer of an agent sees it: what it evaluates is an experiment of that agent.
+
+_RunExperiment = Callable[[Candidate], Awaitable[Rollout]]
+_Remaining = Callable[[str], float]
+
+
+class _ExperimentLab:
+    """Passes everything on to a lab but evaluations, which `run` makes, and what is left, which is the agent's."""
+
+    def __init__(self, lab: Lab, run: _RunExperiment, left: _Remaining) -> None:
+        self._lab, self._run, self._left = lab, run, left
+
+    def left(self, budget: str) -> float:
+        """What remains of the agent's part of a budget."""
+        return min(self._lab.left(budget), self._left(budget))
+
+    async def evaluate(
+        self,
+        candidate: Candidate,
+        cases: Sequence[Case | None] | None = None,
+        repeats: int = 1,
+        *,
+        certify: bool = False,
+    ) -> Rollout:
+        """One experiment, on all training cases; nothing was measured if the agent's desk is closed."""
+        return await self._run(candidate)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lab, name)
+
+
+def experiment_lab(lab: Lab, run: _RunExperiment, left: _Remaining) -> Lab:
+    """A lab on which `run` evaluates candidates, with no more of a budget than `left` says."""
+    return cast(Lab, _ExperimentLab(lab, run, left))
