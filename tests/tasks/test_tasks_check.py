@@ -34,7 +34,8 @@ def said(found: TaskReport) -> str:
 def test_a_seed_that_fails_is_an_error_with_its_feedback(tmp_path: Path) -> None:
     found = report(tmp_path, "def run():\n    raise KeyError('no such thing')\n")
     assert not found.fit and found.evaluations == 1 and found.repeatable is None
-    assert "error: seed" in said(found) and "no such thing" in said(found) and "correct the seed" in said(found)
+    assert "error: initial program" in said(found) and "no such thing" in said(found)
+    assert "correct the initial program" in said(found)
     assert found.seeds[0].mean is None and found.seeds[0].statuses == {"error": 1}
     assert "KeyError" in found.seeds[0].failure
 
@@ -98,7 +99,7 @@ def test_rules_by_themselves() -> None:
     good = look(task, observed(0.6, seconds=1.0, trust="verified"))
     assert good == ""
     assert "apt install bubblewrap" in look(task, observed(0.6, trust="verified"), isolation="limits")
-    assert "has no seed" in look(Task("t", goal="g"))
+    assert "has no initial program" in look(Task("t", goal="g"))
     assert look(Task("t", seeds=seeds, notes=("mind this",)), observed(1.0, trust="verified")) == "note: mind this -> "
 
 
@@ -116,8 +117,8 @@ def test_some_failures_are_a_warning_and_come_after_errors() -> None:
         observed(1.0, seed=0, trust="verified"),
         observed(None, seed=1, reason="exception", feedback="a\nlast words\n"),
     ]
-    assert look(task, *flaky).startswith("warning: seed c ends with error (exception): last words")
-    assert look(task, flaky[1]).startswith("error: seed c")
+    assert look(task, *flaky).startswith("warning: initial program c ends with error (exception): last words")
+    assert look(task, flaky[1]).startswith("error: initial program c")
 
 
 OPENEVOLVE = (
@@ -138,7 +139,11 @@ OPENEVOLVE = (
             "",
             ("(evaluator.py line 6)", "read-only", "tempfile"),
         ),
-        ("return module.missing()", "", ("no attribute 'missing' (evaluator.py line 6)", "correct the seed")),
+        (
+            "return module.missing()",
+            "",
+            ("no attribute 'missing' (evaluator.py line 6)", "correct the initial program"),
+        ),
         (
             "return {'combined_score': 0.0, 'error': 'no result'}",
             "",

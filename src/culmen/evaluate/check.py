@@ -1,11 +1,10 @@
-"""Trying out a task before a search: what its seeds score, how noisy that is, how long it takes, what looks wrong."""
+"""Try out a task before a search: scores of its initial programs, their noise and time, and what looks wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import re
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from statistics import fmean, median, stdev
@@ -17,12 +16,13 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches, weakest
 from culmen.core.ports import Backend
 from culmen.core.task import Task
+from culmen.evaluate.jail.scorer_pool import install_hint
 
 CASES = 4  # training cases tried, spread over the data set
 
 
 class SeedReport(msgspec.Struct, frozen=True):
-    """What was seen of one seed, scores in the task's own unit.
+    """Measurements of one initial program, scores in the task's own unit.
 
     mean            over cases and random seeds, repeats counted once; None if nothing was scored
     noise           standard deviation between evaluations of the same case with the same random seed, pooled over cases
@@ -48,7 +48,7 @@ class SeedReport(msgspec.Struct, frozen=True):
 class TaskReport(msgspec.Struct, frozen=True):
     """What `check` found. `repeatable` says whether equal evaluations gave equal results, `seed_free` whether the
     random seed made no difference either (None: nothing to tell from), `trust` is the level of the weakest score
-    (`core.trust`; "" if nothing scored) and `why` it is not stronger. A task is `fit` if no finding is an error.
+    (`core.evaluation`; "" if nothing scored) and `why` it is not stronger. A task is `fit` if no finding is an error.
     """
 
     task: str
@@ -71,10 +71,11 @@ Told = Callable[[int, int, float], None]  # evaluations done, evaluations to do 
 
 
 async def check(task: Task, backend: Backend, runs: int = 5, told: Told | None = None) -> TaskReport:
-    """Evaluate every seed on up to four training cases: `runs` times alike, and with `runs` random seeds.
+    """Evaluate every initial program on up to four training cases: `runs` times alike, and with `runs` random seeds.
 
-    A seed that fails the first time is not repeated. Starts and closes the backend; raises `UserError` if it cannot
-    start (isolation, an evaluator that cannot be loaded). `runs` below 2 counts as 2. `told` hears of every evaluation.
+    One that fails the first time is not repeated. Starts and closes the backend; raises `UserError` if it cannot
+    start (isolation, an evaluator that cannot be loaded). `runs` below 2 counts as 2. `told` is called after every
+    evaluation.
     """
     runs, cases = max(2, runs), spread(task.split("train"))
     progress = _Progress(len(task.seeds) * planned(task, runs), told)
@@ -102,7 +103,7 @@ def spread(cases: Sequence[Case]) -> tuple[Case | None, ...]:
 
 
 def planned(task: Task, runs: int) -> int:
-    """Evaluations of one seed that does not fail."""
+    """Evaluations of one initial program that does not fail."""
     return len(spread(task.split("train"))) * (2 * runs - 1)
 
 
@@ -141,7 +142,7 @@ async def _try(
 
 
 def summarize(seed: Candidate, same: Sequence[Observation], other: Sequence[Observation]) -> SeedReport:
-    """The report of one seed from evaluations with random seed 0 (`same`) and with others."""
+    """The report of one initial program from evaluations with random seed 0 (`same`) and with others."""
     everything = [*same, *other]
     groups = _by_case(same)
     across = _by_case([*_first_of_each(same), *other])
@@ -206,7 +207,7 @@ def _constancy(seeds: Iterable[SeedReport]) -> tuple[bool | None, bool | None]:
     return all(len(v) == 1 for v in alike.values()), all(len(v) == 1 for v in across.values())
 
 
-# What looks wrong with a task, from its declarations and what its seeds did: sentences with a remedy.
+# -- findings: what looks wrong, each with a remedy ------------------------------------------------------------------
 
 START_SHARE = 0.05  # a mean further than this share (and three standard errors) from the declared start is reported
 SLOW_SHARE = 0.5  # evaluations longer than this share of the limit are reported
@@ -224,7 +225,7 @@ class TaskFinding(msgspec.Struct, frozen=True):
 
 
 class TaskEvidence(msgspec.Struct, frozen=True):
-    """What the rules look at."""
+    """The evaluations of a task's initial programs, as the rules below read them."""
 
     task: Task
     isolation: str
@@ -274,7 +275,9 @@ def _where(observation: Observation) -> str:
 
 def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if not seen.task.seeds:
-        yield TaskFinding("note", "the task has no seed: a model writes the first program, nothing was run", "")
+        yield TaskFinding(
+            "note", "the task has no initial program: a model writes the first program, nothing was run", ""
+        )
     shown: set[tuple[str, str]] = set()
     for observation in seen.observations:
         kind = (observation.candidate, observation.reason)
@@ -285,50 +288,45 @@ def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
         if seen.task.evaluator.options.get("made") and seen.scores:
             level = "note"  # several were made on the chance that one of them is acceptable
         yield TaskFinding(
-            level, f"seed {observation.candidate} ends with {describe(observation)}", _remedy(seen, observation)
+            level,
+            f"initial program {observation.candidate} ends with {describe(observation)}",
+            _remedy(seen, observation),
         )
 
 
 def _reported(seen: TaskEvidence) -> Iterator[TaskFinding]:
-    """A seed that scored, of which the evaluator itself says that something went wrong."""
+    """An initial program that scored, though its evaluator reports an error."""
     if seen.task.evaluator.form != "legacy":
         return
     for observation in seen.observations:
         said = next((line for line in observation.feedback.splitlines() if line.startswith("error: ")), "")
         if observation.ok and said:
-            what = f"seed {observation.candidate} scores {observation.score:.6g}, but its evaluator says {said[:300]}"
-            yield TaskFinding("warning", what, "let the seed work before a search starts from it")
+            score = f"{observation.score:.6g}"
+            what = f"initial program {observation.candidate} scores {score}, but its evaluator says {said[:300]}"
+            yield TaskFinding("warning", what, "correct the initial program before a search starts from it")
             return
 
 
 def _remedy(seen: TaskEvidence, observation: Observation) -> str:
     remedies = {
-        "memory_limit": "raise [limits] memory_mb, or make the seed need less",
-        "output_limit": "raise [limits] output_kb, or let the seed print and return less",
+        "memory_limit": "raise [limits] memory_mb, or make the initial program need less",
+        "output_limit": "raise [limits] output_kb, or let the initial program print and return less",
         "score_out_of_bounds": "correct [objective] bounds, or the evaluator",
         "scorer_error": "correct the evaluator",
-        "scorer_raised": "correct the evaluator: it must be able to judge its own seed",
+        "scorer_raised": "correct the evaluator: it must be able to judge its own initial program",
         "score_nan": "let the evaluator return None for outputs it does not accept",
     }
     if observation.reason in remedies:
         return remedies[observation.reason]
     if observation.status is Status.TIMEOUT:
-        return f"raise {_limit(seen.task)}, or make the seed faster"
+        return f"raise {_limit(seen.task)}, or make the initial program faster"
     if fix := install_hint(observation.feedback):
         return fix
     if "Read-only file system" in observation.feedback:
         return "an evaluator's folder is read-only to it: write to its working directory, or with tempfile"
     if observation.status is Status.LOST:
-        return "this is the evaluator's or the machine's failure, not the seed's: see the feedback, and culmen doctor"
-    return "correct the seed, or the evaluator if the seed is right"
-
-
-def install_hint(traceback: str) -> str:
-    """How to get the module that a traceback says is missing; "" if none is."""
-    module = re.search(r"No module named '([\w.]+)'", traceback)
-    return (
-        f"install it where culmen is: {sys.executable} -m pip install {module[1].partition('.')[0]}" if module else ""
-    )
+        return "the evaluator or the machine failed, not the initial program: see the feedback, and culmen doctor"
+    return "correct the initial program, or the evaluator if the program is right"
 
 
 def _limit(task: Task) -> str:
@@ -345,7 +343,7 @@ def _determinism(seen: TaskEvidence) -> Iterator[TaskFinding]:
         yield TaskFinding(
             "warning",
             f"the task is declared deterministic, but results change with {cause}",
-            "remove deterministic = true, or make evaluator and seed deterministic",
+            "remove deterministic = true, or make evaluator and initial program deterministic",
         )
     elif not seen.task.deterministic and seen.seed_free:
         yield TaskFinding(
@@ -357,7 +355,7 @@ def _determinism(seen: TaskEvidence) -> Iterator[TaskFinding]:
         yield TaskFinding(
             "note",
             "results change even with the same random seed, so a single result cannot be reproduced",
-            "draw random numbers from the seed the evaluation is given",
+            "draw random numbers from the random seed that the evaluation is given",
         )
 
 
@@ -370,17 +368,17 @@ def _levels(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if objective.reached(mean):
         yield TaskFinding(
             "warning",
-            f"the seeds score {mean:.6g} and so already reach the target {objective.target:.6g}",
+            f"the initial programs score {mean:.6g} and so already reach the target {objective.target:.6g}",
             f"raise the target, or check that direction = {objective.direction} is right",
         )
     error = stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else 0.0
     start = objective.start
     if start is not None and abs(mean - start) > max(3 * error, START_SHARE * max(abs(start), abs(mean))):
         fix = "correct [objective] start, or find out what changed"
-        yield TaskFinding("warning", f"the seeds score {mean:.6g}, the task says they start at {start:.6g}", fix)
+        yield TaskFinding("warning", f"initial programs score {mean:.6g}, the task says they start at {start:.6g}", fix)
     worst = objective.floor
     if worst is not None and all(objective.reward(score) <= worst for score in scores):
-        fix = "a seed that scores a little more gives a search something to improve"
+        fix = "an initial program that scores a little more gives a search something to improve"
         yield TaskFinding("warning", f"every evaluation scored {mean:.6g}, the worst the bounds allow", fix)
 
 
@@ -407,7 +405,7 @@ def _cascade(seen: TaskEvidence) -> Iterator[TaskFinding]:
     if thresholds and scores and max(scores) < thresholds[0]:
         yield TaskFinding(
             "warning",
-            f"no seed reaches the first cascade threshold ({max(scores):.6g} < {thresholds[0]:.6g}), "
+            f"no initial program reaches the first cascade threshold ({max(scores):.6g} < {thresholds[0]:.6g}), "
             "so later stages never run",
             "lower cascade_thresholds, or let the stages score on one scale",
         )

@@ -11,14 +11,14 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches
 from culmen.core.task import Task
-from culmen.evaluate import check, outcome
+from culmen.evaluate import outcome
 from culmen.evaluate.integrity.seal import EvaluatorSeal
-from culmen.evaluate.jail import levels, probes
+from culmen.evaluate.jail import levels, probes, scorer_pool
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
-from culmen.evaluate.openevolve import proxied as trial
-from culmen.evaluate.openevolve.proxied import ProxiedEvaluation, python_program
+from culmen.evaluate.openevolve import proxied
+from culmen.evaluate.openevolve.proxied import ProxiedEvaluation, is_python_program
 from culmen.evaluate.openevolve.proxy.session import CONSTRUCTORS
 from culmen.evaluate.outcome import EvaluationOutcome
 
@@ -29,7 +29,7 @@ class LocalBackend:
     """Evaluates candidates of `task`, up to `workers` at once.
 
     `require` is the weakest isolation level accepted (see `levels`); `level` forces one, for tests. `scoring` is how
-    far scores can be trusted and why (core.trust): known after `start`, or given by an earlier session of the run.
+    far scores can be trusted and why: known after `start`, or given by an earlier session of the run.
     """
 
     def __init__(
@@ -100,18 +100,19 @@ class LocalBackend:
         raise IsolationError("no jail can be started", where=str(why), fix=levels.FIX)
 
     async def _check_legacy(self, jail: Jail) -> None:
-        """Such an evaluator only ever runs inside the jail, so that is also where it is looked at."""
+        """Load an evaluator that only ever runs inside the jail, there."""
         with JailedEvaluation(self.task, jail, Candidate.of({}), None, 0, form="check") as run:
             result = await run.perform(0, self._judges)
         if not isinstance(result, bytes):
             raise TaskError(
                 f"the evaluator cannot be used: {result.feedback.strip() or result.reason}",
                 where=self.task.evaluator.path,
-                fix=check.install_hint(result.feedback) or "make the file importable and let it define evaluate(path)",
+                fix=scorer_pool.install_hint(result.feedback)
+                or "make the file importable and let it define evaluate(path)",
             )
 
     async def _settled(self) -> Scoring:
-        """How scores come about, found out by trying where that is not plain."""
+        """How far scores can be trusted; for OpenEvolve's evaluators that is found out by trying."""
         assert self._jail is not None
         evaluator = self.task.evaluator
         if not levels.separates(self._jail.level):
@@ -125,7 +126,7 @@ class LocalBackend:
         seeds = self.task.candidates()
         if not seeds:
             return Scoring("proxied", accept=(*accept, CONSTRUCTORS))
-        found = await trial.settle(seeds, accept, self._tried, self._beside)
+        found = await proxied.settle(seeds, accept, self._tried, self._beside)
         if evaluator.proxy == "always" and found.trust != "proxied":
             raise TaskError(
                 f"the evaluator does not work behind a proxy: {found.why}",
@@ -139,7 +140,7 @@ class LocalBackend:
         evaluator = self.task.evaluator
         if evaluator.proxy == "never":
             return 'the task says proxy = "never"'
-        if not python_program(self.task):
+        if not is_python_program(self.task):
             return f"the program is no Python module but a {evaluator.suffix or 'text'} file, which the evaluator reads"
         folder = os.path.dirname(evaluator.path)
         return "the evaluator lies in the root folder" if folder == "/" else ""

@@ -1,10 +1,10 @@
-"""A backend with eyes open: signs go with every observation, and a run that wants it refuses candidates for grave ones.
+"""Scan candidates and their evaluations for signs of gaming (signs.py), and act on them as the run's policy says.
 
     warn    the observation carries its signs
     reject  a candidate with a grave sign in its text is not run; one whose evaluation shows one loses its score
     stop    the same, and the engine ends the search
 
-What was seen is journaled with the observation, so a replay sees the same.
+Signs are journaled with the observation, so a replay sees the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parse_policy(name: str | None) -> str:
 
 
 class IntegrityBackend:
-    """`backend`, under one of `POLICIES`.
+    """Wraps a backend: adds signs to its observations and refuses candidates as one of `POLICIES` says.
 
     Where the task has a verifier, a score beyond the best known value is certified at once.
     """
@@ -90,7 +90,7 @@ class IntegrityBackend:
 
 
 def apply_policy(policy: str, observation: Observation) -> Observation:
-    """An observation with signs as a policy has it: rejected for a grave one, or as it is."""
+    """The observation as a policy leaves it: rejected for a grave sign, else unchanged."""
     grave = observation.grave
     if policy == "warn" or grave is None or observation.barred or observation.status is Status.LOST:
         return observation
@@ -101,12 +101,12 @@ def apply_policy(policy: str, observation: Observation) -> Observation:
         score=None,
         reason=BARRED + grave.name,
         metrics={**observation.metrics, **claimed},
-        feedback="\n".join(filter(None, (_told(grave), observation.feedback))),
+        feedback="\n".join(filter(None, (_refusal(grave), observation.feedback))),
     )
 
 
-def _told(grave: Sign) -> str:
-    """What the proposer is told."""
+def _refusal(grave: Sign) -> str:
+    """The feedback of a refusal, for the proposer."""
     place = f" ({grave.part}:{grave.line})" if grave.line else ""
     return (
         f"Rejected for its integrity, {grave.name}: it {signs.MEANINGS[grave.name][1]}{place}: {grave.evidence}\n"
@@ -115,7 +115,7 @@ def _told(grave: Sign) -> str:
 
 
 def reapply_policy(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """Results of another run, by mark, as this policy has them; what it would not have refused is asked again."""
+    """Results of another run under this policy; what only the other policy refused is left out and asked for again."""
     kept: dict[str, Any] = {}
     for mark, result in finished.items():
         if isinstance(result, Observation):

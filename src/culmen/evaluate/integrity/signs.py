@@ -1,6 +1,6 @@
 """Signs that a candidate plays the evaluator instead of the problem: pure functions, each sign with its evidence.
 
-    of_parts(candidate.parts, Names.of(task))     what its text does (a scan of syntax trees; nothing is run)
+    of_parts(parts, ScanContext.of(task))         what its text does (a scan of syntax trees; nothing is run)
     of_observation(observation, objective)        what its evaluation shows
     of_prose(text)                                what an agent's reflections, notes or comments admit
 
@@ -61,7 +61,7 @@ def sign(name: str, evidence: str, part: str = "", line: int = 0) -> Sign:
 
 
 class ScanContext(msgspec.Struct, frozen=True):
-    """What of a task its candidates have no business with: file names, and whether printing results means anything.
+    """What a scan must know of the task: names of files that are no business of a candidate, and what its seeds hold.
 
     `numbers` are those that seeds already hold, `known` the arrays of best solutions that the task ships, `own` the
     signs of the seeds themselves, which say nothing of a candidate.
@@ -217,7 +217,7 @@ def of_prose(text: str) -> tuple[Sign, ...]:
     return tuple(found.values())
 
 
-# What a Python text does that solving a problem hardly needs, from its syntax tree; nothing is imported or run.
+# -- the scan of a syntax tree; nothing is imported or run -----------------------------------------------------------
 
 MANY = 24  # numbers of nine digits or more in one literal from which it is worth a look
 _TINY = (1e-12, 1e-3)  # what counts as a tolerance

@@ -28,7 +28,7 @@ _PROC_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/p
 
 @dataclass(frozen=True)
 class JailPolicy:
-    """What the fork-server knows of its own jail when it forks.
+    """How children are confined: what the fork-server knows of its own jail when it forks.
 
     level     name of the isolation level
     switch    how a child gets another identity: "uid" (the fork-server is root: a host uid of its own for every slot,
@@ -61,7 +61,7 @@ class JailPolicy:
 
 @dataclass(frozen=True)
 class ForkRequest:
-    """One evaluation as the fork-server sees it; sizes in megabytes, `work` the work folder."""
+    """One child to fork, and its limits; sizes in megabytes, `work` the work folder."""
 
     id: int
     slot: int

@@ -1,4 +1,4 @@
-"""One child of the fork-server, from its request to its end."""
+"""One evaluation in one child of the fork-server, from its request to its end; and what such a child is told."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DRAIN_SECONDS = 1.0  # what a child sent before it ended still counts; it lies 
 
 
 class JailedEvaluation:
-    """A context: leaving it, for whatever reason, kills the child and closes both pipes."""
+    """A context manager: leaving it, for whatever reason, kills the child and closes its channel and its log."""
 
     def __init__(
         self, task: Task, jail: Jail, candidate: Candidate, case: Case | None, seed: int, form: str = ""

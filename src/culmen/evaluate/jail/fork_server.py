@@ -1,4 +1,7 @@
-"""The orchestrator's handle on the fork-server: starts it, hands it jobs, learns how they ended."""
+"""The orchestrator's side of the fork-server (zygote.py): starts it, hands it requests, learns how children ended.
+
+Also the orchestrator's ends of a child's channel and of its log.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ MARK = "CULMEN_JAIL"  # names the fork-server a process came from, so that stray
 
 
 class JailFailed(Exception):
-    """The fork-server cannot be started this way here; the text says why."""
+    """The fork-server cannot be started in this way on this machine; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Jail:
         self._control: socket.socket | None = None
 
     async def start(self) -> None:
-        """Start the fork-server. Raises JailFailed where this level cannot be had, TaskError for a bad package."""
+        """Start the fork-server. Raises JailFailed where this level is not available, TaskError for a bad package."""
         failure = JailFailed("not tried")
         for proc in (True, False) if self.level == "namespaces" else (True,):
             try:
@@ -274,7 +277,7 @@ def _open_to_all(path: str) -> bool:
     return True
 
 
-# Frames and logs on the event loop.
+# -- frames and logs of a child, on the event loop -------------------------------------------------------------------
 
 _CHUNK = 1 << 18
 _BREATH_SECONDS = 0.01  # a candidate that floods its log costs us at most one chunk per breath

@@ -99,7 +99,7 @@ async def _probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS
 
 
 async def probe(level: str) -> dict[str, str]:
-    """All probes at one level: name -> PASS or NOT ENFORCED. Raises JailFailed where the level cannot be had."""
+    """All probes at one level: name -> PASS or NOT ENFORCED. Raises JailFailed where the level is not available."""
     jail = Jail(level)
     try:
         await jail.start()

@@ -149,7 +149,7 @@ def describe(error: BaseException) -> bytes:
     return json.dumps({"type": type(error).__name__, "trace": last_lines(error)}).encode("utf-8", "replace")
 
 
-# Form command, inside the jail: run a command line on the candidate's files, send its stdout and the files it left.
+# -- form command: a command line on the candidate's files -----------------------------------------------------------
 
 _STDIN = ".input"
 _MAX_FILES = 64

@@ -189,7 +189,7 @@ if __name__ == "__main__":
     main()
 
 
-# The jailed program as an evaluator of the form serve sees it.
+# -- the program as an evaluator of the form serve sees it -----------------------------------------------------------
 
 
 class CandidateError(Exception):

@@ -1,4 +1,4 @@
-"""The orchestrator's handle on scorer processes: starts them, asks them, replaces those that die or hang."""
+"""The orchestrator's side of scorer processes (scorer.py): starts them, asks them, replaces those that die or hang."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,6 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator
-from culmen.evaluate import check
 from culmen.evaluate.jail import bubblewrap, wire
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
@@ -64,8 +64,7 @@ class ScorerProcess:
             raise TaskError(
                 f"the evaluator cannot be used: {error.strip()}",
                 where=self.path,
-                fix=check.install_hint(error)
-                or "make the file importable and let it define the function its form needs",
+                fix=install_hint(error) or "make the file importable and let it define the function its form needs",
             )
 
     async def ask(
@@ -167,3 +166,11 @@ class ScorerPool:
         self._busy.clear()
         for scorer in scorers:
             await scorer.close()
+
+
+def install_hint(traceback: str) -> str:
+    """How to get the module that a traceback says is missing; "" if none is."""
+    module = re.search(r"No module named '([\w.]+)'", traceback)
+    return (
+        f"install it where culmen is: {sys.executable} -m pip install {module[1].partition('.')[0]}" if module else ""
+    )

@@ -1,4 +1,6 @@
-"""Form legacy, inside the jail: OpenEvolve's `evaluate(path)`, with the candidate behind a stub or beside it.
+"""The evaluator's process of the form legacy, inside the jail: OpenEvolve's `evaluate(path)`.
+
+The candidate is behind a stub (`run_proxied`) or in the same process (`run_legacy`).
 
 Conventions of such folders: the program lies in a writable folder under a unique identifier with its suffix, the
 evaluator's folder is on `sys.path`, results are a number, a dict or an EvaluationResult, also from a coroutine.
@@ -33,7 +35,7 @@ _MAX_ARTIFACT = 20_000
 
 
 def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Only load the evaluator and see that it has its function."""
+    """Only load the evaluator and check that it has its function."""
     module = _load(request["evaluator"])
     if not any(callable(getattr(module, name, None)) for name in ("evaluate", "evaluate_stage1")):
         raise NameError("the evaluator has no function evaluate(path)")
@@ -41,7 +43,7 @@ def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> No
 
 
 def run_legacy(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Evaluate one program in this very process and report its own word."""
+    """Evaluate one program in this process; the report is the evaluator's own word."""
     (work / request["module"]).replace(work / request["program"])
     wire.send(channel, "R", wire.encode(_report(request, work)))
 
@@ -49,13 +51,13 @@ def run_legacy(channel: socket.socket, request: dict[str, Any], work: Path) -> N
 def run_proxied(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
     """Evaluate one program that runs in another process: a stub lies in its place here."""
     try:
-        guest = ProxyFolder(work, request)
+        folder = ProxyFolder(work, request)
     except OSError as error:  # no socket, no watch: ours, whatever the reason
         return wire.send(channel, "J", str(error).encode())
     try:
         report = _report(request, work)
     finally:
-        wire.send(channel, "N", wire.encode(guest.account()))
+        wire.send(channel, "N", wire.encode(folder.account()))
     wire.send(channel, "R", wire.encode(report))
 
 
@@ -143,7 +145,7 @@ def _text(value: Any) -> str:
     return text[:_MAX_ARTIFACT].encode("utf-8", "replace").decode()
 
 
-# The evaluator's process before and after the evaluator: stubs where it expects the program, and an account.
+# -- behind a proxy: stubs in place of the program, and what crossed -------------------------------------------------
 
 _IN_OPEN, _IN_CLOSE = 0x20, 0x18
 _NONBLOCK = 0x800
@@ -152,7 +154,8 @@ _MAX_NOTES = 1 << 20
 
 
 class ProxyFolder:
-    """What the evaluator finds in its work folder."""
+    """The evaluator's work folder: stubs where it expects the program, a socket to the candidate, and notes of what
+    crossed."""
 
     def __init__(self, work: Path, request: dict[str, Any]) -> None:
         self._folder = work / f".program-{os.urandom(8).hex()}"  # nobody else can guess where the socket is

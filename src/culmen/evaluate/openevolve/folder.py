@@ -3,6 +3,9 @@
 `evaluate(program_path)` and the candidate run in two processes inside the jail where the evaluator allows it, else in
 one (form legacy). Higher is better. Candidates are scored by `combined_score`, else by the mean of their numeric
 metrics.
+
+Of `config.yaml` only some keys matter (`KEYS`). Many published files put keys at the wrong level: one that can belong
+to one place only is taken from wherever it is, with a note. Keys without a meaning here are listed in one note.
 """
 
 from __future__ import annotations
@@ -203,7 +206,7 @@ def _search(settings: OpenEvolveConfig) -> dict[str, Any]:
     return settings.section("database", keys)
 
 
-# The keys of an OpenEvolve `config.yaml`: which matter here, where they belong, and what is done with the others.
+# -- config.yaml -----------------------------------------------------------------------------------------------------
 
 
 class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,6 +1,7 @@
-"""The two children of one proxied evaluation: the evaluator's process and the candidate's, which end together.
+"""One evaluation behind the proxy: two jailed children, the evaluator's and the candidate's, which end together.
 
 The candidate's child does not see the evaluator's folder; the evaluator's is never sent the candidate's Python text.
+`settle` finds out, before a search, whether an evaluator works this way at all.
 """
 
 from __future__ import annotations
@@ -79,10 +80,10 @@ class JailError(Exception):
 
 
 class ProxiedEvaluation:
-    """A context: leaving it, for whatever reason, kills both children.
+    """A context manager: leaving it, for whatever reason, kills both children.
 
-    `accept` are the things that may cross although they are no plain finite data (see proxy.session); with `learn`
-    everything may. Afterwards `account` says what crossed.
+    `accept` names what may cross although it is no plain finite data (see proxy/session.py); with `learn` everything
+    may. Afterwards `account` says what crossed.
     """
 
     def __init__(
@@ -91,9 +92,8 @@ class ProxiedEvaluation:
     ) -> None:  # fmt: skip
         self.task, self.candidate, self.case, self.seed = task, candidate, case, seed
         self._jail, self._accept, self._learn = jail, accept, learn
-        self._programs_seed = (
-            seed if learn else candidate_seed(seed)
-        )  # as beside the evaluator, while the two are compared
+        # while both ways are compared the candidate has the evaluator's random seed, as in one process
+        self._programs_seed = seed if learn else candidate_seed(seed)
         self._output_limit = task.limits.output_kb * 1024
         self._log = OutputLog(self._output_limit)
         self._children: list[JailedChild] = []
@@ -127,25 +127,25 @@ class ProxiedEvaluation:
         here, there = socket.socketpair()
         more = {"processes": self.task.limits.processes}
         many = {"processes": self.task.limits.processes + _EXTRA_PROCESSES}
-        host = JailedChild(
+        program = JailedChild(
             self._jail, self._log, there, self.task, self._programs_seed, slot=slots[0], blind=True, **many
         )
-        self._children.append(host)
-        guest = JailedChild(self._jail, self._log, here, self.task, self.seed, slot=slots[1], **more)
-        self._children.append(guest)
+        self._children.append(program)
+        evaluator = JailedChild(self._jail, self._log, here, self.task, self.seed, slot=slots[1], **more)
+        self._children.append(evaluator)
         self._log.handed_over()
-        watching = asyncio.create_task(self._watch(host))
-        talking = asyncio.create_task(self._talk(guest))
+        watching = asyncio.create_task(self._watch(program))
+        talking = asyncio.create_task(self._talk(evaluator))
         try:
             allowed = allowed_seconds(self.task, "proxied") + GRACE_SECONDS
-            await asyncio.wait({talking, guest.end, host.end}, timeout=allowed, return_when="FIRST_COMPLETED")
-            if not talking.done() and guest.end.done():
+            await asyncio.wait({talking, evaluator.end, program.end}, timeout=allowed, return_when="FIRST_COMPLETED")
+            if not talking.done() and evaluator.end.done():
                 await asyncio.wait({talking}, timeout=_LAST_WORDS_SECONDS)
             said = talking.result() if talking.done() else None
-            if host.end.done() or self.account.get("lost"):
+            if program.end.done() or self.account.get("lost"):
                 await asyncio.wait({watching}, timeout=_LAST_WORDS_SECONDS)
                 if watching.done() and watching.result() is None:  # its channel closes a moment before it is reaped
-                    await asyncio.wait({host.end}, timeout=_LAST_WORDS_SECONDS)
+                    await asyncio.wait({program.end}, timeout=_LAST_WORDS_SECONDS)
             self.finished = time.monotonic() if said is None else self.finished
             code = watching.result() if watching.done() else None
         except JailError as error:  # of either
@@ -153,11 +153,11 @@ class ProxiedEvaluation:
         finally:
             watching.cancel()
             talking.cancel()
-        by_itself = host.end.result() if host.end.done() else None
-        ends = await asyncio.gather(host.ended(), guest.ended())  # the slots must be free again
-        return self._verdict(host.stands, by_itself, ends[1], said, code)
+        by_itself = program.end.result() if program.end.done() else None
+        ends = await asyncio.gather(program.ended(), evaluator.ended())  # the slots must be free again
+        return self._verdict(program.stands, by_itself, ends[1], said, code)
 
-    async def _talk(self, guest: JailedChild) -> tuple[str, bytes] | None:
+    async def _talk(self, evaluator: JailedChild) -> tuple[str, bytes] | None:
         """The conversation with the evaluator's process; None if it went away without an answer."""
         programs = [name for name in self.candidate.parts if name.endswith(".py")]
         content = build_request(self.task, "proxied", self.candidate, self.case, accept=self._accept, learn=self._learn)
@@ -166,10 +166,10 @@ class ProxiedEvaluation:
         others = [name for name in programs if name != content["module"]]
         content |= {"parts": texts, "programs": [content["program"], *others]}
         try:
-            await guest.begin(encode_request(content, self.task, self.case))
+            await evaluator.begin(encode_request(content, self.task, self.case))
             self.started = self.finished = time.monotonic()
             while True:
-                kind, payload = await read_frame(guest.channel, self._output_limit)
+                kind, payload = await read_frame(evaluator.channel, self._output_limit)
                 if kind != "N":
                     self.finished = time.monotonic()
                     return kind, payload
@@ -179,12 +179,12 @@ class ProxiedEvaluation:
         except wire.TooLarge:
             return "L", b""
 
-    async def _watch(self, host: JailedChild) -> int | None:
+    async def _watch(self, program: JailedChild) -> int | None:
         """With which status the candidate's server left by itself; None if it did not."""
         try:
             asked = build_request(self.task, "host", self.candidate, None, seed=self._programs_seed)
-            await host.begin(encode_request(asked, self.task, None))
-            kind, payload = await read_frame(host.channel, 1 << 16)
+            await program.begin(encode_request(asked, self.task, None))
+            kind, payload = await read_frame(program.channel, 1 << 16)
             said = json.loads(payload)
             if kind == "E":  # the supervisor, before any candidate was loaded
                 raise JailError(str(said["trace"]))
@@ -193,18 +193,23 @@ class ProxiedEvaluation:
             return None
 
     def _verdict(
-        self, stood: bool, host: ChildExit | None, guest: ChildExit, said: tuple[str, bytes] | None, code: int | None
+        self,
+        stood: bool,
+        program: ChildExit | None,
+        evaluator: ChildExit,
+        said: tuple[str, bytes] | None,
+        code: int | None,
     ) -> EvaluationOutcome:
-        """`host` is how the candidate's process ended by itself, `code` how a server of it did; None: it did not."""
+        """`program` is how the candidate's process ended by itself, `code` how a server of it did; None: it did not."""
         cpu = math.ceil(allowed_seconds(self.task, "proxied") * (os.cpu_count() or 1))
-        if host is not None:
-            if host.end == "exit" and not stood:
-                return outcome.lost("jail_error", f"the child left with status {host.code} before its jail stood")
-            return outcome.of_end(host, cpu)
+        if program is not None:
+            if program.end == "exit" and not stood:
+                return outcome.lost("jail_error", f"the child left with status {program.code} before its jail stood")
+            return outcome.of_end(program, cpu)
         if said is None:
-            verdict = outcome.of_end(guest, cpu)
-            broken = guest.end == "exit" and verdict.status is Status.ERROR
-            what = f"the evaluator's process left with status {guest.code}"
+            verdict = outcome.of_end(evaluator, cpu)
+            broken = evaluator.end == "exit" and verdict.status is Status.ERROR
+            what = f"the evaluator's process left with status {evaluator.code}"
             return outcome.lost("scorer_error", what) if broken else verdict
         if self.account.get("gone"):
             return outcome.of_end(ChildExit("exit", code or 0), cpu)
@@ -228,12 +233,12 @@ class ProxiedEvaluation:
         return replace(verdict, feedback=f"{verdict.feedback}\n{_TEXT_READ}") if self.account.get("reads") else verdict
 
 
-def python_program(task: Task) -> bool:
+def is_python_program(task: Task) -> bool:
     """Whether the program is a Python module, which a stub can stand in for."""
     return PurePosixPath(f"x{task.evaluator.suffix}").suffix == ".py"
 
 
-# Whether an evaluator of the form legacy works with the candidate in another process: its seed is scored both ways.
+# -- the trial: does this evaluator work behind a proxy? -------------------------------------------------------------
 
 _SEEDS = 3  # seeds tried at most, until one scores
 _REPEATS = 3  # looks at evaluators whose score changes

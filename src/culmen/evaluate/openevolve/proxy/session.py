@@ -125,7 +125,7 @@ class ProxySession:
     ) -> Any:
         """One question about the candidate; `key` names what is asked for, in notes and in what is accepted.
 
-        Raises what the candidate raised, Refused for what does not cross, ProgramGone if its process ended.
+        Raises what the candidate raised, CrossingRefused for what does not cross, ProgramGone if its process ended.
         """
         line = self._line()
         aside = {"drop": self.objects.dropped(), "seeds": self._new_seeds()}
