@@ -10,7 +10,6 @@ import pytest
 
 from culmen.core.errors import TaskError
 from culmen.evaluate.taskfiles import interface, load
-from culmen.evaluate.taskfiles import interface as stub
 
 LOADS = """
 import importlib.util
@@ -48,7 +47,7 @@ def evaluate(program_path):
 def made(text: str, form: str = "call") -> list[Any]:
     """What the first programs return, in order."""
     found = []
-    for program in stub.of(text, form).programs:
+    for program in interface.first_programs(text, form).programs:
         space: dict[str, Any] = {}
         exec(program, space)  # written by culmen itself
         found.append(next(value for name, value in space.items() if callable(value))())
@@ -102,7 +101,7 @@ def test_shapes_are_read_off_the_evaluator(body: str, expected: Any) -> None:
 )
 def test_what_cannot_be_told_is_left_open(body: str) -> None:
     text = f"import numpy as np\n\ndef score(output):\n{body}\n"
-    found = stub.of(text, "call")
+    found = interface.first_programs(text, "call")
     values = made(text)
     assert not values or body.startswith("    a, b")  # numbers are a fair guess for parts of a tuple
     assert "def run():" in found.stub and "NotImplementedError" in found.stub
@@ -127,17 +126,17 @@ def test_a_usual_evaluator_of_a_program() -> None:
     ],
 )
 def test_functions_that_are_called(body: str, uses: dict[str, int]) -> None:
-    assert interface.of_evaluate(ast.parse(f"{LOADS}\ndef evaluate(path):\n{body}\n")).uses == uses
+    assert interface.infer_from_evaluate(ast.parse(f"{LOADS}\ndef evaluate(path):\n{body}\n")).uses == uses
 
 
 def test_recursion_and_deep_calls_end() -> None:
     text = "def score(output):\n    return score(output) + a(output)\n"
     text += "".join(f"def {x}(p):\n    return {y}(p) + {y}(p) + {y}(p)\n" for x, y in zip("abcdefgh", "bcdefgha"))
-    assert stub.of(text, "call").stub
+    assert interface.first_programs(text, "call").stub
 
 
 def test_long_arrays_are_written_short() -> None:
-    program = stub.of("def score(output):\n    return len(output) == 50000\n", "call").programs[0]
+    program = interface.first_programs("def score(output):\n    return len(output) == 50000\n", "call").programs[0]
     assert "] * 50000" in program and len(program) < 300
 
 

@@ -25,7 +25,7 @@ def read(path: Path, goal: str = "", seeded: bool = False) -> Task:
     text = read_text(path)
     module = reading.parse_module(text, str(path))
     form = task_toml.guess_form(module, path)
-    first = interface.of(text, form, ENTRY)
+    first = interface.first_programs(text, form, ENTRY)
     program = _beside(path)
     if form == "legacy":
         task = folder.read(program, path, _config(path), goal)

@@ -1,8 +1,9 @@
-"""What an evaluator asks of a program, read from its syntax tree: functions it calls, the shape of what they return.
+"""What an evaluator expects of a program, read from its syntax tree, and first programs written from that.
 
 The evaluator is followed from the value it gets (the output of `score`, the module that `evaluate` loads) through
 assignments, loops and its own functions. Shapes come from unpackings, indices, and comparisons of `len` and `.shape`
-with whole numbers. Nothing is run; what cannot be told is left open.
+with whole numbers. Nothing is run. Where all shapes are known, the programs return plain numbers of these shapes: a few
+sets of them, since shapes do not tell which are acceptable. Otherwise there is only a stub that says what to write.
 """
 
 from __future__ import annotations
@@ -15,19 +16,13 @@ from typing import Any
 
 import msgspec
 
+PART = "program.py"
 Path = tuple[int | str, ...]
 EACH = "*"  # any element of an array
 _MODULE: Path = ("module",)
 _LOADERS = ("__import__", "module_from_spec", "import_module", "load_module", "run_path", "load_source")
-_SAME = (
-    "array",
-    "asarray",
-    "asanyarray",
-    "ascontiguousarray",
-    "list",
-    "tuple",
-    "float",
-)  # their argument in other form
+# functions that give their argument in another form
+_SAME = ("array", "asarray", "asanyarray", "ascontiguousarray", "list", "tuple", "float")
 _OWN = ("tolist", "astype", "copy")  # methods that give the value itself in other form
 _DEEPEST, _CALLS = 6, 300
 
@@ -47,22 +42,22 @@ class ExpectedInterface:
     names: dict[Path, str] = field(default_factory=dict[Path, str])
 
 
-def of_score(tree: ast.Module, entry: str) -> ExpectedInterface:
-    """What `score(output)` asks of the output of `entry`."""
+def infer_from_score(tree: ast.Module, entry: str) -> ExpectedInterface:
+    """What `score(output)` expects of the output of `entry`."""
     reader = _Reader(tree)
     function = reader.functions.get("score")
     if function is not None and function.args.args:
-        reader.asked.uses[entry] = 0
+        reader.expected.uses[entry] = 0
         reader.follow(function, {function.args.args[0].arg: (entry,)})
-    return reader.asked
+    return reader.expected
 
 
-def of_evaluate(tree: ast.Module) -> ExpectedInterface:
-    """What `evaluate(path)` asks of the module that it, or a function it hands to another process, loads."""
+def infer_from_evaluate(tree: ast.Module) -> ExpectedInterface:
+    """What `evaluate(path)` expects of the module that it, or a function it hands to another process, loads."""
     reader = _Reader(tree)
     for function in reader.functions.values():
         reader.follow(function, {})
-    return reader.asked
+    return reader.expected
 
 
 class _Reader(ast.NodeVisitor):
@@ -71,7 +66,7 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, tree: ast.Module) -> None:
         defined = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
         self.functions = {node.name: node for node in defined}
-        self.asked = ExpectedInterface()
+        self.expected = ExpectedInterface()
         self._constants: dict[str, int] = {}
         self._known: dict[str, Any] = {}  # paths of variables; a tuple of paths in a list
         self._returned: Any = None
@@ -144,7 +139,7 @@ class _Reader(ast.NodeVisitor):
         if name in ("points", "vector") and len(sizes) == 2 and all(isinstance(size, int) for size in sizes):
             path = self._path(node.args[0])  # culmen.evaluate.certify's readers
             if isinstance(path, tuple):
-                dims = self.asked.dims.setdefault(path, {})
+                dims = self.expected.dims.setdefault(path, {})
                 dims.update({0: sizes[0], 1: sizes[1]} if name == "points" else {0: sizes[1]})
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
@@ -157,7 +152,7 @@ class _Reader(ast.NodeVisitor):
             found = self._path(value.generators[0].iter)
         if isinstance(target, ast.Tuple | ast.List):
             if isinstance(found, tuple):
-                self.asked.arity[found] = len(target.elts)
+                self.expected.arity[found] = len(target.elts)
                 found = [(*found, place) for place in range(len(target.elts))]
             for place, one in enumerate(target.elts):
                 self._name(one, found[place] if isinstance(found, list) and place < len(found) else None)
@@ -176,7 +171,7 @@ class _Reader(ast.NodeVisitor):
             path = self._path(iterated)
             element = (*path, EACH) if isinstance(path, tuple) else None
             if isinstance(target, ast.Tuple) and element is not None:
-                self.asked.arity[element] = len(target.elts)
+                self.expected.arity[element] = len(target.elts)
             for one in target.elts if isinstance(target, ast.Tuple) else (target,):
                 self._name(one, element if one is target else None)
 
@@ -187,7 +182,7 @@ class _Reader(ast.NodeVisitor):
             else:
                 self._known[target.id] = found
                 if isinstance(found, tuple):
-                    self.asked.names.setdefault(found, target.id)
+                    self.expected.names.setdefault(found, target.id)
 
     def _path(self, node: ast.expr) -> Any:
         """Where in the returned value this expression leads: a path, a list of paths for a tuple, or None."""
@@ -220,15 +215,15 @@ class _Reader(ast.NodeVisitor):
         if isinstance(index, ast.Constant) and isinstance(index.value, str):
             if base == _MODULE:
                 return ("function", index.value)
-            keys = self.asked.keys.setdefault(base, [])
+            keys = self.expected.keys.setdefault(base, [])
             keys.append(index.value) if index.value not in keys else None
             return (*base, index.value)
         place = self._number(index)
         if isinstance(place, int) and place >= 0:
-            self.asked.arity[base] = max(self.asked.arity.get(base, 0), place + 1)
+            self.expected.arity[base] = max(self.expected.arity.get(base, 0), place + 1)
             return (*base, place)
         if isinstance(index, ast.Tuple):
-            self.asked.arrays.add(base)
+            self.expected.arrays.add(base)
             return None
         return (*base, EACH)
 
@@ -247,7 +242,7 @@ class _Reader(ast.NodeVisitor):
         return self._path(node.args[0]) if name in _SAME and node.args else None
 
     def _use(self, name: str, arguments: int) -> Path:
-        self.asked.uses.setdefault(name, arguments)
+        self.expected.uses.setdefault(name, arguments)
         return (name,)
 
     def _follow(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.Call) -> Any:
@@ -258,7 +253,7 @@ class _Reader(ast.NodeVisitor):
 
     def _calculate(self, *operands: ast.expr) -> None:
         paths = (self._path(one) for one in operands)
-        self.asked.numbers.update(path for path in paths if isinstance(path, tuple))
+        self.expected.numbers.update(path for path in paths if isinstance(path, tuple))
 
     def _measure(self, one: ast.expr, other: ast.expr) -> None:
         """`len(x) != 3`, `x.shape != (3, 2)`, `x.shape[0] == 3`, also through np.shape."""
@@ -272,7 +267,7 @@ class _Reader(ast.NodeVisitor):
         elif isinstance(one, ast.Attribute) and one.attr == "shape":
             path = self._path(one.value)
             if isinstance(path, tuple) and isinstance(one.value, ast.Name):
-                self.asked.arrays.add(path)
+                self.expected.arrays.add(path)
         elif isinstance(one, ast.Call) and _called(one) == "shape" and one.args:
             path = self._path(one.args[0])
         else:
@@ -280,7 +275,7 @@ class _Reader(ast.NodeVisitor):
         sizes = [size] if axis is not None else size if isinstance(size, list) else []
         if isinstance(path, tuple):
             found = {place: one for place, one in enumerate(sizes, axis or 0) if isinstance(one, int)}
-            self.asked.dims.setdefault(path, {}).update(found)
+            self.expected.dims.setdefault(path, {}).update(found)
 
     def _number(self, node: ast.expr) -> Any:
         """A whole number or a list of them (None for entries that are not known); None for anything else."""
@@ -300,11 +295,6 @@ class _Reader(ast.NodeVisitor):
 
 def _called(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-
-
-# First programs for an evaluator that comes without one: written from what it asks for.
-
-PART = "program.py"
 
 
 class ExpectedValue(msgspec.Struct, frozen=True):
@@ -327,16 +317,16 @@ class FirstPrograms(msgspec.Struct, frozen=True):
     given: bool = False
 
 
-def of(text: str, form: str, entry: str = "run") -> FirstPrograms:
+def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
     """First programs for an evaluator's text; nothing if it asks for no function that can be seen."""
     tree = ast.parse(text)
-    found = of_evaluate(tree) if form == "legacy" else of_score(tree, entry)
+    found = infer_from_evaluate(tree) if form == "legacy" else infer_from_score(tree, entry)
     given = example(tree, tuple(found.uses))
     stub = "\n\n\n".join(_hollow(name, count) for name, count in found.uses.items())
     stub = f'"""{_title(found)}"""\n\n\n{stub}\n' if stub else ""
     if given:
         return FirstPrograms((given,), stub, tuple(found.uses), given=True)
-    values = {name: value(found, (name,)) for name in found.uses}
+    values = {name: expected_value(found, (name,)) for name in found.uses}
     if not values or any(one is None for one in values.values()) or any(found.uses.values()):
         return FirstPrograms((), stub, tuple(found.uses))
     known = {name: one for name, one in values.items() if one is not None}
@@ -354,7 +344,7 @@ def example(tree: ast.Module, uses: tuple[str, ...]) -> str:
     return ""
 
 
-def value(found: ExpectedInterface, path: Path) -> ExpectedValue | None:
+def expected_value(found: ExpectedInterface, path: Path) -> ExpectedValue | None:
     """What is returned at a path, as far as it can be told; None if it cannot."""
     name = found.names.get(path, "" if len(path) == 1 or path[-1] == EACH else str(path[-1]))
     if found.keys.get(path):
@@ -380,7 +370,7 @@ def value(found: ExpectedInterface, path: Path) -> ExpectedValue | None:
 def _several(
     found: ExpectedInterface, path: Path, name: str, places: tuple[Any, ...], keys: tuple[str, ...]
 ) -> ExpectedValue | None:
-    inner = [value(found, (*path, place)) for place in places]
+    inner = [expected_value(found, (*path, place)) for place in places]
     if any(one is None for one in inner):
         return None
     return ExpectedValue(name, inner=tuple(one for one in inner if one is not None), keys=keys)

@@ -1,4 +1,4 @@
-"""Finding out what kind of task a path is."""
+"""Finding a task: at a path, with what to do where there is none, or among the built-in ones."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ from culmen.evaluate.taskfiles.reading import closest, missing, one_of
 from culmen.evaluate.taskfiles.schema import check_text
 
 Seeds = Sequence[Mapping[str, str]]
+_MARKS = ("task.toml", "evaluator.py")
+_TEXTS = (".txt", ".md", ".jsonl", ".csv", ".prompt")
+_MANY = 200  # entries of a folder that are looked at
+_SHOWN = 6
+DEFAULT = "function_minimization"  # three files, small, and noisy: what most people bring
 
 
 def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "") -> Task:
-    """The task at a path: a folder, its `task.toml`, or an evaluator file alone (see `bare`).
+    """The task at a path: a folder, its `task.toml`, or an evaluator file alone (see `evaluator_file`).
 
     Folders are culmen's own (`task.toml`) or OpenEvolve's (`initial_program.*`, `evaluator.py`, perhaps
     `config.yaml`). `goal` and `seeds` (named texts) take the place of the task's, `direction` says which way scores go
@@ -107,14 +112,6 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
     raise no_task(folder)
 
 
-# A path that is no task: what it probably is, and what would make a task of it.
-
-_MARKS = ("task.toml", "evaluator.py")
-_TEXTS = (".txt", ".md", ".jsonl", ".csv", ".prompt")
-_MANY = 200  # entries of a folder that are looked at
-_SHOWN = 6
-
-
 def nowhere(path: Path) -> TaskError:
     """For a path at which there is nothing: names the tasks near by."""
     folder = path.parent
@@ -179,11 +176,6 @@ def _start(folder: Path, files: list[Path]) -> str:
     if below:
         return f"tasks lie in: {', '.join(below[:_SHOWN])}"
     return f"write one to start from: {new}"
-
-
-# Tasks to start from: copies of the built-in ones.
-
-DEFAULT = "function_minimization"  # three files, small, and noisy: what most people bring
 
 
 def examples() -> list[tuple[str, str]]:

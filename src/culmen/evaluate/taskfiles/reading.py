@@ -1,4 +1,7 @@
-"""Reading files and naming places, so that every message says where and how to go on."""
+"""Reading files of a task: their texts, languages and, for Python, what they define; nothing is imported or run.
+
+Messages say where something is wrong, and name what is near.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,38 @@ from pathlib import Path
 from typing import NamedTuple
 
 from culmen.core.errors import TaskError
+
+LANGUAGES = {
+    ".py": "python",
+    ".awk": "awk",
+    ".c": "c",
+    ".cc": "cpp",
+    ".cpp": "cpp",
+    ".cu": "cuda",
+    ".f90": "fortran",
+    ".go": "go",
+    ".html": "html",
+    ".java": "java",
+    ".jl": "julia",
+    ".js": "javascript",
+    ".json": "json",
+    ".lean": "lean",
+    ".md": "markdown",
+    ".metal": "metal",
+    ".ml": "ocaml",
+    ".prompt": "text",
+    ".r": "r",
+    ".rs": "rust",
+    ".sh": "shell",
+    ".sql": "sql",
+    ".swift": "swift",
+    ".toml": "toml",
+    ".ts": "typescript",
+    ".txt": "text",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
+_NUMERICAL = {"numpy", "scipy", "pandas", "sympy", "networkx", "shapely"}  # single-threaded while they load
 
 
 def read_text(path: Path) -> str:
@@ -81,48 +116,9 @@ def line_of(toml: str, section: str, key: str) -> int:
     return heading
 
 
-# File suffixes and the names of languages, as used in prompts and code fences.
-
-LANGUAGES = {
-    ".py": "python",
-    ".awk": "awk",
-    ".c": "c",
-    ".cc": "cpp",
-    ".cpp": "cpp",
-    ".cu": "cuda",
-    ".f90": "fortran",
-    ".go": "go",
-    ".html": "html",
-    ".java": "java",
-    ".jl": "julia",
-    ".js": "javascript",
-    ".json": "json",
-    ".lean": "lean",
-    ".md": "markdown",
-    ".metal": "metal",
-    ".ml": "ocaml",
-    ".prompt": "text",
-    ".r": "r",
-    ".rs": "rust",
-    ".sh": "shell",
-    ".sql": "sql",
-    ".swift": "swift",
-    ".toml": "toml",
-    ".ts": "typescript",
-    ".txt": "text",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-}
-
-
 def language_of(name: str) -> str:
     """The language of a file by its suffix, "text" if it is not known."""
     return LANGUAGES.get(Path(name).suffix.lower(), "text")
-
-
-# What a Python file defines, read from its syntax tree; nothing is imported or run.
-
-_NUMERICAL = {"numpy", "scipy", "pandas", "sympy", "networkx", "shapely"}  # single-threaded while they load
 
 
 class Definition(NamedTuple):
