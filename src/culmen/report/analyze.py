@@ -46,7 +46,7 @@ Analysis = Callable[[Sequence[RunRecord]], Table]
 class Group(msgspec.Struct, frozen=True):
     """Runs of one task by one strategy with the same settings and model, which differ in their seeds.
 
-    `trust` is the level of the weakest score in them (`core.trust`).
+    `trust` is the level of the weakest score in them (`core.evaluation`).
     """
 
     label: str

@@ -91,7 +91,7 @@ class Filled(msgspec.Struct, frozen=True):
 
 class RunRecord(msgspec.Struct, frozen=True):
     """One run. `moments` has one row per evaluation, those included that failed or were made for the final choice;
-    `unpriced` counts the calls whose price is unknown, `trust` is the level of the weakest score (`core.trust`)."""
+    `unpriced` counts the calls whose price is unknown, `trust` is the level of the weakest score."""
 
     run: str
     task: str

@@ -128,7 +128,7 @@ tally = Table(  # what is known of each candidate: count, mean and sum of square
     Column("low", Float),  # least and greatest certified value; which one is the worse is the objective's to say
     Column("high", Float),
     Column("grave", _Big),  # seq of its first observation with a grave sign
-    Column("trust", Integer),  # `core.trust.rank` of its weakest score
+    Column("trust", Integer),  # `core.evaluation.rank` of its weakest score
 )
 judged = text("(asked > 0 OR barred > 0 OR grave IS NOT NULL)")  # what queries must say for the index to be used
 Index("tally_judged", tally.c.candidate, sqlite_where=judged, postgresql_where=judged)

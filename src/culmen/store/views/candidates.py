@@ -34,7 +34,7 @@ class CandidateRow(msgspec.Struct, frozen=True):
 
     `count` scored evaluations with `mean`, `sd` (None below two) and standard error `se` (from the spread pooled over
     all candidates; None if it is not known); `bound` is what `best` orders by. `statuses` counts what gave no score.
-    `trust` is the level of the weakest score (`core.trust`; "": there is none), `certified` the worst value that the
+    `trust` is the level of the weakest score ("": there is none), `certified` the worst value that the
     verifier certified (None: not asked, or not all accepted). `grave`: it showed a grave sign, `barred`: and was
     rejected for it.
     """
@@ -311,7 +311,7 @@ class CandidateQuery(msgspec.Struct, frozen=True):
 
     `sort` is one of `SORTS`; `best` is the order of store/ranking.py. `text` is looked for in ids, parents, operators
     and models. `status`: scored (every evaluation gave a score), mixed, failed (none did) or unseen (not evaluated).
-    `trust` keeps candidates all of whose scores are at least at that level (`core.trust`), `below` those that are not.
+    `trust` keeps candidates all of whose scores are at least at that level, `below` those that are not.
     """
 
     sort: str = "best"

@@ -224,7 +224,7 @@ def _standing(connection: Connection, found: Standing | None, how: str) -> BestC
 
 
 def trust_of(connection: Connection, candidate: str) -> str:
-    """The level of a candidate's weakest score (`core.trust`), "" without one. `candidate` as the tables have it."""
+    """The level of a candidate's weakest score, "" without one. `candidate` as the tables have it."""
     found = connection.execute(sql.select(sql.tally.c.trust).where(sql.tally.c.candidate == candidate)).scalar()
     return "" if found is None else LEVELS[found]
 
@@ -336,11 +336,11 @@ UNCONFIRMED_RULE = "the engine's final choice; no evaluations were left to confi
 class BestCandidate(msgspec.Struct, frozen=True):
     """The best candidate: `mean` over `count` evaluations, `score` what is reported of it; `how` it was chosen.
 
-    Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
-    standard error `se`, and `search_score` is the mean it had before. `trust` is the level of the weakest evaluation
-    (`core.trust`); `verified`: at least at that level, and where the task has a verifier each output passed it as given
-    (`strict`). `certified` is the verifier's value, of the output or else of its strictly feasible repair (None: none
-    asked, or not accepted).
+     Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
+     standard error `se`, and `search_score` is the mean it had before. `trust` is the level of the weakest evaluation
+    ; `verified`: at least at that level, and where the task has a verifier each output passed it as given
+     (`strict`). `certified` is the verifier's value, of the output or else of its strictly feasible repair (None: none
+     asked, or not accepted).
     """
 
     id: str
