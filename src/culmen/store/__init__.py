@@ -1,0 +1,1 @@
+"""A run on disk or in PostgreSQL: the journal, long texts, the lease of its one writer, copies and archives."""

@@ -1,0 +1,1 @@
+"""Revisions of a run's tables, oldest first."""
