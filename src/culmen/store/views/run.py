@@ -337,8 +337,8 @@ class BestCandidate(msgspec.Struct, frozen=True):
     """The best candidate: `mean` over `count` evaluations, `score` what is reported of it; `how` it was chosen.
 
      Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
-     standard error `se`, and `search_score` is the mean it had before. `trust` is the level of the weakest evaluation
-    ; `verified`: at least at that level, and where the task has a verifier each output passed it as given
+     standard error `se`, and `search_score` is the mean it had before. `trust` is the level of the weakest evaluation;
+    `verified`: at least at that level, and where the task has a verifier each output passed it as given
      (`strict`). `certified` is the verifier's value, of the output or else of its strictly feasible repair (None: none
      asked, or not accepted).
     """
