@@ -27,12 +27,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a session does
 from culmen.core.brief import Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
-from culmen.core.event import Effect, EmbedRequest, EvaluateRequest, ProposeRequest, Result, Vectors
+from culmen.core.event import Effect, EmbedRequest, EvaluateRequest, ProposeRequest, Result, Vectors, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
 from culmen.engine.driver import Driver
 from culmen.engine.replay import replay
-from culmen.engine.search import Search, at_least
+from culmen.engine.search import Search
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
 from culmen.store.reader import JournalObservations

@@ -24,12 +24,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a session does
 
 from bench_engine import PROGRAM, Instant
 from culmen.core.evaluation import Case
-from culmen.core.event import Entry, Event
+from culmen.core.event import Entry, Event, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import Driver
 from culmen.engine.replay import replay
-from culmen.engine.search import Search, at_least
+from culmen.engine.search import Search
 from culmen.store import views
 from culmen.store.archive import archive, size, vacuum
 from culmen.store.journal import SqlJournal

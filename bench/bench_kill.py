@@ -17,9 +17,10 @@ import time
 from pathlib import Path
 
 from culmen.core.evaluation import Observation
+from culmen.core.event import at_least
 from culmen.core.usage import Budget
 from culmen.engine.replay import replay
-from culmen.engine.search import Search, at_least
+from culmen.engine.search import Search
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog
 from culmen.study import Study

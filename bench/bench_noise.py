@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
-from culmen.core.ports import Lab, Strategy
+from culmen.core.ports import Lab, MinimalStrategy
 from culmen.core.usage import Budget
 from culmen.memory.quantile import Quantile
 from culmen.memory.queue import UcbSigma
@@ -48,7 +48,7 @@ class Greedy:
 
 BLURRED = replace(WORLD, blur=0.3)  # about six programs of equal reward fit into the net
 
-SEARCHES: dict[str, tuple[Strategy, Landscape]] = {
+SEARCHES: dict[str, tuple[MinimalStrategy, Landscape]] = {
     "polca": (Polca(), WORLD),
     "polca, blurred embeddings": (Polca(), BLURRED),
     "polca, blurred, epsilon=0.15": (Polca(epsilon=0.15), BLURRED),

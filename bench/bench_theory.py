@@ -21,7 +21,7 @@ from random import Random
 
 from culmen.core.candidate import Candidate
 from culmen.core.event import Effect, ProposeRequest, Result
-from culmen.core.ports import Strategy
+from culmen.core.ports import MinimalStrategy
 from culmen.core.usage import Budget
 from culmen.memory.queue import Mean, Newest, UcbSigma
 from culmen.strategies.polca import Polca
@@ -52,7 +52,7 @@ class Stopwatch:
         return seconds, result
 
 
-def steps(strategy: Strategy, world: Landscape, seed: int) -> int:
+def steps(strategy: MinimalStrategy, world: Landscape, seed: int) -> int:
     """Proposals until one lies above B - gamma; evaluations are exact."""
     watch = Stopwatch(world)
     try:

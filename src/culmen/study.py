@@ -11,31 +11,29 @@ proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Observation, Status
-from culmen.core.event import Custom, Entry
-from culmen.core.ports import Backend, Embedder, Observer, Proposer, Strategy
+from culmen.core.evaluation import Observation
+from culmen.core.event import Entry
+from culmen.core.options import DEFAULT_BUDGET, RunOptions
+from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Limits, Task
-from culmen.core.usage import Budget
-from culmen.run import inputs
+from culmen.run import inputs, options
+from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords, RunKeywords, RunObjects
 
 if TYPE_CHECKING:
     from culmen.store.meta import RunMeta
     from culmen.store.views import RunStatus as RunStatus
     from culmen.store.views.candidates import Order
 
-DEFAULT_BUDGET = Budget(evaluations=200)
 
-
-class Best(msgspec.Struct, frozen=True):
+class BestCandidate(msgspec.Struct, frozen=True):
     """The candidate a study reports: `score` over `count` evaluations, `confirmed` by fresh ones after the search,
     `verified` if every score was also computed outside the candidate's process and nothing had to be repaired before
     the task's verifier accepted it; `certified` is the value that the verifier vouches for, if there is one; `trust` is
@@ -56,65 +54,33 @@ class Best(msgspec.Struct, frozen=True):
         return Candidate.of(self.parts).text
 
 
-class Parts(msgspec.Struct, frozen=True):
-    """What performs a run's effects; anything left None is made from the run's settings.
-
-    `require` is the lowest isolation level accepted, `fork_of` the run whose finished results are reused, `crafts` make
-    performers of custom effects (`culmen.core.ports.Craft`) by family. `integrity` says what is done about grave signs
-    of gaming (warn | reject | stop), `stop_at` at which score the search ends before its budget does (a number, or
-    "target"). `backend` is an object, a name or a `culmen.evaluate.cluster.choice.BackendChoice`. These are kept with
-    the run, but for objects.
-    """
-
-    strategy: Any = None
-    evaluator: Callable[..., Any] | None = None
-    model: Any = None
-    models_file: str | None = None
-    proposer: Any = None
-    backend: Any = None
-    embedder: Any = None
-    world: Any = None
-    crafts: Mapping[str, Callable[[], Any]] = {}
-    require: str | None = None
-    fork_of: str | None = None
-    integrity: str | None = None
-    stop_at: float | str | None = None
-    observers: tuple[Any, ...] = ()
-
-
 def optimize(
     seed: str | Mapping[str, str] | Sequence[str] | None,
     evaluator: Callable[..., Any] | str | Path,
     *,
-    strategy: Strategy | str = "polca",
-    model: Any = "offline",
-    budget: Budget = DEFAULT_BUDGET,
+    strategy: MinimalStrategy | str = "polca",
     cases: Iterable[Any] = (),
     goal: str = "",
     direction: str = "max",
     name: str = "study",
     deterministic: bool = False,
     limits: Limits | None = None,
-    random_seed: int = 0,
-    workers: int | None = None,
     run_dir: str | Path | None = None,
-    **parts: Any,
+    **keywords: Unpack[RunKeywords],
 ) -> Study:
     """Search for a better text and return the finished study.
 
-    `seed` is a program, prompt or path to one; a mapping of named texts; several of either; or None to let the model
-    write the first. `evaluator` is a Python function (see `culmen.evaluate.function`), a task folder or an evaluator
-    file. `cases` are `Case`s or plain inputs. `strategy` is an object or a name. Keyword `parts` are those of `Parts`.
-    Raises `UserError` for what you can fix.
+    `seed` is the initial program or prompt, or a path to one; a mapping of named texts; several of either; or None to
+    let the model write the first. `evaluator` is a Python function (see `culmen.evaluate.function`), a task folder or
+    an evaluator file. `cases` are `Case`s or plain inputs. `strategy` is an object or a name. The other keywords are
+    those of `Study.create`. Raises `UserError` for what you can fix.
     """
     if callable(evaluator):
         task = inputs.function_task(seed, cases, goal, direction, name, deterministic, limits, evaluator)
-        parts["evaluator"] = evaluator
+        study = Study.create(task, strategy, run_dir=run_dir, evaluator=evaluator, **keywords)
     else:
         task = inputs.folder_task(evaluator, seed, goal)
-    study = Study.create(
-        task, strategy, model=model, budget=budget, random_seed=random_seed, workers=workers, run_dir=run_dir, **parts
-    )
+        study = Study.create(task, strategy, run_dir=run_dir, **keywords)
     study.run()
     return study
 
@@ -122,79 +88,112 @@ def optimize(
 class Study:
     """One run: a folder with a journal. `create`, `resume` and `fork` make one that can `run`; `open` one to read."""
 
-    def __init__(self, path: Path, meta: RunMeta, parts: Parts | None) -> None:
-        self.path, self.meta, self._parts = path, meta, parts
+    def __init__(self, path: Path, meta: RunMeta, objects: RunObjects | None) -> None:
+        self.path, self.meta, self._objects = path, meta, objects
 
     @classmethod
     def create(
         cls,
         task: Task | str | Path,
-        strategy: Strategy | str = "polca",
+        strategy: MinimalStrategy | str = "polca",
         *,
-        model: Any = "offline",
-        budget: Budget = DEFAULT_BUDGET,
-        random_seed: int = 0,
-        workers: int | None = None,
         run_dir: str | Path | None = None,
         db: str | None = None,
-        **parts: Any,
+        **keywords: Unpack[CreateKeywords],
     ) -> Study:
         """A new run, nothing started yet. `run_dir` defaults to runs/NAME-TIME under the current folder.
 
         `db` is the URL of a PostgreSQL database that keeps the journal instead of the folder
-        (`postgresql+psycopg://user@host/database`, `#name` if it is not to be called as the folder is).
+        (`postgresql+psycopg://user@host/database`, `#name` if it is not to be called as the folder is). The other
+        keywords are options of the run (`culmen.core.options.RunOptions`; its seed is `random_seed` here) and objects
+        that perform it (`culmen.run.options.RunObjects`); `model`, `backend` and `embedder` are a name or an object.
         """
+        chosen, objects = options.read(keywords, RunOptions(), CreateKeywords)
+        return cls.make(task, strategy, chosen, objects, run_dir, db)
+
+    @classmethod
+    def make(
+        cls,
+        task: Task | str | Path,
+        strategy: MinimalStrategy | str,
+        chosen: RunOptions,
+        objects: RunObjects,
+        run_dir: str | Path | None = None,
+        db: str | None = None,
+    ) -> Study:
+        """`create`, for callers that have the options as a whole."""
         from culmen.store.journal import SqlJournal
         from culmen.strategies import catalog
 
         task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
         made = catalog.make(strategy, {}) if isinstance(strategy, str) else strategy
-        made, parts["stop_at"] = catalog.ending_at(made, inputs.level(task, parts.get("stop_at")))
-        inputs.check_runnable(task, made, model, budget, parts)
+        made, level = catalog.ending_at(made, inputs.level(task, chosen.stop_at))
+        chosen = options.changed(chosen, stop_at=level)
+        inputs.check_runnable(task, made, chosen, objects)
         path = inputs.new_path(task, run_dir)
-        meta = inputs.meta(path, task, catalog.config(made), model, budget, random_seed, workers, parts)
+        room = 0 if objects.backend is None else objects.backend.workers
+        meta = inputs.meta(path, task, catalog.config(made), chosen, room)
         journal = SqlJournal.create(path, meta, db)
         seeds = Proposal(candidates=task.candidates())
         journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
         journal.close()
-        return cls(path, meta, Parts(strategy=made, model=model, **parts))
+        return cls(path, meta, msgspec.structs.replace(objects, strategy=made))
 
     @classmethod
-    def resume(cls, run: str | Path, **parts: Any) -> Study:
-        """An interrupted run, to go on where its journal ends. Parts that were objects must be passed again."""
+    def resume(cls, run: str | Path, **keywords: Unpack[ResumeKeywords]) -> Study:
+        """An interrupted run, to go on where its journal ends. What was an object must be passed again."""
         study = cls.open(run)
-        study._parts = Parts(**parts)
-        return study
+        given = {name: value for name, value in keywords.items() if value is not None}
+        chosen, objects = options.read(given, study.meta, ResumeKeywords)
+        return cls(study.path, chosen, objects)
 
     @classmethod
-    def fork(cls, run: str | Path, run_dir: str | Path | None = None, *, carry: int = 0, **changes: Any) -> Study:
+    def fork(
+        cls,
+        run: str | Path,
+        run_dir: str | Path | None = None,
+        *,
+        carry: int = 0,
+        db: str | None = None,
+        **keywords: Unpack[ForkKeywords],
+    ) -> Study:
         """A new run with changed settings that reuses every finished result of `run` asked for again, by content.
 
         It begins with the evaluator as it lies there now; what another version of it scored is not reused.
-        `carry` of the run's best candidates become further seeds, under another random seed (`culmen.run.fork`).
-        `changes` are arguments of `create` (strategy, budget, model, ...); the rest is the parent's.
+        `carry` of the run's best candidates become further initial programs, under another random seed
+        (`culmen.run.fork`). The keywords are those of `create`, the strategy among them; the rest is the parent's.
         """
-        from culmen.run import fork as onward
+        parent = cls.open(run)
+        chosen, objects = options.read(keywords, parent.meta.options, ForkKeywords)
+        wanted = keywords.get("random_seed")
+        return cls.branch(parent.path, keywords.get("strategy"), chosen, objects, run_dir, db, carry, wanted)
+
+    @classmethod
+    def branch(
+        cls,
+        run: Path,
+        strategy: MinimalStrategy | str | None,
+        chosen: RunOptions,
+        objects: RunObjects,
+        run_dir: str | Path | None = None,
+        db: str | None = None,
+        carry: int = 0,
+        random_seed: int | None = None,
+    ) -> Study:
+        """`fork`, for callers that have the options as a whole; `random_seed` is the one asked for, if any."""
+        from culmen.run import fork
         from culmen.store.address import pointer
+        from culmen.strategies import catalog
 
         parent = cls.open(run)
-        meta, keep = parent.meta, Parts(**{k: v for k, v in changes.items() if k in Parts.__struct_fields__})
-        strategy = changes.pop("strategy", None) or inputs.revive(meta, keep)
-        defaults = {
-            "model": meta.extra.get("model", "offline"),
-            "budget": meta.budget,
-            "random_seed": meta.seed,
-            "workers": meta.workers,
-            "integrity": meta.extra.get("integrity"),
-            "backend": meta.extra.get("backend"),
-            "stop_at": meta.extra.get("stop_at"),
-        }
-        task = inputs.as_it_is(meta.task)
+        task = inputs.as_it_is(parent.meta.task)
         if carry:
-            task = onward.carried(task, parent.path, carry)
-            defaults["random_seed"] = onward.seed(meta, changes.get("random_seed"))
+            task = fork.carried(task, parent.path, carry)
+            chosen = options.changed(chosen, seed=fork.random_seed(parent.meta, random_seed))
         known_as = str(pointer(parent.path) or parent.path)  # an address means the same run on every machine
-        return cls.create(task, strategy, run_dir=run_dir, fork_of=known_as, **{**defaults, **changes})
+        chosen = options.changed(chosen, fork_of=known_as)
+        own = strategy or catalog.revive(parent.meta.strategy["path"], parent.meta.strategy["config"])
+        return cls.make(task, own, chosen, objects, run_dir, db)
 
     @classmethod
     def open(cls, run: str | Path) -> Study:
@@ -208,20 +207,16 @@ class Study:
         journal.close()
         return cls(Path(path), meta, None)
 
-    def run(self, session: Callable[..., Any] | None = None) -> str:
+    def run(self) -> str:
         """Search until the budget ends, or Ctrl-C. Returns finished | interrupted.
 
-        Works in scripts and, where an asyncio loop already runs, in notebooks. `session` replaces the asyncio session
-        (`culmen.run.live.live`) for callers that drive it themselves.
+        Works in scripts and, where an asyncio loop already runs, in notebooks.
         """
-        if self._parts is None:
+        if self._objects is None:
             raise UserError("this study was opened for reading", where=str(self.path), fix="Study.resume(run).run()")
-        from culmen.run import live as sessions
+        from culmen.run import assemble, fork
 
-        known = Study._known(str(self.meta.extra.get("fork_of") or ""))
-        judge = self.meta.task.evaluator.digest
-        remembered = {m: r for m, r in known.items() if not isinstance(r, Observation) or r.evaluator in ("", judge)}
-        return sessions.run_blocking((session or sessions.live)(self.path, self.meta, self._parts, remembered))
+        return assemble.run_blocking(assemble.live(self.path, self.meta, self._objects, fork.remembered(self.meta)))
 
     @property
     def status(self) -> RunStatus:
@@ -231,7 +226,7 @@ class Study:
         return views.status(self.path)
 
     @property
-    def best(self) -> Best | None:
+    def best(self) -> BestCandidate | None:
         """The reported candidate; None before anything scored."""
         from culmen.store import views
 
@@ -239,7 +234,9 @@ class Study:
         if best is None:
             return None
         texts = views.candidate(self.path, best.id).parts
-        return Best(best.id, best.score, best.count, best.verified, best.confirmed, texts, best.certified, best.trust)
+        return BestCandidate(
+            best.id, best.score, best.count, best.verified, best.confirmed, texts, best.certified, best.trust
+        )
 
     def candidates(self, order: Order = "best", limit: int | None = None) -> list[Any]:
         """Candidates with their statistics (`culmen.store.views.Row`), best first."""
@@ -249,44 +246,12 @@ class Study:
 
     def observations(self) -> Iterator[Observation]:
         """Every observation, in journal order."""
-        for _, result in self._results():
-            if isinstance(result, Observation):
-                yield result
-
-    @staticmethod
-    def _known(parent: str) -> dict[str, Any]:
-        """What the run that this one was forked from has finished; nothing if there is no such run any more."""
-        from culmen.store.address import has_run, is_address
-
-        if not is_address(parent):
-            return Study.open(Path(parent))._finished() if parent and has_run(Path(parent)) else {}
-        with suppress(UserError):
-            return Study.open(parent)._finished()
-        return {}
-
-    def _finished(self) -> dict[str, Any]:
-        """Results by mark in journal order, the first of each; what our own failure lost is asked again.
-
-        Custom effects leave traces outside the journal (a repository, weights), so they are not taken over.
-        """
-        finished: dict[str, Any] = {}
-        for entry, result in self._results():
-            if isinstance(result, Custom) or (isinstance(result, Observation) and result.status is Status.LOST):
-                continue
-            if entry.mark:
-                finished.setdefault(entry.mark, result)
-        return finished
-
-    def _results(self) -> Iterator[tuple[Entry, Any]]:
         from culmen.store.journal import SqlJournal
 
-        journal = SqlJournal.open(self.path, write=False)
-        try:
+        with SqlJournal.open(self.path, write=False) as journal:
             for event in journal.read(whole=True):
-                if event.entry.kind == "done":
-                    yield event.entry, event.entry.result
-        finally:
-            journal.close()
+                if event.entry.kind == "done" and isinstance(event.entry.result, Observation):
+                    yield event.entry.result
 
 
-__all__ = ["DEFAULT_BUDGET", "Backend", "Best", "Embedder", "Observer", "Proposer", "Study", "optimize"]
+__all__ = ["DEFAULT_BUDGET", "BestCandidate", "Study", "optimize"]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import CulmenError, UserError
-from culmen.run.inbox import Mailbox
+from culmen.run.inbox import InboxWatcher
 from culmen.store import inbox, views
 from culmen.store import inbox as sending
 from tests.cli.conftest import TOML, Place
@@ -132,7 +132,7 @@ def test_a_message_that_is_journaled_already_is_not_taken_again(tmp_path: Path):
         run = tmp_path / "run-1"
         first, second = inbox.leave(run, "hint", "one"), inbox.leave(run, "hint", "two")
         journal.append([Entry("tell", body={"tell": "hint", "id": first.id, "text": "one"})])
-        Mailbox(run)
+        InboxWatcher(run)
         assert [message.id for message in inbox.waiting(run)] == [second.id]
 
 

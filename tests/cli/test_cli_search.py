@@ -28,7 +28,7 @@ def meta(done: Place) -> RunMeta:
 def asked(meta: RunMeta) -> RunMeta:
     """The same with a model and a limit of dollars."""
     budget = Budget(evaluations=200, dollars=2.0)
-    return msgspec.structs.replace(meta, extra={**meta.extra, "model": "openai/any"}, budget=budget)
+    return msgspec.structs.replace(meta, model="openai/any", budget=budget)
 
 
 def test_a_budget_without_a_plus_is_taken_as_it_stands(meta: RunMeta):
@@ -44,7 +44,7 @@ def test_a_run_that_can_be_retraced_gets_more_on_top_of_what_it_had(meta: RunMet
 def test_the_offline_proposer_begins_with_what_was_found(meta: RunMeta):
     budget, carry = fork.settle(meta, 14, "evaluations=+100")
     assert (budget, carry) == (Budget(evaluations=100), 25)  # a quarter is for looking at them
-    assert fork.settle(meta, 14, "evaluations=+1000")[1] == fork.MOST
+    assert fork.settle(meta, 14, "evaluations=+1000")[1] == fork.MOST_CARRIED
     cases = msgspec.structs.replace(meta.task, cases=tuple(Case(str(i)) for i in range(10)))
     with_cases = msgspec.structs.replace(meta, task=cases)
     assert fork.settle(with_cases, 14, "evaluations=+100") == (Budget(evaluations=100), 2)

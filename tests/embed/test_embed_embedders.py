@@ -106,7 +106,6 @@ def test_remote_in_batches_with_faults(tmp_path: Path) -> None:
         embedder = remote(tmp_path, server)
         rows, usage = embedder.embed_with_usage(texts)
         again = embedder.embed(texts[::-1])
-        assert embedder.usage_of_last.calls == 4
     assert rows.shape == (10, 16) and rows.dtype == np.float32
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
     assert np.array_equal(rows, again[::-1])  # the server sends them in another order

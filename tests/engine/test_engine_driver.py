@@ -10,11 +10,11 @@ import pytest
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.errors import Unavailable, UserError
-from culmen.core.event import Effect, EvaluateRequest, ProposeRequest
+from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, at_least
 from culmen.core.usage import Budget, Usage
 from culmen.engine.driver import Driver
 from culmen.engine.replay import replay
-from culmen.engine.search import Search, at_least
+from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 
 from .worlds import TASK, Climb, Hill

@@ -9,11 +9,11 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
-from culmen.core.event import EvaluateRequest
+from culmen.core.event import EvaluateRequest, at_least
 from culmen.core.task import Evaluator, Objective
 from culmen.core.usage import Budget
 from culmen.engine.replay import replay
-from culmen.engine.search import Search, at_least
+from culmen.engine.search import Search
 from culmen.run import inputs
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog

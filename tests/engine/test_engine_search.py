@@ -13,10 +13,10 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch, UserError
 from culmen.core.evaluation import Case
-from culmen.core.event import Custom, ProposeRequest, mark
+from culmen.core.event import Custom, ProposeRequest, at_least, mark
 from culmen.core.usage import Budget, Usage
 from culmen.engine.replay import replay
-from culmen.engine.search import Search, at_least
+from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.testing.virtual import simulate
 

@@ -12,10 +12,10 @@ import pytest
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case
-from culmen.core.event import Effect, Entry, ProposeRequest, Result
+from culmen.core.event import Effect, Entry, ProposeRequest, Result, at_least
 from culmen.core.usage import Budget
 from culmen.engine.replay import replay
-from culmen.engine.search import Search, at_least
+from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.testing.landscape import Landscape, program, task

@@ -99,7 +99,7 @@ def test_spending_more_needs_permission(task: Task, parent: Candidate) -> None:
     gateway = make_gateway(task, model)
     assert isinstance(gateway, ModelGateway)
     asked: list[Usage] = []
-    gateway.permit = lambda usage: bool(asked.append(usage))
+    gateway.begin(lambda usage: bool(asked.append(usage)))
     made = asyncio.run(gateway.propose(Brief(parent=parent), 1))
     assert (made.fault, len(model.calls)) == ("truncated", 1)
     assert asked[0].calls == 1 and asked[0].output_tokens == 32_768
@@ -110,7 +110,7 @@ def test_what_was_permitted_is_held_until_the_request_ends(task: Task, parent: C
     gateway = make_gateway(task, model)
     assert isinstance(gateway, ModelGateway)
     asked: list[int] = []
-    gateway.permit = lambda usage: asked.append(usage.calls) or True
+    gateway.begin(lambda usage: asked.append(usage.calls) or True)
 
     async def main() -> None:
         await asyncio.gather(*(gateway.propose(Brief(parent=parent), seed) for seed in range(3)))

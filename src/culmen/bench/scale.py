@@ -28,7 +28,7 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Status
 from culmen.core.event import Effect, Entry, EvaluateRequest
-from culmen.core.ports import Strategy
+from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import about
@@ -85,7 +85,7 @@ def saturation(figures: Sequence[Figure], seconds: float) -> float:
     return seconds / (figures[-1].driver_ms / 1000)
 
 
-def measure(strategy: Strategy, workers: int, seed: int = 1) -> Figure:
+def measure(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Figure:
     """One level; takes about a millisecond of this machine for every evaluation."""
     from culmen.store.journal import SqlJournal
     from culmen.store.meta import RunMeta

@@ -210,7 +210,7 @@ def _study(suite: Suite, cell: Cell, task: Task) -> Any:
     meta = views.meta(cell.path)
     was = {"task": meta.task.digest, "strategy": msgspec.json.encode(meta.strategy), "budget": meta.budget}
     now = {"task": task.digest, "strategy": msgspec.json.encode(catalog.config(strategy)), "budget": suite.budget}
-    was["model"], now["model"] = meta.extra.get("model"), suite.model
+    was["model"], now["model"] = meta.model, suite.model
     for name, value in now.items():
         if was[name] != value:
             what = f"this cell was made with another {name}"

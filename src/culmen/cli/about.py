@@ -216,7 +216,7 @@ def _try_agent(agent: str, model: list[str] | None, models: Path | None) -> Answ
 
     from culmen.agents.adapters import catalog
     from culmen.agents.sandbox.smoke import smoke
-    from culmen.cli.agents import BUILTIN, OFFLINE
+    from culmen.cli.options import BUILTIN, OFFLINE
 
     if agent not in (OFFLINE, BUILTIN):
         catalog.named(agent)  # raises for an unknown agent

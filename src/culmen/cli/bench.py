@@ -118,11 +118,14 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 def check_suite(suite: Suite) -> None:
     """Raise `UserError` for an unknown strategy and for runs that would never end, before any is started."""
+    from culmen.core.options import RunOptions
     from culmen.run import inputs
+    from culmen.run.options import RunObjects
     from culmen.strategies import catalog
 
+    options = RunOptions(model=suite.model, budget=suite.budget)
     for strategy in suite.strategies:
-        inputs.check_ends(catalog.make(strategy), suite.model, suite.budget, {})
+        inputs.check_ends(catalog.make(strategy), options, RunObjects())
 
 
 def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResult], bool]:

@@ -20,7 +20,7 @@ from culmen.observe.figures import clean, count
 
 if TYPE_CHECKING:
     from culmen.core.event import Event
-    from culmen.run.pool import Pool
+    from culmen.run.pools import Pool
     from culmen.store.archive import Archived
 
 _UNITS = {"jsonl": "event", "csv": "evaluation", "files": "candidate"}
@@ -74,16 +74,16 @@ def replay(
 def replay_run(run: Path, verify: bool) -> Answer:
     """Replay the run in a folder, and compare with its journal."""
     from culmen.engine.replay import replay
-    from culmen.run.live import rebuild
+    from culmen.run.assemble import rebuild
+    from culmen.run.options import RunObjects
     from culmen.store.journal import SqlJournal
-    from culmen.study import Parts
 
     journal = SqlJournal.open(run)
     end: dict[str, Any] = {}  # the last state in the journal
     differences: list[str] = []
     effects = 0
     try:
-        search, estimate = rebuild(run, journal.meta, Parts())
+        search, estimate = rebuild(journal.meta, RunObjects())
         try:
             replayed = replay(search, _remember_state(journal.read(), end), estimate)
             effects = replayed.effects
@@ -262,9 +262,9 @@ def pool_build(
 ) -> Answer:
     """Collect the best candidates of runs of one task into a file."""
     from culmen.cli.runs import find
-    from culmen.run import pool
+    from culmen.run import pools
 
-    return _save_pool(pool.build([find(run) for run in runs], best, licence), out)
+    return _save_pool(pools.build([find(run) for run in runs], best, licence), out)
 
 
 def pool_show(
@@ -273,9 +273,9 @@ def pool_show(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Candidates shown.")] = 20,
 ) -> Answer:
     """Show what is in a pool: its task, licence, sources and candidates. Scores are what the file claims."""
-    from culmen.run import pool
+    from culmen.run import pools
 
-    data = pool.summary(pool.load(file))
+    data = pools.summary(pools.load(file))
 
     def show(screen: Screen) -> None:
         screen.heading(data["task"], f"{count(len(data['candidates']), 'candidate')}, {data['direction']}imise")
@@ -295,15 +295,15 @@ def pool_merge(
     licence: Licence = "",
 ) -> Answer:
     """Merge several pools into one; equal candidates once."""
-    from culmen.run import pool
+    from culmen.run import pools
 
-    return _save_pool(pool.merge([pool.load(file) for file in files], licence), out)
+    return _save_pool(pools.merge([pools.load(file) for file in files], licence), out)
 
 
 def _save_pool(made: Pool, out: Path) -> Answer:
-    from culmen.run import pool
+    from culmen.run import pools
 
-    pool.save(made, out)
+    pools.save(made, out)
     data = {"out": str(out), "task": made.task, "candidates": len(made.members), "licence": made.licence}
 
     def show(screen: Screen) -> None:

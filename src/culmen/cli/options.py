@@ -1,108 +1,263 @@
-"""Options of a run as arguments of `Study.create`: the command line's word first, then the task's, then culmen's."""
+"""The options of a run as the command line has them, and what they come to as `RunOptions` and a strategy.
+
+The command line's word counts first, then the task's, then culmen's own.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
+import typer
 
 from culmen.core.errors import UserError
+from culmen.core.options import DEFAULT_BUDGET, BackendChoice, RunOptions
+from culmen.core.ports import MinimalStrategy, Strategy, complete
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.store.meta import RunMeta
+
+if TYPE_CHECKING:
+    from culmen.store.meta import RunMeta
+
+OFFLINE, BUILTIN = "offline", "builtin"  # agents that are no programs
+LIMITS = "Hard limits: evaluations, seconds, calls, tokens, dollars, final."
+BudgetText = Annotated[str | None, typer.Option("--budget", metavar="NAME=N,...", help=LIMITS)]
 
 
-class Given(msgspec.Struct, frozen=True):
-    """What the command line said of a run; None where it said nothing."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchFlags:
+    """What `run` and `fork` are told of the search; None where the command line said nothing."""
 
-    strategy: str | None = None
-    settings: list[str] | None = None
-    model: list[str] | None = None
-    models: Path | None = None
-    budget: str | None = None
-    seed: int | None = None
-    workers: int | None = None
-    require: str | None = None
-    embedder: str | None = None
-    integrity: str | None = None
-    agent: str | None = None
-    stop_at: str | None = None
+    strategy: Annotated[str | None, typer.Option(help="See: culmen strategies.", show_default="polca")] = None
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable.")
+    ] = None
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ROLE=]MODEL", help="Model, for one role or for all. Repeatable.", show_default="offline"
+        ),
+    ] = None
+    models: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Providers, models and prices (TOML or YAML).")
+    ] = None
+    budget: BudgetText = None
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Evaluations at once.", show_default="one per core; on Ray, its room")
+    ] = None
+    run_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder to write the run to.", show_default="runs/TASK-TIME")
+    ] = None
+    db: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Keep the journal in PostgreSQL: postgresql+psycopg://user@host/database[#NAME]."
+        ),
+    ] = None
+    embedder: Annotated[
+        str | None, typer.Option(metavar="NAME", help="hashing, local:MODEL or PROVIDER/MODEL.", show_default="hashing")
+    ] = None
+    integrity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY", help="What to do about signs of gaming: warn, reject or stop.", show_default="warn"
+        ),
+    ] = None
+    stop_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCORE", help="End once a candidate is known to score as much; or: target, the task's own."
+        ),
+    ] = None
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Search with agents (strategy cato): offline, builtin, claude, cmd:... See: doctor."
+        ),
+    ] = None
 
 
-def settle(task: Task, given: Given) -> dict[str, Any]:
-    """Everything `Study.create` takes. Raises `UserError` for what cannot be meant."""
-    from culmen.cli import agents
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForkFlags(SearchFlags):
+    """The same for `fork`, whose budget may be added to."""
+
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", metavar="NAME=N,...", help=f"{LIMITS} NAME=+N is N more than the run had."),
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlaceFlags:
+    """Where evaluations run: of `run`, `resume` and `fork`."""
+
+    require: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation: namespaces, restricted, limits.")
+    ] = None
+    backend: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Where evaluations run: local, ray or slurm.", show_default="local"),
+    ] = None
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Address of the Ray cluster: auto, local, ray://HOST:PORT.", show_default="auto"
+        ),
+    ] = None
+    backend_set: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=N,...", help="What an evaluation needs there: cpu=1,gpu=0,memory=2GB,custom.NAME=1."
+        ),
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgressFlags:
+    """Who is told how a search goes."""
+
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:PLACE]", help="Also tell tensorboard, mlflow, wandb or otel. Repeatable."),
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False
+
+
+def of_run(task: Task, flags: SearchFlags, place: PlaceFlags) -> tuple[MinimalStrategy, RunOptions]:
+    """Strategy and options of a new run. Raises `UserError` for what cannot be meant."""
+    from culmen.run.options import changed
     from culmen.strategies import catalog
-    from culmen.study import DEFAULT_BUDGET
 
     own = task.defaults if "strategy" in task.defaults else {}  # an OpenEvolve folder speaks of another program's
-    model = ",".join(given.model or ()) or own.get("model") or "offline"
-    name = given.strategy or (agents.STRATEGY if given.agent else own.get("strategy")) or "polca"
-    settings = _pairs(given.settings)
+    model = ",".join(flags.model or ()) or own.get("model") or OFFLINE
+    name = flags.strategy or (catalog.WITH_AGENTS if flags.agent else own.get("strategy")) or "polca"
+    settings = _pairs(flags.settings)
     if name == own.get("strategy"):
         settings = {**_texts(own.get("settings", {})), **settings}
-    chosen: dict[str, Any] = {
-        "strategy": catalog.make(name, _agent(name, given, settings, model)),
-        "model": model,
-        "budget": _budget(given.budget, task) or DEFAULT_BUDGET,
-        "random_seed": given.seed if given.seed is not None else int(task.defaults.get("seed", 0)),
-        "workers": given.workers or int(task.defaults.get("workers", 0)) or None,
+    strategy = catalog.make(name, _with_agent(name, flags.agent, settings, model))
+    start = RunOptions(
+        model=model,
+        budget=_budget(flags.budget, task) or DEFAULT_BUDGET,
+        seed=flags.seed if flags.seed is not None else int(task.defaults.get("seed", 0)),
+        workers=flags.workers or int(task.defaults.get("workers", 0)),
+        backend=_backend(place, task.defaults.get("resources", {}), None),
+    )
+    options = _checked(changed(start, **_given(flags, place)))
+    _check_model(options)
+    return strategy, options
+
+
+def of_fork(
+    meta: RunMeta, flags: SearchFlags, place: PlaceFlags, budget: Budget
+) -> tuple[MinimalStrategy | None, RunOptions]:
+    """The strategy of a fork, if it is another one, and its options: the parent's but for what was given."""
+    from culmen.run.options import changed
+    from culmen.strategies import catalog
+
+    strategy, settings = None, _pairs(flags.settings)
+    settings |= {"agent": flags.agent} if flags.agent else {}
+    if flags.strategy or settings:
+        strategy = catalog.make(flags.strategy, settings) if flags.strategy else _altered(meta, settings)
+    given: dict[str, Any] = {"model": ",".join(flags.model)} if flags.model else {}
+    given |= {name: value for name in ("seed", "workers") if (value := getattr(flags, name)) is not None}
+    given["backend"] = _backend(place, {}, meta.backend)
+    options = _checked(changed(meta.options, budget=budget, **given, **_given(flags, place)))
+    if flags.model:
+        _check_model(options)
+    return strategy, options
+
+
+def of_session(meta: RunMeta, place: PlaceFlags) -> dict[str, Any]:
+    """Keywords of `Study.resume`: what this session does elsewhere than the run did before."""
+    backend = _backend(place, {}, meta.backend)
+    return {"require": place.require} | ({} if backend == meta.backend else {"backend": backend})
+
+
+def _backend(place: PlaceFlags, defaults: Mapping[str, Any], old: BackendChoice | None) -> BackendChoice | None:
+    """What the command line says, then what the run had, then the task's [resources]."""
+    from culmen.evaluate.cluster import choice
+
+    if old is not None and place.backend is None and place.ray_address is None and place.backend_set is None:
+        return old
+    found = choice.parse(place.backend, place.ray_address, place.backend_set, defaults, old)
+    if found is not None:
+        choice.check(found)
+    return found
+
+
+def _given(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
+    """What is an option under its own name, where it was given."""
+    named = {
+        "models_file": None if flags.models is None else str(flags.models.resolve()),
+        "require": place.require,
+        "embedder": flags.embedder,
+        "integrity": flags.integrity,
     }
-    parts = _parts(given)
-    _check_model(chosen["model"], parts.get("models_file"))
-    return chosen | parts
+    given = {name: value for name, value in named.items() if value is not None}
+    return given if flags.stop_at is None else {**given, "stop_at": flags.stop_at}
 
 
-def _agent(name: str, given: Given, settings: dict[str, str], model: str) -> dict[str, str]:
-    """The settings with the agent in them, where the strategy has any."""
-    from culmen.cli import agents
+def _checked(options: RunOptions) -> RunOptions:
+    """Raise `UserError` for names that nobody knows: before there is a run, not after."""
+    from culmen import embed
+    from culmen.evaluate.jail.levels import rank
 
-    if name.strip().lower() == agents.STRATEGY:
-        return agents.chosen(given.agent, settings, model)
-    return settings if given.agent is None else {**settings, "agent": given.agent}
+    if options.models_file is not None and not Path(options.models_file).is_file():
+        raise UserError(f"there is no models file '{options.models_file}'", where="--models", fix="check the path")
+    if options.require is not None:
+        rank(options.require)
+    embed.make(options.embedder, options.models_file)
+    return options
 
 
-def _check_model(model: str, file: str | None) -> None:
-    """Raise `UserError` for a model nobody knows or whose key is missing: before there is a run, not after."""
-    if model == "offline":
+def _check_model(options: RunOptions) -> None:
+    """Raise `UserError` for a model nobody knows or whose key is missing."""
+    if options.offline:
         return
     from culmen.llm.roles import ModelBook
 
-    for entry in ModelBook(file).roles(model).models():
+    for entry in ModelBook(options.models_file).roles(options.model).models():
         if not entry.provider.key.found():
             entry.provider.key.reveal()
 
 
-def changes(meta: RunMeta, given: Given) -> dict[str, Any]:
-    """What `Study.fork` changes: only what was given; for its budget see `culmen.run.fork`."""
+def _with_agent(name: str, agent: str | None, settings: dict[str, str], model: str) -> dict[str, str]:
+    """The settings with the agent in them, where the strategy has any: the one named, else the built-in one if there is
+    a model, else the offline one. Raises `UserError` for an agent that cannot work here."""
     from culmen.strategies import catalog
 
-    found: dict[str, Any] = {}
-    settings = _pairs(given.settings)
-    settings |= {"agent": given.agent} if given.agent else {}
-    if given.strategy or settings:
-        found["strategy"] = catalog.make(given.strategy, settings) if given.strategy else _altered(meta, settings)
-    if given.model:
-        found["model"] = ",".join(given.model)
-    if given.seed is not None:
-        found["random_seed"] = given.seed
-    if given.workers is not None:
-        found["workers"] = given.workers
-    old = {"models_file": meta.extra.get("models_file"), "require": meta.extra.get("require")}
-    kept = {name: value for name, value in old.items() if value is not None}
-    kept["embedder"] = meta.extra.get("embedder", "hashing")
-    parts = kept | _parts(given)
-    if "model" in found:
-        _check_model(found["model"], parts.get("models_file"))
-    return found | parts
+    field = complete(Strategy, catalog.load(name)).agent_setting
+    if not field:
+        return settings if agent is None else {**settings, "agent": agent}
+    if agent is not None and settings.get(field, agent) != agent:
+        raise UserError(
+            "two agents are named", where=f"--agent {agent} --set {field}={settings[field]}", fix="name one"
+        )
+    kind = agent or settings.get(field) or (OFFLINE if model == OFFLINE else BUILTIN)
+    if kind == BUILTIN and model == OFFLINE:
+        raise UserError(
+            "the built-in agent needs a model",
+            where=f"--agent {BUILTIN}",
+            fix=f"choose one with --model NAME, or use --agent {OFFLINE}",
+        )
+    if kind not in (OFFLINE, BUILTIN):
+        _check_installed(kind)
+    return {**settings, field: kind}
+
+
+def _check_installed(kind: str) -> None:
+    """Raise `UserError` for a program that nobody knows or that is not installed."""
+    from culmen.agents import adapters
+    from culmen.agents.adapters import programs
+
+    programs.find(adapters.named(kind).program)
 
 
 def _altered(meta: RunMeta, given: Mapping[str, str]) -> Any:
     """The run's own strategy with some settings changed."""
-    import dataclasses
-
     from culmen.strategies import catalog
 
     old = catalog.revive(meta.strategy["path"], meta.strategy["config"])
@@ -143,28 +298,3 @@ def _budget(text: str | None, task: Task) -> Budget | None:
         return Budget.parse(task.defaults["budget"])
     iterations = task.defaults.get("iterations")
     return Budget(evaluations=int(iterations) + 1) if iterations else None
-
-
-def _parts(given: Given) -> dict[str, Any]:
-    parts: dict[str, Any] = {}
-    if given.models is not None:
-        if not given.models.is_file():
-            raise UserError(f"there is no models file '{given.models}'", where="--models", fix="check the path")
-        parts["models_file"] = str(given.models.resolve())
-    if given.require is not None:
-        from culmen.evaluate.jail.levels import rank
-
-        rank(given.require)
-        parts["require"] = given.require
-    if given.integrity is not None:
-        from culmen.evaluate.integrity.guard import parse_policy
-
-        parts["integrity"] = parse_policy(given.integrity)
-    if given.stop_at is not None:
-        parts["stop_at"] = given.stop_at
-    if given.embedder is not None:
-        from culmen import embed
-
-        embed.make(given.embedder, parts.get("models_file"))  # an unknown name is said now, not after the start
-        parts["embedder"] = given.embedder
-    return parts

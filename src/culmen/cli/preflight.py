@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from culmen.cli import agents
+from culmen.core.ports import Strategy, complete
 from culmen.core.usage import Budget
 from culmen.engine.ledger import final_share
 from culmen.observe.figures import clean, count, dollars, duration, joined, number
@@ -34,8 +34,8 @@ class Prices(msgspec.Struct, frozen=True):
 
 def prices(meta: RunMeta) -> Prices:
     """Which models a run may ask, and their prices. Raises `UserError` for models that cannot be read."""
-    model = meta.extra.get("model")
-    if model in (None, "offline"):
+    model = meta.model
+    if meta.offline:
         return Prices()
     if not isinstance(model, str | dict) or ":" in str(model).partition("/")[0]:
         return Prices((str(model),))
@@ -44,7 +44,7 @@ def prices(meta: RunMeta) -> Prices:
 
     names: list[str] = []
     known: dict[str, tuple[float, float]] = {}
-    for entry in ModelBook(meta.extra.get("models_file")).roles(model).models():
+    for entry in ModelBook(meta.models_file).roles(model).models():
         names.append(entry.name)
         ask, reply = (entry.price_list.dollars(t) for t in (Tokens(input=MILLION), Tokens(output=MILLION)))
         if ask is not None and reply is not None:
@@ -74,7 +74,6 @@ def lines(meta: RunMeta) -> list[tuple[str, str]]:
     """Label and value for people, in the order one wants to know them."""
     known = prices(meta)
     goal = meta.task.objective
-    stop = meta.extra.get("stop_at")
     workers = count(meta.workers, "worker") if meta.workers else "as many workers as the cluster has room for"
     target = "" if goal.target is None else f", target {number(goal.target)}"
     return [
@@ -82,19 +81,30 @@ def lines(meta: RunMeta) -> list[tuple[str, str]]:
         ("strategy", _strategy(meta)),
         ("agents", _agents(meta, known)),
         ("model", ", ".join(known.names) or "offline: syntax-tree edits, no language model"),
-        ("embedder", str(meta.extra.get("embedder", ""))),
+        ("embedder", meta.embedder),
         ("at most", _limits(meta, known)),
-        ("until", "" if stop is None else f"a candidate is known to score {number(stop)}"),
-        ("seed", f"{meta.seed}, {workers}"),
+        ("until", "" if meta.stop_at is None else f"a candidate is known to score {number(float(meta.stop_at))}"),
+        ("random seed", f"{meta.seed}, {workers}"),
     ]
 
 
 def _agents(meta: RunMeta, known: Prices) -> str:
     """Who works, for strategies that have agents do it."""
+    strategy = _revived(meta)
+    if strategy is None or not strategy.crew or not strategy.writes or known.names:
+        return "" if strategy is None else strategy.crew
+    return (
+        f"{strategy.crew}; its model calls, if any, are its own and not counted "
+        "(with --model NAME they go through culmen)"
+    )
+
+
+def _revived(meta: RunMeta) -> Strategy | None:
+    """The strategy; None for an object whose state culmen cannot write down."""
     from culmen.strategies import catalog
 
     config = meta.strategy.get("config")
-    return agents.about(catalog.revive(str(meta.strategy["path"]), config), bool(known.names)) if config else ""
+    return None if config is None else complete(Strategy, catalog.revive(str(meta.strategy["path"]), config))
 
 
 def _strategy(meta: RunMeta) -> str:
@@ -103,10 +113,9 @@ def _strategy(meta: RunMeta) -> str:
 
     path = str(meta.strategy.get("path", ""))
     name = catalog.NAMES.get(path, path.rpartition(":")[2])
-    config = meta.strategy.get("config")
-    if config is None:
+    strategy = _revived(meta)
+    if strategy is None:
         return name
-    strategy = catalog.revive(path, config)
     changed = []
     for field in catalog.describe(path)["fields"]:
         value = catalog.shown(getattr(strategy, field["name"]))
@@ -127,7 +136,8 @@ def _limits(meta: RunMeta, known: Prices) -> str:
         parts.append("any number of calls" if budget.calls is None else count(budget.calls, "call"))
         if budget.tokens is not None:
             parts.append(count(budget.tokens, "token"))
-    counted = known.names or not agents.hosted(meta.strategy.get("config"))
+    strategy = _revived(meta)
+    counted = known.names or strategy is None or not strategy.writes
     parts.append(_money(budget, known) if counted else "what the agents spend is not counted")
     return ", ".join(parts)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -45,19 +46,38 @@ _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on 
 
 
 def declare(app: typer.Typer, function: Verb, name: str, panel: str) -> None:
-    """Make a verb of a function that takes a `Screen` and its arguments and returns an `Answer`. Adds `--json`."""
+    """Make a verb of a function that takes a `Screen` and its arguments and returns an `Answer`. Adds `--json`.
+
+    An argument whose type is a dataclass stands for the options that are its fields.
+    """
+    own = inspect.signature(function, eval_str=True)
+    given = list(own.parameters.values())[1:]
+    groups: dict[str, Any] = {p.name: p.annotation for p in given if dataclasses.is_dataclass(p.annotation)}
 
     def command(**arguments: Any) -> int:
         screen = Screen(arguments.pop("json"))
+        for group, kind in groups.items():
+            arguments[group] = kind(**{field.name: arguments.pop(field.name) for field in dataclasses.fields(kind)})
         return screen.give(function(screen, **arguments))
 
-    own = inspect.signature(function, eval_str=True)
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in list(own.parameters.values())[1:]]
+    parameters = [p for each in given for p in (_fields(each.annotation) if each.name in groups else [each])]
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
     parameters.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json))
     command.__signature__ = own.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__doc__, command.__name__ = function.__doc__, name
     app.command(name, rich_help_panel=panel)(command)
+
+
+def _fields(kind: Any) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters."""
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in dataclasses.fields(kind)
+    ]
 
 
 def verb(app: typer.Typer, panel: str, name: str | None = None) -> Callable[[Verb], Verb]:

@@ -72,6 +72,15 @@ WAIT = "clock.wait"
 
 Request = EvaluateRequest | ProposeRequest | WriteRequest | EmbedRequest | EditRequest | CustomRequest
 
+_NOTHING, _EVALUATION, _CALL = Usage(), Usage(evaluations=1), Usage(calls=1)
+
+
+def at_least(request: Request) -> Usage:
+    """The default estimate: an evaluation is one evaluation, asking a model is one call; the rest is free."""
+    if isinstance(request, EvaluateRequest):
+        return _EVALUATION
+    return _CALL if isinstance(request, ProposeRequest | WriteRequest) else _NOTHING
+
 
 class Vectors(msgspec.Struct, frozen=True, omit_defaults=True):
     """Embeddings: `count` rows of `width` little-endian float32, and which embedder made them."""

@@ -2,21 +2,32 @@
 
 Strategies and proposers live on the deterministic side: everything they learn comes from `Lab`. Worlds, backends,
 gateways and embedders live outside and may do anything; what they return is journaled before a strategy sees it.
+
+A protocol whose name begins with Minimal is what such a class must have. The one derived from it adds what it may have
+as well, with the default that holds otherwise; `complete` gives an object the defaults of what it lacks. Subclass the
+derived one to inherit them, or write only what is yours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
 from culmen.core.brief import Brief, HumanInput, Proposal, Text
 from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout
-from culmen.core.event import Custom, CustomRequest, Effect, Entry, Event, Result
+from culmen.core.event import Custom, CustomRequest, Effect, Entry, Event, Request, Result, at_least
 from culmen.core.task import Task
+from culmen.core.trust import Scoring
+from culmen.core.usage import Usage
 
 T = TypeVar("T")
+
+Permit = Callable[[Usage], bool]
+"""Whether the budget has room for so much more."""
 
 
 class Lab(Protocol):
@@ -119,26 +130,74 @@ class Lab(Protocol):
         ...
 
 
-class Strategy(Protocol):
-    """A search method: a frozen dataclass whose fields are its configuration.
-
-    `search` normally never returns: the budget ends the run. Returning ends it early: "the strategy is done", or the
-    short word returned (threshold, plateau, ...) as the reason.
-    """
+class MinimalStrategy(Protocol):
+    """What a strategy must have."""
 
     async def search(self, lab: Lab) -> str | None: ...
 
 
-class Proposer(Protocol):
-    """Turns a brief into candidates, on the deterministic side: it may await effects of the lab, also evaluations."""
+class Strategy(MinimalStrategy, Protocol):
+    """A search method: a frozen dataclass whose fields are its configuration.
+
+    `search` normally never returns: the budget ends the run. Returning ends it early: "the strategy is done", or the
+    short word returned (threshold, plateau, ...) as the reason. What follows are class attributes or properties:
+
+    paper          the publication it follows
+    ends_at        name of the setting that holds a score at which the strategy ends by itself; it then gets `stop_at`,
+                   which the engine applies otherwise
+    agent_setting  name of the setting that says which agent does the work; "" for strategies without agents
+    retraces       whether a fork with a larger budget takes the path of its parent, from the parent's results. False
+                   for what leaves traces outside the journal: a repository, weights
+    writes         whether it can write a first candidate without a model of culmen's, by programs whose spending is
+                   their own
+    crew           who does the work, for people ("3 x claude, 2 at once"); "" for strategies without agents
+    """
+
+    paper: ClassVar[str] = ""
+    ends_at: ClassVar[str] = ""
+    agent_setting: ClassVar[str] = ""
+    retraces: ClassVar[bool] = True
+
+    @property
+    def writes(self) -> bool:
+        return False
+
+    @property
+    def crew(self) -> str:
+        return ""
+
+
+class MinimalProposer(Protocol):
+    """What a proposer must have."""
 
     async def propose(self, lab: Lab, brief: Brief) -> Proposal: ...
 
 
-class World(Protocol):
-    """Performs effects. Failures of candidates and models come back as values; only `UserError`s and bugs raise."""
+class Proposer(MinimalProposer, Protocol):
+    """Turns a brief into candidates, on the deterministic side: it may await effects of the lab, also evaluations.
+
+    `free` says that it never asks for anything paid, so that limits of calls, tokens or dollars alone would not end a
+    run.
+    """
+
+    free: bool = False
+
+
+class MinimalWorld(Protocol):
+    """What a world must have."""
 
     async def perform(self, effect: Effect) -> Result: ...
+
+
+class World(MinimalWorld, Protocol):
+    """Performs effects. Failures of candidates and models come back as values; only `UserError`s and bugs raise."""
+
+    def estimate(self, request: Request) -> Usage:
+        """The most that performing a request may cost: it is refused where the budget does not hold so much."""
+        return at_least(request)
+
+    async def close(self) -> None:
+        """Called once, after the last effect."""
 
 
 class Craft(Protocol):
@@ -152,13 +211,8 @@ class Craft(Protocol):
     async def close(self) -> None: ...
 
 
-class Backend(Protocol):
-    """Runs candidates: the jailed fork-server of this machine, Ray, or your own.
-
-    `start` returns the isolation level in force (namespaces | restricted | limits | none) and raises
-    `IsolationError` below the level required. `certify` asks the task's verifier, too; it is only passed for tasks that
-    have one. A backend that knows how far its scores can be trusted has it in `scoring` (`core.trust`) after the start.
-    """
+class MinimalBackend(Protocol):
+    """What an evaluation backend must have."""
 
     async def start(self) -> str: ...
 
@@ -169,8 +223,29 @@ class Backend(Protocol):
     async def close(self) -> None: ...
 
 
-class Gateway(Protocol):
-    """Asks models: renders, calls, parses, counts."""
+class Backend(MinimalBackend, Protocol):
+    """Runs candidates: the jailed fork-server of this machine, Ray, or your own.
+
+    `start` returns the isolation level in force (namespaces | restricted | limits | none) and raises
+    `IsolationError` below the level required. `certify` asks the task's verifier, too; it is only passed for tasks that
+    have one.
+
+    workers   evaluations it has room for at once, where nobody says how many; 0: one per core of this machine
+    attempts  how often an evaluation is tried before it counts as lost; 1 for a backend that tries again by itself
+    scoring   how far its scores can be trusted and why, known after the start
+    """
+
+    workers: int = 0
+    attempts: int = 2
+    scoring: Scoring = Scoring()
+
+    async def renew(self) -> None:
+        """From now on judge in processes that saw nothing of the search: the final choice begins."""
+
+
+@runtime_checkable
+class MinimalGateway(Protocol):
+    """What a gateway must have."""
 
     async def propose(self, brief: Brief, seed: int) -> Proposal: ...
 
@@ -179,12 +254,32 @@ class Gateway(Protocol):
     async def close(self) -> None: ...
 
 
-class Embedder(Protocol):
-    """Maps texts to vectors: an array-like of shape (len(texts), width), float32, rows of length 1."""
+class Gateway(MinimalGateway, Protocol):
+    """Asks models: renders, calls, parses, counts."""
+
+    def begin(self, permit: Permit) -> None:
+        """Called once, before the first request: `permit(usage)` is to be asked before so much more is spent, in all,
+        than `estimate` told of the requests in flight."""
+
+    def estimate(self, request: Request) -> Usage:
+        """The most that a request may cost if no attempt has to be repeated; pure."""
+        return at_least(request)
+
+
+class MinimalEmbedder(Protocol):
+    """What an embedder must have."""
 
     name: str
 
     def embed(self, texts: Sequence[str]) -> Any: ...
+
+
+class Embedder(MinimalEmbedder, Protocol):
+    """Maps texts to vectors: an array-like of shape (len(texts), width), float32, rows of length 1."""
+
+    def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
+        """The vectors, and what they cost; never called from a running event loop."""
+        return self.embed(texts), Usage()
 
 
 class Journal(Protocol):
@@ -214,7 +309,52 @@ class Shelf(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """Sees events after they are durable; cannot slow or change the search."""
+class MinimalObserver(Protocol):
+    """What an observer must have."""
 
     def see(self, events: Iterable[Event]) -> None: ...
+
+
+class Observer(MinimalObserver, Protocol):
+    """Sees events after they are durable; cannot slow or change the search."""
+
+    def told(self, text: str) -> None:
+        """A sentence for people: a provider is down, the disk is full, a cluster has no room. Logged by default."""
+        logging.getLogger("culmen").warning("%s", text)
+
+    def interrupted(self) -> None:
+        """Ctrl-C was understood; called each time."""
+
+
+class _Completed:
+    """An object with the defaults of a protocol for what it lacks."""
+
+    def __init__(self, kind: type, thing: object) -> None:
+        self._kind, self._thing = kind, thing
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if hasattr(self._thing, name):
+            return getattr(self._thing, name)
+        default = getattr(self._kind, name)
+        if isinstance(default, property):
+            return default.__get__(self._thing)
+        return default.__get__(self) if callable(default) else default
+
+
+def complete(kind: type[T], thing: object) -> T:
+    """The object, with the defaults of the protocol `kind` for what it lacks. Raises `UserError` if it lacks more."""
+    names = _members(kind)
+    lacks = [name for name in names if not hasattr(thing, name)]
+    required = [name for name in lacks if name in _members(kind.__mro__[1])]
+    if required:
+        what = f"a {type(thing).__name__} is no {kind.__name__.lower()}: it has no {' and no '.join(required)}"
+        raise UserError(what, fix="docs/extending.md shows what it takes")
+    return cast(T, thing if not lacks else _Completed(kind, thing))
+
+
+def _members(kind: type) -> list[str]:
+    """The public names that a protocol declares, inherited ones included."""
+    own = {name for each in kind.__mro__ for name in (*vars(each), *vars(each).get("__annotations__", ()))}
+    return sorted(name for name in own if not name.startswith("_"))

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from culmen.core.ports import Embedder
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -23,7 +25,7 @@ _GRAMS = (4, 6)
 _TOKEN_WEIGHT = 2  # a token says more than a piece of one
 
 
-class HashingEmbedder:
+class HashingEmbedder(Embedder):
     """`width` (a power of two) signed buckets; a bucket's sum counts by its square root; rows have length 1.
 
     Equal texts have distance 0; the distance grows with the share of n-grams that differ. Texts without content map to

@@ -1,28 +1,28 @@
-"""Embeddings by models: an OpenAI-compatible endpoint under the policies of all models, or a model on this machine
-(extra `local-embeddings`).
+"""Embeddings by models: an endpoint or an embedder of the caller's own under the policies of all models, or a model on
+this machine (extra `local-embeddings`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from culmen.core.errors import Unavailable, UserError
+from culmen.core.ports import Embedder
 from culmen.core.usage import Usage, total
 from culmen.llm.backends import Endpoint, read_body, read_tokens
-from culmen.llm.call import BadResponse, Call, ChatMessage, Completion, Reply
-from culmen.llm.caller import Providers
-from culmen.llm.spec import ModelSpec
+from culmen.llm.call import BadResponse, Call, ChatMessage, Completion, ModelBackend, Reply, Tokens
+from culmen.llm.caller import Caller, Providers
+from culmen.llm.spec import ModelSpec, PriceList, RetryPolicy
 
 _MODE = "<encoder-only>"
 _WINDOW = 512  # tokens the model reads at once
 
 
-class RemoteEmbedder:
+class RemoteEmbedder(Embedder):
     """Vectors of one model. Texts longer than `chars` characters are cut; `batch` texts go into one request.
 
     The vectors' width is the model's. Raises `UserError` (key, model) and `Unavailable` if the endpoint gives nothing
@@ -31,18 +31,11 @@ class RemoteEmbedder:
 
     def __init__(self, model: ModelSpec, *, batch: int = 64, chars: int = 24_000) -> None:
         self._model, self._batch, self._chars = model, batch, chars
-        self._last = threading.local()
         self.name = model.name
 
     def embed(self, texts: Sequence[str]) -> Any:
         """Array of shape (len(texts), width), float32. Not to be called from a running event loop."""
-        rows, self._last.usage = self.embed_with_usage(texts)
-        return rows
-
-    @property
-    def usage_of_last(self) -> Usage:
-        """What this thread's last `embed` cost."""
-        return getattr(self._last, "usage", Usage())
+        return self.embed_with_usage(texts)[0]
 
     def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
         """The array, and what it cost."""
@@ -122,7 +115,44 @@ def _unit(rows: list[list[float]]) -> Any:
     return (array / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
 
-class LocalEmbedder:
+class PatientEmbedder(Embedder):
+    """`embedder` with the retries of a model: for the errors of `culmen.llm.call`, with growing pauses.
+
+    Raises `Unavailable` where all attempts failed: a search cannot go on without its distances.
+    """
+
+    def __init__(self, embedder: Embedder, policy: RetryPolicy | None = None) -> None:
+        self._embedder, self._policy = embedder, policy
+        self.name = embedder.name
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """As the embedder gives them."""
+        return self.embed_with_usage(texts)[0]
+
+    def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
+        """The vectors, and what they and the failed attempts cost. Not to be called from a running event loop."""
+        attempt = _Attempt(self._embedder, texts)
+        call = Call(self.name, (), max_tokens=0)
+        outcome = asyncio.run(Caller(attempt, policy=self._policy).call(call, PriceList(self.name)))
+        if outcome.fault:
+            raise Unavailable(f"no embeddings from {self.name}: {outcome.fault}", fix="resume the run later")
+        return attempt.vectors, attempt.usage + (outcome.usage - Usage(calls=1))
+
+
+class _Attempt(ModelBackend):
+    """Embeds the texts once per call; its reply says only that this went well."""
+
+    def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
+        self._embedder, self._texts = embedder, texts
+        self.vectors: Any = None
+        self.usage = Usage()
+
+    async def complete(self, call: Call) -> Reply:
+        self.vectors, self.usage = self._embedder.embed_with_usage(self._texts)
+        return Reply((Completion(""),), Tokens(), 0.0)
+
+
+class LocalEmbedder(Embedder):
     """A model by name or path, loaded when first used (its weights are downloaded then if they are not here).
 
     `device` is "cpu", "cuda", ... or None for what the library finds. Raises `UserError` if the library is missing or
@@ -156,7 +186,7 @@ class LocalEmbedder:
         return self._model
 
 
-class UnixcoderEmbedder:
+class UnixcoderEmbedder(Embedder):
     """UniXcoder (Guo et al., 2022), as TurboEvolve uses it for its seed pools: the mean of the encoder's last hidden
     states over a program's tokens, scaled to length 1.
 

@@ -21,10 +21,20 @@ import msgspec
 
 from culmen.core.errors import CulmenError, Unavailable
 from culmen.core.evaluation import Observation
-from culmen.core.event import CustomRequest, Effect, EmbedRequest, Entry, Event, ProposeRequest, Result, WriteRequest
+from culmen.core.event import (
+    CustomRequest,
+    Effect,
+    EmbedRequest,
+    Entry,
+    Event,
+    ProposeRequest,
+    Result,
+    WriteRequest,
+    at_least,
+)
 from culmen.core.ports import Journal, Observer, World
 from culmen.engine.replay import Replayed, replay
-from culmen.engine.search import Estimate, Search, at_least
+from culmen.engine.search import Estimate, Search
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
 _TOLD = ("agent", "kind", "tool", "reason", "closing")  # of a custom effect's payload: who and what for
@@ -228,10 +238,9 @@ class Driver:
             asyncio.get_running_loop().call_soon(observer.see, events)
 
     def _say(self, text: str) -> None:
-        """A sentence for people, to the observers that pass such on."""
+        """A sentence for people, to all observers."""
         for observer in self._observers:
-            if hasattr(observer, "told"):
-                asyncio.get_running_loop().call_soon(getattr(observer, "told"), text)  # noqa: B009 - not all have it
+            asyncio.get_running_loop().call_soon(observer.told, text)
 
     async def _abandon(self, keys: list[int]) -> None:
         tasks = [task for key in keys if (task := self._running.get(key)) is not None]

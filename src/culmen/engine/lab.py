@@ -28,7 +28,7 @@ from culmen.core.event import (
     encode,
     number,
 )
-from culmen.core.ports import Lab, Proposer
+from culmen.core.ports import Lab, MinimalProposer
 from culmen.core.task import Task, fingerprint
 from culmen.core.usage import Usage
 from culmen.engine.ledger import Ledger
@@ -63,7 +63,7 @@ class EngineLab:
     def __init__(
         self,
         task: Task,
-        proposer: Proposer,
+        proposer: MinimalProposer,
         ledger: Ledger,
         loop: Loop,
         seed: int,

@@ -13,7 +13,7 @@ import msgspec
 
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import Observation
-from culmen.core.event import Custom, EvaluateRequest, ProposeRequest, Request, Vectors, WriteRequest
+from culmen.core.event import Custom, Request, Vectors
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
 
@@ -124,14 +124,7 @@ def once(task: Task) -> int:
 Estimate = Callable[[Request], Usage]
 """The most that performing a request may cost."""
 
-NOTHING, _EVALUATION, _CALL = Usage(), Usage(evaluations=1), Usage(calls=1)
-
-
-def at_least(request: Request) -> Usage:
-    """The default estimate: an evaluation is one evaluation, asking a model is one call; the rest is free."""
-    if isinstance(request, EvaluateRequest):
-        return _EVALUATION
-    return _CALL if isinstance(request, ProposeRequest | WriteRequest) else NOTHING
+NOTHING, _EVALUATION = Usage(), Usage(evaluations=1)
 
 
 def usage_of(result: Any) -> Usage:

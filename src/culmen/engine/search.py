@@ -21,14 +21,15 @@ from culmen.core.event import (
     ProposeRequest,
     Request,
     WriteRequest,
+    at_least,
     mark,
 )
-from culmen.core.ports import Proposer, Shelf, Strategy
+from culmen.core.ports import MinimalProposer, Shelf, Strategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.engine.finale import FinalChoice, Finale, Goal, soon
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort
-from culmen.engine.ledger import NOTHING, Estimate, Ledger, at_least, final_share, usage_of
+from culmen.engine.ledger import NOTHING, Estimate, Ledger, final_share, usage_of
 from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
 from culmen.engine.record import Memo, MemoryStore, Scoreboard
@@ -54,7 +55,7 @@ class Search:
         budget: Budget,
         seed: int,
         workers: int = 1,
-        proposer: Proposer | None = None,
+        proposer: MinimalProposer | None = None,
         estimate: Estimate = at_least,
         integrity: str = "warn",
         stop_at: float | None = None,

@@ -23,11 +23,11 @@ from culmen.core.event import (
     Result,
     Vectors,
     WriteRequest,
+    at_least,
 )
 from culmen.core.ports import Backend, Craft, Embedder, Gateway, World
 from culmen.core.task import Task
 from culmen.core.usage import Usage
-from culmen.engine.search import at_least
 
 
 class Editor(Protocol):
@@ -38,7 +38,7 @@ class Editor(Protocol):
     async def close(self) -> None: ...
 
 
-class LiveWorld:
+class LiveWorld(World):
     """Performs effects for real. `surface_fault` says why a candidate may not run at all ("" if it may).
 
     `crafts` makes the performers of custom effects, by family ("session" for `session.open`); each is made when first
@@ -88,10 +88,9 @@ class LiveWorld:
 
     def estimate(self, request: Request) -> Usage:
         """The most an effect may cost: the gateway's word for model calls, one for an evaluation."""
-        ask = getattr(self._gateway, "estimate", None)
-        if ask is None or not isinstance(request, ProposeRequest | WriteRequest):
-            return at_least(request) if self._gateway or isinstance(request, EvaluateRequest) else Usage()
-        return ask(request)
+        if not isinstance(request, ProposeRequest | WriteRequest):
+            return at_least(request)
+        return self._gateway.estimate(request) if self._gateway else Usage()
 
     def _craft(self, kind: str) -> Craft:
         family = kind.partition(".")[0]
@@ -123,12 +122,12 @@ class LiveWorld:
     def _embed(self, request: EmbedRequest) -> Vectors:
         import numpy as np
 
-        rows = np.ascontiguousarray(self._embedder.embed([c.text for c in request.candidates]), dtype="<f4")
-        usage = getattr(self._embedder, "usage_of_last", Usage())
+        vectors, usage = self._embedder.embed_with_usage([c.text for c in request.candidates])
+        rows = np.ascontiguousarray(vectors, dtype="<f4")
         return Vectors(rows.shape[0], rows.shape[1], rows.tobytes(), self._embedder.name, usage)
 
 
-class RememberingWorld:
+class RememberingWorld(World):
     """A fork's world: what the parent run finished is answered from its journal, by content, at no cost.
 
     `finished` maps marks to results; a mark covers everything that was asked, the seed included.
@@ -141,6 +140,10 @@ class RememberingWorld:
         """The parent's result if there is one, else the real thing."""
         known = self._finished.get(effect.mark)
         return await self._world.perform(effect) if known is None else known
+
+    def estimate(self, request: Request) -> Usage:
+        """What the real thing would cost."""
+        return self._world.estimate(request)
 
 
 _NO_PROPOSAL = Proposal(fault="no_model")

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches, weakest
+from culmen.core.evaluation import Case, Observation, Status, reaches, weakest
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.evaluate.jail.scorer_pool import install_hint
@@ -87,7 +87,7 @@ async def check(task: Task, backend: Backend, runs: int = 5, told: Told | None =
         await backend.close()
     observations = [o for seed in seeds for o in seed.observations]
     repeatable, seed_free = _constancy(seeds)
-    why = getattr(backend, "scoring", Scoring()).why
+    why = backend.scoring.why
     found = find_problems(task, isolation, observations, repeatable, seed_free, why)
     trust = weakest(o.trust for o in observations if o.ok)
     return TaskReport(

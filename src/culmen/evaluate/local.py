@@ -32,6 +32,8 @@ class LocalBackend:
     far scores can be trusted and why: known after `start`, or given by an earlier session of the run.
     """
 
+    attempts = 1  # `evaluate` tries again by itself
+
     def __init__(
         self,
         task: Task,

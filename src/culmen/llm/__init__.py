@@ -26,8 +26,10 @@ def make_gateway(
     sentence when a provider goes down or comes back (default: a log warning). Raises `UserError` for what cannot be
     read; keys are looked for at the first call only.
     """
-    if callable(getattr(model, "propose", None)) and callable(getattr(model, "write", None)):
-        return model  # pyright: ignore[reportReturnType]
+    from culmen.core.ports import Gateway, MinimalGateway, complete
+
+    if isinstance(model, MinimalGateway):
+        return complete(Gateway, model)
     from culmen.llm.caller import Providers
     from culmen.llm.gateway import ModelGateway
     from culmen.llm.roles import ModelBook

@@ -71,14 +71,23 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class ModelBackend(Protocol):
-    """A model: pass in a small class of your own.
+class MinimalModel(Protocol):
+    """What a model must have."""
+
+    async def complete(self, call: Call) -> Reply | str | list[str]: ...
+
+
+class ModelBackend(MinimalModel, Protocol):
+    """A model: pass in a small class of your own; `complete` is all that it must have.
 
     `complete` makes exactly one attempt; retries, deadlines, limits and prices are the caller's. It returns a `Reply`
-    and raises one of the errors below (an optional `async close()` is called at the end).
+    and raises one of the errors below. `name` is what the model is called in the journal; "": as its class.
     """
 
-    async def complete(self, call: Call) -> Reply: ...
+    name: str = ""
+
+    async def close(self) -> None:
+        """Called once, after the last attempt."""
 
 
 class CallFailed(CulmenError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.ports import complete
 from culmen.core.usage import Usage
 from culmen.llm.call import (
     BadResponse,
@@ -19,6 +20,7 @@ from culmen.llm.call import (
     Completion,
     Declined,
     Interrupted,
+    MinimalModel,
     ModelBackend,
     RateLimited,
     Reply,
@@ -67,7 +69,7 @@ class Caller:
 
     def __init__(
         self,
-        backend: ModelBackend,
+        backend: MinimalModel,
         *,
         policy: RetryPolicy | None = None,
         lanes: asyncio.Semaphore | None = None,
@@ -77,7 +79,7 @@ class Caller:
         clock: AsyncClock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.backend, self.policy, self._scrub = backend, policy or RetryPolicy(), scrub
+        self.backend, self.policy, self._scrub = complete(ModelBackend, backend), policy or RetryPolicy(), scrub
         self._clock, self._rng = clock or RealClock(), rng or random.Random()
         self._lanes = lanes or asyncio.Semaphore(64)
         self._limiter = limiter or RateLimiter(clock=self._clock)
@@ -107,7 +109,7 @@ class Caller:
                 so_far.usage = so_far.usage + prices.usage(reply.tokens, reply.dollars)
                 return so_far.outcome(tuple(msgspec.structs.replace(c, text=clean(c.text)) for c in reply.choices))
 
-    def sibling(self, backend: ModelBackend) -> Caller:
+    def sibling(self, backend: MinimalModel) -> Caller:
         """A caller of another backend of the same provider, with the same lanes, limits and health."""
         return Caller(
             backend,
@@ -121,10 +123,8 @@ class Caller:
         )
 
     async def close(self) -> None:
-        """Close the backend if it can be closed."""
-        close = getattr(self.backend, "close", None)
-        if close is not None:
-            await close()
+        """Close the backend."""
+        await self.backend.close()
 
     async def _attempt(self, call: Call, so_far: _Progress) -> Reply:
         async with self._lanes, self._health.turn():
@@ -255,7 +255,7 @@ class Providers:
         )
 
 
-def make_backend(model: ModelSpec) -> ModelBackend:
+def make_backend(model: ModelSpec) -> MinimalModel:
     """The backend of a model's provider."""
     provider = model.provider
     if provider.name == "litellm":

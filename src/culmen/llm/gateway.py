@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.errors import UserError
 from culmen.core.event import ProposeRequest, Request, WriteRequest
+from culmen.core.ports import Gateway, Permit
 from culmen.core.task import Task
 from culmen.core.usage import Usage, total
 from culmen.llm.call import Call, ChatMessage, Completion
@@ -28,12 +28,11 @@ def _allow(_: Usage) -> bool:
     return True
 
 
-class ModelGateway:
+class ModelGateway(Gateway):
     """Answers the engine's requests to models; see `culmen.core.ports.Gateway`.
 
-    `permit` may be set to a function that says whether so much more, beyond what `estimate` told of the requests in
-    flight, may be spent on retries; one that is not permitted is left out and the request ends with the fault it had.
-    `faults` counts everything that went wrong, by kind, also what a retry made good.
+    A retry that is not permitted (`begin`) is left out, and the request ends with the fault it had. `faults` counts
+    everything that went wrong, by kind, also what a retry made good.
     """
 
     def __init__(
@@ -45,14 +44,17 @@ class ModelGateway:
         templates: Templates | None = None,
         providers: Providers | None = None,
         formats: dict[str, ReplyFormat] | None = None,
-        permit: Callable[[Usage], bool] = _allow,
     ) -> None:
         self._task, self._roles = task, roles
         self._writer = PromptWriter(task, templates)
         self._formats = {**FORMATS, **SEVERAL, **(formats or {})}
+        self._permit: Permit = _allow
         self._sampler = ReplySampler(providers or Providers(), cache, self._permitted)
-        self.permit = permit
         self.faults: Counter[str] = Counter()
+
+    def begin(self, permit: Permit) -> None:
+        """From now on ask `permit` before anything is spent on a retry."""
+        self._permit = permit
 
     async def propose(self, brief: Brief, seed: int) -> Proposal:
         """Up to `brief.k` candidates. Model failures come back as `fault`; raises `UserError` and `Unavailable`."""
@@ -127,7 +129,7 @@ class ModelGateway:
         await self._sampler.close()
 
     def _permitted(self, usage: Usage) -> bool:
-        return self.permit(usage)
+        return self._permit(usage)
 
     def _request_call(self, request: Request) -> tuple[Call | None, ModelSpec | None]:
         if isinstance(request, ProposeRequest):

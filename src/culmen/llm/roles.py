@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.llm.call import ModelBackend
+from culmen.core.ports import complete
+from culmen.llm.call import MinimalModel, ModelBackend
 from culmen.llm.spec import OTHERS, PROVIDERS, ModelSpec, Price, Provider, Roles, Weighted
 
 NONE = "none"  # a role that shall have no model
@@ -135,13 +136,13 @@ class ModelBook:
 
 def of_backend(backend: object) -> ModelSpec:
     """A user's own model object as a `Model`. Raises `UserError` if it has no `complete`."""
-    if not isinstance(backend, ModelBackend) or isinstance(backend, type):
+    if not isinstance(backend, MinimalModel) or isinstance(backend, type):
         raise UserError(
             f"a {type(backend).__name__} is no model",
             where="model=",
             fix="pass a model's name, or an object with `async def complete(self, call)`",
         )
-    name = str(getattr(backend, "name", "") or type(backend).__name__)
+    name = complete(ModelBackend, backend).name or type(backend).__name__
     return ModelSpec(provider=Provider(name="custom"), model=name, samples=1_000, backend=backend)
 
 

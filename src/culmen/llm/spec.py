@@ -17,7 +17,7 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.usage import Usage
-from culmen.llm.call import ModelBackend, Tokens
+from culmen.llm.call import MinimalModel, Tokens
 
 _LOOKS_LIKE_KEY = re.compile(r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+\S+|\bAIza[\w-]{20,}")
 OTHERS = "default"  # the entry of all roles that have none of their own
@@ -228,7 +228,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     max_tokens_name: str = "max_tokens"
     price: Price | None = None
     extra: dict[str, Any] = {}
-    backend: ModelBackend | None = None
+    backend: MinimalModel | None = None
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Event
+from culmen.core.ports import Observer
 from culmen.core.task import Objective
 from culmen.core.usage import Usage
 from culmen.report.records import Leader
@@ -27,7 +28,7 @@ _PAGE = 2000
 Say = Callable[[str], None]
 
 
-class Tracking:
+class Tracking(Observer):
     """Observer that tells `tracker` of a run: `with tracking.of(folder, say): ...`."""
 
     def __init__(self, name: str, tracker: Tracker, waiting: int = WAITING, patience: float = PATIENCE) -> None:
@@ -65,6 +66,9 @@ class Tracking:
             except queue.Full:
                 self._missed += 1
 
+    def told(self, text: str) -> None:
+        """Not its business."""
+
     def _work(self) -> None:
         try:
             self._track()
@@ -80,7 +84,7 @@ class Tracking:
         for event in self._before(first.seq if first is not None else 0):
             points.see(event)
         strategy = str(meta.strategy.get("path", "")).rpartition(":")[2]
-        settings = {"seed": str(meta.seed), "model": str(meta.extra.get("model") or meta.models.get("default", ""))}
+        settings = {"seed": str(meta.seed), "model": meta.model_name}
         settings |= {f"strategy.{name}": str(value) for name, value in (meta.strategy.get("config") or {}).items()}
         self._tracker.start(TrackedRun(meta.id, meta.task.name, strategy, settings))
         event = first

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from culmen.core.errors import Unavailable
 from culmen.core.event import Event
+from culmen.core.ports import Observer
 from culmen.store import views
 from culmen.store.views import BestCandidate, RunStatus
 
@@ -38,7 +39,7 @@ class Display(Protocol):
     def close(self) -> None: ...
 
 
-class Watch:
+class Watch(Observer):
     """Observer that shows a run on `display`: `with watch.of(folder): ...`."""
 
     def __init__(self, display: Display) -> None:

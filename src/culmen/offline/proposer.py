@@ -16,7 +16,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
-from culmen.core.ports import Lab
+from culmen.core.ports import Lab, Proposer
 
 OPERATORS = {  # and how many successes in eight trials each is believed to have at first
     "numbers": 1.0,
@@ -146,7 +146,7 @@ class EvaluationAllowance:
         return min(_LONG, 0.1 * whole, 0.2 * lab.task.limits.seconds)
 
 
-class OfflineProposer:
+class OfflineProposer(Proposer):
     """Adaptive choice among operators; the step of numeric changes follows their success (1/5 rule).
 
     For one child up to `width` variants are made by one operator and evaluated, as ordinary budgeted evaluations on
@@ -154,6 +154,8 @@ class OfflineProposer:
     are dear (two of them would cost more than `share` of the budget left) and noisy, a single variant is handed over
     unseen and is credited when it comes back as a parent with a higher reward than its own parent had.
     """
+
+    free = True
 
     def __init__(
         self, operators: Mapping[str, float] = OPERATORS, width: int = 4, depth: int = 3, share: float = 0.02

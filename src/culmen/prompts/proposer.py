@@ -7,13 +7,13 @@ from collections import Counter
 import msgspec
 
 from culmen.core.brief import Brief, Proposal
-from culmen.core.ports import Lab
+from culmen.core.ports import Lab, Proposer
 
 GIVEN_UP = "format_given_up"
 _JSON = ("verbalized", "verbalized_diff")
 
 
-class FallbackProposer:
+class FallbackProposer(Proposer):
     """Several candidates as JSON until `patience` replies in a row, to one role, held no such object (`not_json`);
     from then on, as fenced blocks (`blocks`).
 

@@ -1,33 +1,37 @@
-"""Going on with a run whose budget is spent: a fork with so much more of it, which begins with what was found.
+"""Forks: new runs that begin with what another has found, and with how much of it.
 
-    budget, most = settle(meta, 180, "evaluations=+100")
-    Study.fork(run, budget=budget, carry=most)
+    budget, carry = settle(meta, 180, "evaluations=+100")
+    Study.fork(run, budget=budget, carry=carry)
 
 A resumed run replays under the budget it was made with, which decided what it admitted and what it refused. So more
 of it is a new run. Where a model proposes, that retraces the old one from its journal and goes on behind its end. The
-offline proposer and strategies that drive agents do not retrace: the one looks at how much of the budget is spent, the
-others act outside the journal. There the new run begins with the best candidates of the old one instead.
+offline proposer and strategies that leave traces outside the journal (`Strategy.retraces`) do not retrace: the one
+looks at how much of the budget is spent, the others act elsewhere. There the new run begins with the best candidates of
+the old one instead.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Status
+from culmen.core.event import Custom
+from culmen.core.ports import Strategy, complete
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.run import pool
+from culmen.run import pools
 
 if TYPE_CHECKING:
     from culmen.store.meta import RunMeta
 
-MOST = 50  # candidates carried over
-_ACTING = ("cato", "pacevolve_plus_plus")  # what they do leaves traces outside the journal, which no fork takes over
+MOST_CARRIED = 50  # candidates carried over
 SPENT = ("evaluations", "calls", "tokens", "dollars", "seconds")
 
 
@@ -45,7 +49,7 @@ def settle(meta: RunMeta, evaluations: int, text: str, carry: int | None = None)
     named = Budget.parse(text.replace("=+", "="))
     if carry is None:
         wanted = named.evaluations if "evaluations" in more else evaluations
-        carry = 0 if retraces(meta) else min(MOST, pool.allowance(meta.task, wanted) or MOST)
+        carry = 0 if retraces(meta) else min(MOST_CARRIED, pools.allowance(meta.task, wanted) or MOST_CARRIED)
     given = {name: getattr(named, name) for name in _items(text)}
     for name in more:
         old = getattr(meta.budget, name, None)
@@ -64,34 +68,69 @@ def settle(meta: RunMeta, evaluations: int, text: str, carry: int | None = None)
 
 def retraces(meta: RunMeta) -> bool:
     """Whether a fork with a larger budget takes the same path as its parent, from the parent's results."""
-    from culmen.strategies.catalog import CATALOG
+    from culmen.strategies.locate import find
 
-    acting = [CATALOG[name] for name in _ACTING]
-    return meta.extra.get("model") not in (None, "offline") and str(meta.strategy.get("path")) not in acting
+    return not meta.offline and complete(Strategy, find(str(meta.strategy["path"]))).retraces
 
 
 def carried(task: Task, run: Path, most: int) -> Task:
-    """The task with the best `most` candidates of a run as further seeds; those that never failed, best first."""
+    """The task with the best `most` candidates of a run as further initial programs; those that never failed, best
+    first."""
     own = {candidate.digest: candidate.parts for candidate in task.candidates()}
-    for member in pool.build([run], most + len(own)).members:
+    for member in pools.build([run], most + len(own)).members:
         own.setdefault(member.candidate.digest, member.parts)
     seeds = list(own.values())[: len(task.seeds) + most]
     return msgspec.structs.replace(task, seeds=tuple(seeds))
 
 
-def seed(meta: RunMeta, wanted: int | None) -> int:
+def random_seed(meta: RunMeta, wanted: int | None) -> int:
     """The random seed of a fork that carries candidates: another than its parent's, unless scores know no chance.
 
     Under the same seed it would be given the very evaluations that made these candidates the best, also for its final
     choice, and report a score chosen for its luck. Raises `UserError` if the parent's is wanted.
     """
-    if wanted is not None and wanted == meta.seed and not meta.task.deterministic:
+    if wanted is None:
+        return meta.seed if meta.task.deterministic else meta.seed + 1
+    if wanted == meta.seed and not meta.task.deterministic:
         raise UserError(
             "a run that carries candidates needs a random seed of its own",
             where=f"--seed {wanted}",
             fix=f"leave --seed out, or write --seed {wanted + 1}",
         )
-    return meta.seed if meta.task.deterministic else meta.seed + 1
+    return wanted
+
+
+def finished(run: Path, evaluator: str) -> dict[str, Any]:
+    """Results of a run by mark in journal order, the first of each; those of another version of the evaluator, and what
+    our own failure lost, are asked again.
+
+    Custom effects leave traces outside the journal (a repository, weights), so they are not taken over.
+    """
+    from culmen.store.journal import SqlJournal
+
+    found: dict[str, Any] = {}
+    with SqlJournal.open(run, write=False) as journal:
+        for event in journal.read(whole=True):
+            entry, result = event.entry, event.entry.result
+            if entry.kind != "done" or not entry.mark or isinstance(result, Custom):
+                continue
+            if not isinstance(result, Observation) or result.status is not Status.LOST:
+                found.setdefault(entry.mark, result)
+    return {m: r for m, r in found.items() if not isinstance(r, Observation) or r.evaluator in ("", evaluator)}
+
+
+def remembered(meta: RunMeta) -> dict[str, Any]:
+    """What the run that this one was forked from has finished; nothing if there is no such run any more."""
+    from culmen.store import views
+    from culmen.store.address import has_run, is_address
+
+    parent = meta.fork_of or ""
+    if not is_address(parent):
+        known = bool(parent) and has_run(Path(parent))
+        return finished(Path(parent), meta.task.evaluator.digest) if known else {}
+    with suppress(UserError):
+        return finished(views.find_run(parent), meta.task.evaluator.digest)
+    return {}
 
 
 def notes(run: str, carry: int) -> list[str]:

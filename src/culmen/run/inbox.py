@@ -11,6 +11,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import Unavailable
 from culmen.core.event import Entry, Event
+from culmen.core.ports import Observer
 from culmen.engine.driver import Driver
 from culmen.store import inbox, views
 from culmen.store.inbox import InboxMessage
@@ -19,7 +20,7 @@ INTERVAL = 0.4  # seconds between two looks into the folder
 _KINDS = ("tell", "stop")
 
 
-class Mailbox:
+class InboxWatcher(Observer):
     """Hands messages to the driver, and, as an observer, forgets those that are journaled.
 
     A message that was journaled before its file was removed is known by its id, and not taken twice.
@@ -53,6 +54,9 @@ class Mailbox:
         for event in events:
             if event.entry.kind in _KINDS:
                 self._forget(event)
+
+    def told(self, text: str) -> None:
+        """Not its business."""
 
     def _forget(self, event: Event) -> None:
         message = str(event.entry.body.get("id", ""))

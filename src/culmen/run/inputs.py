@@ -1,4 +1,4 @@
-"""From what a person passes to what a run is made of: tasks, seeds, folders, and the run's description."""
+"""From what a person passes to what a run is made of: its task, initial programs, folder and description."""
 
 from __future__ import annotations
 
@@ -8,39 +8,41 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from culmen.core import VERSION
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
+from culmen.core.options import RunOptions
+from culmen.core.ports import MinimalStrategy, Strategy, complete
 from culmen.core.task import Evaluator, Limits, Objective, Task, fingerprint
-from culmen.core.usage import Budget
-
-if TYPE_CHECKING:
-    from culmen.store.meta import RunMeta
-    from culmen.study import Parts
+from culmen.evaluate.cluster import choice
+from culmen.run.options import RunObjects
+from culmen.store.meta import RunMeta
 
 
-def check_runnable(task: Task, strategy: Any, model: Any, budget: Budget, parts: Mapping[str, Any]) -> None:
+def check_runnable(task: Task, strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
     """Refuse what could never start or never end."""
-    check_ends(strategy, model, budget, parts)
-    alone = model == "offline" and parts.get("proposer") is None and not getattr(strategy, "writes", False)
+    check_ends(strategy, options, objects)
+    alone = options.offline and objects.proposer is None and not complete(Strategy, strategy).writes
     if not task.seeds and alone:
         uses = ", ".join(task.evaluator.options.get("uses", ()))
         raise UserError(
-            "a task without a seed needs a model to write the first candidate",
+            "a task without an initial program needs a model to write the first candidate",
             where=f"task {task.name}",
-            fix=f"give a first program{f' that defines {uses}' if uses else ''} with --seed-program FILE, or choose a "
-            "model with --model NAME, or an agent with --agent NAME",
+            fix=f"give an initial program{f' that defines {uses}' if uses else ''} with --seed-program FILE, or choose "
+            "a model with --model NAME, or an agent with --agent NAME",
         )
 
 
-def check_ends(strategy: Any, model: Any, budget: Budget, parts: Mapping[str, Any]) -> None:
+def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
     """Refuse what could never end: no budget, or one of which nothing is ever spent."""
+    budget = options.budget
     if not budget.bounded:
         raise UserError("nothing ends this run", where="budget", fix="give a budget, for example evaluations=200")
-    if budget.evaluations is None and budget.seconds is None and _free(strategy, model, parts):
+    if budget.evaluations is None and budget.seconds is None and _free(strategy, options, objects):
         named = [name for name in ("dollars", "calls", "tokens") if getattr(budget, name) is not None]
         raise UserError(
             f"nothing ends this run: the offline model spends no {' or '.join(named)}",
@@ -69,71 +71,36 @@ def level(task: Task, wanted: float | str | None) -> float | None:
     return score
 
 
-def _free(strategy: Any, model: Any, parts: Mapping[str, Any]) -> bool:
+def _free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> bool:
     """Whether nothing this run does is ever paid for: the offline proposer, no agents, embedders in this process."""
-    proposer, embedder = parts.get("proposer"), parts.get("embedder")
-    if model != "offline" or getattr(strategy, "writes", False) or parts.get("crafts") or parts.get("world"):
+    if not options.offline or complete(Strategy, strategy).writes or objects.crafts or objects.world:
         return False
-    if proposer is not None:
-        from culmen.offline.proposer import OfflineProposer
-
-        if not isinstance(proposer, OfflineProposer):
-            return False
-    return embedder is None or (isinstance(embedder, str) and "/" not in embedder.partition(":")[0])
+    if objects.proposer is not None and not objects.proposer.free:
+        return False
+    return objects.embedder is None and "/" not in options.embedder.partition(":")[0]
 
 
 def meta(
-    path: Path, task: Task, strategy: Any, model: Any, budget: Budget, seed: int, workers: int | None, parts: Any
+    path: Path, task: Task, strategy: Mapping[str, Any], options: RunOptions, workers_of_backend: int = 0
 ) -> RunMeta:
-    """What the journal must know to resume this run; never a key."""
-    from culmen.core import VERSION
-    from culmen.evaluate.cluster import choice
-    from culmen.evaluate.integrity import guard
-    from culmen.store.meta import RunMeta
-
-    backend = parts.get("backend")
-    if backend is not None and not hasattr(backend, "evaluate"):
-        backend = choice.as_choice(backend)
-        choice.check(backend)
-    named = (
-        model
-        if isinstance(model, str | dict) or model is None
-        else f"{type(model).__module__}:{type(model).__qualname__}"
-    )
+    """What the journal must know to resume this run; never a key. `strategy` is `catalog.config` of it."""
+    if options.backend is not None:
+        choice.check(options.backend)
+    named = options.model
     return RunMeta(
         id=path.name,
         task=task,
-        strategy=strategy,
+        strategy=dict(strategy),
         models=dict(named) if isinstance(named, dict) else {"default": str(named)},
-        budget=budget,
-        seed=seed,
-        workers=workers or choice.usual_workers(backend),
         created=time.time(),
         culmen=VERSION,
         python=platform.python_version(),
         platform=sys.platform,
-        extra={
-            "model": named,
-            "embedder": _embedder_name(parts.get("embedder")),
-            "models_file": parts.get("models_file"),
-            "require": parts.get("require"),
-            "fork_of": parts.get("fork_of"),
-            "integrity": guard.parse_policy(parts.get("integrity")),
-            **({"backend": msgspec.to_builtins(backend)} if isinstance(backend, choice.BackendChoice) else {}),
-            "stop_at": parts.get("stop_at"),
+        **{
+            **msgspec.structs.asdict(options),
+            "workers": options.workers or workers_of_backend or choice.usual_workers(options.backend),
         },
     )
-
-
-def _embedder_name(embedder: Any) -> str:
-    return embedder if isinstance(embedder, str) else getattr(embedder, "name", "hashing")
-
-
-def revive(meta: RunMeta, parts: Parts) -> Any:
-    """The run's strategy: the object given, else the one described in its journal."""
-    from culmen.strategies import catalog
-
-    return parts.strategy or catalog.revive(meta.strategy["path"], meta.strategy["config"])
 
 
 def new_path(task: Task, run_dir: str | Path | None) -> Path:
@@ -148,7 +115,7 @@ def new_path(task: Task, run_dir: str | Path | None) -> Path:
 
 
 def folder_task(path: str | Path, seed: Any, goal: str, direction: str = "", proxy: str = "") -> Task:
-    """The task on disk, with a goal, seeds, a direction or a way of evaluating of the caller's own."""
+    """The task on disk, with a goal, initial programs, a direction or a way of evaluating of the caller's own."""
     from culmen.evaluate.taskfiles import load, with_proxy
 
     task = load(path, goal=goal, seeds=_seed_parts(seed), direction=direction)
@@ -190,7 +157,7 @@ def function_task(
 
 
 def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
-    """Texts, files, mappings, or several of them, as seeds."""
+    """Texts, files, mappings, or several of them, as initial programs."""
     if seed is None:
         return ()
     if isinstance(seed, Mapping):
@@ -198,7 +165,11 @@ def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
     if isinstance(seed, Path) or (isinstance(seed, str) and "\n" not in seed and seed.endswith((".py", ".txt", ".md"))):
         path = Path(seed)
         if not path.is_file():
-            raise UserError(f"there is no seed file '{seed}'", where=str(path.resolve()), fix="check the path")
+            raise UserError(
+                f"there is no file '{seed}' to take as an initial program",
+                where=str(path.resolve()),
+                fix="check the path",
+            )
         return ({path.name: path.read_text(encoding="utf-8")},)
     if isinstance(seed, str):
         return ({"candidate": seed},)

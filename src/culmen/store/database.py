@@ -21,8 +21,7 @@ import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, Unavailable, UserError
 from culmen.store.address import FILE, Address, anchor, has_run, pointer
-from culmen.store.codec import decode
-from culmen.store.meta import FORMAT, RunMeta
+from culmen.store.meta import FORMAT, RunMeta, unpack
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -158,7 +157,7 @@ def read_meta(connection: Connection) -> RunMeta:
     from culmen.store import schema
 
     try:
-        return decode(connection.execute(select(schema.run.c.meta)).scalar_one(), RunMeta)
+        return unpack(connection.execute(select(schema.run.c.meta)).scalar_one())
     except NoResultFound:
         raise JournalDamaged("the settings of the run are lost") from None
     except msgspec.DecodeError as error:

@@ -32,7 +32,7 @@ from culmen.store.codec import (
 )
 from culmen.store.database import check_format, meanings, read_meta
 from culmen.store.lease import Seat, owner, take
-from culmen.store.meta import FORMAT, RunMeta
+from culmen.store.meta import FORMAT, RunMeta, pack
 from culmen.store.ranking import leader
 from culmen.store.reader import gap, lookup_in, read_page
 
@@ -100,7 +100,7 @@ class JournalWriter:
         """Replace the run's settings."""
         with self._writing(), self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
-            self._connection.execute(update(schema.run).values(meta=encode(meta)))
+            self._connection.execute(update(schema.run).values(meta=pack(meta)))
         self._direction = meta.task.objective.direction
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ def make(connection: Connection, meta: RunMeta) -> None:
     """The tables of a new run."""
     schema.metadata.create_all(connection)
     connection.execute(insert(schema.version).values(version_num=schema.REVISION))
-    connection.execute(insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=encode(meta)))
+    connection.execute(insert(schema.run).values(id=1, format=meta.format, epoch=0, meta=pack(meta)))
 
 
 def _row(entry: Entry, seq: int, now: float, batch: RowBatch) -> tuple[tuple[Any, ...], Event]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Union, cast, get_args, get_origin
 
 from culmen.core.errors import UserError
-from culmen.core.ports import Strategy
+from culmen.core.ports import MinimalStrategy, Strategy, complete
 from culmen.memory.quantile import Quantile
 from culmen.strategies.locate import MOVED, find, path_of
 from culmen.strategies.settings import About, hints
@@ -39,6 +39,8 @@ NAMES = {path: name for name, path in CATALOG.items()}
 NAMES |= {old: NAMES[new] for old, new in MOVED.items() if new in NAMES}
 """The name of the strategy at a path, also at one that an earlier version wrote into a journal."""
 
+WITH_AGENTS = "cato"  # the strategy of who names an agent and no strategy
+
 
 def load(name: str) -> Any:
     """The class of a strategy by catalog name (case, - and _ do not matter) or path; UserError if there is none."""
@@ -54,7 +56,7 @@ def load(name: str) -> Any:
     return find(CATALOG[plain])
 
 
-def make(name: str, settings: Mapping[str, str] | None = None) -> Strategy:
+def make(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrategy:
     """A strategy with settings given as texts; the rest are its defaults. UserError names what is wrong."""
     cls, where = load(name), f"strategy {name}"
     fields = hints(cls) if _structured(cls) else {}
@@ -79,7 +81,7 @@ def describe(name: str) -> dict[str, Any]:
         "name": NAMES.get(path_of(cls), name),
         "path": path_of(cls),
         "title": (inspect.getdoc(inspect.getmodule(cls)) or cls.__name__).partition("\n")[0],
-        "paper": getattr(cls, "paper", ""),
+        "paper": complete(Strategy, cls).paper,
         "doc": inspect.getdoc(cls) or "",
         "fields": [
             {"name": field, "type": legal(hint, about), "default": shown(defaults[field]), "doc": about.doc}
@@ -112,7 +114,7 @@ def config(strategy: Any) -> dict[str, Any]:
 def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
     """The strategy, and the score at which the engine is to end it. One that has things to put in order names, as
     `ends_at`, a setting of its own for that: it gets the score and ends by itself."""
-    own = getattr(strategy, "ends_at", "")
+    own = complete(Strategy, strategy).ends_at
     if level is None or not own:
         return strategy, level
     if getattr(strategy, own) not in (None, level):

@@ -32,6 +32,8 @@ class Cato:
     paper = "Coding Agents as Text Optimizers: N coding agents in sequence on a shared repository"
 
     ends_at: ClassVar[str] = "threshold"
+    agent_setting: ClassVar[str] = "agent"
+    retraces: ClassVar[bool] = False  # agents leave a repository
 
     agents: Annotated[int, About("agents in all", least=1)] = 10
     parallel: Annotated[int, About("agents at work at the same time", least=1)] = 1
@@ -57,6 +59,11 @@ class Cato:
     def writes(self) -> bool:
         """Whether its agents can write a first candidate without a model of culmen's."""
         return self.agent not in ("offline", "builtin")
+
+    @property
+    def crew(self) -> str:
+        """How many agents of which kind: `3 x claude, 2 at once`."""
+        return f"{self.agents} x {self.agent}" + (f", {self.parallel} at once" if self.parallel > 1 else "")
 
     async def search(self, lab: Lab) -> str:
         """The sequence. Step numbers are those of docs/strategies/cato.md; the paper has none. Returns why it ended."""

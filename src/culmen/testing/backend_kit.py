@@ -136,10 +136,8 @@ async def _keys(backend: Backend, task: Task) -> None:
 async def _certificates(backend: Backend, task: Task) -> None:
     found: Observation = await backend.evaluate(candidate(PROGRAM), task.cases[1], 1, certify=True)
     assert found.strict is True and found.certified == 0.0, f"the verifier was not asked: {found}"
-    renew = getattr(backend, "renew", None)
-    if renew is not None:
-        await renew()
-        assert (await backend.evaluate(candidate(PROGRAM), task.cases[0], 2)).ok, "nothing is judged after renew()"
+    await backend.renew()
+    assert (await backend.evaluate(candidate(PROGRAM), task.cases[0], 2)).ok, "nothing is judged after renew()"
 
 
 async def _seal(backend: Backend, task: Task, folder: Path) -> None:

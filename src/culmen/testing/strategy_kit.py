@@ -19,11 +19,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from culmen.core.ports import Journal, Strategy
+from culmen.core.event import at_least
+from culmen.core.ports import Journal, MinimalStrategy
 from culmen.core.task import Task, fingerprint
 from culmen.core.usage import Budget
 from culmen.engine.replay import replay
-from culmen.engine.search import Search, at_least
+from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
 from culmen.testing.landscape import Faults, Landscape, task
@@ -36,7 +37,7 @@ ROUGH = Landscape(sigma=0.2, faults=Faults(error=0.15, timeout=0.1, lost=0.1, em
 BUDGET = Budget(evaluations=60)
 
 
-def check_strategy(strategy: Strategy) -> None:
+def check_strategy(strategy: MinimalStrategy) -> None:
     """All checks below: noisy, exact and faulty worlds, with one seed, several and none; kills; barren models."""
     for world in (NOISY, ROUGH):
         check_repeatable(strategy, task(), world)
@@ -55,7 +56,7 @@ def outcome(journal: Journal) -> list[bytes]:
     return [msgspec.json.encode(entry) for entry in entries if entry.kind in ("done", "note", "stop")]
 
 
-def check_repeatable(strategy: Strategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET) -> Simulation:
+def check_repeatable(strategy: MinimalStrategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET) -> Simulation:
     """Two runs from the same seed are the same, another seed's differs, and the budget is used."""
     first, second, other = (simulate(strategy, task, world, budget, seed=s, workers=3) for s in (1, 1, 2))
     assert outcome(first.journal) == outcome(second.journal), "two runs from one seed differ"
@@ -64,7 +65,7 @@ def check_repeatable(strategy: Strategy, task: Task, world: VirtualWorld, budget
 
 
 def check_kill_points(
-    strategy: Strategy,
+    strategy: MinimalStrategy,
     task: Task,
     world: VirtualWorld,
     budget: Budget = BUDGET,
@@ -100,7 +101,7 @@ def _finished(journal: Journal) -> list[tuple[int, bytes]]:
     return [(entry.key, msgspec.json.encode(entry.result)) for entry in entries if entry.kind == "done"]
 
 
-def check_finishes(strategy: Strategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET) -> Simulation:
+def check_finishes(strategy: MinimalStrategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET) -> Simulation:
     """The run ends by spending its evaluations, and reports a candidate; every seed is looked at."""
     run = simulate(strategy, task, world, budget, seed=5, workers=4)
     assert run.search.reason == "evaluations", f"the search ended by '{run.search.reason}'"
@@ -110,7 +111,7 @@ def check_finishes(strategy: Strategy, task: Task, world: VirtualWorld, budget: 
     return run
 
 
-def check_barren(strategy: Strategy) -> None:
+def check_barren(strategy: MinimalStrategy) -> None:
     """A model that never gives a program, or only its input again, is ended by the budget of calls, not by spinning."""
     for faults in (Faults(empty=1.0), Faults(repeat=1.0)):
         for exact in (False, True):
@@ -130,7 +131,7 @@ print(fingerprint(*outcome(run.journal)))
 """
 
 
-def check_hash_seeds(strategy: Strategy, seeds: Sequence[int] = (0, 1, 2)) -> None:
+def check_hash_seeds(strategy: MinimalStrategy, seeds: Sequence[int] = (0, 1, 2)) -> None:
     """A run is the same whatever Python's hash seed; each is made in a process of its own."""
     told = json.dumps(catalog.config(strategy))
     here = simulate(strategy, task(), ROUGH, BUDGET, seed=7, workers=3)

@@ -16,14 +16,14 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from culmen.core.event import Effect, Entry, Result
-from culmen.core.ports import Journal, Proposer, Strategy
+from culmen.core.event import Effect, Entry, Result, at_least
+from culmen.core.ports import Journal, MinimalStrategy, Proposer
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import about
 from culmen.engine.finale import FinalChoice
 from culmen.engine.replay import replay
-from culmen.engine.search import Estimate, Search, at_least
+from culmen.engine.search import Estimate, Search
 from culmen.store.journal import MemoryJournal
 
 
@@ -50,7 +50,7 @@ class Simulation:
 
 
 def simulate(
-    strategy: Strategy,
+    strategy: MinimalStrategy,
     task: Task,
     world: VirtualWorld,
     budget: Budget,

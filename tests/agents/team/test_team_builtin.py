@@ -8,10 +8,9 @@ import re
 import pytest
 
 from culmen.core.brief import Text
-from culmen.core.event import WriteRequest
+from culmen.core.event import WriteRequest, at_least
 from culmen.core.session import AnswerExperiments, Commit, Open
 from culmen.core.usage import Budget, Usage
-from culmen.engine.search import at_least
 from culmen.store.journal import MemoryJournal
 from culmen.strategies.cato import Cato
 from culmen.testing import strategy_kit as kit

@@ -256,7 +256,7 @@ def test_candidates_flow_both_ways(place: Place) -> None:
         (("--agent", "offline", "--set", "agent=claude"), "two agents are named"),
         (("--agent", "offline", "--strategy", "polca"), "no setting 'agent'"),
         (("--agent", "offline", "--direction", "up"), "no direction 'up'"),
-        (("--agent", "offline", "--seed-program", "none.py"), "no seed file"),
+        (("--agent", "offline", "--seed-program", "none.py"), "no file"),
     ],
 )
 def test_mistakes_are_said_before_there_is_a_run(place: Place, words: tuple[str, ...], said: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from culmen.cli import where
+from culmen.cli.options import PlaceFlags, SearchFlags, of_run, of_session
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
@@ -57,14 +57,15 @@ def test_a_task_says_what_it_needs_and_a_run_remembers(tmp_path: Path):
     toml = tmp_path / "task.toml"
     toml.write_text(toml.read_text() + '[resources]\ncpu = 2\nmemory = "1GB"\ncustom = { fpga = 1 }\n')
     task = load(tmp_path)
-    chosen = where.chosen(task, "local", None, "gpu=1")["backend"]
+    _, options = of_run(task, SearchFlags(), PlaceFlags(backend="local", backend_set="gpu=1"))
+    chosen = options.backend
     assert chosen == BackendChoice(needs=Needs(2, 1, 10**9, {"fpga": 1.0}))
     study = Study.create(task, backend=chosen, run_dir=tmp_path / "run")
     kept = Study.open(study.path).meta
-    assert choice.as_choice(kept.extra["backend"]) == chosen
-    changed = where.changed(kept, None, None, "gpu=0")["backend"]
+    assert kept.backend == chosen
+    changed = of_session(kept, PlaceFlags(backend_set="gpu=0"))["backend"]
     assert changed.needs == Needs(2, 0, 10**9, {"fpga": 1.0})
-    assert where.changed(kept, None, None, None) == {}
+    assert "backend" not in of_session(kept, PlaceFlags())
 
 
 def test_a_parcel_arrives_as_it_was_sent(tmp_path: Path):

@@ -219,7 +219,7 @@ def test_a_run_whose_cluster_goes_away_is_resumed_on_another(pair: Nodes, tmp_pa
     with pytest.raises(Unavailable, match="there = 1"):
         study.run()
     assert study.status.state == "paused"
-    assert study.meta.extra["backend"]["needs"] == {"custom": {"there": 1.0}}
+    assert study.meta.backend.needs == Needs(custom={"there": 1.0})
     again = Study.resume(study.path, backend=choice(pair))
     assert again.run() == "finished"
     assert {each.status for each in again.observations()} <= {Status.OK, Status.ERROR, Status.INVALID}

@@ -115,7 +115,7 @@ def test_stop_ends_the_search_and_says_what_to_type(tmp_path: Path) -> None:
 def test_the_policy_is_kept_by_resume(tmp_path: Path) -> None:
     """Ended by its budget before the cheat; a fork with more keeps the policy and meets it."""
     run = made(tmp_path / "run", HONEST, BETTER, CHEAT, policy="reject", budget=2)
-    assert views.meta(run).extra["integrity"] == "reject"
+    assert views.meta(run).integrity == "reject"
     forked = Study.fork(
         run,
         tmp_path / "fork",
@@ -124,7 +124,7 @@ def test_the_policy_is_kept_by_resume(tmp_path: Path) -> None:
         strategy=Programs((HONEST, BETTER, CHEAT)),
     )
     forked.run()
-    assert views.meta(forked.path).extra["integrity"] == "reject"
+    assert views.meta(forked.path).integrity == "reject"
     assert views.status(forked.path).failures == {"integrity_frames": 1}
 
 

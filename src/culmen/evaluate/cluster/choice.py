@@ -12,47 +12,13 @@ from typing import Any
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.options import BackendChoice, Needs
 
 NAMES = ("local", "ray", "slurm")
 _PACKAGES = {"ray": "ray", "slurm": "submitit"}
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
 _NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
-
-
-class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one evaluation takes of its node: cores, GPUs, bytes of memory, and resources by names of your own.
-
-    They decide where an evaluation is placed; what it may use is decided by the task's limits and its jail.
-    """
-
-    cpu: float = 1.0
-    gpu: float = 0.0
-    memory: int = 0
-    custom: dict[str, float] = {}
-
-
-class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A backend by name.
-
-    address   of Ray: auto (the cluster of this machine's environment), local (a new one, here), ray://... or host:port
-    wait      seconds without any node that could take an evaluation after which the run gives up; 0: the backend's own
-    rest      of Ray: seconds without work after which a node's evaluator ends, so that an autoscaler may take the node
-    retries   how often an evaluation is tried again that a worker or node took down with it
-    The others are Slurm's: `jobs` of `slots` evaluations each, for `minutes`, with its own words (partition, ...) in
-    `texts`.
-    """
-
-    name: str = "local"
-    address: str = "auto"
-    needs: Needs = Needs()
-    wait: float = 0.0
-    rest: float = 60.0
-    retries: int = 2
-    jobs: int = 1
-    slots: int = 0
-    minutes: int = 24 * 60
-    texts: dict[str, str] = {}
 
 
 def parse(

@@ -56,6 +56,8 @@ class RemoteBackend:
     """Evaluates `task` wherever the carrier goes, up to `workers` at once; with 0 of them it sets `workers` to what
     there is room for when it starts. See `core.ports.Backend`."""
 
+    attempts = 1  # `evaluate` tries again by itself
+
     def __init__(
         self, task: Task, workers: int, carrier: Carrier, require: str | None = None, *, scoring: Scoring | None = None
     ) -> None:

@@ -33,7 +33,7 @@ def parse_policy(name: str | None) -> str:
     raise UserError(f"there is no policy '{name}'", where="--integrity", fix=f"use one of {', '.join(POLICIES)}")
 
 
-class IntegrityBackend:
+class IntegrityBackend(Backend):
     """Wraps a backend: adds signs to its observations and refuses candidates as one of `POLICIES` says.
 
     Where the task has a verifier, a score beyond the best known value is certified at once.
@@ -68,7 +68,12 @@ class IntegrityBackend:
 
     async def _ask(self, candidate: Candidate, case: Case | None, seed: int, certify: bool) -> Observation:
         more = {"certify": True} if certify else {}  # backends of tasks without a verifier need not know
-        return await self.backend.evaluate(candidate, case, seed, **more)
+        seen = await self.backend.evaluate(candidate, case, seed, **more)
+        for _ in range(1, self.backend.attempts):
+            if seen.status is not Status.LOST:
+                break
+            seen = await self.backend.evaluate(candidate, case, seed, **more)
+        return seen
 
     def _of_text(self, candidate: Candidate) -> tuple[Sign, ...]:
         known = self._seen.get(candidate.digest)
@@ -80,9 +85,7 @@ class IntegrityBackend:
 
     async def renew(self) -> None:
         """Begin the final choice with processes that saw nothing of the search, where the backend can."""
-        renew = getattr(self.backend, "renew", None)
-        if renew is not None:
-            await renew()
+        await self.backend.renew()
 
     async def close(self) -> None:
         """Close the backend."""

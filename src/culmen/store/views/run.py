@@ -132,7 +132,7 @@ def status(run: Path | str) -> RunStatus:
             workers=about.workers,
             created=about.created,
             error=str(last.get("error", "")),
-            integrity=str(about.extra.get("integrity") or "warn"),
+            integrity=about.integrity,
             findings=found[0],
             best_before_first_finding=_before(connection, about, found[1]),
             agents=agents(connection),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab
@@ -42,6 +42,8 @@ class PacevolvePlusPlus:
     none (no training). Needs torch: `pip install 'culmen[train]'`. `policy=tiny` is a language model of a few thousand
     weights over a menu of edits; a model folder makes any causal language model the advisor, with a LoRA adapter.
     """
+
+    retraces: ClassVar[bool] = False  # training leaves weights
 
     paper = "PACEvolve++: Improving Test-time Learning for Evolutionary Search Agents (arXiv 2605.07039)"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import culmen
@@ -15,8 +15,8 @@ from culmen.cli.main import main
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.task import Surface, Task
-from culmen.run import pool as pools
-from culmen.run.pool import Member, Pool, Source
+from culmen.run import pools
+from culmen.run.pools import Pool, PoolMember, PoolSource
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
 
@@ -29,12 +29,12 @@ TASK = Task(
 )
 
 
-def member(text: str, score: float | None = None, count: int = 1, **parts: str) -> Member:
-    return Member({"main.py": text, "fixed.py": "F = 0\n", **parts}, score, count, source=0)
+def member(text: str, score: float | None = None, count: int = 1, **parts: str) -> PoolMember:
+    return PoolMember({"main.py": text, "fixed.py": "F = 0\n", **parts}, score, count, source=0)
 
 
-def pool(*members: Member, digest: str = "d1", licence: str = "CC0", run: str = "r") -> Pool:
-    return Pool("numbers", digest, "max", members, (Source(run),), licence)
+def pool(*members: PoolMember, digest: str = "d1", licence: str = "CC0", run: str = "r") -> Pool:
+    return Pool("numbers", digest, "max", members, (PoolSource(run),), licence)
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
@@ -43,7 +43,7 @@ texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 @given(
     members=st.lists(
         st.builds(
-            Member,
+            PoolMember,
             st.dictionaries(texts, texts, min_size=1, max_size=3),
             st.none() | st.floats(allow_nan=False, allow_infinity=False),
             st.integers(0, 9),
@@ -56,7 +56,7 @@ texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
     licence=texts,
 )
 def test_a_pool_survives_its_file(members, licence, tmp_path_factory):
-    made = Pool("t", "d", "min", tuple(members), (Source("r", models={"default": "m"}),), licence)
+    made = Pool("t", "d", "min", tuple(members), (PoolSource("r", models={"default": "m"}),), licence)
     path = tmp_path_factory.mktemp("pool") / "p.json"
     pools.save(made, path)
     assert pools.load(path) == made
@@ -115,15 +115,15 @@ def test_only_what_fits_becomes_a_seed_and_claims_are_dropped():
             member(SEED),  # the task's own seed again
             member("x = 3\n", **{"../../escape.py": "x"}),
             member("x" * 5000),
-            Member({"main.py": "x = 4\n", "fixed.py": "F = 666\n"}, 1e9),
-            Member({"main.py": "x = 5\n"}),
+            PoolMember({"main.py": "x = 4\n", "fixed.py": "F = 666\n"}, 1e9),
+            PoolMember({"main.py": "x = 5\n"}),
             digest="other",
         ),
     )
     assert [seed["main.py"] for seed in seeded.seeds] == [SEED, "x = 2\n"]
     assert any("another task" in note for note in seeded.notes) and any("4 candidates" in note for note in seeded.notes)
     with pytest.raises(UserError, match="no candidate of the pool fits"):
-        pools.seeded(TASK, pool(Member({"other.py": "x"})))
+        pools.seeded(TASK, pool(PoolMember({"other.py": "x"})))
 
 
 def test_a_large_pool_is_cut_to_what_differs_most_whatever_it_claims():
@@ -139,6 +139,7 @@ def test_a_large_pool_is_cut_to_what_differs_most_whatever_it_claims():
     assert pools.seeded(TASK, pool(*near), most=1).seeds[1]["main.py"] != SEED
 
 
+@settings(deadline=None)
 @given(listed=st.lists(st.text("ab\n", max_size=12), min_size=1, max_size=12, unique=True), most=st.integers(1, 14))
 def test_what_is_taken_is_taken_once_and_as_many_as_asked(listed, most):
     found = [member(text).candidate for text in listed]
@@ -191,7 +192,7 @@ def test_from_runs_to_a_pool_to_a_run(tmp_path, monkeypatch, capsys):
     made = pools.load("p.json")
     assert 1 <= len(made.members) <= 8 and {source.run for source in made.sources} == {"r1", "r2"}
     lying = msgspec.structs.replace(
-        made, members=(*made.members, Member({"n.py": "def run():\n    return -5.0\n"}, 1e12, 99))
+        made, members=(*made.members, PoolMember({"n.py": "def run():\n    return -5.0\n"}, 1e12, 99))
     )
     pools.save(lying, "lying.json")
     capsys.readouterr()
@@ -206,7 +207,7 @@ def test_from_runs_to_a_pool_to_a_run(tmp_path, monkeypatch, capsys):
     study = culmen.Study.open(Path("r3"))
     assert len(study.meta.task.seeds) >= 3
     scores = {row.id: row.mean for row in study.candidates(order="old", limit=None)}
-    liar = Member({"n.py": "def run():\n    return -5.0\n"}).candidate.id
+    liar = PoolMember({"n.py": "def run():\n    return -5.0\n"}).candidate.id
     assert scores[liar] == -5.0
     best = study.best
     assert best is not None and best.id != liar and best.score >= max(m.score or 0.0 for m in made.members) - 1e-9

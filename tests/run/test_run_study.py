@@ -136,7 +136,7 @@ def test_an_interrupted_study_is_resumed_and_a_fork_pays_for_nothing_twice(tmp_p
 def test_mistakes_say_what_where_and_what_next(tmp_path):
     with pytest.raises(culmen.UserError, match="nothing ends this run"):
         culmen.optimize(SEED, evaluator=closeness, budget=culmen.Budget(), run_dir=tmp_path / "a")
-    with pytest.raises(culmen.UserError, match="without a seed"):
+    with pytest.raises(culmen.UserError, match="without an initial program"):
         culmen.optimize(None, evaluator=closeness, run_dir=tmp_path / "b")
     with pytest.raises(culmen.UserError, match="polka"):
         culmen.optimize(SEED, evaluator=closeness, strategy="polka", run_dir=tmp_path / "c")

@@ -29,7 +29,7 @@ _SEED = re.compile("seed-[0-9]+(-untimed)?")
 SHARE = 0.25  # of the evaluations: what looking at a pool's candidates may take
 
 
-class Source(msgspec.Struct, frozen=True, omit_defaults=True):
+class PoolSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where candidates came from: a run's name, strategy, models by role, seed and version of culmen.
 
     A run that a comparison called `seed-3` goes by `STRATEGY/seed-3`.
@@ -42,7 +42,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
     culmen: str = ""
 
 
-class Member(msgspec.Struct, frozen=True, omit_defaults=True):
+class PoolMember(msgspec.Struct, frozen=True, omit_defaults=True):
     """A candidate with what is claimed of it: mean score over `count` evaluations (or certified value), and its index
     in `sources`."""
 
@@ -65,8 +65,8 @@ class Pool(msgspec.Struct, frozen=True):
     task: str
     digest: str
     direction: Literal["max", "min"]
-    members: tuple[Member, ...]
-    sources: tuple[Source, ...] = ()
+    members: tuple[PoolMember, ...]
+    sources: tuple[PoolSource, ...] = ()
     licence: str = ""
     format: str = FORMAT
 
@@ -81,7 +81,7 @@ def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool
         meta = views.meta(folder)
         rows = views.candidates(folder, order="best", limit=best, failed=False)
         members = tuple(
-            Member(
+            PoolMember(
                 views.candidate(folder, row.id, observations=0).parts,
                 row.mean if row.certified is None else row.certified,
                 row.count,
@@ -93,7 +93,7 @@ def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool
             if row.mean is not None and not row.barred
         )
         path = str(meta.strategy.get("path", ""))
-        source = Source(_called(folder, meta.id, path), path, meta.models, meta.seed, meta.culmen)
+        source = PoolSource(_called(folder, meta.id, path), path, meta.models, meta.seed, meta.culmen)
         task = meta.task
         pools.append(Pool(task.name, task.digest, task.objective.direction, members, (source,), licence))
     return merge(pools, licence)
@@ -223,8 +223,8 @@ def apart(known: Sequence[Candidate], found: Sequence[Candidate], most: int) -> 
     return [found[i] for i in taken]
 
 
-def _joined(pools: Sequence[Pool]) -> tuple[Member, ...]:
-    best: dict[str, Member] = {}
+def _joined(pools: Sequence[Pool]) -> tuple[PoolMember, ...]:
+    best: dict[str, PoolMember] = {}
     offset = 0
     for pool in pools:
         for member in pool.members:

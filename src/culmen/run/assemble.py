@@ -1,0 +1,301 @@
+"""One live session of a run: assembles what performs it, drives it on asyncio, and takes everything down again."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.core.event import CustomRequest, Effect, Entry
+from culmen.core.options import BackendChoice
+from culmen.core.ports import Backend, Craft, Embedder, Gateway, Observer, Proposer, Shelf
+from culmen.engine.driver import Driver
+from culmen.engine.replay import graft
+from culmen.engine.search import Estimate, Search
+from culmen.engine.world import Editor, LiveWorld, RememberingWorld
+from culmen.run.inbox import InboxWatcher
+from culmen.run.options import RunObjects
+
+if TYPE_CHECKING:
+    from culmen.core.usage import Usage
+    from culmen.store.meta import RunMeta
+
+
+async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) -> str:
+    """Run (or go on with) the run in `path` until it ends or is interrupted; returns finished | interrupted.
+
+    `meta` is what its journal says, but for what this session was told otherwise; `remembered` the results, by mark,
+    of the run that it was forked from.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products only; idle BLAS threads would spin on all cores
+    from culmen.evaluate.integrity.guard import IntegrityBackend, reapply_policy
+    from culmen.store.journal import SqlJournal
+    from culmen.store.reader import JournalObservations
+
+    remembered = reapply_policy(remembered, meta.integrity)
+    async with AsyncExitStack() as stack:
+        journal = SqlJournal.open(path, write=True)
+        stack.callback(journal.close)
+        if remembered and not any(event.entry.kind == "done" for event in journal.read()):
+            journal.append(_grafted(meta, objects, remembered))
+        inner = objects.backend or _backend(meta, objects)
+        backend = IntegrityBackend(inner, meta.task, meta.integrity)
+        stack.push_async_callback(backend.close)
+        found = {"isolation": await backend.start(), "scoring": inner.scoring, "workers": meta.workers or inner.workers}
+        journal.set_meta(**found)
+        meta = msgspec.structs.replace(meta, **found)
+        if inner.scoring.why:
+            _say(objects, f"Scores are {inner.scoring.trust}: {inner.scoring.why}.")
+        gateway, proposer, editor = _models(meta, objects)
+        for part in (gateway, editor):
+            if part is not None:
+                stack.push_async_callback(part.close)
+        crafts = {**_crafts(path, meta, objects, lambda: search), **objects.crafts}
+        world = objects.world or _world(meta, backend, gateway, _embedder(meta, objects), editor, crafts)
+        stack.push_async_callback(world.close)
+        search = _search(meta, objects, proposer, world.estimate, JournalObservations(path))
+        stack.callback(search.close)
+        search.watch = _Answers()
+        if gateway is not None:  # a paid retry needs room in the budget as a first try does
+            gateway.begin(_permit(search))
+        inbox = InboxWatcher(path)
+        driver = Driver(
+            search,
+            RememberingWorld(world, remembered) if remembered else world,
+            journal,
+            workers=meta.workers,
+            observers=(*objects.observers, inbox),
+            estimate=world.estimate,
+            before_final=backend.renew,
+        )
+        stack.callback(asyncio.create_task(inbox.watch(driver)).cancel)
+        with _Signals(driver, objects.observers):
+            return await driver.run()
+
+
+def _say(objects: RunObjects, text: str) -> None:
+    """A sentence for people, to all observers."""
+    for observer in objects.observers:
+        observer.told(text)
+
+
+def _permit(search: Search) -> Callable[[Usage], bool]:
+    """Whether the budget of a search has room for so much more."""
+    return lambda extra: not search.ledger.refusal(extra)
+
+
+def rebuild(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
+    """The run's search as it was at the start, and what its effects are taken to cost: for replaying a journal.
+
+    Starts nothing and can perform nothing.
+    """
+    gateway, proposer, _ = _models(meta, objects)
+    nothing: Any = None
+    world = objects.world or LiveWorld(meta.task, nothing, gateway, nothing, None, nothing)
+    return _search(meta, objects, proposer, world.estimate), world.estimate
+
+
+def _grafted(meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) -> list[Entry]:
+    """What a fork's search takes over from its parent, as entries of its own journal."""
+    own = msgspec.structs.replace(objects, proposer=copy.deepcopy(objects.proposer))
+    search, _ = rebuild(meta, own)
+    entries = graft(search, remembered)
+    search.close()
+    return entries
+
+
+def run_blocking(session: Coroutine[Any, Any, str]) -> str:
+    """Run a session to its end from ordinary code; in a notebook, whose loop is taken, on a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(session)
+    outcome: list[Any] = []
+
+    def target() -> None:
+        outcome.append(asyncio.run(_caught(session)))
+
+    thread = threading.Thread(target=target, name="culmen-session")
+    thread.start()
+    thread.join()
+    state, error = outcome[0]
+    if error is not None:
+        raise error
+    return state
+
+
+async def _caught(session: Coroutine[Any, Any, str]) -> tuple[str, BaseException | None]:
+    (result,) = await asyncio.gather(session, return_exceptions=True)
+    return ("", result) if isinstance(result, BaseException) else (result, None)
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM become interrupts of the driver while a session runs on the main thread.
+
+    Observers are told each time, so that a person hears that it was understood.
+    """
+
+    def __init__(self, driver: Driver, observers: tuple[Observer, ...]) -> None:
+        self._driver, self._observers = driver, observers
+        self._active = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> None:
+        if self._active:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self._interrupt)
+
+    def _interrupt(self) -> None:
+        self._driver.interrupt()
+        for observer in self._observers:
+            observer.interrupted()
+
+    def __exit__(self, *_: object) -> None:
+        if self._active:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+def _search(
+    meta: RunMeta, objects: RunObjects, proposer: Proposer | None, estimate: Estimate, shelf: Shelf | None = None
+) -> Search:
+    level = meta.stop_at if isinstance(meta.stop_at, float | int) else None
+    return Search(
+        strategy_of(meta, objects),
+        meta.task,
+        meta.budget,
+        meta.seed,
+        meta.workers,
+        proposer,
+        estimate,
+        meta.integrity,
+        level,
+        shelf,
+    )
+
+
+def strategy_of(meta: RunMeta, objects: RunObjects) -> Any:
+    """The run's strategy: the object given, else the one described in its journal."""
+    from culmen.strategies import catalog
+
+    return objects.strategy or catalog.revive(meta.strategy["path"], meta.strategy["config"])
+
+
+def _backend(meta: RunMeta, objects: RunObjects) -> Backend:
+    from culmen.evaluate import cluster
+
+    chosen = meta.backend or BackendChoice()
+    if meta.task.evaluator.form != "function" or chosen.name != "local":
+        tell = partial(_say, objects)
+        return cluster.make(chosen, meta.task, meta.workers, meta.require, meta.scoring, tell)
+    if objects.evaluator is None:
+        raise UserError(
+            "this run's evaluator is a Python function of the program that made it",
+            where=f"run {meta.id}",
+            fix="resume it there: Study.resume(run, evaluator=your_function).run()",
+        )
+    from culmen.evaluate.function import FunctionBackend
+
+    return FunctionBackend(meta.task, objects.evaluator, meta.workers)
+
+
+def _models(meta: RunMeta, objects: RunObjects) -> tuple[Gateway | None, Proposer | None, Editor | None]:
+    from culmen.offline.workers import EditWorkers
+
+    if objects.model is None and meta.offline:
+        from culmen.offline.proposer import OfflineProposer
+
+        return None, objects.proposer or OfflineProposer(), EditWorkers()
+    from culmen.llm import make_gateway
+    from culmen.prompts.proposer import FallbackProposer
+
+    tell = partial(_say, objects) if objects.observers else None
+    model = meta.model if objects.model is None else objects.model
+    gateway = make_gateway(meta.task, model, meta.models_file, _cache_dir(), tell=tell)
+    return gateway, objects.proposer or FallbackProposer(), EditWorkers()
+
+
+def _cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "culmen"
+
+
+def _embedder(meta: RunMeta, objects: RunObjects) -> Embedder:
+    if objects.embedder is not None:
+        from culmen.embed.models import PatientEmbedder
+
+        return PatientEmbedder(objects.embedder)
+    from culmen.embed import make
+
+    return make(meta.embedder, meta.models_file)
+
+
+def _world(
+    meta: RunMeta,
+    backend: Backend,
+    gateway: Gateway | None,
+    embedder: Embedder,
+    editor: Editor | None,
+    crafts: Mapping[str, Callable[[], Craft]],
+) -> LiveWorld:
+    from culmen.evaluate.taskfiles import surface_fault
+
+    return LiveWorld(meta.task, backend, gateway, embedder, editor, surface_fault, crafts)
+
+
+class _Answers:
+    """Payloads of the `session.answer` effects that are finished, until somebody wants them."""
+
+    def __init__(self) -> None:
+        self.payloads: list[Mapping[str, Any]] = []
+
+    def __call__(self, effect: Effect) -> None:
+        if isinstance(effect.request, CustomRequest) and effect.kind == "session.answer":
+            self.payloads.append(effect.request.payload)
+
+
+def _crafts(
+    path: Path, meta: RunMeta, objects: RunObjects, searching: Callable[[], Search]
+) -> dict[str, Callable[[], Craft]]:
+    """Makers of what performs custom effects, by family; nothing is imported or started before it is needed."""
+
+    def sessions() -> Craft:
+        from culmen.agents.sandbox.settings import SandboxSettings
+        from culmen.agents.sandbox.world import SessionWorld
+
+        search = searching()
+        answers, search.watch = search.watch, None
+        model = meta.model if objects.model is None else objects.model
+        return SessionWorld(
+            path,
+            meta.task,
+            SandboxSettings.of(meta.strategy.get("config", {})),
+            models=(model if isinstance(model, str | dict) else None, meta.models_file),
+            permit=_permit(search),
+            going=lambda: search.phase == "search",
+            history=lambda: answers.payloads if isinstance(answers, _Answers) else (),
+        )
+
+    def training() -> Craft:
+        from culmen.prompts.writer import PromptWriter
+        from culmen.train.advisors import maker
+        from culmen.train.craft import TrainCraft
+
+        def render(role: str, slots: dict[str, Any]) -> tuple[str, str]:
+            prompt = PromptWriter(meta.task).prose(role, slots)
+            return prompt.system, prompt.user
+
+        return TrainCraft(path / "policy", maker(render, path / "policy"))
+
+    return {"session": sessions, "train": training}
