@@ -18,10 +18,9 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 from culmen.core.brief import Brief, HumanInput, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Case, Observation, Rollout
+from culmen.core.evaluation import Case, Observation, Rollout, Scoring
 from culmen.core.event import Custom, CustomRequest, Effect, Entry, Event, Request, Result, at_least
 from culmen.core.task import Task
-from culmen.core.trust import Scoring
 from culmen.core.usage import Usage
 
 T = TypeVar("T")

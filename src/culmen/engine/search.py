@@ -24,7 +24,7 @@ from culmen.core.event import (
     at_least,
     mark,
 )
-from culmen.core.ports import MinimalProposer, Shelf, Strategy
+from culmen.core.ports import MinimalProposer, MinimalStrategy, Shelf
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.engine.finale import FinalChoice, Finale, Goal, soon
@@ -50,7 +50,7 @@ class Search:
 
     def __init__(
         self,
-        strategy: Strategy,
+        strategy: MinimalStrategy,
         task: Task,
         budget: Budget,
         seed: int,
