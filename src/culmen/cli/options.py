@@ -250,10 +250,9 @@ def _with_agent(name: str, agent: str | None, settings: dict[str, str], model: s
 
 def _check_installed(kind: str) -> None:
     """Raise `UserError` for a program that nobody knows or that is not installed."""
-    from culmen.agents import adapters
-    from culmen.agents.adapters import programs
+    from culmen.agents.adapters import catalog, programs
 
-    programs.find(adapters.named(kind).program)
+    programs.find(catalog.named(kind).program)
 
 
 def _altered(meta: RunMeta, given: Mapping[str, str]) -> Any:
