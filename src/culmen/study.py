@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from culmen.store.views.candidates import Order
 
 
-class BestCandidate(msgspec.Struct, frozen=True):
+class ReportedCandidate(msgspec.Struct, frozen=True):
     """The candidate a study reports: `score` over `count` evaluations, `confirmed` by fresh ones after the search,
     `verified` if every score was also computed outside the candidate's process and nothing had to be repaired before
     the task's verifier accepted it; `certified` is the value that the verifier vouches for, if there is one; `trust` is
@@ -226,7 +226,7 @@ class Study:
         return views.status(self.path)
 
     @property
-    def best(self) -> BestCandidate | None:
+    def best(self) -> ReportedCandidate | None:
         """The reported candidate; None before anything scored."""
         from culmen.store import views
 
@@ -234,7 +234,7 @@ class Study:
         if best is None:
             return None
         texts = views.candidate(self.path, best.id).parts
-        return BestCandidate(
+        return ReportedCandidate(
             best.id, best.score, best.count, best.verified, best.confirmed, texts, best.certified, best.trust
         )
 
@@ -254,4 +254,4 @@ class Study:
                     yield event.entry.result
 
 
-__all__ = ["DEFAULT_BUDGET", "BestCandidate", "Study", "optimize"]
+__all__ = ["DEFAULT_BUDGET", "ReportedCandidate", "Study", "optimize"]

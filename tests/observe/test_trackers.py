@@ -13,7 +13,8 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.event import Event
-from culmen.observe.trackers import EffectSpan, TrackedPoint, TrackedRun, Tracking, tracked, trackers
+from culmen.observe.tracker_backends import trackers
+from culmen.observe.trackers import EffectSpan, TrackedPoint, TrackedRun, Tracking, tracked
 from culmen.store import views
 from tests.cli.conftest import Place
 from tests.report.worlds import Asking, Told, run

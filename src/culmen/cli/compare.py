@@ -47,7 +47,7 @@ def analyze(
     """
     from culmen.cli import runs
     from culmen.report import analyze as analysis
-    from culmen.report.analyze import write
+    from culmen.report.plots import write
     from culmen.strategies.catalog import NAMES
 
     paths = [runs.find(name) for name in dict.fromkeys(run or [None])]

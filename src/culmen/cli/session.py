@@ -26,7 +26,7 @@ def trackers(wanted: Sequence[str] | None) -> Sequence[Tracking]:
     """The observers behind `--track`; raises `UserError` for one that there is not."""
     if not wanted:
         return ()
-    from culmen.observe import trackers as known
+    from culmen.observe import tracker_backends as known
 
     return known.trackers(wanted)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from culmen.core.brief import Proposal, Text
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
-from culmen.observe.trackers import EffectSpan, TrackedPoint, TrackedRun
+from culmen.observe.trackers import EffectSpan, TrackedPoint, TrackedRun, Tracker, Tracking
 
 _TAG = "culmen.run"
 _ENDS = {"finished": "FINISHED", "failed": "FAILED"}
@@ -205,3 +208,54 @@ def _otlp(endpoint: str) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces") if endpoint else OTLPSpanExporter()
+
+
+# Trackers by what is written behind --track.
+
+
+def _tensorboard(place: str) -> Tracker:
+    return TensorBoard(place or "runs/tensorboard")
+
+
+def _mlflow(place: str) -> Tracker:
+    return MLflow(place)
+
+
+def _wandb(place: str) -> Tracker:
+    return WeightsAndBiases(place or "culmen")
+
+
+def _otel(place: str) -> Tracker:
+    return OpenTelemetry(place)
+
+
+_MAKERS: dict[str, tuple[str, Callable[[str], Tracker]]] = {
+    "tensorboard": ("tensorboardX", _tensorboard),
+    "mlflow": ("mlflow", _mlflow),
+    "wandb": ("wandb", _wandb),
+    "otel": ("opentelemetry.exporter.otlp.proto.http", _otel),
+}
+NAMES = tuple(_MAKERS)
+
+
+def trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
+    """Observers for `NAME` or `NAME:PLACE`; raises `UserError` for a name nobody knows or a package that is missing."""
+    return tuple(_one(each) for each in dict.fromkeys(wanted))
+
+
+def _one(text: str) -> Tracking:
+    name, _, place = text.partition(":")
+    if name not in _MAKERS:
+        raise UserError(f"there is no tracker '{name}'", where=f"--track {text}", fix=f"use one of {', '.join(NAMES)}")
+    package, make = _MAKERS[name]
+    if not _installed(package):
+        fix = f"pip install 'culmen[{name}]'"
+        raise UserError(f"{name} needs the package {package}", where=f"--track {text}", fix=fix)
+    return Tracking(name, make(place))
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Event
 from culmen.core.ports import Observer
@@ -218,62 +216,3 @@ class TrackedEvents:
         self.evaluations += 1
         best = None if self._leader.mean is None else self._objective.score(self._leader.mean)
         return TrackedPoint(self.evaluations, seen.score, best, self._usage, event.entry.elapsed, event.time)
-
-
-# Trackers by what is written behind --track.
-
-
-def _tensorboard(place: str) -> Tracker:
-    from culmen.observe.tracker_backends import TensorBoard
-
-    return TensorBoard(place or "runs/tensorboard")
-
-
-def _mlflow(place: str) -> Tracker:
-    from culmen.observe.tracker_backends import MLflow
-
-    return MLflow(place)
-
-
-def _wandb(place: str) -> Tracker:
-    from culmen.observe.tracker_backends import WeightsAndBiases
-
-    return WeightsAndBiases(place or "culmen")
-
-
-def _otel(place: str) -> Tracker:
-    from culmen.observe.tracker_backends import OpenTelemetry
-
-    return OpenTelemetry(place)
-
-
-_MAKERS: dict[str, tuple[str, Callable[[str], Tracker]]] = {
-    "tensorboard": ("tensorboardX", _tensorboard),
-    "mlflow": ("mlflow", _mlflow),
-    "wandb": ("wandb", _wandb),
-    "otel": ("opentelemetry.exporter.otlp.proto.http", _otel),
-}
-NAMES = tuple(_MAKERS)
-
-
-def trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
-    """Observers for `NAME` or `NAME:PLACE`; raises `UserError` for a name nobody knows or a package that is missing."""
-    return tuple(_one(each) for each in dict.fromkeys(wanted))
-
-
-def _one(text: str) -> Tracking:
-    name, _, place = text.partition(":")
-    if name not in _MAKERS:
-        raise UserError(f"there is no tracker '{name}'", where=f"--track {text}", fix=f"use one of {', '.join(NAMES)}")
-    package, make = _MAKERS[name]
-    if not _installed(package):
-        fix = f"pip install 'culmen[{name}]'"
-        raise UserError(f"{name} needs the package {package}", where=f"--track {text}", fix=fix)
-    return Tracking(name, make(place))
-
-
-def _installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False

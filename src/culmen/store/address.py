@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -187,3 +188,15 @@ def refuse_network(path: Path, kind: str) -> None:
             where=str(path),
             fix="give a folder on a local disk with --run-dir, or keep the journal in a database: --db URL",
         )
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who writes a run: process id, host name, and since when (Unix seconds)."""
+
+    pid: int = 0
+    host: str = ""
+    since: float = 0.0
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.host} since {since}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from culmen.core.errors import RunLocked
-from culmen.store.address import FILE, pointer
+from culmen.store.address import FILE, Owner, pointer
 from culmen.store.database import engine_for
 
 if TYPE_CHECKING:
@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
 _PATIENCE = 0.5  # seconds; a reader that asks who owns the run holds a shared lock for an instant
 _held: weakref.WeakSet[RunLock] = weakref.WeakSet()
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """Who writes a run: process id, host name, and since when (Unix seconds)."""
-
-    pid: int = 0
-    host: str = ""
-    since: float = 0.0
-
-    def __str__(self) -> str:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
-        return f"process {self.pid} on {self.host} since {since}"
 
 
 class RunLock:

@@ -40,8 +40,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as fresh
 
 from culmen.core.errors import CulmenError, JournalDamaged, RunLocked, Unavailable, UserError
-from culmen.store.address import VARIABLE, Address
-from culmen.store.lease import Owner
+from culmen.store.address import VARIABLE, Address, Owner
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

@@ -14,10 +14,10 @@ from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.evaluation import LEVELS, Scoring, reaches
 from culmen.core.usage import Budget, Usage, total
 from culmen.store import sql
-from culmen.store.address import anchor, has_run, is_address, journal_file, parse, pointer
+from culmen.store.address import Owner, anchor, has_run, is_address, journal_file, parse, pointer
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading, run_folders
-from culmen.store.lease import Owner, owner
+from culmen.store.lease import owner
 from culmen.store.meta import RunMeta
 from culmen.store.ranking import RULE, Standing, findings, leader, leader_before
 
