@@ -1,0 +1,93 @@
+"""The options of a run: one struct from the keywords to the journal, also that of an earlier version."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import culmen
+from culmen.core.options import BackendChoice, Needs, RunOptions
+from culmen.run import options
+from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords
+from culmen.store import views
+from culmen.study import Study
+from tests.run.parts import Arithmetic, Dice, Flat
+
+BEFORE = Path(__file__).parent / "meta_before_options.json"
+"""The settings of a run as an earlier version stored them."""
+
+TASK = culmen.Task("number", seeds=({"number": "1.5"},), deterministic=True)
+
+
+def stored(run: Path) -> dict:
+    return json.loads(sqlite3.connect(run / "journal.db").execute("select meta from run").fetchone()[0])
+
+
+def made(folder: Path, **keywords: object) -> Study:
+    return Study.create(TASK, "best_of_n", run_dir=folder, **keywords)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_journal_of_an_earlier_version_is_read_as_it_was_meant(tmp_path: Path):
+    study = made(tmp_path / "run")
+    with sqlite3.connect(study.path / "journal.db") as connection:
+        connection.execute("update run set meta = ?", (BEFORE.read_bytes(),))
+    meta = views.meta(study.path)
+    assert meta.options == RunOptions(
+        model="openai/gpt-5-mini,summarizer=openai/gpt-5",
+        budget=culmen.Budget(evaluations=12, dollars=1.5),
+        seed=7,
+        workers=3,
+        require="limits",
+        backend=BackendChoice(needs=Needs(2.0, 1.0, 10**9, {"fpga": 1.0}), wait=3.0),
+        embedder="hashing-64",
+        integrity="reject",
+        fork_of="/runs/first",
+    )
+    assert meta.strategy["config"]["threshold"] == 3.5 and meta.stop_at is None
+
+
+def test_what_is_stored_keeps_its_names(tmp_path: Path):
+    study = made(tmp_path / "run", model="offline", integrity="stop", random_seed=4, workers=2, require="limits")
+    plain = stored(study.path)
+    assert (plain["seed"], plain["workers"], plain["budget"]) == (4, 2, {"evaluations": 200})
+    assert plain["extra"] == {"model": "offline", "integrity": "stop", "require": "limits"}
+    assert views.meta(study.path) == study.meta
+
+
+@pytest.mark.parametrize("kind", [CreateKeywords, ForkKeywords, ResumeKeywords])
+def test_an_unknown_keyword_names_the_known_ones(kind: type):
+    with pytest.raises(culmen.UserError, match=r"no keyword 'modell' here(.|\n)*models_file"):
+        options.read({"modell": "gpt-5"}, RunOptions(), kind)
+
+
+def test_a_resumed_run_keeps_its_budget(tmp_path: Path):
+    study = made(tmp_path / "run")
+    with pytest.raises(culmen.UserError, match="no keyword 'budget'"):
+        Study.resume(study.path, budget=culmen.Budget(evaluations=9))  # pyright: ignore[reportCallIssue]
+
+
+def test_objects_are_named_in_the_journal_and_nothing_more(tmp_path: Path):
+    study = made(tmp_path / "run", model=Dice(), embedder=Flat(), backend=Arithmetic())
+    meta = views.meta(study.path)
+    assert meta.model == "tests.run.parts:Dice" and meta.embedder == "flat" and meta.backend is None
+
+
+def test_a_fork_has_its_parents_options_but_for_those_given(tmp_path: Path):
+    first = made(tmp_path / "run", integrity="reject", embedder="hashing-64", stop_at=3.0, workers=2)
+    forked = Study.fork(first.path, tmp_path / "fork", budget=culmen.Budget(evaluations=9), stop_at=None)
+    assert forked.meta.options == RunOptions(
+        integrity="reject",
+        embedder="hashing-64",
+        workers=2,
+        budget=culmen.Budget(evaluations=9),
+        fork_of=str(first.path),
+    )
+
+
+@pytest.mark.parametrize(("keyword", "thing"), [("backend", object()), ("embedder", 7), ("observers", (object(),))])
+def test_an_object_that_cannot_do_its_part_is_refused_at_once(tmp_path: Path, keyword: str, thing: object):
+    with pytest.raises(culmen.UserError, match="is no "):
+        made(tmp_path / "run", **{keyword: thing})
