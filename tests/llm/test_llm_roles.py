@@ -129,9 +129,9 @@ def test_objects() -> None:
     assert roles.pick("proposer", 0).backend is model
     assert roles.pick("proposer", 0).name == "custom/scripted"
     assert roles.pick("judge", 0).name == "openai/gpt-5"
-    with pytest.raises(UserError, match="is no model"):
+    with pytest.raises(UserError, match="is not a model"):
         ModelBook().roles({"default": 3})
-    with pytest.raises(UserError, match="is no model"):
+    with pytest.raises(UserError, match="is not a model"):
         ModelBook().roles({"default": ScriptedModel})
 
 

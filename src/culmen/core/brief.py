@@ -1,4 +1,4 @@
-"""What a proposer is asked, and what it answers."""
+"""Requests to proposers, and their answers."""
 
 from __future__ import annotations
 

@@ -63,6 +63,6 @@ def digest_parts(parts: Mapping[str, str]) -> str:
 def key_of(digest: str) -> int:
     """The first 64 bits of a digest or of a candidate's id.
 
-    Long runs remember what they met under these, as keys of dicts: half the memory of the text.
+    Long runs use these as keys of dicts: half the memory of the text.
     """
     return int(digest[:16], 16)

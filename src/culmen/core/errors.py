@@ -1,6 +1,6 @@
 """One error tree. A candidate's failure is a value (`Status`), never one of these.
 
-`UserError` and its children are mistakes or circumstances a person can do something about: they say what happened,
+`UserError` and its children are mistakes or circumstances that the user can fix: they say what happened,
 where, and the next command, and the CLI prints them without a traceback. Anything else that raises is a bug.
 """
 
@@ -57,6 +57,6 @@ class IsolationError(UserError):
 
 
 class Unavailable(UserError):
-    """Something outside gave up (disk full, provider down): nothing is lost, the run can be resumed."""
+    """An outside resource failed (disk full, provider down): nothing is lost, the run can be resumed."""
 
     exit_code = 75

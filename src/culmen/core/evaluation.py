@@ -1,4 +1,4 @@
-"""What an evaluation says of a candidate, and how far it can be trusted."""
+"""Results of evaluations: status, score, signs of gaming, level of trust."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from culmen.core.usage import Usage
 
 
 class Status(StrEnum):
-    """How one evaluation ended. All but `ok` carry no score; `lost` is our failure, never held against a candidate."""
+    """How one evaluation ended. All but `ok` carry no score; `lost` is a failure of culmen or the machine, never
+    counted against a candidate."""
 
     OK = "ok"
     INVALID = "invalid"  # ran, but the output or the score is not acceptable (wrong shape, NaN, constraint violated)
@@ -33,10 +34,10 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Sign(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sign that a candidate plays the evaluator instead of the problem, with what was seen.
+    """A sign that a candidate games the evaluator, with the evidence.
 
     `name` is a machine word (frames, tolerance, certified_gap, ...; see `culmen.evaluate.integrity.signs`), `line` the
-    line of `part` it was found on (0: not in the text). `grave` ones have hardly any honest use: `--integrity` acts on
+    line of `part` it was found on (0: not in the text). `grave` ones rarely have an honest use: `--integrity` acts on
     them.
     """
 
@@ -48,7 +49,7 @@ class Sign(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 BARRED = "integrity_"
-"""How the `reason` of an observation begins that was rejected for a sign; the sign's name follows."""
+"""Prefix of the `reason` of an observation rejected for a sign; the sign's name follows."""
 
 
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,8 +57,8 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `score` is in the task's own direction and unit, a finite float exactly when `status` is ok. `reason` is a short
     machine word refining the status (memory_limit, nan_score, ...), `feedback` text for people and models, `seconds`
-    the wall time of the evaluation, `seed` what the candidate's random state was seeded with, `evaluator` the digest
-    of the evaluator that spoke, `trust` how far the score can be trusted (`core.trust`; "": nobody said).
+    the wall time of the evaluation, `seed` what the candidate's random state was seeded with, `evaluator` the digest of
+    the evaluator, `trust` how far the score can be trusted (`core.trust`; "": unknown).
 
     If the task's verifier was asked, `strict` says whether the output passed it as given, with zero tolerance, and
     `certified` is the exact value of the output or of its strictly feasible repair, rounded towards the worse side
@@ -130,7 +131,7 @@ MEANINGS = {
 
 
 class Scoring(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the scores of a run come about: the level of `trust` and, where it is not the strongest the form can have,
+    """How a run's scores are made: the level of `trust` and, where it is not the strongest the form can have,
     `why`. `accept` names what an evaluator at level proxied takes from a candidate besides plain finite data."""
 
     trust: str = ""
@@ -139,7 +140,7 @@ class Scoring(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def rank(level: str) -> int:
-    """0 for the strongest. "" (nobody said) counts as self-reported; an unknown name raises ValueError."""
+    """0 for the strongest. "" (unknown) counts as self-reported; an unknown name raises ValueError."""
     return LEVELS.index(level or LEVELS[-1])
 
 

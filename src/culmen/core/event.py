@@ -60,7 +60,7 @@ class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
 
 
 class CustomRequest(msgspec.Struct, frozen=True, tag="custom"):
-    """An effect of a kind the engine does not know (train, session, ...), for later and for plug-ins."""
+    """An effect of a kind the engine does not know (train, session, ...), for plug-ins."""
 
     kind: str
     payload: dict[str, Any]
@@ -171,5 +171,5 @@ def mark(request: Request) -> str:
 
 
 def number(digest: str) -> int:
-    """31 bits of a digest: what a seed is."""
+    """A random seed: 31 bits of a digest."""
     return int(digest[:8], 16) & 0x7FFFFFFF

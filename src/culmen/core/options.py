@@ -10,7 +10,7 @@ DEFAULT_BUDGET = Budget(evaluations=200)
 
 
 class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one evaluation takes of its node: cores, GPUs, bytes of memory, and resources by names of your own.
+    """Resources of one evaluation on its node: cores, GPUs, bytes of memory, custom resources by name.
 
     They decide where an evaluation is placed; what it may use is decided by the task's limits and its jail.
     """
@@ -22,13 +22,13 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BackendChoice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A backend by name (local, ray, slurm), and what it is told.
+    """A backend by name (local, ray, slurm), and its options.
 
     address   of Ray: auto (the cluster of this machine's environment), local (a new one, here), ray://... or host:port
     wait      seconds without any node that could take an evaluation after which the run gives up; 0: the backend's own
     rest      of Ray: seconds without work after which a node's evaluator ends, so that an autoscaler may take the node
     retries   how often an evaluation is tried again that a worker or node took down with it
-    The others are Slurm's: `jobs` of `slots` evaluations each, for `minutes`, with its own words (partition, ...) in
+    The others are Slurm's: `jobs` of `slots` evaluations each, for `minutes`, with its own options (partition, ...) in
     `texts`.
     """
 

@@ -1,4 +1,4 @@
-"""Agent sessions as effects: what the deterministic side asks for, and what comes back as plain data.
+"""Agent sessions as effects: requests and results as plain data.
 
 A session is one agent's turn at the shared repository. Each kind below is a custom effect (`lab.effect(kind, ...)`)
 whose payload is the struct of the same name, and whose result's `data` is the struct named after the arrow:
@@ -11,7 +11,7 @@ whose payload is the struct of the same name, and whose result's `data` is the s
     session.end     End    -> Ended       end every process of the session
     session.commit  Commit -> Committed   commit the allowed paths of the work tree and merge them into the trunk
 
-All are repeatable: performed twice (after a crash) they have the effect of once. A session whose process died with the
+All are idempotent: after a crash they may be performed again. A session whose process died with the
 driver is answered by `Waited(ended="interrupted")` after what it had already asked for.
 """
 
@@ -135,7 +135,7 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolOutput(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a tool said: `text` bounded, `fault` a short word if it failed."""
+    """A tool's output: `text` bounded, `fault` a short word if it failed."""
 
     text: str = ""
     fault: str = ""
@@ -188,7 +188,7 @@ class Committed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`delivered` is false if there was nobody to hear it."""
+    """`delivered` is false if no live agent could receive it."""
 
     delivered: bool = True
 

@@ -13,13 +13,13 @@ from culmen.core.evaluation import Case, Observation
 
 Form = Literal["call", "serve", "command", "legacy", "function"]
 KNOWN_SLACK = 1e-9  # share by which a score must pass the best known value before it counts as beyond it
-WIDEST = 1e100  # no honest score is farther from zero; statistics square scores and add up squares
+WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
 
 
 class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
     """Direction and levels of the score. `bounds` are the values a score can honestly take (None: open).
 
-    `known` is the best value known to be true: a score beyond it is a record or a fault, and is looked at at once.
+    `known` is the best value known to be true: a score beyond it is a record or an error, and is checked at once.
     """
 
     direction: Literal["max", "min"] = "max"
@@ -100,7 +100,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     features    extra numbers a contract needs, kept as given
     verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only; "" for none
     files       SHA-256 of the evaluator and the files beside it, by name; they must stay so while a run lasts
-    proxy       legacy: whether the candidate answers from a process of its own; auto: if its seed scores alike that way
+    proxy       legacy: whether the candidate answers from a process of its own; auto: if its score stays the same
     """
 
     form: Form = "call"
@@ -164,7 +164,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         return None if observation.score is None else self.objective.reward(observation.score)
 
     def worth(self, observation: Observation) -> float | None:
-        """Like `reward`, of the certified value where the verifier vouches for one: what bests and thresholds use."""
+        """Like `reward`, but of the certified value if there is one; used for bests and thresholds."""
         if observation.score is None or observation.certified is None:
             return self.reward(observation)
         return self.objective.reward(observation.certified)

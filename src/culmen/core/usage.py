@@ -74,7 +74,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def bounded(self) -> bool:
-        """Whether anything at all ends the run."""
+        """Whether any limit is set."""
         return any(v is not None for v in (self.evaluations, self.calls, self.tokens, self.dollars, self.seconds))
 
 

@@ -1,4 +1,4 @@
-"""A task in words: what every text for a model or an agent says of it in the same way."""
+"""A task in words, as all texts for models and agents describe it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BACKTICKS = re.compile(r"`{3,}")
 
 
 def direction(objective: Objective) -> str:
-    """Which way the score goes, and what is known of its levels."""
+    """The score's direction, target and bounds."""
     lines = [f"Each evaluation gives a score; {'higher' if objective.direction == 'max' else 'lower'} is better."]
     if objective.target is not None:
         lines.append(f"The target is {number(objective.target)}.")
@@ -63,7 +63,7 @@ def contract(task: Task) -> str:
 
 
 def stub(task: Task) -> str:
-    """What a first program has to define, where the evaluator's text tells; "" otherwise."""
+    """What an initial program has to define, if the evaluator's text shows it; else ""."""
     text = str(task.evaluator.options.get("stub", ""))
     return f"It must define this:\n\n{fence(text, task.surface.language)}" if text else ""
 

@@ -2,9 +2,9 @@
 
     admitted effect -> (started journaled) -> world -> done journaled with its neighbours -> delivered -> new effects
 
-Evaluations and model calls wait in separate lines, so a hung candidate never starves a model call. What costs money is
-journaled as started before it starts. An evaluation costs only time, and a custom effect has the effect of once however
-often it is performed: their started rows may follow a moment later.
+Evaluations and model calls wait in separate queues, so a hung candidate never starves a model call. What costs money is
+journaled as started before it starts. Evaluations cost only time and custom effects are idempotent, so their started
+rows may be written a moment later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PAUSES = (1.0, 2.0, 5.0, 10.0)  # waits between tries to write to a full disk; 
 
 
 class Driver:
-    """Runs one search to its end, an interrupt or an error.
+    """Runs one search until it ends, is interrupted or fails.
 
     `workers` evaluations and `calls` other effects run at once. `patience` is how many seconds a journal that cannot
     be written (disk full) is retried before `Unavailable` is raised; nothing is lost meanwhile. `before_final` is
@@ -79,12 +79,12 @@ class Driver:
         self._base = self._began = 0.0
 
     def interrupt(self) -> None:
-        """First call: start nothing more, let what runs finish for a while. Second: stop at once."""
+        """First call: start nothing new, give running effects a grace period. Second call: stop at once."""
         self._interrupts += 1
         self._wake.set()
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Journal and deliver what a person sent (`tell`, `stop`), like a completion; from the event loop's thread."""
+        """Journal and deliver a person's input (`tell`, `stop`). Call it from the event loop's thread."""
         self._outbox += entries
         self._wake.set()
 
@@ -94,7 +94,7 @@ class Driver:
         return self._base + self._clock.monotonic() - self._began
 
     async def run(self) -> str:
-        """Replay, then live. Returns the end state: finished | interrupted. Raises what went wrong, after saving it."""
+        """Replay the journal, then run live. Returns finished | interrupted. Errors are journaled, then raised."""
         self._began = self._clock.monotonic()
         replayed = self._replay()
         self._base = replayed.elapsed
@@ -115,7 +115,7 @@ class Driver:
         return self._end_state()
 
     def _replay(self) -> Replayed:
-        """Replay without the cycle collector, which would walk the growing state again and again for nothing."""
+        """Replay with the garbage collector off: it would traverse the growing state again and again."""
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -135,7 +135,7 @@ class Driver:
             await self._commit()
 
     async def _wind_down(self) -> None:
-        """Let what runs finish within the grace period; deliver it; start nothing."""
+        """Wait for running effects within the grace period and deliver them; start nothing."""
         ends = self._clock.monotonic() + _GRACE
         while self._running and self._interrupts < 2 and self._clock.monotonic() < ends:
             await self._sleep_until_woken(ends - self._clock.monotonic())
@@ -158,7 +158,7 @@ class Driver:
             self._lines[_line(effect)].append(effect)
 
     def _launch(self) -> None:
-        """Start what fits: evaluations now, everything else once its `started` row is durable."""
+        """Start admitted effects: evaluations now, everything else once its `started` row is durable."""
         for name, line in self._lines.items():
             while line and self._busy[name] < self._slots[name]:
                 effect = line.popleft()
@@ -213,7 +213,7 @@ class Driver:
                 self._launch()
 
     async def _append(self, batch: list[Entry]) -> list[Event]:
-        """Append, waiting for a journal that cannot be written just now."""
+        """Append to the journal; retry while it cannot be written."""
         loop, waited = asyncio.get_running_loop(), 0.0
         for attempt in range(1_000_000):
             try:
@@ -238,7 +238,7 @@ class Driver:
             asyncio.get_running_loop().call_soon(observer.see, events)
 
     def _say(self, text: str) -> None:
-        """A sentence for people, to all observers."""
+        """Send a message to all observers."""
         for observer in self._observers:
             asyncio.get_running_loop().call_soon(observer.told, text)
 
@@ -256,7 +256,7 @@ class Driver:
         return "failed" if self._failure is not None and not self._interrupts else "interrupted"
 
     async def _last_words(self) -> None:
-        """Journal how it ended (with completions that came in meanwhile). A journal that fails now has said so."""
+        """Journal the end state and late completions. A failing journal has been reported already."""
         body: dict[str, object] = {"state": self._end_state(), "reason": self.search.reason}
         if self._failure is not None:
             body["error"] = f"{type(self._failure).__name__}: {self._failure}"
@@ -275,7 +275,7 @@ class Driver:
 
 
 def about(effect: Effect, phase: str) -> dict[str, Any]:
-    """What readers of the journal want to know of an effect besides its result."""
+    """Facts about an effect that readers of the journal need besides its result."""
     request = effect.request
     if isinstance(request, CustomRequest):
         named = {name: request.payload.get(name) for name in _TOLD}
@@ -290,7 +290,7 @@ def about(effect: Effect, phase: str) -> dict[str, Any]:
 
 
 def canonical(result: Result) -> Result:
-    """The result as the journal will give it back: an observation's numbers are floats, also where a user's are not."""
+    """The result as the journal will return it: an observation's numbers become floats."""
     if not isinstance(result, Observation) or (
         type(result.score) in (float, type(None)) and all(type(value) is float for value in result.metrics.values())
     ):
@@ -305,7 +305,7 @@ def _line(effect: Effect) -> str:
 
 
 class Clock(Protocol):
-    """Seconds that only grow (`monotonic`), and Unix seconds that may jump (`wall`)."""
+    """Monotonic seconds (`monotonic`) and Unix seconds (`wall`)."""
 
     def monotonic(self) -> float: ...
 

@@ -1,7 +1,8 @@
-"""How a search ends: at a score that held when it was looked at again, and with a final choice.
+"""The end of a search: stopping at a confirmed score, and the final choice.
 
-Finalists are run again from evaluations kept back for it. One half picks the winner by sequential halving; the other
-half, spent on the winner alone, is what is reported: it took no part in the choice, so it carries no winner's curse.
+Finalists are evaluated again, from a reserve. One half of it picks the winner by sequential halving; the other half,
+spent on the winner alone, gives the reported score: it took no part in the choice, so it has no selection bias
+(winner's curse).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Finale:
-    """Runs the final choice on a lab; `verdict` can be asked at any time and answers from what is known."""
+    """Runs the final choice on a lab; `verdict` is valid at any time, from what is known so far."""
 
     def __init__(self, task: Task, record: Scoreboard, evaluations: float) -> None:
         self._task, self._record = task, record
@@ -126,7 +127,7 @@ class Finale:
         await self._confirm(lab, field[0], self._kept - self._kept // 2)
 
     async def _recheck(self, lab: EngineLab, field: list[CandidateTally]) -> None:
-        """Without noise one more look suffices: the first finalist that holds its score wins."""
+        """Without noise one evaluation suffices: the first finalist that confirms its score wins."""
         times = min(once(self._task), self._kept)
         field = field[: self._kept // times]
         self._finalists = tuple(t.id for t in field)
@@ -137,10 +138,10 @@ class Finale:
         self._chosen, self._fresh = None, []
 
     async def _certify(self, lab: EngineLab, field: list[CandidateTally]) -> None:
-        """With a verifier what counts is what it certifies: the finalist with the best such value wins.
+        """With a verifier, the finalist with the best certified value wins.
 
-        Nothing is chosen on luck here: a certified value belongs to an output that exists. Finalists it accepts come
-        before those it does not, which keep the order of the search.
+        Luck plays no part: a certified value belongs to an output that exists. Accepted finalists come before the
+        others, which keep the order of the search.
         """
         times = once(self._task)
         field = field[: max(1, self._kept // times)]
@@ -186,7 +187,7 @@ class Finale:
 
 
 def soon(task: Task) -> int:
-    """Evaluations of a final choice that a person waits for, having stopped the search."""
+    """Number of evaluations of the final choice after a person stopped the search."""
     return max(_UNBUDGETED, once(task))
 
 
@@ -206,8 +207,8 @@ def _standard_error(scores: list[float]) -> float | None:
 
 
 class Goal:
-    """`level` is a score in the task's own direction. `reached` says that one candidate is as good on all training
-    cases: by the word of the task's verifier where it has one, else by the mean of everything measured of it."""
+    """The score at which the search ends: `level`, in the task's own direction. `reached`: one candidate is as good on
+    all training cases, by the task's verifier if there is one, else by the mean of its observations."""
 
     def __init__(self, task: Task, level: float, record: Scoreboard) -> None:
         self._task, self._level, self._record = task, task.objective.reward(level), record
@@ -215,8 +216,8 @@ class Goal:
         self.reached = False
 
     def claimed(self, candidate: Candidate) -> bool:
-        """Whether this one seems to be good enough and is worth a look. Where scores are noisy, one that was looked at
-        in vain is worth another when twice as much is known of it."""
+        """Whether this candidate seems good enough to be checked. With noisy scores, one that failed the check is
+        checked again once it has twice as many observations."""
         tally = self._record.tally(candidate.id)
         if self.reached or tally is None or tally.barred or tally.failures or not tally.count:
             return False
@@ -225,8 +226,8 @@ class Goal:
         return again and tally.mean >= self._level
 
     async def look(self, lab: Lab, candidate: Candidate) -> None:
-        """Measure it on all training cases. What a deterministic task without a verifier said already is not asked
-        again; where the budget has no room nothing is."""
+        """Evaluate the candidate on all training cases, or on none if the budget has no room. Known results of a
+        deterministic task without a verifier are reused."""
         seen = self._looks.get(candidate.id, 0)
         self._looks[candidate.id] = self._count(candidate)
         if lab.lacks(evaluations=len(self._task.split("train")) or 1):

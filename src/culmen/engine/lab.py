@@ -35,7 +35,7 @@ from culmen.engine.ledger import Ledger
 from culmen.engine.loop import Future, Loop
 
 T = TypeVar("T")
-_STALL = 100_000  # remembered answers in a row, without a single effect, after which a strategy is plainly spinning
+_STALL = 100_000  # remembered answers in a row, without a single effect, after which a strategy counts as spinning
 
 
 class DirectProposer:
@@ -143,7 +143,7 @@ class EngineLab:
         return proposal
 
     async def ask(self, brief: Brief) -> Proposal:
-        """Ask the model behind `brief.role`; it reads what a person told the search, too."""
+        """Ask the model of `brief.role`; a person's hints are part of the prompt."""
         brief = self._hinted(brief)
         proposal: Proposal = await self._issue(ProposeRequest(brief, self._seed_for("propose", encode(brief))))
         self._meet(proposal.candidates)
@@ -166,7 +166,7 @@ class EngineLab:
         return await self._issue(EditRequest(tool, tuple(candidates), options, self._seed_for("edit", digest)))
 
     async def effect(self, kind: str, /, **payload: Any) -> Custom:
-        """An effect of a kind of your own, performed by a world of your own."""
+        """A custom effect, performed by a custom world."""
         return await self._issue(CustomRequest(kind, payload, self._seed_for(kind, encode(payload))))
 
     async def gather(self, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
@@ -185,11 +185,11 @@ class EngineLab:
         return self._loop.spawn(coroutine)
 
     def note(self, kind: str, /, **fields: Any) -> None:
-        """Journal plain data worth seeing."""
+        """Journal plain data as a note."""
         self._remark(kind, fields, ())
 
     def inbox(self) -> tuple[HumanInput, ...]:
-        """All that a person has told the search so far, in journal order."""
+        """All input from a person so far, in journal order."""
         return tuple(self._told)
 
     def handed(self) -> tuple[Candidate, ...]:
@@ -198,7 +198,7 @@ class EngineLab:
         return tuple(told.candidate for told in fresh if told.candidate is not None)
 
     async def hear(self, told: HumanInput) -> None:
-        """A person told this. A candidate is evaluated, on as many training cases as the budget has room for."""
+        """Take a person's input. A candidate is evaluated on as many training cases as the budget has room for."""
         self._told.append(told)
         room = self._ledger.left("evaluations")
         cases = self._train if room >= len(self._train) else self._train[: int(room)]
@@ -207,7 +207,7 @@ class EngineLab:
             await self.evaluate(told.candidate, cases)
 
     def issued(self) -> None:
-        """The search tells that an effect was really issued: the strategy is not spinning."""
+        """Called by the search when an effect is issued: the strategy is not spinning."""
         self._idle = 0
 
     def _hinted(self, brief: Brief) -> Brief:
@@ -241,7 +241,7 @@ class EngineLab:
             self._remark("candidates", {}, fresh)
 
     def _meet(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        """Count these as known from now on; those that were not."""
+        """Mark these as known; returns those that were new."""
         fresh: list[Candidate] = []
         for candidate in candidates:
             name = key_of(candidate.id)
@@ -251,14 +251,14 @@ class EngineLab:
         return tuple(fresh)
 
     def _seed_for(self, kind: str, content: bytes) -> int:
-        """A seed from the run's seed, what is asked, and how often it was asked: the same in a fork of the run."""
+        """A random seed from the run's, the request, and how often it was made: the same in a fork of the run."""
         name = fingerprint(kind, content)
         times = self._occurrences.get(key_of(name), 0) + 1
         self._occurrences[key_of(name)] = times
         return self._nth_seed(name, times)
 
     def _next_seed(self, kind: str, content: bytes) -> int:
-        """The seed that asking this next would get."""
+        """The random seed that the next such request would get."""
         name = fingerprint(kind, content)
         return self._nth_seed(name, self._occurrences.get(key_of(name), 0) + 1)
 

@@ -38,33 +38,33 @@ class Ledger:
         self._reserve, self._limits = final_evaluations, _LIMITS
 
     def open_reserve(self) -> None:
-        """Let the final choice use what was kept back; what was admitted but abandoned is released.
+        """Release the evaluations kept for the final choice, and the reservations of abandoned effects.
 
-        It only evaluates, so no other budget holds it up, even one that was overrun.
+        The final choice only evaluates, so no other budget limits it, even one that is exceeded.
         """
         self._reserve, self._limits = 0, ("evaluations",)
         self._reserved.clear()
         self._held = Usage()
 
     def refusal(self, estimate: Usage) -> str:
-        """Name of the budget that an effect costing at most this would break now, "" if it fits.
+        """Name of the budget that an effect of at most this cost would exceed now, "" if it fits.
 
-        What costs nothing always fits: where a budget is overrun, what was begun can still be put in order.
+        An effect that costs nothing always fits, so that work can be wrapped up after a budget is exceeded.
         """
         return self._over(self.spent, self._held, estimate) if estimate != NOTHING else ""
 
     def exhausted(self, estimate: Usage) -> str:
-        """Name of the budget that it would break even if nothing in flight cost anything."""
+        """Name of the budget that the effect would exceed even if all effects in flight cost nothing."""
         return self._over(self.spent, estimate) if estimate != NOTHING else ""
 
     def reserve(self, key: int, estimate: Usage) -> None:
-        """Hold back the most this effect may cost."""
+        """Reserve the most this effect may cost."""
         self._reserved[key] = estimate
         if estimate != NOTHING:
             self._held = self._held + estimate
 
     def settle(self, key: int, actual: Usage) -> None:
-        """Replace a reservation by what it did cost."""
+        """Replace a reservation by the actual cost."""
         estimate = self._reserved.pop(key, None)
         if estimate is not None and estimate != NOTHING:
             self._held = self._held - estimate
@@ -72,7 +72,7 @@ class Ledger:
             self.spent = self.spent + actual
 
     def lose(self, usage: Usage) -> None:
-        """Count what an effect in flight at a crash may have cost: money that is gone for all we know."""
+        """Count the most that an effect in flight at a crash may have cost."""
         self.possibly_lost = self.possibly_lost + usage
         self.spent = self.spent + msgspec.structs.replace(usage, evaluations=0)
 
@@ -107,8 +107,8 @@ class Ledger:
 def final_share(budget: Budget, task: Task) -> int:
     """Evaluations kept for the final choice: `budget.final` of them.
 
-    A deterministic task needs three finalists once each at most; tiny budgets keep nothing: a search of under ten
-    evaluations needs them all, but for one if there is a verifier to ask.
+    A deterministic task needs at most one evaluation for each of three finalists. Budgets under ten evaluations keep
+    none, or one if the task has a verifier.
     """
     if budget.evaluations is None or budget.evaluations < 10:
         return int(bool(task.evaluator.verifier) and (budget.evaluations or 0) > 1)
@@ -117,7 +117,7 @@ def final_share(budget: Budget, task: Task) -> int:
 
 
 def once(task: Task) -> int:
-    """Evaluations that look at a finalist once: one for each case of the hold-out (test, else val, else train)."""
+    """Evaluations of one look at a finalist: one for each held-out case (test, else val, else train)."""
     return max(1, len(next((cases for split in ("test", "val", "train") if (cases := task.split(split))), ())))
 
 
@@ -128,7 +128,7 @@ NOTHING, _EVALUATION = Usage(), Usage(evaluations=1)
 
 
 def usage_of(result: Any) -> Usage:
-    """What an effect's result cost."""
+    """Actual cost of an effect, from its result."""
     if isinstance(result, Observation):
         return _EVALUATION if result.usage == NOTHING else result.usage + _EVALUATION
     if isinstance(result, Proposal | Vectors | Custom) or hasattr(result, "usage"):

@@ -109,7 +109,7 @@ class Loop:
         return task
 
     def schedule(self, task: Fiber[Any]) -> None:
-        """Put a task at the end of the line."""
+        """Put a task at the end of the queue."""
         self._ready.append(task)
 
     def drain(self) -> None:

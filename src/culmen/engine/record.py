@@ -1,6 +1,6 @@
-"""What the engine knows of every candidate: the scores the final choice is made from, and past evaluations found again.
+"""Score statistics of every candidate, for the final choice, and lookup of past evaluations.
 
-A candidate's place is judged by a shrunken mean (empirical Bayes, normal-normal): a mean over few noisy observations is
+Candidates are ranked by a shrunken mean (empirical Bayes, normal-normal): a mean over few noisy observations is
 pulled towards the mean of all candidates, so one lucky sample never wins.
 """
 
@@ -48,7 +48,7 @@ class CandidateTally:
         self.m2 += delta * (reward - self.mean)
 
     def vouch(self, certified: float | None) -> None:
-        """What a verifier that was asked said; None: not accepted."""
+        """Count one answer of the verifier; None: not accepted."""
         self.refused = self.refused or certified is None
         if certified is not None:
             self.certified = certified if self.certified is None else min(self.certified, certified)
@@ -79,12 +79,12 @@ class Scoreboard:
         return len(self._places)
 
     def tally(self, candidate: str) -> CandidateTally | None:
-        """What is known now of the candidate with this id; None if nothing."""
+        """Statistics of the candidate with this id; None if there are none."""
         place = self._places.get(key_of(candidate))
         return None if place is None else _tally(place, _ROW.unpack_from(self._rows, place * _ROW.size))
 
     def tallies(self) -> Iterator[CandidateTally]:
-        """What is known of each candidate, in the order in which they were first evaluated."""
+        """Statistics of each candidate, in the order of their first evaluation."""
         return (_tally(place, row) for place, row in enumerate(self._known()))
 
     def see(self, candidate: Candidate, observation: Observation) -> None:
@@ -134,7 +134,7 @@ class Scoreboard:
         return heapq.nsmallest(most, scored, key=lambda t: (t.refused, -self._judged(t, noise), t.failures, t.order))
 
     def _known(self) -> Iterator[Any]:
-        """The rows, of this moment: what comes meanwhile does not matter."""
+        """A snapshot of the rows."""
         return _ROW.iter_unpack(bytes(self._rows))
 
     def _enter(self, candidate: str) -> CandidateTally:
@@ -173,7 +173,7 @@ def _tally(order: int, row: tuple[Any, ...]) -> CandidateTally:
 
 
 class Memo:
-    """Answers what a search asks of its past. `futures` are those of the effects that are not finished, by key."""
+    """Finds past evaluations. `futures` holds those of unfinished effects, by key."""
 
     def __init__(self, task: Task, shelf: Shelf, futures: Mapping[int, Future[Any]]) -> None:
         self._deterministic, self._shelf, self._futures = task.deterministic, shelf, futures
@@ -181,16 +181,16 @@ class Memo:
         self._keys: dict[int, int] = {}  # of the evaluations that need not be made twice, by mark
 
     def issued(self, effect: Effect) -> None:
-        """This effect was asked for."""
+        """Record that this effect was requested."""
         if self._deterministic and isinstance(effect.request, EvaluateRequest):
             self._keys[key_of(effect.mark)] = effect.key
 
     def delivered(self, mark: str, candidate: Candidate, observation: Observation) -> None:
-        """This evaluation was finished."""
+        """Record that this evaluation finished."""
         self._shelf.keep(mark, candidate, observation)
 
     def future(self, request: EvaluateRequest) -> Future[Any] | None:
-        """The future of a deterministic evaluation that was asked for before; None if none was."""
+        """The future of a deterministic evaluation that was requested before, else None."""
         asked = mark(request)
         key = self._keys.get(key_of(asked))
         if key is None or key in self._futures:
@@ -205,14 +205,14 @@ class Memo:
 
 
 class MemoryStore:
-    """The shelf where there is no journal to look things up in (a simulation, a rehearsal): keeps everything."""
+    """A shelf in memory, for runs without a journal (simulation, rehearsal)."""
 
     def __init__(self) -> None:
         self._candidates: dict[str, Candidate] = {}
         self._observations: dict[str, Observation] = {}
 
     def keep(self, mark: str, candidate: Candidate, observation: Observation) -> None:
-        """An evaluation with this mark was delivered."""
+        """Record that an evaluation with this mark was delivered."""
         self._candidates.setdefault(candidate.id, candidate)
         self._observations.setdefault(mark, observation)
 

@@ -1,4 +1,4 @@
-"""Bring a search to where its journal ends."""
+"""Replay: feed a run's journal to a fresh search, up to where the journal ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from culmen.engine.search import Estimate, Search
 
 @dataclass
 class Replayed:
-    """What a replay leaves: effects to start (again), entries still to journal, active seconds so far."""
+    """Result of a replay: effects to start (again), entries still to journal, active seconds so far."""
 
     pending: list[Effect]
     missing: list[Entry] = field(default_factory=list[Entry])
@@ -24,7 +24,7 @@ class Replayed:
 
 
 def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Replayed:
-    """Feed the journal to a fresh search; raises `JournalMismatch` where the two part.
+    """Feed the journal to a fresh search. Raises `JournalMismatch` where the search asks for something else.
 
     Effects that were started and never finished are pending again; what they may have cost is entered as `torn`.
     """
@@ -56,7 +56,7 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
 
 
 def _drop(outbox: list[Entry], number: int) -> None:
-    """Forget the notes up to this one, which are in the journal: as they come, so that they never pile up."""
+    """Drop the search's notes up to this one: the journal holds them. Done at each note, to bound memory."""
     kept = 0
     while kept < len(outbox) and outbox[kept].key <= number:
         kept += 1

@@ -1,4 +1,4 @@
-"""One search as a state machine without I/O: feed it durable completions, it says which effects to start.
+"""One search as a state machine without I/O: feed it durable completions, it returns the effects to start.
 
 Its state is a function of (code, configuration, seed, fed entries). Live runs, resumed runs and simulations differ only
 in who feeds it: see `driver.py` and `testing/virtual.py`.
@@ -44,7 +44,7 @@ class Search:
 
     phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
     `integrity` = stop, the first candidate that is rejected for its integrity ends it; with `stop_at`, the first that
-    is known to score as much (`Goal`). `shelf` gives back what was evaluated: without one it is all kept in memory.
+    is known to score as much (`Goal`). `shelf` returns past evaluations; without one they are all kept in memory.
     `watch` is called with each effect that finished, replayed ones included.
     """
 
@@ -89,12 +89,12 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will be asked."""
+        """Whether the search is over."""
         return self.phase == "done"
 
     @property
     def verdict(self) -> FinalChoice | None:
-        """The engine's choice as far as it is known."""
+        """The engine's choice so far."""
         return (self._finale or Finale(self.task, self.record, 0)).verdict()
 
     @property
@@ -148,12 +148,12 @@ class Search:
         self.outbox.append(Entry("note", self._notes, effect=effect, body=body, result=result))
 
     def _short(self, need: Usage | Request) -> str:
-        """The budget that has no room for this beside what waits already, "" if there is room."""
+        """Name of the budget that has no room for this besides the effects already waiting, "" if there is room."""
         waiting = total(self._estimate(effect.request) for effect in self._waiting.values())
         return self.ledger.refusal(waiting + (need if isinstance(need, Usage) else self._estimate(need)))
 
     def _hear(self, entry: Entry) -> None:
-        """What a person told; once the final choice has begun it is too late."""
+        """Deliver a person's input; it is ignored once the final choice has begun."""
         if self.phase != "search":
             return
         for candidate in entry.result.candidates if isinstance(entry.result, Proposal) else ():
@@ -162,7 +162,7 @@ class Search:
             self._loop.spawn(self.lab.hear(HumanInput(str(entry.body.get("text", "")))))
 
     def _complete(self, entry: Entry) -> None:
-        if entry.key in self._abandoned:  # finished while the search was being told to stop: paid, but unheard
+        if entry.key in self._abandoned:  # finished while the search was being stopped: paid for, but not delivered
             self._abandoned.discard(entry.key)
             self.ledger.settle(entry.key, usage_of(entry.result))
             return
@@ -187,7 +187,7 @@ class Search:
             self.reason = "integrity"
 
     def _look(self, candidate: Candidate) -> None:
-        """Find out whether this one is where the search may end."""
+        """Check whether this candidate reaches the score at which the search ends."""
         if self.phase == "search" and self._goal is not None and self._goal.claimed(candidate):
             self._loop.spawn(self._goal.look(self.lab, candidate))
 
@@ -201,7 +201,7 @@ class Search:
             self._writes += 1
 
     def _advance(self) -> list[Effect]:
-        """Run to the next standstill: coroutines wait, and what the budget admits is admitted."""
+        """Run until all coroutines wait, and admit what the budget has room for."""
         while not self.done:
             self._loop.drain()
             if self._root.error is not None:
@@ -226,7 +226,7 @@ class Search:
             estimate = self._estimate(effect.request)
             if ledger.refusal(estimate):
                 self._closing = ledger.exhausted(estimate)
-                if self._closing:  # start nothing whose fruit could not be evaluated any more
+                if self._closing:  # start nothing whose result could no longer be evaluated
                     return admitted
                 refused.add(estimate)
                 continue
@@ -255,13 +255,13 @@ class Search:
 
     @property
     def _futile(self) -> bool:
-        """Whether so much in a row came to nothing that nothing ever will."""
+        """Whether so many requests in a row came to nothing that no budget would ever end the run."""
         many = self._free_effects > _FUTILE_EFFECTS or self._proposals > _FUTILE_PROPOSALS
         return many or self._writes > _FUTILE_WRITES
 
     @property
     def _busy(self) -> bool:
-        """Whether anything is in flight but the passing of time."""
+        """Whether any effect besides a timer is in flight."""
         return any(effect.kind != WAIT for effect in self.in_flight.values())
 
     def _end(self, reason: str) -> None:

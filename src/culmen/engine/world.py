@@ -1,4 +1,4 @@
-"""The live world: hands each effect to the part that performs it, and forks' worlds that remember."""
+"""Performs effects: evaluations, model calls, embeddings, edits. In a fork, the parent's journal answers first."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Editor(Protocol):
 
 
 class LiveWorld(World):
-    """Performs effects for real. `surface_fault` says why a candidate may not run at all ("" if it may).
+    """Performs effects for real. `surface_fault(candidate)` is the reason why it may not run, "" if it may.
 
     `crafts` makes the performers of custom effects, by family ("session" for `session.open`); each is made when first
     needed and closed with the world.
@@ -60,7 +60,7 @@ class LiveWorld(World):
         self._makers, self._crafts = dict(crafts or {}), dict[str, Craft]()
 
     async def perform(self, effect: Effect) -> Result:
-        """Do what is asked; candidates' and models' failures are values."""
+        """Perform the effect. Failures of candidates and models are returned as results, never raised."""
         request = effect.request
         match request:
             case EvaluateRequest():
@@ -82,12 +82,12 @@ class LiveWorld(World):
                 return await self._craft(request.kind).perform(request)
 
     async def close(self) -> None:
-        """Close the crafts that were made."""
+        """Close the performers of custom effects."""
         for craft in self._crafts.values():
             await craft.close()
 
     def estimate(self, request: Request) -> Usage:
-        """The most an effect may cost: the gateway's word for model calls, one for an evaluation."""
+        """Upper bound of an effect's cost: the gateway's for a model call, one evaluation for an evaluation."""
         if not isinstance(request, ProposeRequest | WriteRequest):
             return at_least(request)
         return self._gateway.estimate(request) if self._gateway else Usage()
@@ -98,7 +98,7 @@ class LiveWorld(World):
             raise UserError(
                 f"nothing here performs the effect '{kind}'",
                 where="the strategy's search()",
-                fix="pass a world of your own that does: Study.create(..., world=...)",
+                fix="pass a world that does: Study.create(..., world=...)",
             )
         if family not in self._crafts:
             self._crafts[family] = self._makers[family]()
@@ -130,23 +130,23 @@ class LiveWorld(World):
 class RememberingWorld(World):
     """A fork's world: what the parent run finished is answered from its journal, by content, at no cost.
 
-    `finished` maps marks to results; a mark covers everything that was asked, the seed included.
+    `finished` maps the mark of a request (digest of all its contents, random seed included) to its result.
     """
 
     def __init__(self, world: World, finished: Mapping[str, Any]) -> None:
         self._world, self._finished = world, finished
 
     async def perform(self, effect: Effect) -> Result:
-        """The parent's result if there is one, else the real thing."""
+        """The parent's result if there is one, else perform the effect."""
         known = self._finished.get(effect.mark)
         return await self._world.perform(effect) if known is None else known
 
     def estimate(self, request: Request) -> Usage:
-        """What the real thing would cost."""
+        """Upper bound of the cost if the effect is performed."""
         return self._world.estimate(request)
 
 
 _NO_PROPOSAL = Proposal(fault="no_model")
-_NO_TEXT = Text(model="offline")  # no fault: a search without a model has no prose to miss
+_NO_TEXT = Text(model="offline")  # not a fault: a run without a model expects no prose
 
 __all__ = ["Custom", "Editor", "LiveWorld", "RememberingWorld"]

@@ -22,9 +22,9 @@ def make_gateway(
 ) -> Gateway:
     """A gateway for a `--model` text, a backend object, a mapping role -> either, or what a models file says.
 
-    A ready gateway is passed through. `templates` is a folder whose files replace the shipped prompts, `tell` hears one
-    sentence when a provider goes down or comes back (default: a log warning). Raises `UserError` for what cannot be
-    read; keys are looked for at the first call only.
+    A ready gateway is passed through. `templates` is a folder whose files replace the shipped prompts, `tell` gets a
+    message when a provider goes down or comes back (default: a log warning). Raises `UserError` for what cannot be
+    read; API keys are read at the first call.
     """
     from culmen.core.ports import Gateway, MinimalGateway, complete
 

@@ -133,7 +133,7 @@ class LiteLLMBackend:
 
 
 def translate(error: APIStatusError, key: Key, model: str) -> Exception:
-    """What a status of 4xx or 5xx means for us."""
+    """The error for a status of 4xx or 5xx."""
     status = error.status_code
     text = key.scrub(f"{error.code or ''} {error.message}")[:500]
     if status in (401, 403, 404):
@@ -182,7 +182,7 @@ def _connection(error: Exception, key: Key) -> Exception:
 
 
 def _cost(response: Any) -> float | None:
-    """What litellm's own price list says, None if it does not know."""
+    """Dollars by litellm's price list, None if it has no price."""
     cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
     return float(cost) if isinstance(cost, int | float) and 0 <= cost < float("inf") else None
 
@@ -248,7 +248,7 @@ def read_reply(text: str) -> Reply:
 
 
 def read_tokens(usage: object) -> Tokens | None:
-    """Token counts of a body's usage field, None if they are missing or senseless."""
+    """Token counts of a body's usage field, None if they are missing or invalid."""
     if not isinstance(usage, dict):
         return None
     details = usage.get("prompt_tokens_details")
@@ -262,7 +262,7 @@ def read_tokens(usage: object) -> Tokens | None:
 
 
 def _choice(choice: object) -> Completion | None:
-    """One sample, None if it carries nothing at all."""
+    """One sample, None if it is empty."""
     if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
         return None
     message, finish = choice["message"], choice.get("finish_reason")

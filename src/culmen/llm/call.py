@@ -19,10 +19,10 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """What is asked of a model: `samples` independent replies of at most `max_tokens` tokens each.
+    """A request to a model: `samples` independent replies of at most `max_tokens` tokens each.
 
-    `temperature` None leaves the provider's default, `json` asks for its JSON mode, `seed` numbers the request (sent
-    on only where the model's options say so), `extra` goes into the request body as it is.
+    `temperature` None leaves the provider's default, `json` asks for its JSON mode, `seed` is the request's random seed
+    (sent only if the model's options say so), `extra` goes into the request body as it is.
     """
 
     model: str
@@ -63,7 +63,7 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What came back: `tokens` None if the provider did not say, `dollars` if the backend knows the price itself."""
+    """A model's reply: `tokens` None if the provider did not say, `dollars` if the backend knows the price itself."""
 
     choices: tuple[Completion, ...]
     tokens: Tokens | None = None
@@ -72,7 +72,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class MinimalModel(Protocol):
-    """What a model must have."""
+    """The one required member of a model."""
 
     async def complete(self, call: Call) -> Reply | str | list[str]: ...
 

@@ -35,7 +35,7 @@ DECLINED_IN_A_ROW = 3  # so many refused requests and no success: the settings a
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """All that came of one call: `choices` (none if `fault` is set), what all attempts cost, the failed ones by kind
+    """Outcome of one call: `choices` (none if `fault` is set), what all attempts cost, the failed ones by kind
     and their raw texts."""
 
     choices: tuple[Completion, ...]
@@ -47,7 +47,7 @@ class CallOutcome(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Progress:
-    """What happened to one call so far."""
+    """State of one call so far."""
 
     left: float
     usage: Usage = field(default_factory=Usage)
@@ -89,8 +89,8 @@ class Caller:
     async def call(self, call: Call, prices: PriceList, permit: Callable[[Usage], bool] = _always) -> CallOutcome:
         """Make the call until it succeeds, fails for good or its deadline ends.
 
-        `permit` is asked before each attempt after a billed one, with the most it may cost; no means the call ends
-        with the fault it had. Raises `UserError` (wrong key or model) and `Unavailable` (outage).
+        `permit` is asked before each attempt after a billed one, with the most it may cost; if it refuses, the call
+        ends with the fault it had. Raises `UserError` (wrong key or model) and `Unavailable` (outage).
         """
         so_far = _Progress(self.policy.deadline)
         while True:
@@ -152,7 +152,7 @@ class Caller:
         return _as_reply(reply)
 
     def _report(self, failure: CallFailed) -> None:
-        """Tell all who share the provider what this failure says of it."""
+        """Update the provider's shared health from this failure."""
         if isinstance(failure, RateLimited):
             self._health.failed(failure.kind, self._hold(failure))
         elif isinstance(failure, ServerFailed | Interrupted):
@@ -183,7 +183,7 @@ class Caller:
         if isinstance(failure, RateLimited):
             return True  # the deadline ends it
         if isinstance(failure, Interrupted) or not self._health.down:
-            so_far.tries += 1  # an outage is everybody's: it does not use up this call's tries
+            so_far.tries += 1  # an outage does not use up this call's retries
         return so_far.tries <= self.policy.retries
 
     def _backoff(self, failure: CallFailed, so_far: _Progress) -> float:
@@ -206,7 +206,7 @@ def _log(sentence: str) -> None:
 
 
 class Providers:
-    """One `Caller` for each provider and backend, made when first needed. `tell` hears of outages."""
+    """One `Caller` for each provider and backend, made when first needed. `tell` gets a message at outages."""
 
     def __init__(self, clock: AsyncClock | None = None, tell: Callable[[str], None] = _log) -> None:
         self._clock, self._tell = clock or RealClock(), tell

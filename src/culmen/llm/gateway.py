@@ -1,4 +1,4 @@
-"""Asks models: picks the role's model, renders, looks into the cache, calls, reads the reply, counts what it cost."""
+"""Asks models: picks the role's model, renders the prompt, calls, parses the reply, counts the cost."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, json: 
 
 
 def _main(read: dict[str, int], asked: dict[str, int]) -> str:
-    """The word for a request that came to less than asked: what was wrong with the replies, else with the calls."""
+    """The fault of a request with fewer results than asked: that of the replies, else that of the calls."""
     for faults in (read, asked):
         if faults:
             return max(sorted(faults), key=lambda kind: faults[kind])
@@ -192,7 +192,7 @@ def _prose(choice: Completion) -> tuple[str, str]:
 
 
 def _whole(choice: Completion) -> tuple[str, str]:
-    """A reply of a conversation, and its fault; a cut one still says something."""
+    """A reply of a conversation, and its fault; a cut one is kept."""
     if choice.finish == "refused":
         return "", "refused"
     return choice.text, "truncated" if choice.finish == "length" else "" if choice.text.strip() else "empty"

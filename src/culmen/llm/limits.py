@@ -1,4 +1,4 @@
-"""What all callers of one provider share: the rate limit, and whether the provider is up.
+"""Rate limits and outages of a provider, shared by all its callers.
 
 An outage pauses the run instead of using up candidates. The clock is injected, so that tests need not wait.
 """
@@ -19,7 +19,7 @@ WINDOW = 60.0
 
 
 class AsyncClock(Protocol):
-    """Seconds that only grow, and a sleep that yields to others."""
+    """Monotonic seconds, and an asynchronous sleep."""
 
     def now(self) -> float: ...
 
@@ -129,14 +129,14 @@ class Health:
                 self._wake()
 
     def succeeded(self) -> None:
-        """An attempt was served (whatever the reply was worth)."""
+        """Report that an attempt was served, whatever the quality of the reply."""
         if self._down:
             self._tell(f"{self._name} answers again")
         self._failures, self._down, self._pause, self._reopen = 0, False, self._first, 0.0
         self._wake()
 
     def failed(self, reason: str, hold: float = 0.0) -> None:
-        """An attempt was not served; `hold` seconds nobody shall call (rate limits)."""
+        """Report that an attempt was not served; no caller tries again for `hold` seconds (rate limits)."""
         now = self._clock.now()
         self._since = now if self._failures == 0 else self._since
         self._failures, self._reason = self._failures + 1, reason

@@ -68,7 +68,7 @@ class ModelBook:
         if name in self._models:
             return self._configured(name, self._models[name])
         if name == "offline":
-            raise UserError("'offline' is no model that a role can have", where=self._where or "--model",
+            raise UserError("'offline' cannot be the model of a single role", where=self._where or "--model",
                             fix="use --model offline alone, or ROLE=none for a role without a model")  # fmt: skip
         prefix, slash, rest = name.partition("/")
         if not slash:
@@ -138,7 +138,7 @@ def of_backend(backend: object) -> ModelSpec:
     """A user's own model object as a `Model`. Raises `UserError` if it has no `complete`."""
     if not isinstance(backend, MinimalModel) or isinstance(backend, type):
         raise UserError(
-            f"a {type(backend).__name__} is no model",
+            f"a {type(backend).__name__} is not a model",
             where="model=",
             fix="pass a model's name, or an object with `async def complete(self, call)`",
         )
@@ -157,7 +157,7 @@ def _split(text: str) -> dict[str, str]:
                             fix="write MODEL or ROLE=MODEL,ROLE=MODEL, each role once")  # fmt: skip
         table[role] = name.strip()
     if not table:
-        raise UserError("no model named", where="--model", fix="write --model gpt-5-mini or --model offline")
+        raise UserError("no model given", where="--model", fix="write --model gpt-5-mini or --model offline")
     return table
 
 

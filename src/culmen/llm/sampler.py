@@ -1,4 +1,4 @@
-"""Samples of one request: from the cache on disk, in as few requests as the server allows, again if they broke off."""
+"""Samples of one request: from the disk cache, else in as few requests as possible; cut replies are retried."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 class _Grants:
-    """What one request may spend beyond its estimate; held against all others until the request ends."""
+    """What one request may spend beyond its estimate; reserved until the request ends."""
 
     def __init__(self, sampler: ReplySampler) -> None:
         self._sampler, self.held = sampler, Usage()
@@ -87,7 +87,7 @@ class ReplySampler:
         self.extra = Usage()
 
     async def ask(self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool]) -> Answers:
-        """All samples, those of the cache first; what broke off is asked for once more with twice the room."""
+        """All samples, cached ones first; a cut reply is requested once more with twice the tokens."""
         cached = [self._cache.get(model.key, call, i) if self._cache else None for i in range(call.samples)]
         hits = [choice for choice in cached if choice is not None]
         if len(hits) == call.samples:

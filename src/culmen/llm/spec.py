@@ -1,4 +1,4 @@
-"""Which provider and which model, with which key, price and settings.
+"""Providers and models: addresses, keys, prices and settings.
 
 Keys are read late, from the environment or a file that the user names, and never shown.
 """
@@ -24,7 +24,7 @@ OTHERS = "default"  # the entry of all roles that have none of their own
 
 
 class Key:
-    """Where a provider's key is found. `reveal` is called only where the HTTP client is built."""
+    """Source of a provider's API key. `reveal` is called only where the HTTP client is built."""
 
     def __init__(self, env: str = "", file: str = "") -> None:
         self.env, self.file = env, file
@@ -34,7 +34,7 @@ class Key:
 
     @property
     def name(self) -> str:
-        """Where the key is looked for, in words."""
+        """The key's source, in words."""
         if self.file:
             return f"the file {self.file}"
         return f"the environment variable {self.env}" if self.env else "no key"
@@ -91,7 +91,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PriceList:
-    """The price of one model. `known` models have dollars; all others are said to be unpriced, never free.
+    """The price of one model. Models that are not `known` are reported as unpriced, never as free.
 
     `provider` is the library's name of the provider ("" if it has none: then only the user's table counts).
     """
@@ -106,9 +106,9 @@ class PriceList:
         return _listed(self._model, self._provider, tokens) if self._provider else None
 
     def usage(self, tokens: Tokens | None, dollars: float | None = None) -> Usage:
-        """The ledger's view of one request: `tokens` None if nobody knows them, `dollars` if the backend said so.
+        """Usage of one request: `tokens` None if unknown, `dollars` if the backend reported them.
 
-        The user's own table overrules the backend.
+        The user's price table takes precedence over the backend.
         """
         if tokens is None:
             known = dollars is not None
@@ -142,7 +142,7 @@ def _listed(model: str, provider: str, tokens: Tokens) -> float | None:
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How patient one call is.
+    """Timeouts and retries of one call.
 
     `timeout` seconds for one attempt, `deadline` seconds for all attempts and the pauses between them (waiting for a
     free lane, a rate limit or the end of an outage is not counted), `retries` after a failure of the provider,
@@ -159,7 +159,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where models are served, and how hard it may be pressed.
+    """A provider: where models are served, and its limits.
 
     base_url     address of the OpenAI-compatible API; None: OpenAI's own (or what OPENAI_BASE_URL says)
     key_env      environment variable that holds the key ("" and no key_file: none is sent)
@@ -191,12 +191,12 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> Key:
-        """Where its key is found."""
+        """Source of the API key."""
         return Key(self.key_env, self.key_file)
 
     @property
     def policy(self) -> RetryPolicy:
-        """How patient a call is."""
+        """Timeouts and retries of a call."""
         return RetryPolicy(self.timeout, self.deadline, self.retries, self.bad_retries, self.base, self.cap)
 
     @property
@@ -212,7 +212,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     json             ask for the server's JSON mode (whole rewrites then come as one JSON object)
     send_seed        pass the seed on to the server
     max_tokens       tokens of one reply, reasoning included; doubled once when a reply was cut
-    max_tokens_name  how the server calls that limit
+    max_tokens_name  the server's name for that limit
     price            dollars per million tokens, instead of the price library
     extra            further fields of the request body
     backend          an object with `complete(call)`, instead of a provider
@@ -237,7 +237,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Tells this model's replies from those of the same name elsewhere."""
+        """Key of this model's replies in the cache: its name and the provider's address."""
         return f"{self.name} {self.provider.address or ''}"
 
     @property

@@ -112,8 +112,8 @@ def config(strategy: Any) -> dict[str, Any]:
 
 
 def ending_at(strategy: Any, level: float | None) -> tuple[Any, float | None]:
-    """The strategy, and the score at which the engine is to end it. One that has things to put in order names, as
-    `ends_at`, a setting of its own for that: it gets the score and ends by itself."""
+    """The strategy, and the score at which the engine ends it. A strategy that must wrap up names a setting of its own
+    as `ends_at`: it gets the score and ends by itself."""
     own = complete(Strategy, strategy).ends_at
     if level is None or not own:
         return strategy, level

@@ -116,7 +116,7 @@ class Cato:
         return HostedAgent(self.nudges)
 
     def note(self, lab: Lab, desk: AgentWorkspace, reason: str, word: str, ended: Ended) -> None:
-        """What became of an agent, for people."""
+        """A message on how an agent ended."""
         best = desk.history.best
         lab.note(
             "agent ended",

@@ -12,13 +12,13 @@ from culmen.memory.grid import Axis, Elite, Grid
 
 
 class Known:
-    """Contents met so far in a search."""
+    """Candidates seen so far in a search, by content."""
 
     def __init__(self) -> None:
         self._met: set[int] = set()
 
     def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those not met before, each once, in their order; they count as met from now on."""
+        """Those not seen before, each once, in their order; they count as seen from now on."""
         fresh = {c.digest: c for c in reversed(candidates) if key_of(c.digest) not in self._met}
         self._met.update(key_of(digest) for digest in fresh)
         return list(reversed(fresh.values()))

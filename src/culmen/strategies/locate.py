@@ -34,7 +34,7 @@ MOVED = {
     "culmen.strategies.parts.upkeep": "culmen.strategies.pacevolve.advisor",
     "culmen.strategies.parts.validation": "culmen.strategies.polca",
 }
-"""Where classes are now that journals of earlier versions name: by `module:Name`, or by the module alone."""
+"""Present places of classes that journals of earlier versions name: by `module:Name`, or by the module alone."""
 
 
 def path_of(thing: Any) -> str:

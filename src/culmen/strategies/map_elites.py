@@ -59,7 +59,7 @@ class MapElites:
     async def insert(
         self, lab: Lab, island: GridIsland, judge: Judge, programs: tuple[Candidate, ...]
     ) -> list[dict[str, Any]]:
-        """Evaluate what is new and offer what was scored; tells what became of each that was."""
+        """Evaluate new candidates and insert those that scored; returns the outcome of each of these."""
         judged = await judge.judge(lab, judge.unknown(programs))
         return [
             {

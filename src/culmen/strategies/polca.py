@@ -78,7 +78,7 @@ class Polca:
     evaluators, data sets, prompts and agents; works unchanged for deterministic ones.
 
     `lanes` > 1 runs that many such loops over one memory, none waiting for another; a lane passes over the programs
-    that another has in hand. One lane is the paper's algorithm.
+    that another is working on. One lane is the paper's algorithm.
     """
 
     paper = "POLCA: Stochastic Generative Optimization with LLM"

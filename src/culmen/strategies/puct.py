@@ -26,7 +26,7 @@ class PuctSearch:
     what a discovery needs. Each expansion asks for `proposals` children and keeps the best `children` of them.
 
     The training of the model between expansions, the other half of that paper, is not part of this strategy. Lanes run
-    side by side; a lane passes over ancestors and descendants of programs that another has in hand.
+    side by side; a lane passes over ancestors and descendants of programs that another is working on.
     """
 
     paper = "Learning to Discover at Test Time (Yuksekgonul et al., 2026): reuse of states by PUCT"
@@ -50,7 +50,7 @@ class PuctSearch:
         await lab.gather(*(self.lane(lab, tree, known) for _ in range(self.lanes or lab.workers)))
 
     async def lane(self, lab: Lab, tree: Tree, known: Known) -> None:
-        """Select a state, expand it, add what came of it; every turn awaits a proposal."""
+        """Select a state, expand it, add the children; every turn awaits a proposal."""
         while True:
             node = tree.take(self.c)
             answer = await lab.propose(self.brief(lab, node))

@@ -14,7 +14,7 @@ from culmen.strategies.pacevolve.implementing import ExperimentOutcome
 from culmen.strategies.pacevolve.memory import Failure, FailureMemory, IdeaRepository, bounded
 from culmen.strategies.settings import About, check
 
-MENU = {  # what the offline proposer can do, by the name it knows it under
+MENU = {  # the offline proposer's operators, by name
     "numbers": "change numbers a little, as large a step as has paid of late",
     "lines": "move, copy or remove single lines",
     "crossover": "take over parts of another good program",
@@ -303,7 +303,7 @@ class Upkeep:
         return ideas.without(dropped), dropped
 
     async def _answer(self, lab: Lab, voice: Voice, step: str, field: str, slots: dict[str, Any]) -> dict[str, Any]:
-        """The reply as an object that has this field, else {}. Silence is not asked again."""
+        """The reply as an object that has this field, else {}. An empty reply is not asked again."""
         for attempt in range(self.tries):
             said = await voice.say(lab, step, **slots, reminder=reminder(attempt))
             answer = read_object(said.text)

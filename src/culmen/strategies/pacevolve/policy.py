@@ -71,11 +71,11 @@ class TrainedPolicy:
         return updated.data
 
     def forget(self) -> None:
-        """A barrier is over: its samples are of no more use."""
+        """Discard the samples of a finished barrier."""
         self.samples.clear()
 
 
-_SKIPS = 10  # barriers in a row without an update that are worth a word
+_SKIPS = 10  # barriers in a row without an update that raise an alarm
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Steps:
     norms: list[float] = field(default_factory=list[float])
 
     def alarms(self, skip: str, told: dict[str, Any], failed: float) -> list[str]:
-        """Words for what looks wrong: entropy_collapse, gradient_spike, failures, skips."""
+        """Names of the alarms that are raised: entropy_collapse, gradient_spike, failures, skips."""
         self.skipped = self.skipped + 1 if skip and skip != "not_training" else 0
         found = ["skips"] if self.skipped >= _SKIPS else []
         found += ["failures"] if failed > 0.8 else []

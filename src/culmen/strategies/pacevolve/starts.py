@@ -14,7 +14,7 @@ Scored = tuple[Rollout, float]
 
 
 class Starting(Protocol):
-    """One search's starts: taken before the decisions of a barrier, given back with what each came to."""
+    """One search's starts: taken before the decisions of a barrier, given back with the result of each."""
 
     def take(self, count: int) -> Sequence[Rollout | None]: ...
 
@@ -38,7 +38,7 @@ class Islands:
 @dataclass(frozen=True)
 class Puct:
     """States of one archive for all islands, chosen by PUCT (TTT-Discover; see the strategy `puct`). A barrier's starts
-    lie on different lines of descent while there are any; an expansion that came to nothing counts, too."""
+    lie on different lines of descent while there are any; an expansion without a result counts, too."""
 
     c: Annotated[float, About("weight of exploration", least=0)] = 1.0
     children: Annotated[int, About("programs kept of one expansion", least=1)] = 2
