@@ -13,6 +13,10 @@ import termios
 import time
 from pathlib import Path
 
+import pytest
+
+from culmen.cli.screen import Screen
+
 from .conftest import EVALUATOR, TOML, Place
 
 CTRL_C = b"\x03"
@@ -133,3 +137,17 @@ def test_control_characters_of_candidates_do_not_reach_the_terminal(place: Place
     assert terminal.end() == 0
     assert "\\x1b]0;owned\\x07" in terminal.text
     assert "\x1b]0;" not in terminal.seen
+
+
+def test_columns_that_do_not_fit_follow_below_and_no_word_is_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    columns = ["name", "first number", "second number", "remark"]
+    Screen().table(columns, [["alpha", "1.23456789", "2.3456789", "several words in a row"]], right=columns[1:3])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "name   first number" and lines[2] == "alpha    1.23456789"
+    assert lines[3].split() == ["name", "second", "number", "remark"]
+    assert max(map(len, lines)) <= 30
+    words = [word for line in lines for word in line.split()]
+    assert set("several words in a row".split()) <= set(words)

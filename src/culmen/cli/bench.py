@@ -163,7 +163,7 @@ def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level], out: Path
             for row in chosen
         ]
         heads = ["strategy", "runs", "best", "median", "q1", "q3", "certified", *_COUNTS]
-        screen.table(heads, cells, right=" ".join(heads[1:]))
+        screen.table(heads, cells, right=heads[1:])
         for level in (level for level in levels if level.task == task):
             screen.line(f"plain optimiser, two processes of {level.seconds:g} s: certified {score(level.value)}")
     screen.line()
@@ -238,7 +238,7 @@ def _show_scale(
         ]
         for each in figures
     ]  # fmt: skip
-    screen.table(heads, cells, right=" ".join(heads[:-1]))
+    screen.table(heads, cells, right=heads[:-1])
     named = ", ".join(f"{number} of {seconds}" for seconds, number in saturation.items())
     screen.line(f"At that cost the driver is busy all the time with {named} at once.")
     if not measured:
@@ -254,6 +254,6 @@ def _show_scale(
         ]
         for each in measured
     ]  # fmt: skip
-    screen.table(heads, cells, right=" ".join(heads[1:]))
+    screen.table(heads, cells, right=heads[1:])
     if not any(each.backend.startswith("ray") for each in measured):
         screen.line("Ray is not installed, so it is not measured: pip install 'culmen[ray]'")

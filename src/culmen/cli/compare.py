@@ -101,7 +101,7 @@ def _show_table(screen: Screen, table: Table, several: bool) -> None:
     columns = [name for name in _CHOSEN.get(table.name, known) if name in known]
     cells = [[_cell(row, name, several) for name in columns] for row in rows]
     headings = [name.replace("_", " ") for name in columns]
-    screen.table(headings, cells, right=" ".join(columns))
+    screen.table(headings, cells, right=columns)
 
 
 def _select_rows(table: Table) -> Rows:
@@ -260,7 +260,7 @@ def _show_task(screen: Screen, part: TaskComparison) -> None:
     if aim.score is not None:
         screen.line(f"To {number(aim.score)}, {aim.origin}:")
         heads = ["strategy", "reached", "evaluations", "per success", "dollars", "per success "]
-        screen.table(heads, [_reach(row) for row in part.rows], right=" ".join(heads[1:]))
+        screen.table(heads, [_reach(row) for row in part.rows], right=heads[1:])
     screen.line(
         f"Common scale: 0 is {number(scale.start)} ({scale.start_from}), 1 is {number(scale.reference)} "
         f"({scale.reference_from})."
@@ -295,9 +295,7 @@ def _show_scaled(screen: Screen, rows: Sequence[StrategyFigures], thresholds: Se
     screen.table(heads, cells)
     screen.line("Share of runs at or above a level of it:")
     heads = ["strategy", *(f"{mark:g}" for mark in thresholds)]
-    screen.table(
-        heads, [[row.strategy, *(f"{share:.0%}" for share in row.profile)] for row in rows], " ".join(heads[1:])
-    )
+    screen.table(heads, [[row.strategy, *(f"{share:.0%}" for share in row.profile)] for row in rows], heads[1:])
 
 
 def _show_pairs(screen: Screen, pairs: Sequence[StrategyPair]) -> None:

@@ -139,18 +139,26 @@ class Screen:
                 grid.add_row(label, _text(value))
         _show(self.err if err else self.out, grid)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], right: str = "") -> None:
-        """Rows under headings; `right` names the columns, separated by spaces, that are flush right."""
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], right: str | Sequence[str] = ()) -> None:
+        """Rows under headings; `right` names the columns that are flush right (a string: separated by spaces).
+
+        Columns that do not fit beside the others follow in a further table, below the first column again.
+        """
         from rich import box
         from rich.table import Table
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-        for place, name in enumerate(columns):
-            flush = "right" if name in right.split() else "left"
-            table.add_column(name, justify=flush, no_wrap=place < len(columns) - 1, overflow="fold")
-        for row in rows:
-            table.add_row(*(_text(cell) for cell in row))
-        _show(self.out, table)
+        cells = [list(row) for row in rows]
+        right = right.split() if isinstance(right, str) else right
+        for places in _fitting(columns, cells, self.out.width):
+            table = Table(
+                box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 1, 0, 0)
+            )
+            for place in places:
+                flush = "right" if columns[place] in right else "left"
+                table.add_column(columns[place], justify=flush, no_wrap=place < len(columns) - 1, overflow="fold")
+            for row in cells:
+                table.add_row(*(_text(row[place]) for place in places))
+            _show(self.out, table)
 
     def next_steps(self, *steps: tuple[str, str]) -> None:
         """Commands to type next, with what each is for."""
@@ -185,6 +193,27 @@ class Screen:
             if text:
                 self.err.print(f"  {label:<6} ", style="dim", end="")
                 self.err.print(clean(text), markup=False, soft_wrap=True)
+
+
+def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Groups of columns that fit into `width`, each with the first column; the last column may wrap between words."""
+    from rich.cells import cell_len
+
+    groups, room = [[0]], 0
+    for place, name in enumerate(columns):
+        texts = [name, *(row[place] for row in rows)]
+        if place and place == len(columns) - 1:
+            texts = [word for text in texts for word in text.split()]
+        needed = max((cell_len(clean(text)) for text in texts), default=0) + 2  # two spaces between columns
+        if not place:
+            first, room = needed, width + 2 - needed
+            continue
+        if needed > room and len(groups[-1]) > 1:
+            groups.append([0])
+            room = width + 2 - first
+        groups[-1].append(place)
+        room -= needed
+    return groups
 
 
 def _show(console: Console, table: Any) -> None:
