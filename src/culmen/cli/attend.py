@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import RequiredRun, Run
+from culmen.cli.verbs import RUNS, RequiredRun, Run, find_run
 from culmen.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,12 +27,13 @@ def watch(screen: Screen, run: Run = None) -> Answer:
 
     Ends with the run. Ctrl-C ends the watching and leaves the run alone.
     """
-    from culmen.cli import pages, runs, session
+    from culmen.cli import pages
+    from culmen.cli.search import make_display
     from culmen.observe.watch import INTERVAL, Watch
     from culmen.store import views
 
-    path = runs.find(run)
-    following = Watch(session.display(screen, quiet=False))
+    path = find_run(run)
+    following = Watch(make_display(screen, quiet=False))
     with following.of(path):
         try:
             while views.status(path).state == "running":
@@ -88,13 +89,12 @@ def ui(
 
 def _runs_to_show(given: str | None) -> Path:
     """A run, a folder of runs, a run's name, or all runs of a database."""
-    from culmen.cli import runs
     from culmen.store.address import FILE, anchor, is_address, parse
 
     if given is None:
-        if not runs.FOLDER.is_dir():
-            raise UserError("there are no runs yet", where=str(runs.FOLDER), fix="culmen demo, or culmen run TASK")
-        return runs.FOLDER
+        if not RUNS.is_dir():
+            raise UserError("there are no runs yet", where=str(RUNS), fix="culmen demo, or culmen run TASK")
+        return RUNS
     if is_address(given) and not parse(given).name:
         return anchor(parse(given))
     place = Path(given)
@@ -102,7 +102,7 @@ def _runs_to_show(given: str | None) -> Path:
         return place
     if place.name == FILE and place.is_file():
         return place.parent
-    return runs.find(given)
+    return find_run(given)
 
 
 def stop(
@@ -111,10 +111,9 @@ def stop(
     pause: Annotated[bool, typer.Option("--pause", help="End its process as Ctrl-C does, to be resumed.")] = False,
 ) -> Answer:
     """End a running search now and make the final choice from what was found."""
-    from culmen.cli import runs
     from culmen.store import inbox
 
-    path = runs.find(run)
+    path = find_run(run)
     sent = inbox.send_stop(path, pause=pause)
     what = "The process ends within seconds; culmen resume goes on." if pause else "The final choice is made now."
     return _report_sent(path, sent, what)
@@ -132,10 +131,9 @@ def tell(
     ] = None,
 ) -> Answer:
     """Send a running search a hint, or a candidate of your own."""
-    from culmen.cli import runs
     from culmen.store import inbox
 
-    path = runs.find(run)
+    path = find_run(run)
     if (hint is None) == (not candidate):
         raise UserError("give either a hint or a candidate", where="culmen tell", fix="--hint TEXT or --candidate FILE")
     if hint is not None:

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import find_run, run_name
 from culmen.core.errors import UserError
 from culmen.observe.figures import clean, count, duration, joined
 
@@ -210,10 +211,9 @@ class AuditedSign(msgspec.Struct, frozen=True):
 
 def _audit_run(name: str | None) -> Answer:
     """Look for signs in a run."""
-    from culmen.cli import runs
     from culmen.store import views
 
-    path = runs.find(name)
+    path = find_run(name)
     now, found = views.status(path), find_signs(path)
     data = {
         "kind": "run", "run": now.run, "path": now.path, "integrity": now.integrity, "findings": found,
@@ -281,7 +281,6 @@ def _lucky(path: Path) -> Iterable[AuditedSign]:
 
 
 def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path: Path) -> None:
-    from culmen.cli import runs
     from culmen.cli.pages import best_line, certified_line, findings
 
     grave, notes = [each for each in found if each.grave], [each for each in found if not each.grave]
@@ -310,7 +309,7 @@ def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path
     screen.line()
     if not grave:
         screen.line("No grave signs. That is no proof of honest scores: see docs/security.md.", style="green")
-    run = runs.shown(path)
+    run = run_name(path)
     if not grave:
         return screen.next_steps((f"culmen best {run}", "print the best"))
     first = [(f"culmen show {run} {grave[0].candidate}", "the first of them")] if grave[0].candidate else []

@@ -12,6 +12,7 @@ import typer
 
 from culmen.cli.bench import INTERRUPTED, Models, RunModel, RunWorkers, Untimed, check_suite, run_suite, suite_settings
 from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import find_run
 from culmen.core.errors import UserError
 from culmen.observe.figures import count, dollars, number
 
@@ -45,12 +46,11 @@ def analyze(
     Best so far against evaluations, dollars and seconds, filling of the grid, replies cut to their first m candidates,
     candidates by their place in the reply, improvement by distance and width, width over time.
     """
-    from culmen.cli import runs
     from culmen.report import analyze as analysis
     from culmen.report.plots import write
     from culmen.strategies.catalog import NAMES
 
-    paths = [runs.find(name) for name in dict.fromkeys(run or [None])]
+    paths = [find_run(name) for name in dict.fromkeys(run or [None])]
     groups = analysis.analyze(paths, NAMES, k)
     files, remark = ([], "") if out is None else write(groups, out)
     data: dict[str, Any] = {"groups": groups, "files": [str(file) for file in files], "remark": remark}
@@ -207,10 +207,9 @@ def compare(
 
 def _find_runs(names: list[str]) -> list[Path]:
     """The runs named, and those in the folders named, each once."""
-    from culmen.cli import runs
     from culmen.report.records import find_runs
 
-    paths = [path for name in names for path in (find_runs(Path(name)) if Path(name).is_dir() else [runs.find(name)])]
+    paths = [path for name in names for path in (find_runs(Path(name)) if Path(name).is_dir() else [find_run(name)])]
     return list({path.resolve(): path for path in paths}.values())
 
 

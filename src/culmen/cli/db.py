@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from culmen.cli.screen import Answer, Screen
+from culmen.cli.verbs import find_run
 
 Url = Annotated[
     str, typer.Argument(metavar="URL", help="postgresql+psycopg://user@host/database, or db: for CULMEN_DB's.")
@@ -46,11 +47,10 @@ def copy(
     """
     import msgspec
 
-    from culmen.cli.runs import find
     from culmen.observe.figures import count
     from culmen.store import transfer
 
-    chosen = transfer.runs_to_copy(source, find)
+    chosen = transfer.runs_to_copy(source, find_run)
     places = [transfer.copy_target(target, run.name, len(chosen) > 1) for run in chosen]
     made = [transfer.copy_run(run, to) for run, to in zip(chosen, places)]
     data = {"copied": [{"from": one.source, "to": one.target, "tables": one.tables} for one in made]}

@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from culmen.cli import look, pages, session
+from culmen.cli import look, pages
 from culmen.cli.screen import Answer, Screen
+from culmen.cli.search import run_study
 from culmen.core.usage import Budget
 from culmen.observe.figures import number
 from culmen.store import views
@@ -90,7 +91,7 @@ def _search(
         more: dict[str, Any] = {"workers": workers, "run_dir": run_dir, "observers": (watch,)}
         return Study.create(task, made, budget=budget, random_seed=seed, **more)
 
-    return session.search(screen, create, quiet=False)
+    return run_study(screen, create, quiet=False)
 
 
 def _outcome(task: Task, start: float | None, best: BestCandidate) -> str:

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import RequiredRun, Run
+from culmen.cli.verbs import RUNS, RequiredRun, Run, find_run, run_name
 from culmen.core.errors import JournalMismatch, UserError
 from culmen.observe.figures import clean, count
 
@@ -36,10 +36,9 @@ def export(
     best: Annotated[int, typer.Option("--best", min=1, help="How many candidates, for files.")] = 10,
 ) -> Answer:
     """Copy a run for other programs: all events (jsonl), all evaluations (csv), the best candidates (files)."""
-    from culmen.cli import runs
     from culmen.store.export import export as write
 
-    path = runs.find(run)
+    path = find_run(run)
     if form not in _UNITS:
         raise UserError(f"there is no format '{form}'", where="--format", fix="use jsonl, csv or files")
     target = Path(f"{path.name}-best") if form == "files" and out is None else out
@@ -66,9 +65,8 @@ def replay(
     ] = True,
 ) -> Answer:
     """Derive the whole run again from its journal and say whether everything matches. Evaluates nothing."""
-    from culmen.cli import runs
 
-    return replay_run(runs.find(run), verify)
+    return replay_run(find_run(run), verify)
 
 
 def replay_run(run: Path, verify: bool) -> Answer:
@@ -148,15 +146,14 @@ def recover(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Default: RUN-recovered.")] = None,
 ) -> Answer:
     """Copy what can be read of a damaged run into a new one, which can be resumed."""
-    from culmen.cli import runs
     from culmen.store.transfer import recover as copy
 
-    source = run if (run / "journal.db").is_file() else runs.FOLDER / run
+    source = run if (run / "journal.db").is_file() else RUNS / run
     saved = copy(source, out)
 
     def show(screen: Screen) -> None:
         screen.line(f"saved {count(saved.events, 'event')} into {saved.path}")
-        screen.next_steps((f"culmen resume {runs.shown(saved.path)}", "go on"))
+        screen.next_steps((f"culmen resume {run_name(saved.path)}", "go on"))
 
     return Answer(saved, show)
 
@@ -201,11 +198,10 @@ def archive(
 
 
 def _pack(name: str, out: Path | None, names: list[str], remove: bool, unfinished: bool) -> Archived:
-    from culmen.cli import runs
     from culmen.store import archive as archives
     from culmen.store.address import pointer
 
-    path = runs.find(name)
+    path = find_run(name)
     several = len(names) > 1 or (out is not None and out.is_dir())
     if several and out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -217,21 +213,19 @@ def _pack(name: str, out: Path | None, names: list[str], remove: bool, unfinishe
 
 
 def _unpack(name: str, out: Path | None, several: bool) -> Archived:
-    from culmen.cli import runs
     from culmen.store import archive as archives
 
     file = Path(name)
     stem = file.name.removesuffix(archives.SUFFIX)
-    target = runs.FOLDER / stem if out is None else out / stem if several or out.is_dir() else out
+    target = RUNS / stem if out is None else out / stem if several or out.is_dir() else out
     return archives.restore(file, target)
 
 
 def vacuum(screen: Screen, run: Run = None) -> Answer:
     """Free the disk space that a run's store no longer uses. Refused while a process is writing the run."""
-    from culmen.cli import runs
     from culmen.store.archive import vacuum as tidy
 
-    path = runs.find(run)
+    path = find_run(run)
     before, after = tidy(path)
     data = {"run": path.name, "before": before, "after": after}
     return Answer(data, lambda screen: screen.line(f"{path.name}: {_size(before)} -> {_size(after)}"))
@@ -261,10 +255,9 @@ def pool_build(
     licence: Licence = "",
 ) -> Answer:
     """Collect the best candidates of runs of one task into a file."""
-    from culmen.cli.runs import find
     from culmen.run import pools
 
-    return _save_pool(pools.build([find(run) for run in runs], best, licence), out)
+    return _save_pool(pools.build([find_run(run) for run in runs], best, licence), out)
 
 
 def pool_show(
@@ -328,10 +321,9 @@ def advisor_export(
     version: Version = None,
 ) -> Answer:
     """Write a trained advisor for other programs: its adapter in PEFT's layout, or the whole model."""
-    from culmen.cli import runs
     from culmen.train import advisors
 
-    path = runs.find(run)
+    path = find_run(run)
     data = {"run": path.name, **advisors.export(path, version, out)}
 
     def show(screen: Screen) -> None:
@@ -355,12 +347,11 @@ def advisor_chat(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of its replies.")] = 0,
 ) -> Answer:
     """Talk to a trained advisor. An empty line ends the conversation."""
-    from culmen.cli import runs
     from culmen.train.advisors import AdvisorChat
 
     if screen.as_json and not say:
         raise UserError("with --json no messages can be typed", where="--say", fix="give messages with --say TEXT")
-    path = runs.find(run)
+    path = find_run(run)
     talk = AdvisorChat(path, version, system, seed)
     if not screen.as_json:
         screen.err.print(f"version {talk.version} of {path.name}", style="dim", markup=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Candidate, RequiredRun, Run
+from culmen.cli.verbs import RUNS, Candidate, RequiredRun, Run, find_candidate, find_run, run_name
 from culmen.core.errors import UserError
 from culmen.observe.figures import clean, clock, count, number
 
@@ -28,13 +28,13 @@ def status(
     """Show the state of a run: best candidate, budget used, isolation in force."""
     import msgspec
 
-    from culmen.cli import pages, runs
+    from culmen.cli import pages
     from culmen.store import views
 
     if all_runs:
-        lines = views.runs(runs.FOLDER)
+        lines = views.runs(RUNS)
         return Answer({"runs": msgspec.to_builtins(lines)}, lambda screen: pages.run_list(screen, lines))
-    path = runs.find(run)
+    path = find_run(run)
     now = views.status(path)
     return Answer(pages.document(now, path), lambda screen: pages.status(screen, now, path))
 
@@ -45,13 +45,13 @@ def best(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write its files into this folder.")] = None,
 ) -> Answer:
     """Print the best candidate. Its score goes to standard error, so that > FILE gets the text alone."""
-    from culmen.cli import pages, runs
+    from culmen.cli import pages
     from culmen.store import views
 
-    path = runs.find(run)
+    path = find_run(run)
     found = views.best(path)
     if found is None:
-        raise UserError("nothing has scored yet", where=str(path), fix=f"culmen log {runs.shown(path)}")
+        raise UserError("nothing has scored yet", where=str(path), fix=f"culmen log {run_name(path)}")
     candidate = views.candidate(path, found.id).candidate
     files = [] if out is None else _write_parts(candidate.parts, out)
     data = {"run": path.name, "best": found, "parts": candidate.parts, "files": [str(file) for file in files]}
@@ -86,21 +86,20 @@ def show(
     ] = False,
 ) -> Answer:
     """Show one candidate: texts, parents, operator and model, every evaluation with its feedback."""
-    from culmen.cli import pages, runs
+    from culmen.cli import pages
     from culmen.store import views
 
-    path = runs.find(run)
-    detail = views.candidate(path, runs.pick(path, candidate))
+    path = find_run(run)
+    detail = views.candidate(path, find_candidate(path, candidate))
     return Answer(detail, lambda screen: pages.candidate(screen, detail, prompt))
 
 
 def diff(screen: Screen, run: RequiredRun, first: Candidate = "seed", second: Candidate = "best") -> Answer:
     """Show what changed from one candidate to another, as a unified diff."""
-    from culmen.cli import runs
     from culmen.store import views
 
-    path = runs.find(run)
-    one, two = (views.candidate(path, runs.pick(path, name)) for name in (first, second))
+    path = find_run(run)
+    one, two = (views.candidate(path, find_candidate(path, name)) for name in (first, second))
     lines = diff_lines(one, two)
     data = {
         "first": one.candidate.id,
@@ -142,11 +141,11 @@ def show_diff(
 
 def lineage(screen: Screen, run: RequiredRun, candidate: Candidate = "best") -> Answer:
     """Show the ancestors of a candidate from the initial program on, with score and operator of each step."""
-    from culmen.cli import pages, runs
+    from culmen.cli import pages
     from culmen.store import views
 
-    path = runs.find(run)
-    steps = views.lineage(path, runs.pick(path, candidate))
+    path = find_run(run)
+    steps = views.lineage(path, find_candidate(path, candidate))
     return Answer({"run": path.name, "steps": steps}, lambda screen: pages.lineage(screen, steps))
 
 
@@ -167,9 +166,8 @@ def log(
     ] = False,
 ) -> Answer:
     """Show what happened in a run, event by event."""
-    from culmen.cli import runs
 
-    path, kinds = runs.find(run), (*_LOGGED, "started") if starts else _LOGGED
+    path, kinds = find_run(run), (*_LOGGED, "started") if starts else _LOGGED
     if follow and screen.as_json:
         raise UserError("--follow goes on, so it cannot give one document", where="--json", fix="leave one out")
     events = _last_events(path, kinds, None if every else last)
@@ -251,14 +249,13 @@ def report(
 
     It holds the run's texts, prompts and replies: look before you pass it on.
     """
-    from culmen.cli import runs
     from culmen.strategies.catalog import NAMES
     from culmen.web import report as html
     from culmen.web import report as paper
     from culmen.web.report import gather
     from culmen.web.runs import Digest
 
-    path = runs.find(run).resolve()
+    path = find_run(run).resolve()
     place = out or Path(f"{path.name}-report.html")
     if place.is_dir():
         raise UserError(f"{place} is a folder", where="--out", fix=f"--out {place / 'report.html'}")

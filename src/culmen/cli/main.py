@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, attend, audit, bench, compare, db, keep, look, running, start
+from culmen.cli import about, attend, audit, bench, compare, db, keep, look, search, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import declare
 from culmen.core.errors import CulmenError, UserError
@@ -30,7 +30,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # click's, whereve
 
 PANELS = {
     "Start": (start.demo, start.new, start.check, audit.audit),
-    "Search": (running.run, running.resume, running.fork),
+    "Search": (search.run, search.resume, search.fork),
     "Look at a run": (look.status, look.best, look.show, look.diff, look.lineage, look.log, look.report),
     "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell),
     "Compare runs": (compare.analyze, bench.bench, compare.compare),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.cli import runs
 from culmen.cli.screen import Screen
+from culmen.cli.verbs import run_name, short_path
 from culmen.core.evaluation import MEANINGS
 from culmen.observe.displays import costs
 from culmen.observe.figures import clean, count, decimals, dollars, duration, joined, number, plus_minus
@@ -163,7 +163,7 @@ def end(screen: Screen, now: RunStatus, path: Path) -> None:
         ("findings", findings(now)),
         ("used", _used(now)),
         ("isolation", now.isolation),
-        ("run", runs.place(path)),
+        ("run", short_path(path)),
     )
     screen.next_steps(*next_steps(now, path))
 
@@ -261,7 +261,7 @@ def _used(now: RunStatus) -> str:
 
 def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
     """Commands worth typing now."""
-    run = runs.shown(path)
+    run = run_name(path)
     steps = [] if now.state in ("finished", "running") else [(f"culmen resume {run}", "go on")]
     if now.findings:
         steps.append((f"culmen audit {run}", "what looks like gaming"))

@@ -1,9 +1,10 @@
-"""What all verbs share: how one is declared, and the arguments that several of them take."""
+"""What verbs share: how one is declared, common arguments, and how a run or candidate is found by its name."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -11,7 +12,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from culmen.cli.screen import Answer, Screen
+from culmen.core.errors import UserError
 
+RUNS = Path("runs")  # folder of the runs unless --run-dir names another
 Verb = Callable[..., Answer]
 
 Run = Annotated[
@@ -80,8 +83,56 @@ def _fields(kind: Any) -> list[inspect.Parameter]:
     ]
 
 
-def verb(app: typer.Typer, panel: str, name: str | None = None) -> Callable[[Verb], Verb]:
-    def mark(function: Verb) -> Verb:
-        return function
+def find_run(run: str | None) -> Path:
+    """The run by path, name under ./runs or address, for None the latest one; `UserError` names near ones."""
+    from culmen.store import views
 
-    return mark
+    return views.find_run(run, RUNS)
+
+
+def find_run_to_write(run: str | None) -> Path:
+    """`find_run` for a verb that writes: a run of a database gets a folder under ./runs, which is not cleaned up."""
+    from culmen.store.address import anchor, is_address, parse
+
+    if run is None or not is_address(run):
+        return find_run(run)
+    address = parse(run)
+    return anchor(address, RUNS) if address.name else find_run(run)
+
+
+def find_candidate(run: Path, candidate: str) -> str:
+    """The full id of a candidate: `best`, `seed`, or the first digits of an id."""
+    from culmen.store import views
+
+    if candidate == "best":
+        best = views.best(run)
+        if best is None:
+            raise UserError("nothing has scored yet", where=str(run), fix=f"culmen log {run_name(run)}")
+        return best.id
+    if candidate == "seed":
+        seeds = views.candidates(run, "old", operator="seed", limit=1)
+        if not seeds:
+            raise UserError(
+                "this run began without an initial program", where=str(run), fix=f"culmen show {run_name(run)} best"
+            )
+        return seeds[0].id
+    return views.find_candidate(run, candidate)
+
+
+def run_name(run: Path | str) -> str:
+    """A run as a command takes it here: its name if it is under ./runs, else its path or address."""
+    from culmen.store.address import pointer
+
+    path = Path(run)
+    address = pointer(path)
+    if address is not None and path.resolve().parent != RUNS.resolve():
+        return f"'{address}'"
+    return shlex.quote(path.name if path.resolve().parent == RUNS.resolve() else short_path(path))
+
+
+def short_path(run: Path | str) -> str:
+    """The path of a run, relative to the working folder where it is below it."""
+    try:
+        return str(Path(run).resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(run)
