@@ -82,7 +82,7 @@ def test_progress_then_ctrl_c_then_resume_to_the_end(place: Place) -> None:
     terminal.until("Ctrl-C again stops at once")
     assert terminal.end() == 130
     text = terminal.text
-    assert "at most   30 evaluations (3 for the final choice), $0" in text
+    assert "at most      30 evaluations (3 for the final choice), $0" in text
     assert "running" in text and "%" in text
     assert "interrupted  nothing is lost" in text
     assert "culmen resume a" in text

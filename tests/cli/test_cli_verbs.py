@@ -177,7 +177,7 @@ def test_progress_without_a_terminal_is_plain_lines(place: Place) -> None:
     place.task("peak")
     ran = place.culmen("run", "peak", "--budget", "evaluations=8", "--run-dir", "here")
     assert ran.code == 0
-    assert "at most   8 evaluations, $0" in ran.err
+    assert "at most      8 evaluations, $0" in ran.err
     assert any(line.startswith("0:0") and "best -" in line for line in ran.err.splitlines())
     assert "\x1b" not in ran.err + ran.out
 
