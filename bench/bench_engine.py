@@ -82,7 +82,7 @@ def measure(evaluations: int, folder: Path) -> None:
         folder / f"run-{evaluations}", RunMeta(id=f"run-{evaluations}", task=TASK, budget=budget)
     )
     world = Instant()
-    search = Search(STRATEGY, TASK, budget, 1, 8, shelf=JournalObservations(folder / f"run-{evaluations}"))
+    search = Search(STRATEGY, TASK, budget, 1, 8, observations=JournalObservations(folder / f"run-{evaluations}"))
     driver = Driver(search, world, journal, workers=8)
     began, wall = time.process_time(), time.perf_counter()
     state = asyncio.run(driver.run())

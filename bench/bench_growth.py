@@ -67,7 +67,7 @@ class Timed:
 
 def search(folder: Path, observations: int) -> Search:
     """The same search each time."""
-    return Search(STRATEGY, TASK, Budget(evaluations=observations), 1, 256, shelf=JournalObservations(folder))
+    return Search(STRATEGY, TASK, Budget(evaluations=observations), 1, 256, observations=JournalObservations(folder))
 
 
 def grow(folder: Path, observations: int) -> None:

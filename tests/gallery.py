@@ -203,7 +203,8 @@ def record(
         workers=workers,
         isolation="namespaces",
         created=1_760_000_000.0,
-        extra={"model": world.models[0], "embedder": "gallery"},
+        model=world.models[0],
+        embedder="gallery",
     )
     entries = [_seeds(about), Entry("state", body={"state": "running"})]
     entries += [event.entry for event in run.journal.read()]

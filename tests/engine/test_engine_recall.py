@@ -9,13 +9,13 @@ from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Observation, Status
 from culmen.core.usage import Budget
 from culmen.engine.record import MemoryStore, Scoreboard
-from culmen.testing.store_kit import ShelfContract
+from culmen.testing.store_kit import ObservationStoreContract
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, TASK, Hill
 
 
-class TestMemoryShelf(ShelfContract):
+class TestMemoryStore(ObservationStoreContract):
     def make(self, folder):
         return MemoryStore(), lambda *_: None
 
@@ -83,7 +83,7 @@ class AgainAndAgain:
         assert await lab.evaluate(first) == later
 
 
-def test_what_a_deterministic_task_said_comes_from_the_shelf():
+def test_what_a_deterministic_task_said_comes_from_the_observation_store():
     run = simulate(AgainAndAgain(), EXACT, Hill(), Budget(evaluations=9, final=0.0), seed=1)
     made = [e.entry for e in run.journal.read() if e.entry.kind == "done" and e.entry.effect == "evaluate"]
     searched = [entry for entry in made if entry.body.get("phase") != "final"]

@@ -50,7 +50,9 @@ def owned(place: Place, address: str) -> Iterator[tuple[subprocess.Popen[str], P
 
 
 @pytest.fixture
-def shelf(site: Site, postgres_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Site]:
+def database_and_site(
+    site: Site, postgres_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, Site]:
     """The URL of a database with three finished runs, and a dashboard over all of it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "looking"))
     database = postgres_server.new_database()
@@ -61,9 +63,9 @@ def shelf(site: Site, postgres_server: Server, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.timeout(600)
 def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
-    shelf: tuple[str, Site], tmp_path: Path, tab: Tab
+    database_and_site: tuple[str, Site], tmp_path: Path, tab: Tab
 ) -> None:
-    database, dashboard = shelf
+    database, dashboard = database_and_site
     page = tab.open(dashboard, "/")
     assert {row[0]: row[1] for row in rows(page, "Runs, the newest first")} == dict.fromkeys(COPIED, "finished")
     with owned(Place(tmp_path), f"{database}#long") as (process, run):
@@ -108,8 +110,10 @@ def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
         assert inbox.waiting(run) == [] and process.returncode == 0
 
 
-def test_pages_of_a_run_in_a_database_say_what_those_of_its_folder_do(shelf: tuple[str, Site], site: Site, tab: Tab):
-    database, dashboard = shelf
+def test_pages_of_a_run_in_a_database_say_what_those_of_its_folder_do(
+    database_and_site: tuple[str, Site], site: Site, tab: Tab
+):
+    database, dashboard = database_and_site
     for name in ("polca-1", "gepa-1"):
         best = views.status(site.run(name)).best
         assert best is not None

@@ -203,7 +203,7 @@ def test_runs_of_a_comparison_are_found_below_their_folder(tmp_path: Path):
 
 def test_a_single_run_shows_no_other(site: Site):
     own = Dashboard(site.run("polca-1"))
-    assert own.shelf.single and list(own.shelf.paths()) == ["polca-1"]
+    assert own.runs.single and list(own.runs.paths()) == ["polca-1"]
 
 
 def test_a_taken_port_is_said():

@@ -291,10 +291,10 @@ class Journal(Protocol):
     def close(self) -> None: ...
 
 
-class Shelf(Protocol):
+class ObservationStore(Protocol):
     """Gives back what was evaluated, so that a search need not keep the texts of all that it met.
 
-    What is asked for was `kept` before, or is durable in the journal behind the shelf; anything else is a `KeyError`.
+    What is asked for was `kept` before, or is durable in the journal behind the store; anything else is a `KeyError`.
     """
 
     def keep(self, mark: str, candidate: Candidate, observation: Observation) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import LEVELS, Observation, Status, weakest
 from culmen.core.event import Effect, EvaluateRequest, mark
-from culmen.core.ports import Shelf
+from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
 from culmen.engine.loop import Future
 
@@ -175,8 +175,8 @@ def _tally(order: int, row: tuple[Any, ...]) -> CandidateTally:
 class Memo:
     """Finds past evaluations. `futures` holds those of unfinished effects, by key."""
 
-    def __init__(self, task: Task, shelf: Shelf, futures: Mapping[int, Future[Any]]) -> None:
-        self._deterministic, self._shelf, self._futures = task.deterministic, shelf, futures
+    def __init__(self, task: Task, observations: ObservationStore, futures: Mapping[int, Future[Any]]) -> None:
+        self._deterministic, self._observations, self._futures = task.deterministic, observations, futures
         self._seeds = {candidate.id: candidate for candidate in task.candidates()}
         self._keys: dict[int, int] = {}  # of the evaluations that need not be made twice, by mark
 
@@ -187,7 +187,7 @@ class Memo:
 
     def delivered(self, mark: str, candidate: Candidate, observation: Observation) -> None:
         """Record that this evaluation finished."""
-        self._shelf.keep(mark, candidate, observation)
+        self._observations.keep(mark, candidate, observation)
 
     def future(self, request: EvaluateRequest) -> Future[Any] | None:
         """The future of a deterministic evaluation that was requested before, else None."""
@@ -196,16 +196,16 @@ class Memo:
         if key is None or key in self._futures:
             return None if key is None else self._futures[key]
         future = Future[Any]()
-        future.resolve(self._shelf.observation(request.candidate.id, asked))
+        future.resolve(self._observations.observation(request.candidate.id, asked))
         return future
 
     def find(self, id: str) -> Candidate:
         """A candidate that was evaluated."""
-        return self._seeds.get(id) or self._shelf.candidate(id)
+        return self._seeds.get(id) or self._observations.candidate(id)
 
 
 class MemoryStore:
-    """A shelf in memory, for runs without a journal (simulation, rehearsal)."""
+    """An observation store in memory, for runs without a journal (simulation, rehearsal)."""
 
     def __init__(self) -> None:
         self._candidates: dict[str, Candidate] = {}

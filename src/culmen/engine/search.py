@@ -24,7 +24,7 @@ from culmen.core.event import (
     at_least,
     mark,
 )
-from culmen.core.ports import MinimalProposer, MinimalStrategy, Shelf
+from culmen.core.ports import MinimalProposer, MinimalStrategy, ObservationStore
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.engine.finale import FinalChoice, Finale, Goal, soon
@@ -44,8 +44,8 @@ class Search:
 
     phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
     `integrity` = stop, the first candidate that is rejected for its integrity ends it; with `stop_at`, the first that
-    is known to score as much (`Goal`). `shelf` returns past evaluations; without one they are all kept in memory.
-    `watch` is called with each effect that finished, replayed ones included.
+    is known to score as much (`Goal`). `observations` returns past evaluations; without it they are all kept in
+    memory. `watch` is called with each effect that finished, replayed ones included.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Search:
         estimate: Estimate = at_least,
         integrity: str = "warn",
         stop_at: float | None = None,
-        shelf: Shelf | None = None,
+        observations: ObservationStore | None = None,
     ) -> None:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
         self._halts = integrity == "stop"
@@ -72,7 +72,7 @@ class Search:
         self.issued = 0
         self._estimate = estimate
         self._futures: dict[int, Future[Any]] = {}
-        self._recall = Memo(task, shelf or MemoryStore(), self._futures)
+        self._recall = Memo(task, observations or MemoryStore(), self._futures)
         self._waiting: dict[int, Effect] = {}
         self._fresh: list[int] = []  # of these, the keys that nobody has tried to admit yet
         self._refused: set[Usage] = set()  # what the others would cost

@@ -18,7 +18,7 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.event import CustomRequest, Effect, Entry
 from culmen.core.options import BackendChoice
-from culmen.core.ports import Backend, Craft, Embedder, Gateway, Observer, Proposer, Shelf
+from culmen.core.ports import Backend, Craft, Embedder, Gateway, ObservationStore, Observer, Proposer
 from culmen.engine.driver import Driver
 from culmen.engine.replay import graft
 from culmen.engine.search import Estimate, Search
@@ -168,7 +168,11 @@ class _Signals:
 
 
 def _search(
-    meta: RunMeta, objects: RunObjects, proposer: Proposer | None, estimate: Estimate, shelf: Shelf | None = None
+    meta: RunMeta,
+    objects: RunObjects,
+    proposer: Proposer | None,
+    estimate: Estimate,
+    observations: ObservationStore | None = None,
 ) -> Search:
     level = meta.stop_at if isinstance(meta.stop_at, float | int) else None
     return Search(
@@ -181,7 +185,7 @@ def _search(
         estimate,
         meta.integrity,
         level,
-        shelf,
+        observations,
     )
 
 

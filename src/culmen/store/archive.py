@@ -256,8 +256,8 @@ def vacuum(run: Path) -> tuple[int, int]:
     if not has_run(run):
         raise UserError("there is no run here", where=str(run), fix="culmen status lists the latest run")
     before = size(run)
-    with meanings(run), closing(take(run, None)) as seat:
-        raw: Any = seat.connection.connection.driver_connection
+    with meanings(run), closing(take(run, None)) as lease:
+        raw: Any = lease.connection.connection.driver_connection
         if pointer(run) is None:
             raw.execute("VACUUM")
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")

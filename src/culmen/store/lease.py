@@ -104,8 +104,11 @@ os.register_at_fork(after_in_child=_forget_all)
 Make = Callable[["Connection"], None]
 
 
-class Seat(Protocol):
-    """`files`: large blobs are files of the run's folder, and nothing can be lost while the process lives."""
+class WriteLease(Protocol):
+    """The right to write a run, and the connection to its database.
+
+    `files`: large blobs are files of the run's folder, and the lease cannot be lost while the process lives.
+    """
 
     connection: Connection
     files: bool
@@ -119,7 +122,7 @@ class Seat(Protocol):
         ...
 
 
-class FolderSeat:
+class FolderLease:
     """RUN/lock and a connection to RUN/journal.db."""
 
     files = True
@@ -147,11 +150,11 @@ class FolderSeat:
         self._lock.release()
 
 
-def take(run_dir: Path, make: Make | None) -> Seat:
+def take(run_dir: Path, make: Make | None) -> WriteLease:
     """Own a run; with `make`, a new one, whose tables it makes. Raises `RunLocked`, naming the owner."""
     address = pointer(run_dir)
     if address is None:
-        return FolderSeat(run_dir, make)
+        return FolderLease(run_dir, make)
     from culmen.store import postgres
 
     return postgres.DatabaseLease.take(address, make)

@@ -157,7 +157,7 @@ class DatabaseLease:
         with errors(address):
             connection = _engine(address, poolclass=pool.NullPool).connect()
             try:
-                number = _sit_down(connection, address, make)
+                number = _acquire(connection, address, make)
             except BaseException:
                 connection.close()
                 raise
@@ -185,7 +185,7 @@ class DatabaseLease:
         engine.dispose()
 
 
-def _sit_down(connection: Connection, address: Address, make: Callable[[Connection], None] | None) -> int:
+def _acquire(connection: Connection, address: Address, make: Callable[[Connection], None] | None) -> int:
     with connection.begin():
         connection.exec_driver_sql(_SERVER)
         connection.execute(text(_DURABLE))

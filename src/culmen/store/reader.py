@@ -195,13 +195,14 @@ def _event(row: Sequence[Any], result: Any) -> Event:
     return Event(seq, when, Entry(kind, key, unescape(mark), unescape(effect), told, result, elapsed))
 
 
-# A run's journal as the shelf of its own search: what was evaluated is looked up where it is durable.
+# A run's journal as the observation store of its own search: what was evaluated is looked up there.
 
 
 class JournalObservations:
-    """Implements `core.ports.Shelf` on the journal in `run_dir`. Raises `JournalDamaged` where that makes no sense.
+    """Implements `core.ports.ObservationStore` on the journal in `run_dir`.
 
-    Some `at_hand` observations, those made or asked for last, need no looking up.
+    Raises `JournalDamaged` where the journal makes no sense. Some `at_hand` observations, those made or asked for
+    last, need no looking up.
     """
 
     def __init__(self, run_dir: Path, at_hand: int = 1024) -> None:

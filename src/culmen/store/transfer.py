@@ -77,15 +77,15 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
     with reading(source) as connection:
         meta = msgspec.structs.replace(read_meta(connection), id=to.name)
         whole = Blobs(source / "blobs", lookup_in(connection))
-        seat = _seat(to, meta)
+        lease = _lease(to, meta)
         try:
-            with meanings(folder or source), seat.connection.begin():
-                taken = {table.name: _copy_table(table, connection, seat.connection) for table in _tables()}
-                taken["blob"] = _plus(taken["blob"], _copy_files(whole, source / "blobs", seat.connection))
-            with meanings(folder or source), seat.connection.begin():
-                found = {table.name: _sum(_rows(seat.connection, table)) for table in _tables()}
+            with meanings(folder or source), lease.connection.begin():
+                taken = {table.name: _copy_table(table, connection, lease.connection) for table in _tables()}
+                taken["blob"] = _plus(taken["blob"], _copy_files(whole, source / "blobs", lease.connection))
+            with meanings(folder or source), lease.connection.begin():
+                found = {table.name: _sum(_rows(lease.connection, table)) for table in _tables()}
         finally:
-            seat.close()
+            lease.close()
     if taken != found:
         wrong = ", ".join(name for name in taken if taken[name] != found[name])
         raise JournalDamaged(f"the copy differs from its source in: {wrong}", where=str(to), fix="delete it, try again")
@@ -98,8 +98,8 @@ def sums(run_dir: Path) -> dict[str, Sum]:
         return {table.name: _sum(_rows(connection, table)) for table in _tables()}
 
 
-def _seat(to: Path | Address, meta: Any) -> Any:
-    from culmen.store.lease import FolderSeat
+def _lease(to: Path | Address, meta: Any) -> Any:
+    from culmen.store.lease import FolderLease
     from culmen.store.writer import make
 
     if isinstance(to, Path):
@@ -107,7 +107,7 @@ def _seat(to: Path | Address, meta: Any) -> Any:
 
         to.mkdir(parents=True, exist_ok=True)
         require_local(to)
-        return FolderSeat(to, lambda connection: make(connection, meta))
+        return FolderLease(to, lambda connection: make(connection, meta))
     from culmen.store import postgres
 
     return postgres.DatabaseLease.take(to, lambda connection: make(connection, meta))

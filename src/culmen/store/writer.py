@@ -31,7 +31,7 @@ from culmen.store.codec import (
     store_result,
 )
 from culmen.store.database import check_format, meanings, read_meta
-from culmen.store.lease import Seat, owner, take
+from culmen.store.lease import WriteLease, owner, take
 from culmen.store.meta import FORMAT, RunMeta, pack
 from culmen.store.ranking import leader
 from culmen.store.reader import gap, lookup_in, read_page
@@ -46,8 +46,8 @@ _SPARSE = 200  # the progress series gains a point whenever the evaluations have
 class JournalWriter:
     """Holds the run and a connection; not for two threads at once, but for any thread."""
 
-    def __init__(self, run_dir: Path, seat: Seat) -> None:
-        self._run_dir, self._seat, self._connection, self._lost = run_dir, seat, seat.connection, False
+    def __init__(self, run_dir: Path, lease: WriteLease) -> None:
+        self._run_dir, self._lease, self._connection, self._lost = run_dir, lease, lease.connection, False
         self._blobs = Blobs(run_dir / "blobs", lookup_in(self._connection))
         self._insert = Inserts(self._connection.dialect)
         self._fence = str(select(schema.run.c.epoch).with_for_update().compile(dialect=self._connection.dialect))
@@ -59,12 +59,12 @@ class JournalWriter:
     def open(cls, run_dir: Path, meta: RunMeta | None = None) -> tuple[JournalWriter, RunMeta]:
         """Take the run over for writing; with `meta`, make its tables first. Raises `RunLocked`, `JournalDamaged`."""
         with meanings(run_dir):
-            seat = take(run_dir, None if meta is None else lambda connection: make(connection, meta))
+            lease = take(run_dir, None if meta is None else lambda connection: make(connection, meta))
             try:
-                writer = cls(run_dir, seat)
+                writer = cls(run_dir, lease)
                 return writer, writer._take_over()
             except BaseException:
-                seat.close()
+                lease.close()
                 raise
 
     def append(self, entries: Sequence[Entry], times: Sequence[float] | None = None) -> list[Event]:
@@ -105,7 +105,7 @@ class JournalWriter:
 
     def close(self) -> None:
         """Give the run back."""
-        self._seat.close()
+        self._lease.close()
 
     @contextmanager
     def _writing(self) -> Iterator[bool]:
@@ -114,11 +114,11 @@ class JournalWriter:
             with meanings(self._run_dir):
                 regained = self._lost
                 if regained:
-                    self._connection = self._seat.renew()
+                    self._connection = self._lease.renew()
                     self._lost = False
                 yield regained
         except Unavailable:
-            self._lost = not self._seat.files
+            self._lost = not self._lease.files
             raise
 
     def _arrived(self, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
@@ -153,7 +153,7 @@ class JournalWriter:
 
     def _put_files(self, batch: RowBatch) -> list[tuple[bytes, bytes]]:
         """Make large blobs durable as files; returns the others."""
-        if not self._seat.files:
+        if not self._lease.files:
             return list(batch.blobs.items())
         small: list[tuple[bytes, bytes]] = []
         for sha, data in batch.blobs.items():

@@ -36,7 +36,7 @@ class Dashboard:
     """The application over a run or a folder of runs; `token` is what writing takes, `names` are the strategies'."""
 
     def __init__(self, place: Path, token: str | None = None, names: Mapping[str, str] | None = None) -> None:
-        self.shelf, self.token = RunCatalog(place, names), token or secrets.token_urlsafe(24)
+        self.runs, self.token = RunCatalog(place, names), token or secrets.token_urlsafe(24)
         self._tails: dict[str, ChangeStream] = {}
         routes = [
             Route("/", self._file),
@@ -64,8 +64,8 @@ class Dashboard:
 
     async def _runs(self, request: Request) -> Response:
         def make() -> dict[str, Any]:
-            lines = [msgspec.to_builtins(line) | {"name": name} for name, line in self.shelf.lines()]
-            return {"runs": lines, "single": self.shelf.single, "folder": self.shelf.place}
+            lines = [msgspec.to_builtins(line) | {"name": name} for name, line in self.runs.lines()]
+            return {"runs": lines, "single": self.runs.single, "folder": self.runs.place}
 
         return await self._answer(make)
 
@@ -75,17 +75,17 @@ class Dashboard:
         if make is None:
             return _json({"error": {"what": f"there is no page '{page}'"}}, 404)
         params = dict(request.query_params)
-        return await self._answer(lambda: make(self.shelf.digest(name), params))
+        return await self._answer(lambda: make(self.runs.digest(name), params))
 
     async def _compare(self, request: Request) -> Response:
         names = request.query_params.getlist("run")
         params = dict(request.query_params)
 
         def make() -> dict[str, Any]:
-            lines = dict(self.shelf.lines())
+            lines = dict(self.runs.lines())
             readable = sorted(name for name, line in lines.items() if line.task)
             chosen = [name for name in readable if name in names or not names]
-            shown = [self.shelf.digest(name) for name in chosen[:_COMPARED]]
+            shown = [self.runs.digest(name) for name in chosen[:_COMPARED]]
             unread = [{"name": name, "why": line.why} for name, line in sorted(lines.items()) if line.why]
             return {**compare(shown, params), "names": readable, "unread": unread, "chosen": len(chosen)}
 
@@ -94,7 +94,7 @@ class Dashboard:
     async def _stream(self, request: Request) -> Response:
         name = request.path_params.get("run", "")
         if name:
-            await run_in_threadpool(self.shelf.path, name)
+            await run_in_threadpool(self.runs.path, name)
         tail = self._tails.get(name)
         if tail is None:
             tail = self._tails[name] = self._tail(name)
@@ -102,9 +102,9 @@ class Dashboard:
 
     def _tail(self, name: str) -> ChangeStream:
         if name:
-            path = self.shelf.path(name)
+            path = self.runs.path(name)
             return ChangeStream(lambda: signature(path), lambda: {"seq": views.last_seq(path)})
-        paths = self.shelf.paths
+        paths = self.runs.paths
         return ChangeStream(
             lambda: [(n, signature(path)) for n, path in paths().items()], lambda: {"runs": len(paths())}
         )
@@ -121,7 +121,7 @@ class Dashboard:
             message = json.loads(raw or b"{}")
         except ValueError:
             raise UserError("the message is no JSON") from None
-        return await self._answer(lambda: write(self.shelf.path(name), what, message))
+        return await self._answer(lambda: write(self.runs.path(name), what, message))
 
     async def _answer(self, make: Callable[[], Any]) -> Response:
         return _json(await run_in_threadpool(make))

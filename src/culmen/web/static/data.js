@@ -63,7 +63,7 @@ class Server {
   }
 }
 
-/** A report: its documents as `culmen.web.gathering` puts them together. */
+/** A report: its documents as `culmen.web.report` puts them together. */
 class Embedded {
   constructor(documents) {
     this.documents = documents;

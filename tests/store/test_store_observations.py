@@ -1,15 +1,15 @@
-"""The journal as a search's shelf, in folders and in PostgreSQL."""
+"""The journal as a search's observation store, in folders and in PostgreSQL."""
 
 import pytest
 
 from culmen.core.event import Entry
 from culmen.store.reader import JournalObservations
-from culmen.testing.store_kit import ShelfContract
+from culmen.testing.store_kit import ObservationStoreContract
 
 from .runs import new_run, proposed
 
 
-class TestJournalShelf(ShelfContract):
+class TestJournalObservations(ObservationStoreContract):
     @pytest.fixture(autouse=True)
     def _stores(self, each_store):
         self.key = 0
