@@ -17,6 +17,7 @@ from culmen.cli.pages import document, exit_code
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Sign, Status
+from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Budget
 from culmen.engine.search import Search
@@ -171,7 +172,7 @@ def test_a_score_beyond_the_best_known_is_a_finding(tmp_path: Path) -> None:
 # -- the guard by itself -------------------------------------------------------------------------------------------
 
 
-class Verified:
+class Verified(Backend):
     """A backend whose verifier certifies at most 2; counts what it is asked."""
 
     def __init__(self) -> None:
