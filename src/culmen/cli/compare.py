@@ -47,7 +47,7 @@ def analyze(
     candidates by their place in the reply, improvement by distance and width, width over time.
     """
     from culmen.report import analyze as analysis
-    from culmen.report.plots import write
+    from culmen.report.analyze import write
     from culmen.strategies.catalog import NAMES
 
     paths = [find_run(name) for name in dict.fromkeys(run or [None])]

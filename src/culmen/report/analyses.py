@@ -451,3 +451,18 @@ def training_events(runs: Sequence[Sequence[Barrier]]) -> Table:
         for (what, reason), times in sorted(counts.items(), key=lambda pair: (pair[0][0], -pair[1], pair[0][1]))
     ]
     return Table(name, title, rows, skipped="" if rows else "every barrier took a step, and nothing failed")
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Runs of one task by one strategy with the same settings and model, which differ in their seeds.
+
+    `trust` is the level of the weakest score in them (`core.evaluation`).
+    """
+
+    label: str
+    task: str
+    direction: str
+    strategy: str
+    runs: tuple[str, ...]
+    tables: tuple[Table, ...]
+    trust: str = ""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
-
-import msgspec
 
 from culmen.core.evaluation import weakest
 from culmen.report.analyses import (
+    Group,
+    Rows,
     Table,
     best_so_far,
     coverage,
@@ -24,35 +25,9 @@ from culmen.report.analyses import (
     width,
     width_by_island,
 )
-from culmen.report.records import RunRecord, read_run
-
-
-class Configured(Protocol):
-    """Whatever was made by a strategy with settings and a model."""
-
-    @property
-    def config(self) -> dict[str, Any]: ...
-
-    @property
-    def model(self) -> str: ...
-
+from culmen.report.records import RunRecord, read_run, told_apart
 
 Analysis = Callable[[Sequence[RunRecord]], Table]
-
-
-class Group(msgspec.Struct, frozen=True):
-    """Runs of one task by one strategy with the same settings and model, which differ in their seeds.
-
-    `trust` is the level of the weakest score in them (`core.evaluation`).
-    """
-
-    label: str
-    task: str
-    direction: str
-    strategy: str
-    runs: tuple[str, ...]
-    tables: tuple[Table, ...]
-    trust: str = ""
 
 
 def analyses(k: int | None = None) -> tuple[Analysis, ...]:
@@ -113,23 +88,43 @@ def _labels(firsts: Sequence[RunRecord], names: Mapping[str, str]) -> list[str]:
     return told_apart(firsts, [f"{record.task} {_name(record, names)}" for record in firsts])
 
 
-def told_apart(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
-    """Plain labels; behind those that occur several times the model and settings in which they differ."""
-    labels: list[str] = []
-    for label, record in zip(plain, firsts):
-        alike = [other for other, name in zip(firsts, plain) if name == label]
-        facts = {"model": record.model, **record.config}
-        kinds = [{"model": other.model, **other.config} for other in alike]
-        differing = [name for name in facts if any(other.get(name) != facts[name] for other in kinds)]
-        told = ", ".join(f"{name}={_short(facts[name])}" for name in differing)
-        labels.append(f"{label} ({told})" if told else label)
-    return labels
+# Tables as CSV files and plots as PNG files.
+
+NO_PLOTS = "no plots were drawn: they need matplotlib (pip install 'culmen[plots]')"
 
 
-def _short(value: object) -> str:
-    """A setting as text; of an object only its fields."""
-    if isinstance(value, dict) and "object" in value:
-        kind = str(value["object"]).rpartition(":")[2].lower()
-        inner = ", ".join(f"{name}={_short(each)}" for name, each in value.get("fields", {}).items())
-        return f"{kind}({inner})" if inner else kind
-    return str(value)
+def write(groups: Sequence[Group], out: Path) -> tuple[list[Path], str]:
+    """Write every table that has rows, and the plots of them where matplotlib is installed.
+
+    One folder per group. Returns the files, and "" or why there are no plots.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    for group, folder in zip(groups, folders(groups, out)):
+        for table in group.tables:
+            if table.rows:
+                files.append(_csv(folder / f"{table.name}.csv", table.rows))
+    if importlib.util.find_spec("matplotlib") is None:
+        return files, NO_PLOTS
+    from culmen.report.plots import draw_analyses
+
+    return files + draw_analyses(groups, folders(groups, out), out), ""
+
+
+def folders(groups: Sequence[Group], out: Path) -> list[Path]:
+    """A folder for each group, named after it; numbered where names would be the same."""
+    named: list[str] = []
+    for group in groups:
+        name = "-".join("".join(c if c.isalnum() or c in "_." else " " for c in group.label).split())[:80]
+        same = sum(other == name or other.startswith(f"{name}~") for other in named)
+        named.append(f"{name}~{same + 1}" if same else name)
+    return [out / name for name in named]
+
+
+def _csv(path: Path, rows: Rows) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path

@@ -17,8 +17,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import weakest
 from culmen.core.task import Objective
 from culmen.report import stats
-from culmen.report.analyze import told_apart
-from culmen.report.records import ComparedRun, LeftOut, Moment
+from culmen.report.records import ComparedRun, LeftOut, Moment, told_apart
 from culmen.report.stats import (
     CONFIDENCE,
     Estimate,

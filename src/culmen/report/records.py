@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -498,3 +498,35 @@ def _numbers(values: Any) -> list[float]:
 
 def share_of(times: float, among: Sequence[Any]) -> float:
     return times / len(among)
+
+
+class Configured(Protocol):
+    """Whatever was made by a strategy with settings and a model."""
+
+    @property
+    def config(self) -> dict[str, Any]: ...
+
+    @property
+    def model(self) -> str: ...
+
+
+def told_apart(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
+    """Plain labels; behind those that occur several times the model and settings in which they differ."""
+    labels: list[str] = []
+    for label, record in zip(plain, firsts):
+        alike = [other for other, name in zip(firsts, plain) if name == label]
+        facts = {"model": record.model, **record.config}
+        kinds = [{"model": other.model, **other.config} for other in alike]
+        differing = [name for name in facts if any(other.get(name) != facts[name] for other in kinds)]
+        told = ", ".join(f"{name}={_short(facts[name])}" for name in differing)
+        labels.append(f"{label} ({told})" if told else label)
+    return labels
+
+
+def _short(value: object) -> str:
+    """A setting as text; of an object only its fields."""
+    if isinstance(value, dict) and "object" in value:
+        kind = str(value["object"]).rpartition(":")[2].lower()
+        inner = ", ".join(f"{name}={_short(each)}" for name, each in value.get("fields", {}).items())
+        return f"{kind}({inner})" if inner else kind
+    return str(value)

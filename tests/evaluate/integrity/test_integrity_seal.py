@@ -16,6 +16,7 @@ from culmen.evaluate.integrity.seal import EvaluatorChanged, EvaluatorSeal
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 from culmen.store import views
+from culmen.store.journal import SqlJournal
 
 EVALUATOR = "import helper\ndef score(output):\n    return output + helper.BONUS\n"
 PROGRAM = "def run():\n    return 1.0\n"
@@ -124,7 +125,10 @@ def test_finalists_run_in_fresh_processes_with_fresh_seeds_before_fresh_scorers(
     study = Study.create(load(place), "best_of_n", budget=Budget(evaluations=40), run_dir=run, workers=2)
     assert study.run() == "finished"
     final, search = [], []
-    for entry, result in study._results():
+    journal = SqlJournal.open(run, write=False)
+    done = [event.entry for event in journal.read(whole=True) if event.entry.kind == "done"]
+    journal.close()
+    for entry, result in ((entry, entry.result) for entry in done):
         if entry.effect == "evaluate" and result.ok:
             (final if entry.body.get("phase") == "final" else search).append(result)
     assert final and search

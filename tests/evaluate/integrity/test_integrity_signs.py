@@ -10,7 +10,7 @@ import pytest
 from culmen.core.evaluation import Observation, Sign, Status
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.evaluate.integrity import guard, signs
-from culmen.evaluate.taskfiles import example_path, load, loading
+from culmen.evaluate.taskfiles import example_path, examples, load
 from tests.audit.worlds import POINTS, PUSHED, SCALED
 
 TASK = Task("t", seeds=({"program.py": "def run():\n    return 1\n"},), evaluator=Evaluator(path="/x/evaluator.py"))
@@ -95,7 +95,7 @@ def run():
 
 def test_ordinary_programs_have_no_grave_signs() -> None:
     assert [each for each in found(HONEST).values() if each.grave] == []
-    for name, _ in loading():
+    for name, _ in examples():
         task = load(example_path(name))
         names = signs.ScanContext.of(Task("bare", evaluator=task.evaluator))
         for seed in task.seeds:
