@@ -271,13 +271,13 @@ def test_an_unknown_attack_is_an_error(tmp_path: Path) -> None:
 def test_when_the_time_is_up_the_rest_is_left_out(tmp_path: Path) -> None:
     report = audited(load(packing(tmp_path / "p", verify=False)), seconds=0.0)
     assert {o.result for o in report.outcomes[1:]} == {"skipped"}
-    assert all("time was up" in o.evidence or "does not apply" in o.evidence for o in report.outcomes[1:])
+    assert all("time limit" in o.evidence or "does not apply" in o.evidence for o in report.outcomes[1:])
 
 
 def test_a_program_in_another_language_is_said_to_be_one(tmp_path: Path) -> None:
     report = audited(load(Path(__file__).parents[2] / "src/culmen/tasks/log_report"))
     assert not report.gamed and {o.evidence for o in report.of("skipped")} == {
-        "does not apply: the program is no Python"
+        "does not apply: the program is not Python"
     }
 
 

@@ -111,7 +111,7 @@ def test_origins_name_the_operators_and_parents_are_known() -> None:
 
 def test_nothing_to_edit_ends_with_a_clear_error() -> None:
     frozen = Task("f", seeds=({"bowl.py": BOWL},), surface=Surface(frozen=("bowl.py",)))
-    with pytest.raises(UserError, match="nothing that it could change"):
+    with pytest.raises(UserError, match="nothing to change"):
         simulate(_Asking(), frozen, Workshop(depth), Budget(evaluations=50), proposer=OfflineProposer())
 
 

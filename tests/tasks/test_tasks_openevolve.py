@@ -295,7 +295,7 @@ FALLBACKS = [
     ("patches the module", LOAD + PATCHES_MODULE, ".py", "proxied", ""),
     ("patches a class", LOAD + PATCHES_CLASS, ".py", "self-reported", "behind a proxy and 6 in the same process"),
     ("takes a function's source", LOAD + TAKES_SOURCE, ".py", "self-reported", "same process"),
-    ("a prompt, which is only text", PROMPT, ".txt", "self-reported", "no Python module"),
+    ("a prompt, which is only text", PROMPT, ".txt", "self-reported", "not a Python module"),
 ]
 
 

@@ -69,7 +69,7 @@ def test_an_exported_adapter_loads_with_peft(base, tmp_path):
     model = transformers.AutoModelForCausalLM.from_pretrained(base)
     loaded = TorchEngine(peft.PeftModel.from_pretrained(model, tmp_path / "out"), load_tokenizer(str(tmp_path / "out")))
     assert replies(loaded) == replies(advisors.opened(run)) != replies(advisors.opened(run, 0))
-    with pytest.raises(UserError, match="something already"):
+    with pytest.raises(UserError, match="exists already"):
         advisors.export(run, 1, tmp_path / "out")
 
 

@@ -92,7 +92,7 @@ def test_replies_that_cannot_be_trained_on_are_refused(base, server, tmp_path):
     server.wrong, server.ids = None, False
     with pytest.raises(UserError, match="no token ids"):
         engine.sample(prompt, 1, 3)
-    with pytest.raises(UserError, match="only be given adapters"):
+    with pytest.raises(UserError, match="takes adapters only"):
         made({**opening(base, kind="vllm", url=server.url), "rank": 0}, tmp_path)
     gone = made(opening(base, kind="sglang", url="http://127.0.0.1:9"), tmp_path)
     with pytest.raises(Unavailable, match="does not answer"):

@@ -2,7 +2,7 @@
 
     report = await audit(task, lambda task: LocalBackend(task, workers=2))
 
-The attacks are small programs in `attacks/`, each with a title, what it shows and how its success is read. They only
+The attacks are small programs in `attacks/`, each with a title, what it shows and its criterion of success. They only
 ever touch a copy of the task's folder made for the audit. See docs/audit.md.
 """
 

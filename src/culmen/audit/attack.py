@@ -1,6 +1,6 @@
-"""Attacks and what came of them, as plain data.
+"""Attacks and their outcomes, as plain data.
 
-An attack is a data file in `attacks/` with a head of `# key: value` lines and the code that is put behind an honest
+An attack is a data file in `attacks/` with a head of `# key: value` lines and the code that is appended to an honest
 program.
 """
 
@@ -20,11 +20,11 @@ _HEAD = re.compile(r"^# (\w+): (.*)$")
 class Attack(msgspec.Struct, frozen=True):
     """One attack.
 
-    title     what a table calls it
+    title     name in tables
     shows     what it exploits
-    success   how its success is read
+    success   criterion of success
     fix       what to change
-    cause     what to look for in the evaluator's text (see `locate`)
+    cause     pattern in the evaluator's text (see `locate`)
     needs     what the output must have: numbers | reported | function (one the evaluator calls) | python
     effect    where success is no score: told | folder | stays | random; "" for a score
     values    one evaluation each
@@ -55,7 +55,7 @@ def attacks() -> dict[str, Attack]:
 
 @cache
 def prelude() -> str:
-    """The code that all attacks share."""
+    """Code shared by all attacks."""
     return _text("_prelude")
 
 
@@ -91,7 +91,7 @@ class EvaluatorLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AttackTry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One evaluation of an attack: with which value, and what came of it."""
+    """One evaluation of an attack: its value and the result."""
 
     value: Any
     status: str
@@ -101,7 +101,7 @@ class AttackTry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AttackOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of one attack.
+    """Outcome of one attack.
 
     result    gamed: a score above the honest one · effect: something outside its own process was touched
               look: the score moved, but that may be honest · held · skipped: does not apply, or was left out
@@ -140,7 +140,8 @@ class HonestResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True):
-    """Everything found. `trust` is the level of the honest score, `isolation` that of the candidates' processes."""
+    """The report of an audit. `trust` is the level of the honest score, `isolation` that of the candidates'
+    processes."""
 
     task: str
     form: str
@@ -159,5 +160,5 @@ class AuditReport(msgspec.Struct, frozen=True):
 
     @property
     def gamed(self) -> bool:
-        """Whether anything can be gamed."""
+        """Whether any attack gamed the evaluator."""
         return bool(self.of("gamed", "effect"))

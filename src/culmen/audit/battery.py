@@ -1,4 +1,4 @@
-"""The battery: every attack against one program's evaluator, and what came of it."""
+"""The battery: runs every attack against one program's evaluator, and reads the results."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from culmen.core.task import Task
 from culmen.evaluate.jail import procfs
 
 SECONDS = 300.0
-_MARGIN, _TIMES = 5.0, 10.0  # seconds for an attack: so many, and so many times what the honest program took
-_PATIENCE = 3.0  # seconds in which the kernel takes away what an evaluation left
+_MARGIN, _TIMES = 5.0, 10.0  # seconds for an attack: a constant, and a multiple of the honest program's time
+_PATIENCE = 3.0  # seconds in which the kernel removes what an evaluation left behind
 Tell = Callable[[str], None]
 
 
@@ -39,8 +39,8 @@ async def audit(
 ) -> AuditReport:
     """Attack a task's evaluator with programs made from its first seed (or from `parts`).
 
-    `make` gives a backend for a task, which is a copy of this one; `only` names attacks; after `seconds` no further
-    attack is begun. Raises `UserError` if there is no program, or if it does not score.
+    `make` gives a backend for a task, which is a copy of this one; `only` names attacks; no attack begins after
+    `seconds`. Raises `UserError` if there is no program, or if it does not score.
     """
     text = dict(parts or (task.seeds[0] if task.seeds else {}))
     if not text:
@@ -61,7 +61,7 @@ async def audit(
 
 
 class AttackBattery:
-    """One audit under way."""
+    """One audit in progress."""
 
     def __init__(self, where: SandboxCopy, only: Sequence[str], seconds: float, tell: Tell) -> None:
         self.sandbox, self.only, self.tell = where, only, tell
@@ -71,7 +71,7 @@ class AttackBattery:
         self.blocks: list[tuple[list[int], bool]] | None = None
 
     async def run(self) -> AuditReport:
-        """All of it."""
+        """Run the audit."""
         task = self.sandbox.task
         isolation = await self.sandbox.start()
         self.tell("the program as it is")
@@ -107,13 +107,13 @@ class AttackBattery:
         if self.sandbox.task.evaluator.options.get("made"):
             notes.append("the program was made from what the evaluator asks for: give one that scores, with --program")
         if self.sandbox.part and self.blocks is None:
-            notes.append("what the program returns could not be heard: its shape was guessed")
+            notes.append("the program's output could not be observed: its shape was guessed")
         return notes
 
     async def _outcome(self, attack: Attack) -> AttackOutcome:
         why = self._inapplicable(attack)
         if not why and time.monotonic() > self._until:
-            why = "left out: the time was up (--seconds)"
+            why = "left out: time limit reached (--seconds)"
         if why:
             return AttackOutcome(attack.name, attack.title, "skipped", evidence=why, shows=attack.shows, fix=attack.fix)
         self.tell(attack.title.lower())
@@ -132,7 +132,7 @@ class AttackBattery:
         """Why an attack does not apply, "" if it does."""
         blocks = self.blocks
         if not self.sandbox.part:
-            return "does not apply: the program is no Python"
+            return "does not apply: the program is not Python"
         if attack.needs == "function" and not self.sandbox.targets:
             return "does not apply: no function of the program is called"
         if attack.needs in ("numbers", "fractions", "reported") and blocks == []:
@@ -195,7 +195,7 @@ class AttackBattery:
         facts = {"forged": self.baseline.forged(), "processes": _processes()}
         return await self.sandbox.evaluate(self.sandbox.attacked(attack, value, **facts))
 
-    # -- attacks on what is around
+    # -- attacks on the surroundings
 
     async def _effect(self, attack: Attack) -> AttackOutcome:
         if attack.effect == "random":
@@ -246,7 +246,7 @@ class AttackBattery:
 
 
 def _stability(baseline: Baseline, honest: HonestResult, task: Task) -> AttackOutcome:
-    """The determinism test: does the score hold still, and what would the luckiest of several seeds report?"""
+    """The determinism test: does the score stay the same, and what would the luckiest of several seeds report?"""
     told = AttackOutcome("determinism", "The same again", "held", honest=honest.score, shows=_LUCK, fix=_STEADY)
     if honest.noise:
         text = f"the same evaluation with the same random seed moves by {honest.noise:.3g} (standard deviation)"
@@ -259,7 +259,7 @@ def _stability(baseline: Baseline, honest: HonestResult, task: Task) -> AttackOu
     return msgspec.structs.replace(told, evidence=text)
 
 
-_LUCK = "Whoever keeps the best of many noisy scores keeps luck."
+_LUCK = "The best of many noisy scores is best partly by luck."
 _STEADY = "average over several cases or seeds; culmen evaluates its finalists again with seeds of its own"
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from culmen.audit.attack import EvaluatorLine
 
-_MOST = 4  # places named for one cause
+_MOST = 4  # places reported for one cause
 _LARGEST = 1e-2  # constants up to this are taken for tolerances
 _NAMED = re.compile(r"tol|slack|eps|margin|threshold", re.I)
 _REPORTED = re.compile(r"reported|claimed|returned", re.I)
 
 
 class Constant:
-    """A tolerance in a text: where its number stands. `close` calls without a tolerance of their own have none."""
+    """A tolerance in a text: the place of its number. `close` calls without a tolerance of their own have none."""
 
     def __init__(self, file: str, node: ast.expr, line: int) -> None:
         self.file, self.node, self.line = file, node, line
@@ -122,7 +122,7 @@ def _of_tolerance(tree: ast.Module) -> Found:
 
 
 def _of_finite(tree: ast.Module) -> Found:
-    """The first comparison of each function, if nothing asks whether numbers are finite; else nothing to name."""
+    """The first comparison of each function, if nothing checks that numbers are finite; else none."""
     calls = {ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(tree) if isinstance(n, ast.Call)}
     if "isfinite" in calls:
         why = "finiteness is checked elsewhere, but not before this comparison"

@@ -1,7 +1,7 @@
-"""Where attacks run: a copy of the task's folder with a hidden file in it, and a backend on that copy.
+"""The sandbox of attacks: a copy of the task's folder with a hidden file in it, and a backend on that copy.
 
 Attack programs are the honest program with an attack put before its main block. The honest program is measured first:
-what it scores, how that varies, and what its output looks like.
+its score, the score's spread, and the shape of its output.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Make = Callable[[Task], Backend]
 
 
 class SandboxCopy:
-    """One program of one task, and the means to evaluate it and what attacks make of it.
+    """One program of one task; evaluates it with and without attacks.
 
     `task` is the copy's; `copied` says whether there is one ("" or why not: then files are not attacked).
     """
@@ -58,7 +58,7 @@ class SandboxCopy:
 
     @property
     def comm(self) -> str:
-        """The name that a process left behind gives itself."""
+        """The name of processes that attacks leave behind."""
         return f"cu{self.token[:12]}"
 
     async def start(self) -> str:
@@ -67,7 +67,7 @@ class SandboxCopy:
         return self.isolation
 
     async def hurry(self, seconds: float) -> None:
-        """Give evaluations no more time than this: an attack that hangs need not use up what the task allows."""
+        """Limit the time of evaluations: an attack that hangs need not use the task's full limit."""
         limits = self.task.limits
         if seconds >= limits.seconds:
             return
@@ -116,7 +116,7 @@ class SandboxCopy:
         return other
 
     def look(self) -> dict[str, tuple[int, int, int]]:
-        """Every file of the copy by name, as the file system tells it apart; caches of Python do not count."""
+        """Every file of the copy by name, with its identity on disk; Python's caches are left out."""
         if self.place is None:
             return {}
         files = (path for path in sorted(self.place.rglob("*")) if "__pycache__" not in path.parts and path.is_file())
@@ -126,7 +126,7 @@ class SandboxCopy:
         }
 
     def changed(self, before: Mapping[str, tuple[int, int, int]]) -> list[str]:
-        """Names of files that are not what they were; the copy is then made anew."""
+        """Names of changed files; the copy is then restored."""
         after = self.look()
         names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
         if names:
@@ -134,20 +134,20 @@ class SandboxCopy:
         return names
 
     def restore(self) -> None:
-        """Make the copy what it was."""
+        """Restore the copy."""
         if self.place is not None:
             shutil.rmtree(self.place, ignore_errors=True)
             _fill(Path(self.original.evaluator.path).parent, self.place, self.canary)
 
     async def close(self) -> None:
-        """End the backend and remove the copy."""
+        """Close the backend and remove the copy."""
         await self.backend.close()
         if self.place is not None:
             shutil.rmtree(self.place.parent, ignore_errors=True)
 
 
 def copy(task: Task, canary: str) -> tuple[Path | None, str]:
-    """The folder of a new copy with a hidden file in it; None and why, if there can be none."""
+    """The folder of a new copy with a hidden file in it; None and the reason if no copy can be made."""
     if not task.evaluator.path:
         return None, "the evaluator is a function, not a file"
     source = Path(task.evaluator.path).parent
@@ -193,7 +193,7 @@ def texts(task: Task) -> dict[str, str]:
 
 
 def _results(text: str) -> list[str]:
-    """File names in a text that results might lie under."""
+    """File names in a text that may be result files."""
     return re.findall(r"""["']([\w.-]+\.(?:json|pkl|pickle|results|txt))["']""", text)[:20]
 
 
@@ -208,7 +208,7 @@ def processes_named(comm: str) -> list[int]:
 
 
 def process_start(pid: int) -> str:
-    """When a process began, in the kernel's ticks: with its number, what tells it from all others."""
+    """Start time of a process in the kernel's ticks; with its pid, a unique identity."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
     return ""
@@ -218,7 +218,7 @@ _MAIN = re.compile(r"^if\s+__name__\s*==", re.M)
 
 
 def part_of(task: Task, parts: Mapping[str, str]) -> str:
-    """The part that is the program; "" if it is no Python."""
+    """The part that is the program; "" if it is not Python."""
     if task.evaluator.form == "command":
         named = re.findall(r"\{([^{}]*)\}", " ".join(task.evaluator.command))
         runs_python = Path(task.evaluator.command[0]).name.startswith("python") if task.evaluator.command else False
@@ -263,12 +263,12 @@ def _tree(text: str) -> ast.Module | None:
 
 
 SAME, OTHER = 4, 8  # evaluations with one random seed, and with others
-_ROUNDING = 1e-12  # share of a score that is not worth speaking of
+_ROUNDING = 1e-12  # share of a score that counts as rounding
 _SPREADS = 4.0  # standard deviations by which a noisy score must be passed
 
 
 class Baseline:
-    """What counts as better than honest: by more than rounding, and than noise where there is any."""
+    """Decides whether a score is better than the honest one: by more than rounding and noise."""
 
     def __init__(self, objective: Objective, honest: HonestResult, scores: Sequence[float]) -> None:
         self.objective, self.honest = objective, honest
@@ -284,7 +284,7 @@ class Baseline:
         return self.objective.reward(score) > self.objective.reward(base) + margin
 
     def forged(self) -> float:
-        """A score that the bounds allow and nobody reaches by accident."""
+        """A score within the bounds that is not reached by accident."""
         low, high = self.objective.bounds
         end = high if self.objective.direction == "max" else low
         if end is not None:
@@ -316,7 +316,8 @@ async def measure_honest(sandbox: SandboxCopy) -> tuple[HonestResult, list[Obser
 
 
 async def output_shape(sandbox: SandboxCopy) -> list[tuple[list[int], bool]] | None:
-    """The blocks of numbers in the output: their shapes, and whether any number has a fraction; None if unheard."""
+    """The blocks of numbers in the output: their shapes, and whether any number has a fraction; None if it was not
+    observed."""
     for value in ("tell", "raise"):
         seen = await sandbox.evaluate(sandbox.attacked(attacks()["shape"], value), certify=False)
         for told in reported_facts(sandbox, seen):
@@ -326,7 +327,7 @@ async def output_shape(sandbox: SandboxCopy) -> list[tuple[list[int], bool]] | N
 
 
 def reported_facts(sandbox: SandboxCopy, seen: Observation) -> list[list[Any]]:
-    """What an attack told: its kind and facts, wherever in the observation it stands."""
+    """An attack's report: its kind and facts, found anywhere in the observation."""
     found: list[list[Any]] = []
     for text in (seen.feedback, *seen.artifacts.values()):
         for line in text.splitlines():

@@ -1,6 +1,6 @@
 """The tolerance probe: an honest output is pushed a little in several directions, and must not score more for it.
 
-An output that is not at the edge of what is allowed may honestly gain by a push. What tells a tolerance from that:
+An output that is not at the edge of what is allowed may honestly gain by a push. Two things tell a tolerance from that:
 the exact verifier, where the task has one; else that pushes pay up to a tiny size and are refused beyond it, and that
 the same evaluator with one of its tolerances made smaller refuses the push and still takes the honest output.
 """
@@ -23,12 +23,12 @@ _FIRST = (1e-8, 1e-6)  # tried in every direction before a direction is followed
 _HALVINGS = 8
 _MOST_BLOCKS = 4
 _AT_ONCE = 8  # pushes between two looks at the clock
-_CLIFF = 20.0  # times its gain that an output must lose just beyond the best push
+_CLIFF = 20.0  # multiple of its gain that an output must lose just beyond the best push
 Push = tuple[int, str, float]
 _FREE = "a slope, not an edge; to try the edge of what is allowed, audit a program whose output is there (--program)"
 
 TITLE = "Pushed into the tolerance"
-SHOWS = "A checker that forgives 1e-6 is a checker that pays for 1e-6 of cheating."
+SHOWS = "A check with a tolerance of 1e-6 rewards violations of up to 1e-6."
 FIX = "check exactly and repair what rounding broke (see docs/certified.md), or score what remains after the repair"
 
 
@@ -43,11 +43,11 @@ class ToleranceProbe:
         self._directions, self._until = _directions(blocks), until
 
     async def outcome(self) -> AttackOutcome:
-        """What came of it; skipped if the time is up before that is known."""
+        """The outcome; skipped if time runs out first."""
         try:
             return await self._outcome()
         except TimeoutError:
-            text = f"left out: the time was up after {len(self.seen)} pushes (--seconds)"
+            text = f"left out: time limit reached after {len(self.seen)} pushes (--seconds)"
             return AttackOutcome("tolerance", TITLE, "skipped", text, shows=SHOWS, fix=FIX)
 
     async def _outcome(self) -> AttackOutcome:
@@ -90,7 +90,7 @@ class ToleranceProbe:
         return min(larger, key=lambda each: each[2], default=None)
 
     def _cliff(self, push: Push, beyond: Push | None) -> bool:
-        """Whether what lies beyond is refused, rather than a little worse as on a smooth hill."""
+        """Whether larger pushes are refused, rather than a little worse as on a smooth slope."""
         if beyond is None:
             return False
         gain = self._reward(push) - self.baseline.objective.reward(self.baseline.best)
@@ -132,7 +132,7 @@ class ToleranceProbe:
         return msgspec.structs.replace(told, result="look", evidence=text, places=where)
 
     async def _certified(self, told: AttackOutcome, push: Push, score: float) -> AttackOutcome:
-        """The verifier's word on the pushed output."""
+        """The verifier's answer to the pushed output."""
         seen = await self._push(push, certify=True)
         places = locate.places("tolerance", self.sandbox.evaluators)
         if seen.certified is None:

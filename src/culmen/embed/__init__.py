@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def make(name: str = "hashing", models_file: str | None = None) -> Embedder:
-    """The embedder of this name. Raises `UserError` for a name nobody knows.
+    """The embedder of this name. Raises `UserError` for an unknown name.
 
     hashing, hashing-512, hashing-256-v1    weight-free n-grams (256 buckets unless said)
     local, local:MODEL                      sentence-transformers on this machine

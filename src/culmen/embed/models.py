@@ -38,7 +38,7 @@ class RemoteEmbedder(Embedder):
         return self.embed_with_usage(texts)[0]
 
     def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
-        """The array, and what it cost."""
+        """The array and its cost."""
         return asyncio.run(self.embed_async(texts))
 
     async def embed_async(self, texts: Sequence[str]) -> tuple[Any, Usage]:
@@ -116,7 +116,7 @@ def _unit(rows: list[list[float]]) -> Any:
 
 
 class PatientEmbedder(Embedder):
-    """`embedder` with the retries of a model: for the errors of `culmen.llm.call`, with growing pauses.
+    """An embedder with a model's retries: repeated after the errors of `culmen.llm.call`, with growing pauses.
 
     Raises `Unavailable` where all attempts failed: a search cannot go on without its distances.
     """
@@ -126,11 +126,11 @@ class PatientEmbedder(Embedder):
         self.name = embedder.name
 
     def embed(self, texts: Sequence[str]) -> Any:
-        """As the embedder gives them."""
+        """The embedder's vectors."""
         return self.embed_with_usage(texts)[0]
 
     def embed_with_usage(self, texts: Sequence[str]) -> tuple[Any, Usage]:
-        """The vectors, and what they and the failed attempts cost. Not to be called from a running event loop."""
+        """The vectors, and the cost of all attempts. Not to be called from a running event loop."""
         attempt = _Attempt(self._embedder, texts)
         call = Call(self.name, (), max_tokens=0)
         outcome = asyncio.run(Caller(attempt, policy=self._policy).call(call, PriceList(self.name)))
@@ -140,7 +140,7 @@ class PatientEmbedder(Embedder):
 
 
 class _Attempt(ModelBackend):
-    """Embeds the texts once per call; its reply says only that this went well."""
+    """Embeds the texts once per call; its reply carries no vectors."""
 
     def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
         self._embedder, self._texts = embedder, texts
@@ -155,7 +155,7 @@ class _Attempt(ModelBackend):
 class LocalEmbedder(Embedder):
     """A model by name or path, loaded when first used (its weights are downloaded then if they are not here).
 
-    `device` is "cpu", "cuda", ... or None for what the library finds. Raises `UserError` if the library is missing or
+    `device` is "cpu", "cuda", ... or None for the library's choice. Raises `UserError` if the library is missing or
     the model cannot be loaded.
     """
 

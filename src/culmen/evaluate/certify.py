@@ -1,4 +1,4 @@
-"""Exact arithmetic for verifiers: what a program returned is read as the numbers it is, and judged without tolerance.
+"""Exact arithmetic for verifiers: a program's output is read as exact numbers, and judged without tolerance.
 
 A double is a dyadic rational, so everything below is exact: sums and products in integers over one common power of two,
 convolutions by Kronecker substitution (the sequence packed into one big number, multiplied once, cut up again), and

@@ -47,7 +47,7 @@ class SeedReport(msgspec.Struct, frozen=True):
 
 class TaskReport(msgspec.Struct, frozen=True):
     """What `check` found. `repeatable` says whether equal evaluations gave equal results, `seed_free` whether the
-    random seed made no difference either (None: nothing to tell from), `trust` is the level of the weakest score
+    random seed made no difference either (None: cannot be told), `trust` is the level of the weakest score
     (`core.evaluation`; "" if nothing scored) and `why` it is not stronger. A task is `fit` if no finding is an error.
     """
 
@@ -108,7 +108,7 @@ def planned(task: Task, runs: int) -> int:
 
 
 class _Progress:
-    """Counts evaluations, and tells."""
+    """Counts evaluations and reports progress."""
 
     def __init__(self, total: int, told: Told | None) -> None:
         self._done, self._total, self._told = 0, total, told
@@ -249,7 +249,7 @@ def find_problems(
     seed_free: bool | None,
     why: str = "",
 ) -> list[TaskFinding]:
-    """All findings, errors first; `why` says what keeps scores from being trusted more."""
+    """All findings, errors first; `why` says why scores are not trusted more."""
     seen = TaskEvidence(task, isolation, tuple(observations), repeatable, seed_free, why)
     found = [finding for rule in _RULES for finding in rule(seen)]
     found += [TaskFinding("note", note) for note in task.notes]

@@ -1,8 +1,8 @@
 """A Python callable of the user's own process as evaluator: forked, not jailed.
 
 A fork-server is forked from this process when the backend starts, so closures work without pickling; every evaluation
-is a child of its own with time, memory and process limits. Environment, files and network stay the user's: the
-function is his. Scores are self-reported, because candidate and function share a process.
+is a child of its own with time, memory and process limits. Environment, files and network stay the user's: the function
+is trusted. Scores are self-reported, because candidate and function share a process.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _ForkedJail(Jail):
     async def start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # threads of ours hold no lock that a child needs
+            warnings.simplefilter("ignore", DeprecationWarning)  # our threads hold no lock that a child needs
             self._pid = os.fork()
         if self._pid == 0:
             _serve(theirs.fileno(), self.fn, self.scratch)

@@ -28,8 +28,8 @@ VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 class LocalBackend:
     """Evaluates candidates of `task`, up to `workers` at once.
 
-    `require` is the weakest isolation level accepted (see `levels`); `level` forces one, for tests. `scoring` is how
-    far scores can be trusted and why: known after `start`, or given by an earlier session of the run.
+    `require` is the weakest isolation level accepted (see `levels`); `level` forces one, for tests. `scoring` is the
+    scores' level of trust and its reason: known after `start`, or given by an earlier session.
     """
 
     attempts = 1  # `evaluate` tries again by itself
@@ -83,7 +83,7 @@ class LocalBackend:
             raise
 
     async def _choose(self) -> dict[str, str]:
-        """Start the strongest jail that works; says why the stronger ones do not."""
+        """Start the strongest jail that works; returns why the stronger ones do not."""
         why: dict[str, str] = {}
         for level in self._wanted:
             jail = self._new_jail(level)
@@ -102,7 +102,7 @@ class LocalBackend:
         raise IsolationError("no jail can be started", where=str(why), fix=levels.FIX)
 
     async def _check_legacy(self, jail: Jail) -> None:
-        """Load an evaluator that only ever runs inside the jail, there."""
+        """Load, inside the jail, an evaluator that only ever runs there."""
         with JailedEvaluation(self.task, jail, Candidate.of({}), None, 0, form="check") as run:
             result = await run.perform(0, self._judges)
         if not isinstance(result, bytes):
@@ -114,7 +114,7 @@ class LocalBackend:
             )
 
     async def _settled(self) -> Scoring:
-        """How far scores can be trusted; for OpenEvolve's evaluators that is found out by trying."""
+        """The scores' level of trust; for OpenEvolve's evaluators it is tested."""
         assert self._jail is not None
         evaluator = self.task.evaluator
         if not levels.separates(self._jail.level):
@@ -138,12 +138,14 @@ class LocalBackend:
         return found
 
     def _in_process(self) -> str:
-        """Why the proxy is not even tried, "" if it is."""
+        """Why the proxy is not tried, "" if it is."""
         evaluator = self.task.evaluator
         if evaluator.proxy == "never":
             return 'the task says proxy = "never"'
         if not is_python_program(self.task):
-            return f"the program is no Python module but a {evaluator.suffix or 'text'} file, which the evaluator reads"
+            return (
+                f"the program is not a Python module but a {evaluator.suffix or 'text'} file, which the evaluator reads"
+            )
         folder = os.path.dirname(evaluator.path)
         return "the evaluator lies in the root folder" if folder == "/" else ""
 
@@ -164,9 +166,9 @@ class LocalBackend:
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
     ) -> Observation:
-        """One evaluation; every failure is a status. What is lost is tried a second time.
+        """One evaluation; every failure is a status. A lost evaluation is tried again once.
 
-        Raises EvaluatorChanged where a file of the evaluator is not what it was.
+        Raises EvaluatorChanged if a file of the evaluator changed.
         """
         async with self._free:
             slot = self._slots.pop()
@@ -264,12 +266,12 @@ class LocalBackend:
             return verdict
         try:
             answer = await self._verifiers.ask(**asked, output=output)
-        except ScorerFailed:  # hard to verify may well be the candidate's doing: not lost, but not verified either
+        except ScorerFailed:  # the candidate may cause a slow verification: not lost, but not verified either
             answer = {"kind": "raised", "feedback": "the verifier did not answer in time"}
         return outcome.with_certificate(verdict, answer, self.task.objective)
 
     async def renew(self) -> None:
-        """Judge in processes that saw nothing of the search; candidates have a process of their own each time."""
+        """Replace the scorers by fresh processes; candidates have a new process each time anyway."""
         await self._judges.renew()
         await self._verifiers.renew()
 

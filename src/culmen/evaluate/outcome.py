@@ -1,4 +1,4 @@
-"""From what was seen of a run to what is said of the candidate: pure functions, one `EvaluationOutcome` each."""
+"""Turns what happened in an evaluation into an `EvaluationOutcome`: pure functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_ARTIFACTS = 32
 
 @dataclass(frozen=True)
 class EvaluationOutcome:
-    """Status, its finer reason, and what goes with it."""
+    """Status, reason, and the rest of an observation."""
 
     status: Status
     reason: str = ""
@@ -44,7 +44,7 @@ class EvaluationOutcome:
 
 
 def lost(reason: str, feedback: str = "") -> EvaluationOutcome:
-    """Our failure."""
+    """A failure of culmen or the machine."""
     return EvaluationOutcome(Status.LOST, reason, feedback=feedback)
 
 
@@ -70,7 +70,7 @@ def of_end(end: ChildExit, cpu_limit: float) -> EvaluationOutcome:
     if end.code < 0:
         return EvaluationOutcome(Status.ERROR, "crash", feedback=f"the program was ended by signal {-end.code}")
     return EvaluationOutcome(
-        Status.ERROR, "no_output", feedback=f"the program left with status {end.code} and without a result"
+        Status.ERROR, "no_output", feedback=f"the program exited with status {end.code} without a result"
     )
 
 
@@ -85,25 +85,25 @@ _EXCEPTIONS = {
 
 
 def of_texts(candidate: Candidate) -> EvaluationOutcome | None:
-    """What can be said unseen: a text with lone surrogates, or with NUL, can be written to no file."""
+    """Rejects a text that cannot be written to a file: lone surrogates or NUL."""
     if all(map(is_text, candidate.parts.values())):
         return None
     return EvaluationOutcome(Status.REJECTED, "not_text", feedback="Not run: not text.")
 
 
 def of_exception(payload: bytes) -> EvaluationOutcome:
-    """An exception frame: written inside the jail, so nothing in it is taken for more than text."""
+    """An exception frame: written inside the jail, so it is treated as text only."""
     try:
         report = json.loads(payload)
         kind, trace = str(report["type"]), str(report["trace"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the program sent something that is no answer")
+        return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the program sent an invalid answer")
     status, reason = _EXCEPTIONS.get(kind, (Status.ERROR, "exception"))
     return EvaluationOutcome(status, reason, feedback=clean(trace, 6000))
 
 
 def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
-    """A scorer's answer (`gone` is not one: there the end of the child speaks)."""
+    """A scorer's answer (not `gone`: then the end of the child decides)."""
     feedback = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     kind = answer["kind"]
     if kind == "raised":
@@ -119,7 +119,7 @@ def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome
 
 
 def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> EvaluationOutcome:
-    """A score that must still be a finite number inside the bounds."""
+    """Check that a score is a finite number inside the bounds."""
     score = answer["score"]
     extras = {"metrics": answer.get("metrics", {}), "artifacts": _texts(answer.get("artifacts", {}))}
     fault = objective.fault(score)
@@ -130,7 +130,7 @@ def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> 
 
 
 def with_certificate(verdict: EvaluationOutcome, answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
-    """The evaluation with a verifier's word: `strict` is set in any case, `certified` only where there is a value."""
+    """The evaluation with a verifier's answer: `strict` is set in any case, `certified` only where there is a value."""
     said = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     fault = objective.fault(answer["score"]) if answer["kind"] == "certified" else answer["kind"]
     if fault:
@@ -150,7 +150,8 @@ def with_certificate(verdict: EvaluationOutcome, answer: dict[str, Any], objecti
 
 
 def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
-    """What a legacy evaluator reported from inside the jail: form and bounds are checked, the numbers are its own."""
+    """What a legacy evaluator reported from inside the jail: form and bounds are checked, the numbers are taken as
+    reported."""
     try:
         report = wire.decode(payload)
         metrics = {

@@ -1,4 +1,4 @@
-"""Where a polynomial with integer coefficients changes sign for the last time, as an enclosure.
+"""Encloses the last sign change of a polynomial with integer coefficients.
 
 Roots of even multiplicity are divided out exactly; what is left is bisected from the right with Descartes' rule of
 signs (Vincent-Collins-Akritas) until one simple root is alone in its interval. Polynomials are lists of integers,

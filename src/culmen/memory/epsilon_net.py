@@ -12,13 +12,13 @@ from culmen.core.candidate import Candidate
 from culmen.memory.quantile import Quantile, RunningSample
 
 Vector = Sequence[float]
-_WARM = 20  # distances to see before a quantile of them is taken seriously
+_WARM = 20  # distances to see before a quantile of them is used
 _BLOCK = 250_000  # multiplications per block
 _SLACK = 1e-5  # relative rounding error allowed to the float32 products; closer calls are decided in float64
 
 
 class KeepAll:
-    """The filter of the ablation without epsilon-net: refuses exact duplicates only and needs no vectors."""
+    """The filter of the ablation without an epsilon-net: refuses exact duplicates only and needs no vectors."""
 
     needs_vectors = False
 

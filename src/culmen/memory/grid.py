@@ -17,7 +17,7 @@ from culmen.core.evaluation import Rollout
 class Axis:
     """One feature dimension in `bins` equal bins between `low` and `high`; outside values fall in the end bins.
 
-    Without both bounds the axis adapts: it spans what has been seen, and the grid is laid out anew when that grows.
+    Without both bounds the axis adapts: it spans the values seen, and the grid is rebuilt when that range grows.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Axis:
         if self.bins < 1:
             raise UserError(f"axis '{self.name}' needs at least one bin, not {self.bins}")
         if self.low is not None and self.high is not None and not self.low < self.high:
-            raise UserError(f"axis '{self.name}' must run upwards, not from {self.low} to {self.high}")
+            raise UserError(f"axis '{self.name}' must have low below high, not {self.low} to {self.high}")
 
     @property
     def fixed(self) -> bool:
@@ -50,7 +50,8 @@ Cell = tuple[int, ...]
 
 
 class Placement(NamedTuple):
-    """What became of a candidate offered to a grid: its cell, the occupant it met there, and whether it moved in."""
+    """Outcome of offering a candidate to a grid: its cell, the cell's previous occupant, and whether it was
+    inserted."""
 
     cell: Cell
     entered: bool
@@ -86,7 +87,7 @@ class Grid:
         return self.offer(Elite(rollout, reward, self.point(features))).entered
 
     def offer(self, elite: Elite) -> Placement:
-        """Offer a candidate, its features in the order of the axes, and learn what became of it."""
+        """Offer a candidate, its features in the order of the axes; returns the outcome."""
         if self._stretch(elite.features):
             held = [self._held[arrival] for _, arrival in self._cells.values()]
             self._cells, self._ranks, self._held = {}, [], {}
@@ -159,11 +160,11 @@ _POOL = 16  # occupants among which the most different ones are looked for
 
 @dataclass(frozen=True)
 class Selection:
-    """How one island chooses.
+    """How one island chooses parents and inspirations.
 
-    A parent is, with probability `exploration`, any occupant alike; with probability `exploitation`, one of the best
-    `elites` share of the occupants alike; otherwise any occupant, weighted by its rank from the bottom. Inspirations
-    are the `top` best occupants and `diverse` ones from cells far from the parent's.
+    The parent is drawn uniformly from all occupants with probability `exploration`, uniformly from the best `elites`
+    share with probability `exploitation`, otherwise from all, weighted by rank from the bottom. Inspirations are the
+    `top` best occupants and `diverse` ones from cells far from the parent's.
     """
 
     exploration: float = 0.2
@@ -188,7 +189,7 @@ class GridIsland:
         return self.grid.ranked(0) if len(self) else None
 
     def parent(self, rng: Random) -> Elite | None:
-        """Draw what to improve; None while the island is empty."""
+        """Draw a parent; None while the island is empty."""
         size, draw = len(self), rng.random()
         if not size:
             return None

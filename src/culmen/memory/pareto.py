@@ -81,7 +81,7 @@ class Merge(NamedTuple):
 
 
 class Family:
-    """Who descends from whom, and which merges were made already."""
+    """Ancestry of candidates, and the merges made so far."""
 
     def __init__(self) -> None:
         self.members: dict[str, Candidate] = {}

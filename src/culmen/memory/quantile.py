@@ -1,4 +1,4 @@
-"""Quantiles: as a way to state a level that does not depend on units, and as a bounded running sample."""
+"""Quantiles: levels that do not depend on units, and a bounded running sample."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Quantile:
 
     @classmethod
     def parse(cls, text: str) -> Quantile | None:
-        """`q0.1` as an object; None if the text is nothing of the kind."""
+        """`q0.1` as an object; None for any other text."""
         match = re.fullmatch(r"q(\d*\.?\d+)", text.strip())
         return cls(float(match[1])) if match else None
 
@@ -54,7 +54,7 @@ class RunningSample:
         return len(self._kept)
 
     def extend(self, values: Iterable[float]) -> None:
-        """Take values in order; infinite ones (nothing to measure against yet) are passed over."""
+        """Take values in order; infinite ones (no member to measure against) are ignored."""
         for value in values:
             if value == float("inf"):
                 continue

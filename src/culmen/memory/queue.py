@@ -30,10 +30,10 @@ def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
 
 
 class PriorityQueue:
-    """Q: everything admitted to a search, in order of arrival, with what is known of it.
+    """Q: everything admitted to a search, in order of arrival, with its statistics.
 
-    `take` selects programs to explore and marks them as in hand until `release`, so that loops sharing one queue
-    spread over different programs; when all are in hand they are shared.
+    `take` selects programs to explore and marks them as in use until `release`, so that loops sharing one queue work on
+    different programs; when all are in use they are shared.
     """
 
     def __init__(self, floor: float | None = None, keep: int = 8) -> None:
@@ -62,7 +62,7 @@ class PriorityQueue:
             self.rewards.extend(r for r in rollout.rewards if r is not None)
 
     def take(self, k: int, priority: Priority, ties: Ties, rng: Random) -> list[Candidate]:
-        """SELECTPROGRAMS: up to k members of highest priority, highest first, now in hand."""
+        """SELECTPROGRAMS: up to k members of highest priority, highest first, marked as in use."""
         if not self.candidates:
             return []
         scores = np.array(priority(self.statistics), dtype=float)
@@ -75,7 +75,7 @@ class PriorityQueue:
         return chosen
 
     def release(self, candidates: Sequence[Candidate]) -> None:
-        """Give back what `take` returned."""
+        """Release what `take` returned."""
         for candidate in candidates:
             self._in_hand[candidate.id] -= 1
             if not self._in_hand[candidate.id]:
@@ -103,7 +103,7 @@ class Summary(NamedTuple):
     """One candidate's numbers; rewards are higher-is-better.
 
     `observations` made in all (lost ones excluded), `failures` of them without a score, `mean` and `sd` (sample
-    standard deviation) with failures at the floor, `latest` the mean of its last round. None: not known.
+    standard deviation) with failures at the floor, `latest` the mean of its last round. None: unknown.
     """
 
     observations: int
@@ -139,7 +139,7 @@ class Statistics:
 
     @property
     def floor(self) -> float:
-        """What a failed observation counts as (0 while neither declared nor observed)."""
+        """The reward of a failed observation (0 while neither declared nor observed)."""
         if self._declared is not None:
             return self._declared
         return 0.0 if self._lowest == math.inf else self._lowest
@@ -256,7 +256,7 @@ class Statistics:
 
 
 class Trace(NamedTuple):
-    """One observation without its bulk. `reward` is None when the candidate failed."""
+    """One observation in short. `reward` is None when the candidate failed."""
 
     case: str
     reward: float | None

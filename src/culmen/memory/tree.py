@@ -1,4 +1,4 @@
-"""An archive of states in which a search starts again from old ones, chosen by PUCT."""
+"""An archive of states; PUCT chooses the one from which the search goes on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TreeNode:
 
     @property
     def value(self) -> float:
-        """Q: the best reward reached from here, or its own while nothing was tried."""
+        """Q: the best reward among its children, or its own before it was expanded."""
         return self.reward if self.best is None or not self.expansions else self.best
 
     def line(self) -> list[TreeNode]:
@@ -74,8 +74,8 @@ class Tree:
         ]
 
     def take(self, c: float) -> TreeNode | None:
-        """The state of highest PUCT, now in hand; states on a line with one in hand are passed over while others are
-        left. Ties go to the higher reward, then to the older. None from an empty tree."""
+        """The state of highest PUCT, marked as in use; ancestors and descendants of states in use are passed over while
+        others are left. Ties go to the higher reward, then to the older. None from an empty tree."""
         if not self.nodes:
             return None
         scores = self.scores(c)
@@ -88,7 +88,7 @@ class Tree:
         return chosen
 
     def expand(self, node: TreeNode, found: Sequence[tuple[Rollout, float]]) -> list[TreeNode]:
-        """Give back a state with what was made from it and scored, possibly nothing; returns the states kept."""
+        """Release a state with its scored children, possibly none; returns the children kept."""
         node.hands -= 1
         self.expansions += 1
         for one in node.line():
@@ -104,7 +104,7 @@ class Tree:
         return kept
 
     def _evict(self) -> None:
-        """Drop the worst; roots and states in hand stay."""
+        """Drop the worst; roots and states in use stay."""
         surplus = len(self) - self._most
         if surplus > 0:
             loose = [i for i, node in enumerate(self.nodes) if node.parent is not None and not node.hands]

@@ -1,7 +1,7 @@
 """A proposer without a language model: it edits the parent by general-purpose operators and learns which ones pay.
 
-It is the control of every experiment with a model: it knows no task and reads neither goals nor feedback, only texts
-and rewards. What it does to a text is done by the tools of `edits`; here is decided which tool to use.
+The control of every experiment with a model: it reads neither goals nor feedback, only texts and rewards. The tools of
+`edits` change the texts; this module decides which tool to use.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ OPERATORS = {  # and how many successes in eight trials each is believed to have
     "cma": 0.75,
 }
 _TIMED = ("refine", "method", "effort")
-UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in _TIMED}  # nothing that a clock guards
-_FIELD, _ANY = 4, 10**9  # a race has this many times as many variants; whatever their loops want, it sets the pace
+UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in _TIMED}  # no time limit
+_FIELD, _ANY = 4, 10**9  # factor on the number of variants in a race
 _AGAIN = 0.25  # probability of one more edit on top of the last
 _PREFIX = "offline:"
-_BARREN = 500  # proposals in a row without a child after which there is plainly nothing to edit
-_FADE = 0.98  # older trials count less, so that an operator whose time comes later is found
+_BARREN = 500  # proposals in a row without a child after which the run ends: nothing can be edited
+_FADE = 0.98  # older trials count less, so that operators that pay only later are found
 _OVERHEAD = 0.02  # seconds that an evaluation takes beside the candidate's own, roughly
 _CALL = 1e-4  # seconds that one call of a loop's criterion is reckoned at
 _QUICK, _LONG = 0.15, 4.0  # seconds that the loops of a program should take, first and last
@@ -45,7 +45,7 @@ _GUARD = 5  # times what a loop is reckoned at, after which it ends in any case
 
 @dataclass
 class OperatorCredit:
-    """How an operator has done: faded counts of its children and of those better than their parents."""
+    """Record of an operator: faded counts of its children and of those better than their parents."""
 
     prior: float = 1.0
     tried: float = 0.0
@@ -57,24 +57,24 @@ class OperatorCredit:
         return (self.better + self.prior) / (self.tried + 8.0)
 
     def fade(self) -> None:
-        """Make earlier trials count less."""
+        """Reduce the weight of earlier trials."""
         self.tried, self.better = self.tried * _FADE, self.better * _FADE
 
 
 @dataclass(frozen=True)
 class Birth:
-    """A child that was handed over without an evaluation: its operators, and its parent's reward."""
+    """A child that was proposed without an evaluation: its operators, and its parent's reward."""
 
     operators: tuple[str, ...]
     reward: float
 
 
 class EvaluationAllowance:
-    """Prices and allowances of one search; all of it a function of what the journal holds.
+    """Costs and limits of one search, computed from the journal alone.
 
-    Where evaluations are counted nothing here depends on the clock until the clock plainly is what will end the run:
-    so choices are the same on a slow and on a fast machine. Up to `most` variants are looked at side by side, fewer
-    where two of them would cost more than `share` of the budget left.
+    Where evaluations are limited, nothing depends on the clock unless the time limit will end the run first, so choices
+    are the same on slow and fast machines. Up to `most` variants are evaluated side by side, fewer where two of them
+    would cost more than `share` of the budget left.
     """
 
     def __init__(self, most: int, share: float) -> None:
@@ -84,12 +84,12 @@ class EvaluationAllowance:
         self._spent = self._usual = 0.0  # seconds of evaluation: all so far, a typical one of late
 
     def open(self, lab: Lab) -> None:
-        """Note how many evaluations there are, before any is spent; later calls change nothing."""
+        """Record the number of evaluations in the budget before any is spent; later calls do nothing."""
         if self._whole == math.inf:
             self._whole = max(1.0, lab.left("evaluations"))
 
     def pay(self, rollouts: Sequence[Rollout]) -> None:
-        """Count what these evaluations took."""
+        """Count the seconds of these evaluations."""
         for rollout in rollouts:
             seconds = _OVERHEAD + sum(observation.seconds for observation in rollout.observations)
             self._spent += seconds
@@ -111,10 +111,10 @@ class EvaluationAllowance:
         return self._usual * lab.progress / self._spent if self._spent > 0 else 0.0
 
     def width(self, lab: Lab) -> int:
-        """How many variants to look at: as many as a small share of what is left of the budget pays for.
+        """Number of variants to evaluate: as many as a small share of the remaining budget pays for.
 
-        On a deterministic task without cases a look is no loss, for a strategy that takes the child up has its score:
-        there, no worker is left without one.
+        On a deterministic task without cases an evaluation is never wasted, since a strategy that admits the child
+        reuses its score: there is at least one variant per worker.
         """
         price = self.price(lab)
         least = min(self._most, lab.workers) if lab.task.deterministic and not lab.task.cases else 1
@@ -123,8 +123,7 @@ class EvaluationAllowance:
         return max(least, min(self._most, int(self.share * (1 - self.progress(lab)) / price)))
 
     def allowed(self, lab: Lab) -> dict[str, Any]:
-        """The options of tools that say how much an inserted loop may do (see `edits`): quick looks first, long ones
-        last."""
+        """Tool options that limit inserted loops (see `edits`): short loops first, long ones last."""
         longest = self._longest(lab)
         quick = min(_QUICK, longest)
         seconds = quick * (longest / quick) ** self.progress(lab) if quick > 0 else 0.0
@@ -149,10 +148,10 @@ class EvaluationAllowance:
 class OfflineProposer(Proposer):
     """Adaptive choice among operators; the step of numeric changes follows their success (1/5 rule).
 
-    For one child up to `width` variants are made by one operator and evaluated, as ordinary budgeted evaluations on
-    the cases of the brief, and the best goes on, for up to `depth` rounds while it gets better. Where the evaluations
-    are dear (two of them would cost more than `share` of the budget left) and noisy, a single variant is handed over
-    unseen and is credited when it comes back as a parent with a higher reward than its own parent had.
+    For one child up to `width` variants are made by one operator and evaluated, as ordinary budgeted evaluations on the
+    cases of the brief, and the best goes on, for up to `depth` rounds while it gets better. Where evaluations are
+    expensive (two of them would cost more than `share` of the budget left) and noisy, a single variant is proposed
+    without evaluation, and credited when it comes back as a parent with a higher reward than its own parent.
     """
 
     free = True
@@ -183,7 +182,7 @@ class OfflineProposer(Proposer):
         return Proposal(tuple(children.values()), fault="" if children else "inapplicable", model="offline")
 
     async def _directed(self, lab: Lab, brief: Brief, parent: Candidate) -> Proposal:
-        """Children by the operators that the hypothesis names, without looking at any of them first."""
+        """Children by the operators that the hypothesis names, not evaluated here."""
         named = {name: 1.0 for name in OPERATORS if name in brief.hypothesis.partition(":")[0].split("+")}
         options = self._options(lab) | {"weights": named or {"numbers": 1.0}, "count": brief.k, "again": 0.0}
         mates = [exhibit.candidate for exhibit in brief.inspirations]
@@ -197,8 +196,8 @@ class OfflineProposer(Proposer):
     async def _child(self, lab: Lab, brief: Brief, parent: Candidate) -> Candidate | None:
         """The best of a few rounds of edits, None if nothing could be edited or no variant was scored.
 
-        On a deterministic task without cases a parent that is asked about again is taken up where its last improvement
-        left off: a strategy's filter may refuse small steps, and they need not be found twice.
+        On a deterministic task without cases a parent that is proposed from again continues at its last improvement: a
+        strategy's filter may refuse small steps, and they need not be found twice.
         """
         start, reward = self._reached.get(parent.id, (parent, _level(lab, brief)))
         best, repeats = start, lab.task.deterministic and not lab.task.cases
@@ -252,7 +251,7 @@ class OfflineProposer(Proposer):
         return _best(rollouts)
 
     async def _paced(self, lab: Lab, brief: Brief, programs: Sequence[Candidate], calls: int) -> list[Candidate]:
-        """These programs with so many calls for their loops together; those without loops as they are."""
+        """These programs with `calls` shared among their loops; those without loops unchanged."""
         options = self._options(lab) | {"calls": calls}
         edits: Edits = await lab.edit("pace", tuple(programs), **options)
         pairs = zip(programs, edits.parts)
@@ -275,7 +274,7 @@ class OfflineProposer(Proposer):
         return [_bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)]
 
     async def _try(self, lab: Lab, brief: Brief, variants: Sequence[Candidate]) -> list[Rollout]:
-        """Evaluate on the cases of the brief, and learn what an evaluation costs of the budget."""
+        """Evaluate on the cases of the brief, and record the cost."""
         cases = _cases(lab, brief)
         rollouts = await lab.gather(*(lab.evaluate(variant, cases) for variant in variants))
         self._allowance.pay(rollouts)
@@ -299,7 +298,7 @@ class OfflineProposer(Proposer):
         return best
 
     def _options(self, lab: Lab) -> dict[str, Any]:
-        """What tools may do: the task's surface, the step, and what inserted loops may use."""
+        """Options of the tools: the task's surface, the step, and the limits of inserted loops."""
         surface = lab.task.surface
         return {
             "step": self._step,
@@ -328,7 +327,7 @@ class OfflineProposer(Proposer):
             self._step = 0.5 if self._step < 0.02 else self._step
 
     def _unseen(self, child: Candidate, brief: Brief) -> Candidate:
-        """Remember a child that was not evaluated here; until it comes back it counts as a failure."""
+        """Remember a child that was not evaluated here; it counts as a failure until it comes back."""
         if brief.reward is not None and child.id not in self._births:
             self._births[child.id] = Birth(_operators(child), brief.reward)
             self._credit(_operators(child), better=False)
@@ -347,7 +346,7 @@ class OfflineProposer(Proposer):
 
 def _nothing_to_edit() -> UserError:
     return UserError(
-        "the offline proposer finds nothing that it could change",
+        "the offline proposer finds nothing to change",
         where="the candidate's editable text",
         fix="check `frozen` and the EVOLVE-BLOCK markers, or use a model: --model NAME",
     )

@@ -1,4 +1,4 @@
-"""Performs `edit` effects in worker processes: parsing and optimiser steps never hold up the event loop.
+"""Performs `edit` effects in worker processes: parsing and optimiser steps never block the event loop.
 
 A worker (`python -m culmen.offline.workers`) reads requests and writes results as frames: four bytes, the length
 (big-endian), and a MessagePack body.
@@ -24,10 +24,10 @@ _REQUESTS = msgspec.msgpack.Encoder()
 
 
 class EditWorkers:
-    """Up to `workers` processes, started when first needed, each asked one thing at a time.
+    """Up to `workers` processes, started when first needed, one request at a time each.
 
-    A worker that takes longer than `seconds` is killed (fault `timeout`); one that dies is replaced and asked once
-    more (then fault `crashed`). Nothing here raises because of a tool or a text.
+    A worker that takes longer than `seconds` is killed (fault `timeout`); one that dies is replaced and the request
+    repeated once (then fault `crashed`). No tool or text makes it raise.
     """
 
     def __init__(self, workers: int = 1, seconds: float = 20.0) -> None:
@@ -69,7 +69,7 @@ class EditWorkers:
             await self._end(worker)
 
     async def _start(self) -> Process:
-        """A worker in a session of its own, so that Ctrl-C in a terminal is not its business."""
+        """A worker in a session of its own, so that Ctrl-C in a terminal does not reach it."""
         command = (sys.executable, "-P", "-m", "culmen.offline.workers")
         worker = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
@@ -132,7 +132,7 @@ def serve(requests: BinaryIO, results: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Serve on stdin and stdout, out of the way of the evaluations; whatever a library prints goes to stderr."""
+    """Serve on stdin and stdout, at low priority; output of libraries goes to stderr."""
     os.nice(5)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

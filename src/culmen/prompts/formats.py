@@ -1,4 +1,4 @@
-"""How replies carry candidates: what the model is told of the form, and how its replies are read."""
+"""Reply formats: the instructions for the model, and the parsing of its replies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Parsed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a reply holds. `fault` says why there is no draft; `whole` is False if the reply broke off in one."""
+    """The parsed reply. `fault` says why there is no draft; `whole` is False if the reply broke off in one."""
 
     drafts: tuple[Draft, ...] = ()
     hypothesis: str = ""
@@ -48,11 +48,11 @@ class ReplyFormat(Protocol):
     name: str
 
     def samples(self, k: int) -> int:
-        """How many replies are asked for to get k candidates."""
+        """Number of replies to request for k candidates."""
         ...
 
     def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
-        """What the model is told about the form of its answer; `k` is how many candidates are wanted."""
+        """Instructions on the form of the answer; `k` is how many candidates are wanted."""
         ...
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed: ...
@@ -398,7 +398,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What all replies to one brief came to."""
+    """The results of all replies to one brief."""
 
     candidates: tuple[Candidate, ...]
     hypothesis: str

@@ -1,4 +1,4 @@
-"""Pieces of a model's reply: fenced blocks, SEARCH/REPLACE edits, and what of them may go into the parent's text."""
+"""Pieces of a model's reply: fenced blocks, SEARCH/REPLACE edits, and which of them may enter the parent's text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def without_thoughts(reply: str) -> str:
-    """The reply without the thinking that some models put in front."""
+    """The reply without a leading reasoning section."""
     return _THOUGHT.sub("", reply, count=1)
 
 

@@ -1,4 +1,4 @@
-"""The proposer of runs with a model: asks it, and stops asking for a format that it cannot keep."""
+"""The proposer of runs with a model; it drops a format that the model cannot keep."""
 
 from __future__ import annotations
 

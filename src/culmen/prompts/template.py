@@ -26,7 +26,8 @@ class Templates:
         return self._own(name) is not None or _shipped(name) is not None
 
     def fill(self, name: str, **slots: str) -> str:
-        """The template with its slots filled; empty slots leave no gap. Raises `UserError` for a slot nobody fills."""
+        """The template with its slots filled; empty slots leave no gap. Raises `UserError` for a slot without a
+        value."""
         text = self._own(name) or _shipped(name)
         if text is None:
             raise UserError(f"there is no template '{name}'", where=str(self._folder or "culmen.prompts.templates"))
@@ -37,7 +38,7 @@ class Templates:
             filled = Template(text).substitute(slots)
         except (KeyError, ValueError) as error:
             raise UserError(
-                f"template '{name}' has a slot nobody fills: {error}",
+                f"template '{name}' has a slot without a value: {error}",
                 where=str(self._folder or ""),
                 fix=f"use {', '.join(f'${slot}' for slot in sorted(slots))}; write $$ for a dollar sign",
             ) from None

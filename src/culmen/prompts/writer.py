@@ -1,4 +1,4 @@
-"""How a brief becomes a prompt, and structured data readable text."""
+"""Renders briefs as prompts, and structured data as readable text."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _titled(title: str, text: str) -> str:
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """How much is shown: numbers of things, and characters of each; the current candidate is never cut."""
+    """Limits on what a prompt shows: number of items and characters of each; the current candidate is never cut."""
 
     observations: int = 8
     inspirations: int = 6

@@ -1,4 +1,4 @@
-"""What every evaluation backend must do, on real processes.
+"""Checks for evaluation backends, on real processes.
 
     asyncio.run(check_backend(MyBackend, folder))      # MyBackend(task, workers) makes one
     asyncio.run(check_cancel(MyBackend, folder))       # for backends whose processes run on this machine
@@ -92,7 +92,7 @@ def candidate(program: str) -> Candidate:
 
 
 async def check_backend(make: Callable[[Task, int], Backend], folder: Path) -> None:
-    """Raises AssertionError with the promise that was not kept."""
+    """Raises AssertionError naming the requirement that failed."""
     task = kit_task(folder)
     os.environ[KEY] = SECRET
     backend = make(task, 3)
@@ -117,7 +117,7 @@ async def _scores(backend: Backend, task: Task) -> None:
     for (each, case, seed), found in zip(asked, seen, strict=True):
         assert found.status is Status.OK and found.score == -float(seed), f"a right program was not scored: {found}"
         assert (found.candidate, found.case, found.seed) == (each.id, case.id, seed), "an observation of something else"
-        assert found.evaluator == task.evaluator.digest, "the observation does not say which evaluator spoke"
+        assert found.evaluator == task.evaluator.digest, "the observation does not name its evaluator"
         assert found.seconds >= 0.0
 
 
@@ -163,7 +163,7 @@ def run(x):
 
 
 def called(name: str) -> list[int]:
-    """Processes of this machine that call themselves so."""
+    """Processes of this machine with this name."""
     found: list[int] = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -176,7 +176,7 @@ def called(name: str) -> list[int]:
 
 
 async def until(condition: Callable[[], bool], what: str, patience: float = 90.0) -> None:
-    """Wait for something that must come true."""
+    """Wait until a condition holds."""
     for _ in range(int(patience / 0.05)):
         if condition():
             return

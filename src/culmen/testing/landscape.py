@@ -74,7 +74,7 @@ class Slip:
 
 @dataclass(frozen=True)
 class Faults:
-    """Probabilities of things going wrong: of an evaluation to raise, to time out or to be lost, of a proposal to be
+    """Probabilities of failures: of an evaluation to raise, to time out or to be lost, of a proposal to be
     empty or to repeat its parent, of a summary to be missing."""
 
     error: float = 0.0
@@ -126,7 +126,7 @@ class Landscape:
         return 0.01, Custom()
 
     def write(self, request: WriteRequest) -> Text:
-        """Advice without any preference, or a summary; nothing where the model is silent."""
+        """Advice without any preference, or a summary; nothing if the model fails."""
         rng = Random(request.seed)
         if rng.random() < self.faults.silent:
             return Text(fault="empty", usage=Usage(calls=1))

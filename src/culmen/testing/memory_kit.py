@@ -1,4 +1,4 @@
-"""What a semantic filter must keep to, and a plain reference of POLCA's Algorithm 4 to compare with."""
+"""Checks for semantic filters, and a plain reference of POLCA's Algorithm 4 to compare with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Vector = Sequence[float]
 
 
 class SemanticFilter(Protocol):
-    """A memory's gatekeeper: see `culmen.memory.epsilon_net`."""
+    """A semantic filter: see `culmen.memory.epsilon_net`."""
 
     needs_vectors: bool
     refused: int

@@ -1,5 +1,4 @@
-"""What every journal and every observation store must do: subclass a contract in a test module as `Test...`, and give
-`make`.
+"""Contracts of journals and observation stores: subclass one in a test module as `Test...`, and define `make`.
 
 class TestMine(JournalContract):
     def make(self, folder): return MyJournal(folder)
@@ -22,7 +21,7 @@ from culmen.core.ports import Journal, ObservationStore
 from culmen.core.usage import Usage
 
 ODD = "\ud83d\ude00 \x00 \x1b0000 \U0001f600 blob:"
-"""Text that is legal in Python and that files, JSON and databases choke on: two lone surrogates, NUL, escapes."""
+"""Text that is legal in Python and breaks files, JSON and databases: two lone surrogates, NUL, escapes."""
 
 
 def specimens() -> list[Entry]:
@@ -59,7 +58,7 @@ class JournalContract:
         raise NotImplementedError
 
     def reopen(self, journal: Journal, folder: Path) -> Journal:
-        """The same journal in a new process, as far as that can be had; the default stays in this one."""
+        """The same journal in a new process, as far as possible; the default stays in this one."""
         return journal
 
     def whole(self, journal: Journal, text: str) -> str:
@@ -162,8 +161,8 @@ class ObservationStoreContract:
     """
 
     def make(self, folder: Path) -> tuple[ObservationStore, Deliver]:
-        """An empty store, and how an evaluation (mark, candidate, observation) gets into what lies behind it, where
-        there is anything; `folder` exists and is empty."""
+        """An empty store, and a function that stores an evaluation (mark, candidate, observation) behind it; `folder`
+        exists and is empty."""
         raise NotImplementedError
 
     def test_gives_back_what_was_evaluated(self, tmp_path: Path) -> None:

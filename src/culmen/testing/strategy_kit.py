@@ -1,4 +1,4 @@
-"""What every strategy must keep to, as checks to call from your own tests.
+"""Checks for strategies, to call from your own tests.
 
     def test_mine():
         check_strategy(MyStrategy())
@@ -51,7 +51,7 @@ def check_strategy(strategy: MinimalStrategy) -> None:
 
 
 def outcome(journal: Journal) -> list[bytes]:
-    """What a run did, in order: finished effects and notes, without times and without what a crash tore."""
+    """What a run did, in order: finished effects and notes, without times and torn effects."""
     entries = (msgspec.structs.replace(event.entry, elapsed=0.0) for event in journal.read())
     return [msgspec.json.encode(entry) for entry in entries if entry.kind in ("done", "note", "stop")]
 
@@ -149,10 +149,10 @@ _BANNED = ("random", "time", "uuid", "asyncio", "datetime", "secrets", "threadin
 
 
 def impurities(path: str | Path) -> list[str]:
-    """What in a source file could make a replayed search differ: `line: complaint`, empty if nothing.
+    """Constructs of a source file that could make a replay differ: `line: complaint`, empty if none.
 
     Clocks, sources of randomness and asyncio may not be imported (the name `Random` may, for annotations, not be
-    called); `hash` and `id` may not be called; sets may be asked, not iterated over.
+    called); `hash` and `id` may not be called; sets may be tested for membership, not iterated over.
     """
     tree = ast.parse(Path(path).read_text(encoding="utf-8"))
     found = [complaint for node in ast.walk(tree) for complaint in _complaints(node)]

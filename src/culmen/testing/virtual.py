@@ -2,7 +2,7 @@
 
     result = simulate(Polca(), task, world, Budget(evaluations=300), seed=1)
 
-A world says how long an effect takes and what comes of it. `order="request"` delivers completions in the order the
+A world gives the duration and the result of an effect. `order="request"` delivers completions in the order the
 effects were asked for, whatever their duration; `"time"` in the order they finish on the virtual clock.
 """
 
@@ -68,8 +68,8 @@ def simulate(
 ) -> Simulation:
     """Run (or resume, if `journal` holds a beginning) until the search is done or `kill_after` completions.
 
-    `told` are entries a person sends (`tell`, `stop`), each taken in after so many completions of the whole run; those
-    that the journal holds already are not sent again.
+    `told` are a person's entries (`tell`, `stop`), each sent after that many completions of the whole run; those
+    already in the journal are not sent again.
     """
     journal = journal if journal is not None else MemoryJournal()
     search = Search(strategy, task, budget, seed, workers, proposer, estimate, stop_at=stop_at)

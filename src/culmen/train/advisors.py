@@ -1,4 +1,4 @@
-"""Trained advisors: built by name for `train.open`, and opened, talked to or exported from a run's checkpoints."""
+"""Trained advisors: built for `train.open`; loaded from a run's checkpoints to chat with or export."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Messages = list[dict[str, str]]
 
 
 def settings(run: Path) -> dict[str, Any]:
-    """What the run's policy was opened with. Raises `UserError` for a run without one."""
+    """The payload of the run's `train.open`. Raises `UserError` for a run without one."""
     file = run / "policy" / SETTINGS
     if not file.is_file():
         raise UserError(
@@ -44,7 +44,7 @@ def versions(run: Path) -> list[int]:
 
 
 def opened(run: Path, version: int | None = None) -> PolicyEngine:
-    """The policy at a version, None: the latest. What a server sampled but did not train is opened in this process."""
+    """The policy at a version, None: the latest. A policy that a server only sampled is loaded in this process."""
     payload, known = settings(run), versions(run)
     wanted = version if version is not None else max(known, default=0)
     if wanted not in known:
@@ -59,9 +59,9 @@ def opened(run: Path, version: int | None = None) -> PolicyEngine:
 
 
 def export(run: Path, version: int | None, out: Path) -> dict[str, Any]:
-    """Write an advisor for other programs; says what it is: an adapter of a base model, or a whole model."""
+    """Export an advisor for other programs; returns what was written: an adapter of a base model, or a whole model."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("there is something already", where=str(out), fix="name a new folder with --out")
+        raise UserError("this path exists already", where=str(out), fix="name a new folder with --out")
     engine = opened(run, version)
     out.mkdir(parents=True, exist_ok=True)
     engine.export(out)
@@ -71,7 +71,7 @@ def export(run: Path, version: int | None, out: Path) -> dict[str, Any]:
 
 
 class AdvisorChat:
-    """A conversation with one version. The tiny policy answers with words of its menu, whatever it is told."""
+    """A conversation with one version. The tiny policy answers with words of its menu, whatever the message."""
 
     def __init__(self, run: Path, version: int | None, system: str = "", seed: int = 0) -> None:
         self._asked, self._seed = settings(run), seed
@@ -98,7 +98,7 @@ Make = Callable[[dict[str, Any]], tuple[PolicyEngine, Persona]]
 
 
 def maker(render: Render, folder: Path | None = None) -> Make:
-    """What builds the policy that an opening asks for; `render` fills a step's template, `folder` is the run's."""
+    """The builder of policies for `train.open`; `render` fills a step's template, `folder` is the run's."""
 
     def make(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
         if payload["policy"] == "tiny":
@@ -120,7 +120,7 @@ def maker(render: Render, folder: Path | None = None) -> Make:
 
 def _tiny(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
     if payload.get("engine"):
-        raise UserError("the tiny policy lives in this process", where="engine", fix="--set policy=MODEL_FOLDER")
+        raise UserError("the tiny policy runs in this process only", where="engine", fix="--set policy=MODEL_FOLDER")
     menu, seed = payload["menu"], payload["seed"]
     tokenizer = WordTokenizer(list(menu))
     model = tiny_model(len(tokenizer), seed)
@@ -140,7 +140,7 @@ def _served(engine: TorchEngine, spec: dict[str, Any], folder: Path | None) -> P
     from culmen.train.served import ServedEngine, connect
 
     if not engine.capabilities.adapter:
-        raise UserError("a server can only be given adapters", where="rank", fix="--set rank=32")
+        raise UserError("a server takes adapters only", where="rank", fix="--set rank=32")
     if folder is None:
         raise UserError("adapters for a server need a folder", where="engine", fix="open the policy of a run")
     return ServedEngine(engine, connect(spec["kind"], spec["url"]), folder / "served")

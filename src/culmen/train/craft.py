@@ -1,10 +1,10 @@
-"""Performs `train.*` effects: the only door between a search and the policy it trains.
+"""Performs `train.*` effects: the only connection between a search and the policy it trains.
 
     train.open    {policy, seed, rank, most, engine} -> {version, and capabilities that are not the usual ones}
     train.sample  {step, slots, version}             -> {sample, text}
     train.update  {version, batch, rules, plan}      -> {version, and diagnostics}
 
-Each is repeatable. What a version samples depends on the request alone; an update that was made before its result could
+Each is idempotent. What a version samples depends on the request alone; an update that was made before its result could
 be journaled is found by its digest and not made again. The checkpoint of version n lies in RUN/policy/NNNNN, whole or
 not at all: the engine's state, and in `done.json` the update that led to it, its place in the plan (step, barriers,
 alpha), and the mark of the settings it was made under.
@@ -34,7 +34,7 @@ DONE, SETTINGS = "done.json", "policy.json"
 
 
 class Persona(Protocol):
-    """How a decision's steps are put to a policy and its replies understood.
+    """Turns a decision's steps into prompts for a policy, and its replies into answers.
 
     `grammar` gives the most tokens of a reply, and the words it may be made of (none: any text).
     """
@@ -64,7 +64,7 @@ class TrainCraft:
         return await asyncio.get_running_loop().run_in_executor(self._thread, doing, request)
 
     async def close(self) -> None:
-        """Wait for what runs."""
+        """Wait for running work."""
         await asyncio.to_thread(self._thread.shutdown)
 
     def _open(self, request: CustomRequest) -> Custom:
@@ -93,7 +93,7 @@ class TrainCraft:
             if kept["digest"] == digest:
                 return Custom(kept["result"])
         engine, _ = self._at(version)
-        self._loaded = False  # if this breaks off half-way, the next attempt begins from the checkpoint
+        self._loaded = False  # if this is interrupted, the next attempt begins from the checkpoint
         began, rules = time.monotonic(), msgspec.convert(payload["rules"], Rules)
         data = [Datum(msgspec.convert(one["sample"], PolicySample), one["advantage"]) for one in payload["batch"]]
         told = engine.forward_backward(data, rules)
@@ -115,7 +115,7 @@ class TrainCraft:
             self._keep(engine, {"digest": "", "result": {}, "plan": {}})
         else:
             raise UserError(
-                f"the policy's version {version} is not kept any more",
+                f"the policy's version {version} is no longer kept",
                 where=str(folder),
                 fix="restore the folder, or start anew with culmen fork RUN",
             )
@@ -123,7 +123,7 @@ class TrainCraft:
         return self._made
 
     def _keep(self, engine: PolicyEngine, done: dict[str, Any]) -> None:
-        """Write a checkpoint beside its place and move it there; drop those that nothing can ask for any more."""
+        """Write a checkpoint beside its place and move it there; drop those no longer needed."""
         final = self._checkpoint(engine.version)
         partial = final.with_name(f"{final.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -155,5 +155,5 @@ def _write(path: Path, data: dict[str, Any]) -> None:
 def restore(engine: PolicyEngine, folder: Path, mark: str) -> None:
     """Load a checkpoint. Raises `UserError` if it was made under other settings."""
     if json.loads((folder / DONE).read_text()).get("settings", mark) != mark:
-        raise UserError("this checkpoint is of a policy with other settings", where=str(folder), fix="culmen fork RUN")
+        raise UserError("this policy was trained with other settings", where=str(folder), fix="culmen fork RUN")
     engine.load(folder)

@@ -1,4 +1,4 @@
-"""What holds and trains a policy: sample, learn, publish, save, load; and the diagnostics of an update.
+"""The protocol of engines that sample and train a policy, and the diagnostics of an update.
 
 Engines live outside the search. What they return is journaled by the craft (`culmen.train.craft`), so a replay neither
 samples nor trains again.
@@ -22,8 +22,8 @@ class PolicySample(msgspec.Struct, frozen=True, omit_defaults=True):
     """One reply of a policy, as tokens: never tokenised again from its text.
 
     `logprobs` are those of the response's tokens under the distribution they were drawn from, by the version `version`.
-    `ended` is false if the reply was cut at the most tokens allowed. `among` are the tokens it was drawn from (none:
-    all), as where a grammar rules the output: `logprobs` are those of the distribution cut down to them.
+    `ended` is false if the reply was cut at the most tokens allowed. `among` are the tokens that a grammar allowed
+    (none: all): `logprobs` are those of the distribution restricted to them.
     """
 
     prompt: tuple[int, ...]
@@ -43,7 +43,7 @@ class Datum(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an update is made: the clip of equation 6, Adam's settings, the cap of the gradient's norm.
+    """Settings of an update: the clip of equation 6, Adam's settings, the cap of the gradient's norm.
 
     `rate` is the learning rate. `correct` caps the weight by which a sample drawn with slightly other log-probabilities
     (another engine's) is corrected; 1 exactly where sampling and training agree.
@@ -59,12 +59,12 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an engine can do; what it cannot, the craft does without, and the run's note `policy` says so.
+    """Capabilities of an engine; the run's note `policy` names those that are missing.
 
     clip     the bounds of the ratio are those asked for
     norm     the gradient is cut at `Rules.norm`, and its norm before that is known
     grammar  replies can be limited to some tokens (`PolicySample.among`)
-    entropy  known from whole distributions; else estimated by minus the mean log-probability of what was drawn
+    entropy  known from whole distributions; else estimated by minus the mean log-probability of the tokens drawn
     adapter  only a LoRA adapter is trained and saved
     exact    a checkpoint continues bit for bit on the same machine
     """
@@ -82,9 +82,9 @@ class PolicyEngine(Protocol):
 
     `forward_backward` accumulates the gradient of the masked, asymmetrically clipped loss (equation 6, mean over all
     valid tokens of `data`) and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights those
-    that are sampled from. `logprobs` are recomputed by whatever trains, not by whatever sampled: their gap is logged.
-    `save` makes a checkpoint from which `load` continues; `discard` removes one, with what it stands for elsewhere.
-    `export` writes what other programs load: an adapter in PEFT's layout, or a model folder of transformers. Raises
+    that are sampled from. `logprobs` are recomputed by the trainer, not the sampler: their gap is logged.
+    `save` makes a checkpoint from which `load` continues; `discard` removes one, on a server too.
+    `export` writes files for other programs: an adapter in PEFT's layout, or a model folder of transformers. Raises
     `UserError` where a model cannot be loaded, `ValueError` for samples of another version.
     """
 

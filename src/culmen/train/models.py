@@ -1,4 +1,4 @@
-"""The models an advisor can be: a chat model with a LoRA adapter, or a tiny one over a menu; and how both are asked."""
+"""Models for an advisor: a chat model with a LoRA adapter, or a tiny one over a menu; and their prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Render = Callable[[str, dict[str, Any]], tuple[str, str]]
 
 
 class ChatTokenizer:
-    """A tokenizer of transformers for text in which a chat format has put all special tokens already."""
+    """A tokenizer of transformers for text that already has the chat format's special tokens."""
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.eos_token_id = inner, inner.eos_token_id
@@ -38,7 +38,7 @@ class ChatTokenizer:
 
 
 class ChatPersona:
-    """Speaks with a chat model: the step's template, rendered by `render(role, slots) -> (system, user)`."""
+    """Prompts a chat model: the step's template, rendered by `render(role, slots) -> (system, user)`."""
 
     def __init__(self, tokenizer: ChatTokenizer, render: Render, most: int) -> None:
         self._tokenizer, self._render, self._most = tokenizer, render, most
@@ -106,7 +106,7 @@ _COMMON = ("generate", "select", "classify", "result", "condense", "prune", "bet
 
 
 class WordTokenizer:
-    """One token a word; what is no word of the vocabulary is unknown."""
+    """One token per word; other words become the unknown token."""
 
     bos_token_id, eos_token_id, unk_token_id = 0, 1, 2
 
@@ -150,7 +150,7 @@ def tiny_model(vocabulary: int, seed: int, width: int = 32, layers: int = 2) -> 
 
 
 class MenuPersona:
-    """Speaks with a tiny model: a step of a decision as a few words, and its words as the answer that step wants."""
+    """Prompts a tiny model: a step of a decision as a few words, and its words back as that step's answer."""
 
     def __init__(self, menu: dict[str, str]) -> None:
         self._menu = menu
@@ -162,13 +162,13 @@ class MenuPersona:
         return " ".join(["failed", *failed[:3], *(["among", *options] if options else []), step])
 
     def grammar(self, step: str, slots: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
-        """As many words as there shall be hypotheses, of the menu; one, of the options, to select."""
+        """To generate: one word of the menu per hypothesis. To select: one word of the options."""
         if step == "select":
             return 1, tuple(_name(o["hypothesis"]) for o in slots["options"])
         return int(slots.get("count", 1)), tuple(self._menu)
 
     def reply(self, step: str, text: str, slots: dict[str, Any], seed: int) -> str:
-        """JSON as a larger model would write it; words that make no answer stay as they are.
+        """JSON as a larger model would write it; words that form no answer stay as they are.
 
         The same kind of edit is another experiment each time it is drawn, so choices carry a number.
         """

@@ -1,8 +1,8 @@
-"""The training signal, one function a formula: rewards, advantages, their mix, and the clipped loss. Only numpy.
+"""The training signal, one function per formula: rewards, advantages, their mix, and the clipped loss. Only numpy.
 
-A group is what one rollout barrier brought: `rewards` of shape (n,), float64, n >= 1. Advantages have the same shape.
-Equations and sections are those of PACEvolve++ (arXiv 2605.07039) unless another paper is named. Everything is float64:
-in float32 a group of close rewards collapses to one value long before its differences stop meaning something.
+A group holds the results of one rollout barrier: `rewards` of shape (n,), float64, n >= 1. Advantages have the same
+shape. Equations and sections are those of PACEvolve++ (arXiv 2605.07039) unless another paper is named. Everything is
+float64: in float32 close rewards collapse to one value while their differences are still significant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EPS_NUM = 1e-8
 EPS_SKIP = 1e-6
 """A branch whose standard deviation is below this is noise: no update (Section 3.3)."""
 FAILED = -1.0
-"""Reward of whatever could not be parsed, run or scored (equation 5)."""
+"""Reward of an experiment that could not be parsed, run or scored (equation 5)."""
 
 
 def progress_reward(
@@ -45,7 +45,7 @@ def progress_reward(
 
 
 def centred(rewards: ArrayLike) -> Floats:
-    """A_i = R_i - mean(R): the group-relative branch (Section 3.3; Dr. GRPO). Not free of the rewards' scale."""
+    """A_i = R_i - mean(R): the group-relative branch (Section 3.3; Dr. GRPO). Depends on the rewards' scale."""
     group = _group(rewards)
     return group - group.mean()
 
@@ -148,7 +148,7 @@ def clipped_loss(
     """Equation 6: minus the mean of min(r A, clip(r, 1 - low, 1 + high) A) over the valid tokens.
 
     `new` and `old` are log-probabilities of shape (n, tokens), `advantages` (n,) or (n, tokens), `mask` (n, tokens)
-    with 1 at valid tokens; what lies at the others may be anything, also NaN. `aggregate`: token_mean (the paper's),
+    with 1 at valid tokens; the others may hold anything, also NaN. `aggregate`: token_mean (the paper's),
     or seq_mean (the mean of each response's mean, responses without a token left out). 0 if no token is valid.
     """
     surrogate, valid = _surrogate(new, old, advantages, mask, low, high)
@@ -230,7 +230,7 @@ def _ratios(counts: Any, n: int, k: int) -> Floats:
 
 
 def _unranked(weights: Floats, order: NDArray[np.intp], group: Floats) -> Floats:
-    """Back to the order given; equal rewards share their weights, for which of them ranks higher means nothing."""
+    """Back to the order given; equal rewards share their weights, since their order is arbitrary."""
     spread = np.empty_like(weights)
     spread[order] = weights
     _, inverse, counts = np.unique(group, return_inverse=True, return_counts=True)
@@ -289,7 +289,7 @@ class AdvantageRule:
         return Signal(tuple(map(float, self._combined(rewards, weight))), "", weight, tuple(spreads))
 
     def _branches(self, rewards: Sequence[float], weight: float) -> dict[str, Floats]:
-        """The branches that count at this weight, by name."""
+        """The branches active at this weight, by name."""
         branches = {"group": centred(rewards)} if weight < 1.0 else {}
         return branches | ({"frontier": sloo(rewards, self.k)} if weight > 0.0 else {})
 

@@ -1,7 +1,7 @@
 """A policy trained in this process and sampled from by a vLLM or SGLang server: each version is a named adapter.
 
-The name ends in a digest of the adapter, so it can never stand for other weights, and a request for a version that the
-server does not have fails instead of being answered by another one.
+The name ends in a digest of the adapter, so a name always means the same weights, and a request for a version that the
+server lacks fails instead of being answered by another one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ServedEngine:
 
     @property
     def version(self) -> int:
-        """Of the trainer, and of what is sampled next."""
+        """The trainer's version, which is sampled next."""
         return self.trainer.version
 
     @property
@@ -55,7 +55,7 @@ class ServedEngine:
         return self.trainer.logprobs(sample)
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
-        """By the trainer; the gap to the server's log-probabilities is in what it tells, and is corrected for."""
+        """By the trainer; the gap to the server's log-probabilities is reported and corrected for."""
         return self.trainer.forward_backward(data, rules)
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
@@ -63,7 +63,7 @@ class ServedEngine:
         return self.trainer.optim_step(rules)
 
     def publish(self) -> int:
-        """Give the server the adapter of the new version, then let it forget the old one."""
+        """Give the server the adapter of the new version, then unload the old one."""
         self.trainer.publish()
         self._serve()
         return self.version
@@ -139,7 +139,7 @@ class _Http:
         self._url = url.rstrip("/")
 
     def post(self, path: str, body: dict[str, Any], known: str = "\0") -> dict[str, Any]:
-        """The answer ({} if it is text); a refusal that says `known` is none. Raises `Unavailable`."""
+        """The answer ({} if it is text); a refusal that contains `known` counts as success. Raises `Unavailable`."""
         import httpx2
 
         key = os.environ.get("SAMPLER_API_KEY")
@@ -189,14 +189,14 @@ class VllmServer:
         body |= {"return_token_ids": True} | ({"allowed_token_ids": list(among)} if among else {})
         answer = self._http.post("/v1/completions", body)
         if answer.get("model") != name:
-            raise _useless(f"it was asked for {name} and answered for {answer.get('model')}")
+            raise _useless(f"it was asked for {name} and answered as {answer.get('model')}")
         choice = answer["choices"][0]
         tokens, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
         return _drawn(tokens, logprobs, choice.get("finish_reason") == "stop")
 
 
 class SglangServer:
-    """SGLang's own endpoint, which tells token ids and log-probabilities."""
+    """SGLang's own endpoint, which returns token ids and log-probabilities."""
 
     grammar = False
 

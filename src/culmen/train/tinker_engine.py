@@ -1,8 +1,8 @@
 """A policy held by a server that speaks the Tinker API, reached through the official SDK (extra `train-tinker`).
 
 The same client reaches SkyRL on machines of one's own (Ray, FSDP or Megatron, vLLM, many nodes) and the managed
-service. Sampling, gradients and the optimiser are the server's; advantages, clip bounds and versions come from here. A
-version is a sampler's path, which never changes its weights; the state to continue from is another path, kept in the
+service. Sampling, gradients and the optimiser are the server's; advantages, clip bounds and versions are computed here.
+A version is a sampler's path, which never changes its weights; the state to continue from is another path, kept in the
 checkpoint.
 """
 
@@ -123,14 +123,14 @@ class TinkerEngine:
         return {"kl": total / max(1, count)} | ({"grad_norm": norms[0]} if norms else {})
 
     def publish(self) -> int:
-        """Save the new weights for sampling, under a name that nothing else ever has."""
+        """Save the new weights for sampling, under a unique name."""
         with self._reached():
             self.version += 1
             self._publish()
         return self.version
 
     def save(self, folder: Path) -> None:
-        """Let the server keep weights and optimiser; the folder holds the paths."""
+        """Have the server save weights and optimiser state; the folder holds the paths."""
         folder.mkdir(parents=True, exist_ok=True)
         with self._reached():
             state = self._trainer.save_state(self._name()).result(_PATIENCE).path
@@ -138,7 +138,7 @@ class TinkerEngine:
         (folder / _PATHS).write_text(json.dumps(paths))
 
     def load(self, folder: Path) -> None:
-        """Continue from a kept state. A gradient that no step has used is left behind with its training client."""
+        """Continue from a kept state. An unused gradient is dropped with its training client."""
         paths = json.loads((folder / _PATHS).read_text())
         with self._reached():
             if self._pending:
@@ -148,18 +148,18 @@ class TinkerEngine:
             self._sampler = _settled(self._service.create_sampling_client(model_path=self._path))
 
     def discard(self, folder: Path) -> None:
-        """Remove a checkpoint, at the server as well if it lets one."""
+        """Remove a checkpoint, on the server too if it allows that."""
         paths = json.loads((folder / _PATHS).read_text())
         rest = self._service.create_rest_client()
         for path in (paths["state"], paths["sampler"]):
             try:
                 rest.delete_checkpoint_from_tinker_path(path).result(60.0)
             except (self._sdk.TinkerError, TimeoutError):
-                continue  # it stays there; nothing here refers to it
+                continue  # it stays on the server, unused
         shutil.rmtree(folder, ignore_errors=True)
 
     def export(self, folder: Path) -> None:
-        """The adapter that is sampled from, as the server packs it, and the tokenizer."""
+        """The adapter in use for sampling, as the server packs it, and the tokenizer."""
         pass
 
         download(self._url, self._path, folder)
@@ -171,7 +171,7 @@ class TinkerEngine:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """What the SDK raises, as something the run can be resumed after."""
+        """An error of the SDK as `Unavailable`, so that the run can be resumed."""
         try:
             yield
         except (self._sdk.TinkerError, TimeoutError) as error:
@@ -212,8 +212,8 @@ class TinkerEngine:
         return [_response(told, sample) for told, sample in zip(out.loss_fn_outputs, samples, strict=True)]
 
     def _clips(self) -> bool:
-        """Whether bounds of the ratio are obeyed, by one token whose ratio lies between theirs and ours; a server that
-        does not tell its loss is believed."""
+        """Whether the server applies our bounds of the ratio, tested with one token whose ratio lies between its bounds
+        and ours; assumed if the server does not report its loss."""
         token = self.tokenizer.eos_token_id
         [now] = self._recomputed([PolicySample((token,), (token,), (0.0,), 0)])[0]
         datum = self._datum(PolicySample((token,), (token,), (now - math.log(_PROBE),), 0), 1.0)
@@ -234,7 +234,7 @@ def _response(told: Any, sample: PolicySample) -> list[float]:
 
 
 def _reachable(url: str) -> None:
-    """Raise `Unavailable` at once for a server that is not there: the SDK would try for minutes."""
+    """Raise `Unavailable` at once if no server answers: the SDK would try for minutes."""
     import httpx2
 
     try:

@@ -1,7 +1,7 @@
 """A policy in this process: torch and transformers, all weights or a LoRA adapter (extra `train`).
 
 For models that fit one machine; on a CPU for tests and tiny models. Replies are drawn at temperature 1 from the full
-distribution, one at a time, from a generator seeded by the request alone: what is sampled depends on nothing else.
+distribution, one at a time, from a generator seeded by the request alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STATE, _WEIGHTS, ADAPTER = "state.pt", "weights.pt", "adapter"
 
 
 class Tokenizer(Protocol):
-    """The little that is needed of one; those of transformers have it."""
+    """The required members of a tokenizer; those of transformers have them."""
 
     eos_token_id: int
 
@@ -103,7 +103,7 @@ class TorchEngine:
         return {"grad_norm": norm, "kl": total / max(1, count)}
 
     def publish(self) -> int:
-        """In this process weights are sampled from as soon as they are there; only the version counts on."""
+        """Sampling uses the current weights; only the version is advanced."""
         self.version += 1
         return self.version
 
@@ -119,7 +119,7 @@ class TorchEngine:
         self.torch.save(kept, folder / _STATE)
 
     def load(self, folder: Path) -> None:
-        """The inverse of `save`, bit for bit on a CPU. A gradient that was not applied is forgotten."""
+        """The inverse of `save`, bit for bit on a CPU. A gradient that was not applied is dropped."""
         state = self.torch.load(folder / _STATE, weights_only=True)
         if self.capabilities.adapter:
             weights = require("safetensors.torch", "train").load_file(folder / ADAPTER / "adapter_model.safetensors")
@@ -147,7 +147,7 @@ class TorchEngine:
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """What the model itself draws (dropout, noise of experts) comes from the policy's own generator."""
+        """The model's own randomness (dropout, noise of experts) comes from the policy's generator."""
         random = self.torch.random
         with random.fork_rng():
             random.set_rng_state(self._random)
@@ -195,6 +195,6 @@ class TorchEngine:
 
 
 def check_version(data: Sequence[Datum], version: int) -> None:
-    """Raise `ValueError` for samples of another version: their ratios would say nothing about this one."""
+    """Raise `ValueError` for samples of another version: their ratios would be meaningless."""
     if any(datum.sample.version != version for datum in data):
         raise ValueError(f"samples of another version than {version} cannot be trained on")

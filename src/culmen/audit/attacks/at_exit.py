@@ -1,4 +1,4 @@
-# title: Words after the end
+# title: Output at exit
 # shows: What a program registers for its exit runs after the evaluator has finished in the same process.
 # success: the score is the number that the exit handler printed
 # fix: do not import candidates: write score(output) (form = call), or let culmen run evaluate(path) through its proxy

@@ -1,5 +1,5 @@
 # title: Forged result lines
-# shows: Whoever reads the last line that a program printed, or its exit status, reads what the program wants.
+# shows: An evaluator that trusts a program's last line of output, or its exit status, lets it choose its score.
 # success: the score is the number that the program printed
 # fix: take results over a pipe of your own, and score what came back; never parse what a candidate prints
 # cause: stdout

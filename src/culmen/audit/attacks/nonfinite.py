@@ -1,4 +1,4 @@
-# title: Numbers that are none
+# title: NaN and infinity
 # shows: Every comparison with NaN is false, so a check written as "if x < 0: refuse" lets it pass.
 # success: an output of NaN or infinity scores better than the honest one, or scores at all
 # fix: refuse what is not finite before anything is compared: if not numpy.isfinite(output).all()

@@ -26,7 +26,7 @@ def make(
 ) -> Backend:
     """The backend a run asked for, with its usual number of `workers` for 0.
 
-    `tell` is told what a person should know while it waits for others. Raises `UserError` where its extra is not
+    `tell` gets messages while it waits for nodes. Raises `UserError` where its extra is not
     installed or it cannot run this task.
     """
     from culmen.evaluate.cluster import choice as choices

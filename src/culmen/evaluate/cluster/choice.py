@@ -1,4 +1,4 @@
-"""Which backend, and what an evaluation needs there: read from the command line, kept with the run."""
+"""The backend and the resources of an evaluation: read from the command line, kept with the run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def parse(
     defaults: Mapping[str, Any],
     old: BackendChoice | None = None,
 ) -> BackendChoice | None:
-    """What the command line says, then what the run had, then the task's [resources]; None if nobody says anything.
+    """The command line's choice, else the run's, else the task's [resources]; None without any.
 
-    Raises `UserError` for what cannot be meant.
+    Raises `UserError` for invalid values.
     """
     if name is None and address is None and settings is None and old is None and not defaults:
         return None
@@ -56,7 +56,7 @@ def as_choice(value: Any) -> BackendChoice:
 
 
 def usual_workers(backend: Any) -> int:
-    """Evaluations at once where nobody says how many: one per core of this machine, up to 8. 0 on Ray: as many as the
+    """Default number of evaluations at once: one per core of this machine, up to 8. 0 on Ray: as many as the
     cluster has room for when the run first starts."""
     return 0 if isinstance(backend, BackendChoice) and backend.name == "ray" else min(8, os.cpu_count() or 1)
 
@@ -132,5 +132,5 @@ def _bytes(value: str, where: str) -> int:
     match = re.fullmatch(r"([\d.]+)\s*([a-zA-Z]*)", value)
     unit = match[2].lower() if match else "?"
     if match is None or unit not in _UNITS:
-        raise UserError(f"memory = '{value}' is no size", where=where, fix="write memory=2GB")
+        raise UserError(f"memory = '{value}' is not a size", where=where, fix="write memory=2GB")
     return int(_number("memory", match[1], where) * _UNITS[unit])

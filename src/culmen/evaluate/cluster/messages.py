@@ -1,6 +1,6 @@
-"""What travels to a node, as plain bytes: the task with its folder, once; then jobs and their observations.
+"""Messages to and from nodes, as plain bytes: the task with its folder, once; then jobs and their observations.
 
-The parcel is named by its SHA-256, and a node that unpacks it checks that name and every file of the evaluator. Cases
+The parcel is named by its SHA-256, and a node checks that name and every file of the evaluator. Cases
 travel with the task, so a job only names its case.
 """
 
@@ -35,7 +35,7 @@ _ERRORS: dict[str, type[UserError]] = {
 
 
 class TaskBundle(msgspec.Struct, frozen=True):
-    """A task and its folder: `base` is where the folder lay, `files` the sizes of its files by path below
+    """A task and its folder: `base` is the folder's path on the driver, `files` the sizes of its files by path below
     it; their bytes follow in that order."""
 
     task: Task
@@ -48,8 +48,8 @@ class TaskBundle(msgspec.Struct, frozen=True):
 class NodeTerms(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a node evaluates: at most `workers` at once, at no weaker isolation than `level` ("": any).
 
-    `require` is what the user asked for; `scoring` was found out by the first node; no evaluation takes longer than
-    `seconds`.
+    `require` is what the user asked for; `scoring` was determined by the first node; `seconds` is the time limit of an
+    evaluation.
     """
 
     workers: int = 1
@@ -60,7 +60,7 @@ class NodeTerms(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EvaluationJob(msgspec.Struct, frozen=True):
-    """One evaluation. `epoch` grows when the judges must be new ones (see `Backend.renew`)."""
+    """One evaluation. `epoch` grows when scorers must be replaced (see `Backend.renew`)."""
 
     id: str
     parts: dict[str, str]
@@ -71,17 +71,17 @@ class EvaluationJob(msgspec.Struct, frozen=True):
 
 
 class NodeReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node says: that it is ready (level, scoring), an observation, or a mistake that a person can fix."""
+    """A node's reply: ready (level, scoring), an observation, or an error that the user can fix."""
 
     level: str = ""
     scoring: Scoring = Scoring()
     observation: Observation | None = None
     error: dict[str, str] | None = None
-    lost: str = ""  # a short word: the evaluation was lost over there
+    lost: str = ""  # a short word: the evaluation was lost on the node
 
 
 def pack(task: Task) -> bytes:
-    """The parcel of a task as it lies here. Raises `TaskError` for a folder that is too large to send."""
+    """The parcel of a task. Raises `TaskError` for a folder that is too large to send."""
     base = _base(task)
     sizes, chunks, size = dict[str, int](), list[bytes](), 0
     for path in _walk(base):
@@ -106,7 +106,7 @@ def digest(parcel: bytes) -> str:
 def unpack(parcel: bytes, name: str, folder: Path) -> Task:
     """Write the folder below `folder`; the task with its paths as they are here.
 
-    Raises `TaskError` where what arrived is not what was sent, or the node's culmen or Python is another.
+    Raises `TaskError` if the parcel is damaged, or the node has another version of culmen or Python.
     """
     if digest(parcel) != name:
         raise TaskError("the task arrived damaged", where=_here(), fix="culmen resume")
@@ -130,7 +130,7 @@ def encoded(candidate: Candidate, case: Case | None, seed: int, certify: bool, e
 
 
 def dump(value: Any) -> bytes:
-    """A struct as JSON in ASCII, which also holds what candidates and cases may hold: NaN, lone surrogates, any int."""
+    """A struct as JSON in ASCII, including NaN, lone surrogates and integers of any size."""
     return json.dumps(msgspec.to_builtins(value)).encode("ascii")
 
 
@@ -140,13 +140,13 @@ def load(raw: bytes, kind: type[T]) -> T:
 
 
 def failure(error: UserError) -> NodeReply:
-    """A mistake as an answer."""
+    """A user error as a reply."""
     kind = type(error).__name__
     return NodeReply(error={"kind": kind, "what": error.what, "where": f"{error.where} ({_here()})", "fix": error.fix})
 
 
 def raised(error: dict[str, str]) -> UserError:
-    """The mistake that a node told."""
+    """The user error in a node's reply."""
     kind = _ERRORS.get(error["kind"], UserError)
     return kind(error["what"], where=error["where"], fix=error["fix"])
 
@@ -192,9 +192,9 @@ def _check(task: Task) -> None:
     wrong = [name for name, expected in evaluator.files.items() if found.get(name) != expected]
     if wrong or (evaluator.files and evaluator_digest(found) != evaluator.digest):
         raise EvaluatorChanged(
-            f"{wrong[0] if wrong else 'the evaluator'} is not what it was when the run began",
+            f"{wrong[0] if wrong else 'the evaluator'} changed since the run began",
             where=_here(),
-            fix="put it back as it was, then culmen resume; or go on with it as it is: culmen fork",
+            fix="restore it, then culmen resume; or continue with the changed file: culmen fork",
         )
 
 

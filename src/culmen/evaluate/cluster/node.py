@@ -1,8 +1,8 @@
-"""What runs on a node: its evaluator, with one fork-server and its judges as `LocalBackend` has them.
+"""The evaluator of a node, with one fork-server and scorers as `LocalBackend` has them.
 
-Carriers bring it the task and then jobs, all as bytes. It opens no journal and is sent no key. On a Ray cluster one
-actor a node holds it, and Ray places errands: tasks that hold what an evaluation needs (cores, GPUs, ...), and hand
-their job to the actor of the node they find themselves on.
+Carriers send it the task and then jobs, all as bytes; it opens no journal and gets no key. On a Ray cluster one actor
+per node holds it, and Ray places errands: tasks that hold an evaluation's resources (cores, GPUs, ...) and pass its job
+to the actor of their node.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NodeEvaluator:
 
     @property
     def idle_seconds(self) -> float:
-        """How long there has been nothing to do, since it began."""
+        """Seconds without work, since it began."""
         return 0.0 if self._running or self._backend is None else time.monotonic() - self._rested
 
     async def begin(self, parcel: bytes, name: str, terms: bytes) -> bytes:
@@ -129,7 +129,7 @@ class NodeEvaluator:
 
 
 def forget_secrets() -> None:
-    """Drop what looks like a key from this process's environment: nothing here asks for one."""
+    """Remove API keys from this process's environment: none is needed here."""
     for name in [n for n in os.environ if _SECRET.search(n) and not _OURS.match(n)]:
         del os.environ[name]
 
@@ -149,15 +149,15 @@ def _own_folder() -> tuple[Path, int]:
     draft.chmod(0o711)
     lock = os.open(draft / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    folder = draft.with_name(_PREFIX + secrets.token_hex(8))  # under this name others look at it
+    folder = draft.with_name(_PREFIX + secrets.token_hex(8))  # the name under which others check it
     draft.rename(folder)
     return folder, lock
 
 
-ASLEEP = b"asleep "  # no answer in JSON begins so
+ASLEEP = b"asleep "  # no JSON answer begins like this
 _LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.05, 1.0
 _GOING_SECONDS = 0.5  # for the last answer to be sent
-_APPEAR_SECONDS = 3.0  # how long the driver may take to see a new node and start its evaluator
+_APPEAR_SECONDS = 3.0  # seconds that the driver may take to see a new node and start its evaluator
 
 
 class NodeActor:
@@ -169,14 +169,14 @@ class NodeActor:
         self._over = False
 
     async def begin(self, parcel: bytes, name: str, terms: bytes) -> bytes:
-        """See `NodeEvaluator`; a second time it says again what it said."""
+        """See `NodeEvaluator`; a second call repeats the first answer."""
         await self._end_of_rest()
         if self._greeting is None:
             self._greeting = await self._node.begin(parcel, name, terms)
         return self._greeting
 
     async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
-        """See `NodeEvaluator`; an actor that is going to rest knows no task any more."""
+        """See `NodeEvaluator`; an actor that is going to rest has no task any more."""
         if self._greeting is None or self._over:
             return messages.dump(NodeReply(lost="no_evaluator"))
         return await self._node.evaluate(number, job, seconds)
@@ -187,7 +187,7 @@ class NodeActor:
 
     async def hold(self, rest: float) -> None:
         """Returns when there was nothing to do for `rest` seconds, with everything ended, so that the node may be given
-        back; 0: never. Its failure tells that this actor is gone."""
+        back; 0: never. Its failure means that this actor is gone."""
         await self._end_of_rest()
         while not rest or self._node.idle_seconds < rest:
             await asyncio.sleep(min(rest or _IDLE_LOOK_SECONDS, _IDLE_LOOK_SECONDS))
@@ -196,7 +196,7 @@ class NodeActor:
         asyncio.get_running_loop().call_later(_GOING_SECONDS, os._exit, 0)
 
     async def _end_of_rest(self) -> None:
-        """Who comes while it goes to rest waits for its end, and starts another."""
+        """A caller during shutdown waits for its end, and starts another actor."""
         if self._over:
             await asyncio.Event().wait()
 

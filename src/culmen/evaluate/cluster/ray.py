@@ -1,7 +1,7 @@
-"""Evaluations on a Ray cluster: Ray places errands by what they need, one actor a node evaluates.
+"""Evaluations on a Ray cluster: Ray places errands by their resources, one actor per node evaluates.
 
-Nodes may come and go; there is no list of them to keep. A node that appears gets its actor, and with it the task, once.
-No wait is without an end: an errand that is overdue is given up, and a cluster that has had no node for the work for
+Nodes may come and go. A new node gets its actor, and with it the task, once.
+All waits are bounded: an overdue errand is abandoned, and a cluster that has had no node for the work for
 `wait` seconds ends the session, which can be resumed.
 """
 
@@ -23,12 +23,12 @@ from culmen.evaluate.cluster.ray_connection import LOOPBACK, LocalCluster, RayTh
 from culmen.evaluate.cluster.remote import NODE_SLOTS, Lost
 
 WAIT_SECONDS = 300.0
-_SEND_SECONDS = 600.0  # for the parcel, which may be large, over a line that may be slow
+_SEND_SECONDS = 600.0  # for the parcel, which may be large, over a slow connection
 _SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
-_LOOKS = 500  # times a second that all that wait together look whether waiting still makes sense, at most
-_NAPS = 50  # nodes without an evaluator that one evaluation may come upon, one after the other
+_LOOKS = 500  # most checks per second, over all waiting evaluations, whether to go on waiting
+_NAPS = 50  # nodes without an evaluator that one evaluation may meet in a row
 _PATIENCE = 150.0  # how long an errand waits for the actor of its node, which loads packages when it starts
 _FAILURES = {
     "OutOfMemoryError": "node_out_of_memory",
@@ -69,22 +69,22 @@ class RayNodes:
 
     @property
     def idle_seconds(self) -> float:
-        """How long there has been no node that could take an evaluation."""
+        """Seconds without a node that could take an evaluation."""
         return 0.0 if self.able else time.monotonic() - self._since
 
     def room(self, most: int) -> int:
-        """How many evaluations all nodes together can take at once, at most so many each."""
+        """Number of evaluations that all nodes can take at once, with a limit per node."""
         needs = self._needs or {"CPU": 1.0}
         rooms = [min(int(self.alive[n].get(k, 0.0) / v) for k, v in needs.items()) for n in self.able]
         return sum(min(most, each) for each in rooms)
 
     def check(self) -> None:
-        """Raise what a node told that a person must put right."""
+        """Raise a user error that a node reported."""
         if self._trouble is not None:
             raise self._trouble
 
     async def look(self) -> None:
-        """Ask the cluster which nodes there are. Raises `Unavailable` where it does not answer."""
+        """Query the cluster's nodes. Raises `Unavailable` if it does not answer."""
         import ray  # pyright: ignore[reportMissingImports]
 
         try:
@@ -101,7 +101,7 @@ class RayNodes:
             self._drop(gone)
 
     async def first(self) -> bytes:
-        """Begin on one node, or on another where that one dies meanwhile; its answer."""
+        """Start the evaluator on one node, or on another if that one dies; returns its answer."""
         ends, tried, last = time.monotonic() + _BEGIN_SECONDS, set[str](), "no node stayed alive"
         while time.monotonic() < ends and len(tried) < _TRIES:
             await self.look()
@@ -125,7 +125,7 @@ class RayNodes:
         )
 
     def tend(self) -> None:
-        """From now on see to it that every node has its evaluator, but for those that rested until they are woken."""
+        """Keep an evaluator on every node, except on resting ones until they are woken."""
         self._tending = asyncio.create_task(self._tend())
 
     async def _tend(self) -> None:
@@ -156,7 +156,7 @@ class RayNodes:
         return task
 
     async def _greet(self, node: str, actor: Any) -> bytes:
-        """Bring the task, then see the actor die; a mistake that it tells stops everything."""
+        """Send the task, then wait until the actor ends; a user error that it reports stops the run."""
         import ray  # pyright: ignore[reportMissingImports]
 
         held = await future_of(actor.hold.remote(self._rest), self._address)
@@ -181,7 +181,7 @@ class RayNodes:
                 self._resting.add(node)
 
     def wake(self, node: str) -> None:
-        """There is work on a node whose evaluator went to rest."""
+        """Restart the evaluator of a resting node, which has work."""
         self._resting.discard(node)
         if node in self.able and node not in self._actors and self._tending is not None:
             self._begin(node)
@@ -198,7 +198,7 @@ class RayNodes:
             actor.cancel.remote(number)
 
     async def close(self) -> None:
-        """End the evaluators, those that answer by their own hand."""
+        """End the evaluators, if possible by their own clean-up."""
         if self._tending is not None:
             self._tending.cancel()
         actors = list(self._actors.values())
@@ -220,13 +220,13 @@ def _dismiss(actors: list[Any]) -> None:
 
 
 def wanted(needs: Needs) -> dict[str, float]:
-    """What an evaluation needs, in Ray's names."""
+    """Resources of an evaluation, in Ray's names."""
     named = {"CPU": needs.cpu, "GPU": needs.gpu, "memory": float(needs.memory), **needs.custom}
     return {name: value for name, value in named.items() if value}
 
 
 def shortage(needs: Needs, nodes: dict[str, dict[str, float]], address: str, kind: type[UserError]) -> UserError:
-    """The error about what no node has, by name."""
+    """The error naming the resources that no node has."""
     most = {name: max((has.get(name, 0.0) for has in nodes.values()), default=0.0) for name in wanted(needs)}
     lacking = [f"{name} = {value:g}" for name, value in wanted(needs).items() if most[name] < value]
     if not nodes:
@@ -244,9 +244,9 @@ def shortage(needs: Needs, nodes: dict[str, dict[str, float]], address: str, kin
 
 
 def unreachable(error: Exception) -> Unavailable:
-    """The error about a cluster that answered once, and does not now."""
+    """The error for a cluster that no longer answers."""
     return Unavailable(
-        f"the Ray cluster does not answer any more: {type(error).__name__}",
+        f"the Ray cluster no longer answers: {type(error).__name__}",
         where="Ray",
         fix="culmen resume, once it is back",
     )
@@ -295,7 +295,7 @@ class RayCarrier:
         self._connected, self._namespace = found == self._namespace, found
 
     async def _first(self, nodes: RayNodes) -> bytes:
-        """Wait for a node that has what an evaluation needs; an autoscaler is shown that one is wanted."""
+        """Wait for a node with the resources of an evaluation; the wait is visible to an autoscaler."""
         import ray  # pyright: ignore[reportMissingImports]
 
         started, wish = time.monotonic(), None
@@ -316,11 +316,11 @@ class RayCarrier:
         return greeting
 
     def _may_grow(self, nodes: RayNodes) -> bool:
-        """Whether waiting makes sense: always, but for the one node that we started ourselves."""
+        """Whether to wait: always, except for the one node that we started ourselves."""
         return self._local is None or not nodes.alive
 
     def _idle_since(self, started: float) -> bool:
-        """Whether work that is wanted since then has had no node for too long. Tells of the waiting, once."""
+        """Whether work has had no node for too long. Reports the wait once."""
         nodes = self._nodes
         assert nodes is not None
         if nodes.able:
@@ -373,8 +373,8 @@ class RayCarrier:
         return answer
 
     async def _patiently(self, future: asyncio.Future[bytes], patience: float) -> bytes:
-        """Wait for an errand. It is given up if within its time nothing came back at all, or if more did than can have
-        stood before it."""
+        """Wait for an errand. It is abandoned if within its time no errand returned, or more returned than can have
+        been queued before it."""
         nodes = self._nodes
         assert nodes is not None
         served, ahead, since = self._served, self._flying, time.monotonic()

@@ -31,14 +31,14 @@ _ALIVE = {"RAY_grpc_client_keepalive_time_ms": "61000", "RAY_grpc_client_keepali
 
 
 def outside(address: str) -> bool:
-    """Whether the connection goes through Ray's client server, where every call that waits for an answer may hang."""
+    """Whether the connection goes through Ray's client server, where every call that waits may hang."""
     return address.startswith("ray://")
 
 
 async def connect(address: str, namespace: str, own: Mapping[str, str], shown: str) -> str:
     """Connect with these variables set; the namespace in force, which is another where the program was connected.
 
-    Raises `Unavailable` where no cluster answers, or none that lets us in.
+    Raises `Unavailable` if no cluster answers or access is denied.
     """
     try:
         await _reached(address)
@@ -78,18 +78,18 @@ def _refused(address: str, shown: str, error: Exception) -> Unavailable:
     if ":" not in address:
         what, fix = f"no Ray cluster answers: {told}", "start one (ray start --head), or give its address"
     elif outside(address):
-        what = f"Ray's client server does not let us in: {told}"
+        what = f"Ray's client server denies access: {told}"
         fix = "give it the cluster's token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), and the same Ray and Python here"
     else:
         host = address.rpartition(":")[0]
-        what = f"the Ray cluster does not let us in: {told}"
+        what = f"the Ray cluster denies access: {told}"
         fix = "run this on one of its machines, with its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN); "
         fix += f"from outside: --ray-address ray://{host}:10001"
     return Unavailable(what, where=f"--ray-address {shown}", fix=fix)
 
 
 def _told(error: Exception) -> str:
-    """The one line of Ray's that says most."""
+    """The most informative line of Ray's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
@@ -97,7 +97,7 @@ def _told(error: Exception) -> str:
 
 
 def _hush() -> None:
-    """Keep Ray's reports of dead workers off our standard output, which may be a document; statuses tell of them."""
+    """Keep Ray's reports of dead workers off standard output, which may be a document; statuses report them."""
     worker = importlib.import_module("ray._private.worker")
     if hasattr(worker, "print_to_stdstream"):
         setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 - no attribute that types know
@@ -112,7 +112,7 @@ async def _reached(address: str) -> None:
 
 
 def listing() -> list[dict[str, Any]]:
-    """The cluster's nodes, as `ray.nodes` has them. Raises ConnectionError where the connection was given up."""
+    """The cluster's nodes, as `ray.nodes` has them. Raises ConnectionError if the connection is closed."""
     import ray  # pyright: ignore[reportMissingImports]
 
     if not ray.is_initialized():  # else Ray raises an exception that has no type
@@ -121,7 +121,7 @@ def listing() -> list[dict[str, Any]]:
 
 
 async def aside(work: Callable[[], T], seconds: float) -> T:
-    """Do it on a thread that nobody waits for longer than so; raises what it raises, and `TimeoutError`."""
+    """Run a function on a thread for at most `seconds`; passes on its errors, and raises `TimeoutError`."""
     given: Future[T] = Future()
 
     def target() -> None:
@@ -135,13 +135,13 @@ async def aside(work: Callable[[], T], seconds: float) -> T:
 
 
 async def future_of(ref: Any, address: str) -> asyncio.Future[Any]:
-    """What a reference will be. Asking may take a while from outside, so it is asked on another thread there."""
+    """A future of a reference's value. From outside the cluster the request is slow and made on another thread."""
     return _mirrored(await aside(ref.future, _FUTURE_SECONDS) if outside(address) else ref.future())
 
 
 def _mirrored(given: Future[T]) -> asyncio.Future[T]:
-    """A future of this loop. Cancelled, it leaves the given one alone, unlike asyncio's own: Ray's client breaks down
-    over a future that it may not fill."""
+    """A future of this loop. Unlike asyncio's own, cancelling it leaves the given one alone: Ray's client fails on a
+    cancelled future."""
     loop = asyncio.get_running_loop()
     mirror: asyncio.Future[T] = loop.create_future()
 
@@ -152,7 +152,7 @@ def _mirrored(given: Future[T]) -> asyncio.Future[T]:
         mirror.set_result(given.result()) if error is None else mirror.set_exception(error)
 
     def done(_: Future[T]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle)
 
     given.add_done_callback(done)
@@ -160,7 +160,7 @@ def _mirrored(given: Future[T]) -> asyncio.Future[T]:
 
 
 class RayThread:
-    """Does things that nobody waits for, one after the other, on a thread that no exit waits for either."""
+    """Runs background calls one after the other, on a daemon thread."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
@@ -184,7 +184,7 @@ class RayThread:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables that Ray reads while it connects; they do not stay."""
+    """Set environment variables that Ray reads while it connects; they are removed afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -206,13 +206,13 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's own switch for "t
 
 
 def environment(token: str) -> dict[str, str]:
-    """What the cluster's processes see: a fixed list, and how to know one another."""
+    """Environment of the cluster's processes: a fixed list, and the token."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return kept | QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
 
 
 class LocalCluster:
-    """Started and ended by the driver; `address` is on the loopback, `token` is known to nobody else."""
+    """Started and ended by the driver; `address` is on the loopback, `token` is private."""
 
     def __init__(self) -> None:
         self.address, self.token = "", secrets.token_hex(32)
@@ -220,7 +220,7 @@ class LocalCluster:
         self._folder = tempfile.TemporaryDirectory(prefix="culmen-ray-")
 
     async def start(self) -> None:
-        """Raises `Unavailable` with Ray's last words."""
+        """Raises `Unavailable` with the end of Ray's output."""
         log = Path(self._folder.name, "log")
         with log.open("wb") as complaints:
             self._process = await asyncio.create_subprocess_exec(
@@ -254,7 +254,7 @@ class LocalCluster:
 
 
 def serve(folder: str) -> None:
-    """The process itself: start Ray, say where, wait for the end of standard input."""
+    """Main of the process: start Ray, print its address, wait for the end of standard input."""
     import ray  # pyright: ignore[reportMissingImports]
 
     ray.init(

@@ -1,6 +1,6 @@
-"""The driver's side of a backend whose evaluations run elsewhere: packs, asks, tries again, tells whose fault it was.
+"""The driver's side of a backend whose evaluations run elsewhere: sends jobs, retries, attributes failures.
 
-What carries bytes to nodes and back is a `Carrier`: Ray or Slurm. Evaluations that a worker or a node took down with it
+A `Carrier` (Ray or Slurm) carries bytes to nodes and back. Evaluations that a worker or a node took down with it
 are tried again; after that they are `lost`, which no strategy holds against a candidate. The journal stays here.
 """
 
@@ -21,22 +21,22 @@ from culmen.evaluate.jail.evaluation import GRACE_SECONDS, allowed_seconds
 from culmen.evaluate.local import VERIFIER_PATIENCE
 
 NODE_SLOTS = 64  # evaluations at once on one node, at most: each has a user of its own there
-_ATTEMPTS = 2  # a node tries a second time what its own jail lost
+_ATTEMPTS = 2  # a node retries once what its own jail lost
 _START = 30.0
 
 
 class Lost(Exception):
-    """An evaluation came to nothing through no fault of its candidate; the word says what went: node, worker, ..."""
+    """An evaluation was lost through no fault of its candidate; the word says what failed: node, worker, ..."""
 
 
 class Carrier(Protocol):
     """Carries bytes to nodes and back.
 
     open     connect, bring the parcel to one node, and return its answer. Raises `UserError` for what a person can
-             fix, also for a resource that no node has. Nodes that join later begin with the `terms` as they are then
+             fix, also for a resource that no node has. Nodes that join later start with the `terms` of that time
     carry    one job, named `number`, to a node that has room, with at most `seconds` of work there; the bytes of its
-             answer. Raises `Lost`, and `UserError` where no node will ever come. Cancelled, it ends the work over there
-    room     how many evaluations at once the nodes that there are have room for; 0: not known
+             answer. Raises `Lost`, and `UserError` if no node will ever come. Cancelling it ends the work on the node
+    room     number of evaluations that the present nodes can run at once; 0: unknown
     close    end everything everywhere
     """
 
@@ -53,8 +53,8 @@ class Carrier(Protocol):
 
 
 class RemoteBackend:
-    """Evaluates `task` wherever the carrier goes, up to `workers` at once; with 0 of them it sets `workers` to what
-    there is room for when it starts. See `core.ports.Backend`."""
+    """Evaluates `task` through the carrier, up to `workers` at once; 0: as many as there is room for at the start. See
+    `core.ports.Backend`."""
 
     attempts = 1  # `evaluate` tries again by itself
 
@@ -68,8 +68,8 @@ class RemoteBackend:
         self._name = secrets.token_hex(4)
 
     async def start(self) -> str:
-        """Open the carrier; the isolation level of the first node, which the others must reach. Raises what its start
-        raises."""
+        """Open the carrier; returns the isolation level of the first node, which the others must reach. Passes on the
+        errors of its start."""
         self._seal.check()
         terms = NodeTerms(min(self.workers or NODE_SLOTS, NODE_SLOTS), self.require, "", self.scoring, self.seconds)
         self._carrier.terms = messages.dump(terms)
@@ -92,8 +92,8 @@ class RemoteBackend:
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
     ) -> Observation:
-        """One evaluation somewhere; every failure is a status. Raises `EvaluatorChanged`, and `Unavailable` where the
-        cluster is gone for good."""
+        """One evaluation; every failure is a status. Raises `EvaluatorChanged`, and `Unavailable` if the cluster is
+        gone for good."""
         self._seal.check()
         job = messages.encoded(candidate, case, seed, certify, self._epoch)
         reason = ""
@@ -126,9 +126,9 @@ class RemoteBackend:
         return _ATTEMPTS * once + _START
 
     async def renew(self) -> None:
-        """From now on every node judges in processes that saw nothing of the search."""
+        """Have every node replace its scorers."""
         self._epoch += 1
 
     async def close(self) -> None:
-        """End everything everywhere."""
+        """End all evaluations and close the carrier."""
         await self._carrier.close()

@@ -1,9 +1,9 @@
 """Evaluations in Slurm jobs: each job is a worker with one jail that takes evaluations from a shared folder.
 
 A job per evaluation would cost seconds each; so a job serves many. Slurm decides where and when jobs run, and submitit
-writes and submits them. A job that ends (time limit, preemption, a node that dies) is submitted again, and what its
-worker held is tried elsewhere. No wait is without an end: jobs that Slurm will never start, workers that always die
-early, and a queue longer than `wait` end the session.
+writes and submits them. A job that ends (time limit, preemption, a node that dies) is submitted again, and its worker's
+evaluations are tried elsewhere. All waits are bounded: jobs that Slurm will never start, workers that always die early,
+and a wait longer than `wait` end the session.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from culmen.evaluate.jail import levels
 
 WAIT_SECONDS = 3600.0  # for a first worker: queues are long
 _PAUSE = 0.05
-_LAST_PART = 0.25  # of a job's time, at most, in which nothing new is begun
+_LAST_PART = 0.25  # largest share of a job's time in which nothing new is begun
 _STILLBORN = 3  # workers in a row that end before they begin
 _LONGEST_DELAY = 300.0  # seconds between tries of jobs that Slurm refuses, or that end at once, while others work
-_SOONEST, _LATEST = 1.0, 15.0  # seconds between two looks at the queue; longer where nothing changes
+_SOONEST, _LATEST = 1.0, 15.0  # seconds between queries of the queue; longer where nothing changes
 _BEGIN_SECONDS = 300.0  # for a job that runs to become a worker: packages may come from a slow file system
-_HOPELESS_LOOKS = 3  # that a reason must stand: a queue in motion passes through some
+_HOPELESS_LOOKS = 3  # seconds that a reason must persist: some are transient
 _SELDOM = 30.0  # seconds between two messages about a queue from which some jobs have come
 _COMMAND_SECONDS = 120.0  # for a command of Slurm's; its own time-outs are shorter
 _END_SECONDS = 60.0  # for all jobs to end; Slurm kills after 30
-_UNLISTED_SECONDS = 30.0  # that Slurm may take to list a job that was just submitted
+_UNLISTED_SECONDS = 30.0  # seconds that Slurm may take to list a new job
 _NO_SIGNAL = "URG@1"  # submitit has Slurm signal all processes of a job before its end; this signal is ignored
 
 _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "USER", "LOGNAME", "SHELL")
 _PREFIXES = ("SLURM_CONF", "MODULE")
 _HABITS = ("ACCOUNT", "PARTITION", "QOS", "CONSTRAINT", "RESERVATION", "WCKEY")  # SBATCH_...: win over the batch script
-# Waits for the end of its input, which comes however the driver ends; then ends all jobs and removes the folder.
+# Waits for the end of its input, that is of the driver; then ends all jobs and removes the folder.
 _GUARD = """
 folder=$1 name=$2 cluster=$3 user=$(id -u)
 left() { case $cluster in slurm) squeue -h -u "$user" -n "$name" ;; *) ls "$folder/workers" ;; esac; }
@@ -84,7 +84,7 @@ _HOPELESS = {
 
 
 class JobState(NamedTuple):
-    """A job's state and node as `squeue` prints them; `reason` says why it waits, or why it ended."""
+    """A job's state and node as `squeue` prints them; `reason` is why it waits or ended."""
 
     state: str
     reason: str = ""
@@ -96,7 +96,7 @@ class JobState(NamedTuple):
 
     @property
     def loss(self) -> str:
-        """What an evaluation is lost to whose job ended in this state."""
+        """The reason for losing an evaluation whose job ended in this state."""
         return _LOSSES.get(self.state, "worker_died")
 
 
@@ -114,7 +114,7 @@ class JobQueue:
         self._jobs: dict[str, tuple[Any, float]] = {}  # submitit's job of a worker, and when it was submitted
 
     async def open(self) -> None:
-        """Raises `UserError` where submitit cannot work with what it is told."""
+        """Raises `UserError` for options that submitit does not accept."""
         self._guard = await self._guarding(asyncio.subprocess.PIPE)
         with _refusals():
             asked = parameters(self._choice, self._slots, self._name)
@@ -129,7 +129,7 @@ class JobQueue:
         )  # fmt: skip
 
     async def submit(self, worker: str) -> None:
-        """Submit one more job. Raises `UserError` with Slurm's own words, `Unavailable` if nothing comes."""
+        """Submit one more job. Raises `UserError` with Slurm's message, `Unavailable` if it does not answer."""
         words = (serve, str(self._folder), worker, self._slots, self._life)
         try:
             with _refusals():
@@ -164,14 +164,14 @@ class JobQueue:
             job.cancel(check=False)
 
     def forget(self, worker: str) -> str:
-        """This job has ended; the last it wrote to its standard error."""
+        """Note that this job ended; returns the end of its standard error."""
         job, _ = self._jobs.pop(worker)
         with contextlib.suppress(OSError):
             return (job.stderr() or "")[-800:]
         return ""
 
     def _call(self, *words: str) -> str | None:
-        """What one of Slurm's commands prints, None if it fails."""
+        """Output of one of Slurm's commands, None if it fails."""
         try:
             done = subprocess.run(
                 words, check=False, capture_output=True, text=True, timeout=_COMMAND_SECONDS,
@@ -199,14 +199,14 @@ class JobQueue:
 
 
 def environment(texts: Mapping[str, str]) -> dict[str, str]:
-    """What Slurm's commands see, and with them the jobs: a fixed list, no key. Of the user's SBATCH_ habits only those
-    that the backend's settings leave open."""
+    """Environment of Slurm's commands, and so of the jobs: a fixed list without keys, and the user's SBATCH_ variables
+    that the backend's settings do not override."""
     habits = [f"SBATCH_{name}" for name in _HABITS if name.lower() not in texts]
     return {n: v for n, v in os.environ.items() if n in _KEPT or n in habits or n.startswith(_PREFIXES)}
 
 
 def parameters(choice: BackendChoice, slots: int, name: str) -> dict[str, Any]:
-    """What submitit is told of one job of so many slots."""
+    """Options for submitit of one job with this many slots."""
     needs, cores = choice.needs, max(1, math.ceil(choice.needs.cpu * slots))
     found: dict[str, Any] = {"job_name": name, "time": choice.minutes, "cpus_per_task": cores}
     if needs.gpu:
@@ -224,8 +224,8 @@ def _executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
     import submitit  # pyright: ignore[reportMissingImports]
 
     class CleanSlurmExecutor(submitit.SlurmExecutor):
-        """Submits with these variables alone, since a job inherits the environment of `sbatch`; and in a session of its
-        own, so that Ctrl-C does not end it half-way."""
+        """Submits with these variables alone, since a job inherits the environment of `sbatch`; in a session of its
+        own, so that Ctrl-C does not interrupt it."""
 
         def _make_submission_command(self, submission_file_path: Path) -> list[str]:
             pairs = [f"{name}={value}" for name, value in visible.items()]
@@ -236,7 +236,7 @@ def _executor(real: bool, folder: str, visible: Mapping[str, str]) -> Any:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """What submitit and `sbatch` object to as a `UserError`."""
+    """Errors of submitit and `sbatch` as a `UserError`."""
     try:
         yield
     except TimeoutError:
@@ -250,8 +250,8 @@ def _refusals() -> Iterator[None]:
 
 
 class SlurmJobs:
-    """Keeps `wanted` jobs in the queue, and knows the workers that they become. `lose` is told which evaluations were
-    lost, and why; `tell` how the queue stands."""
+    """Keeps `wanted` jobs in the queue, and tracks their workers. `lose` is called with lost evaluations and the
+    reason, `tell` with the state of the queue."""
 
     def __init__(
         self, spool: Spool, queue: JobQueue, wanted: int, wait: float,
@@ -259,9 +259,9 @@ class SlurmJobs:
     ) -> None:  # fmt: skip
         self._spool, self._queue, self._wanted, self._wait = spool, queue, max(1, wanted), wait
         self._lose, self._tell = lose, tell
-        self._jobs: dict[str, list[str]] = {}  # the workers that a job became: one, unless Slurm started it again
+        self._jobs: dict[str, list[str]] = {}  # the workers of a job: one, unless Slurm restarted it
         self._states: dict[str, JobState] = {}
-        self._running: dict[str, float] = {}  # since when jobs run that are no workers yet
+        self._running: dict[str, float] = {}  # since when jobs run that have no worker yet
         self._left: set[str] = set()
         self._count = self._stillborn = self._hopeless = 0
         self._alone = self._told_at = time.monotonic()
@@ -271,12 +271,12 @@ class SlurmJobs:
 
     @property
     def candidates(self) -> list[str]:
-        """Workers that have begun and are not admitted yet."""
+        """Workers that have started and are not admitted yet."""
         known = {worker for workers in self._jobs.values() for worker in workers}
         return [w for w in self._spool.names("workers") if w not in known and w.partition(".")[0] in self._jobs]
 
     def admit(self, worker: str) -> None:
-        """Let a worker take evaluations; one that its job was before is gone."""
+        """Admit a worker; an earlier worker of the same job is removed."""
         workers = self._jobs[worker.partition(".")[0]]
         for old in workers:
             self._lose(self._spool.expel(old), "job_restarted")
@@ -285,7 +285,7 @@ class SlurmJobs:
         self._spool.admit(worker)
 
     def departed(self) -> bool:
-        """Whether a worker has left since this was asked last: its job is over, or soon will be."""
+        """Whether a worker has left since the last call: its job is over, or soon will be."""
         present = set(self._spool.names("workers"))
         away = {worker for workers in self._jobs.values() for worker in workers[-1:] if worker not in present}
         news, self._left = bool(away - self._left), away
@@ -294,7 +294,7 @@ class SlurmJobs:
         return news
 
     async def begin(self) -> None:
-        """Submit all jobs. Raises `UserError` with Slurm's own words where it refuses the first."""
+        """Submit all jobs. Raises `UserError` with Slurm's message if it refuses the first."""
         await self._submit()
         await self._fill()
 
@@ -309,7 +309,7 @@ class SlurmJobs:
             raise
 
     async def _fill(self) -> None:
-        """Submit as many jobs as are wanted. What Slurm refuses now it may take later."""
+        """Submit missing jobs. Refused ones are tried again later."""
         while len(self._jobs) < self._wanted and time.monotonic() >= self._not_before:
             try:
                 await self._submit()
@@ -328,8 +328,8 @@ class SlurmJobs:
         self._not_before = time.monotonic() + self._delay
 
     async def look(self) -> None:
-        """Read the queue and act on it. Raises `UserError` where jobs never will start, `Unavailable` where none did
-        in time."""
+        """Read the queue and act on it. Raises `UserError` if jobs will never start, `Unavailable` if none started in
+        time."""
         states = await self._queue.states()
         changed = states is not None and self._states != states
         self.pause = _SOONEST if changed else min(self.pause * 1.5, _LATEST)
@@ -347,7 +347,7 @@ class SlurmJobs:
         await self._fill()
 
     def _silent(self, job: str, now: JobState | None) -> bool:
-        """Whether its worker has no pulse any more, or it runs and never becomes one."""
+        """Whether its worker lost its pulse, or the job runs without ever starting a worker."""
         workers = self._jobs[job]
         if workers or now is None or now.state != "RUNNING":
             self._running.pop(job, None)
@@ -365,14 +365,14 @@ class SlurmJobs:
             return
         self._stillborn += 1
         if any(self._jobs.values()):
-            self._put_off()  # a node is broken, others work
+            self._put_off()  # one node is broken, others work
         elif self._stillborn >= _STILLBORN:
             raise self._unborn(now, words)
 
     def _unborn(self, now: JobState, words: str) -> Unavailable:
         lines = [line.strip() for line in words.splitlines() if line.strip()]
         said = [line for line in lines if not line.startswith(("srun:", "slurmstepd"))] or lines
-        last = said[-1:] or [f"the last one said nothing in {self._spool.root}"]
+        last = said[-1:] or [f"the last one wrote nothing to {self._spool.root}"]
         state = f"{now.state}{f' on {now.node}' if now.node else ''}"
         fix = "see that nodes have the same culmen and Python, and write to that folder (--backend-set folder=PATH)"
         if now.state == "CANCELLED":
@@ -396,7 +396,7 @@ class SlurmJobs:
             raise Unavailable(f"no worker for {self._wait:g} s: {stands}", where="Slurm", fix=fix)
 
     def _report(self, silent: bool) -> None:
-        """Say how the queue stands, when that is news: always while nobody works, else seldom."""
+        """Report changes of the queue: always while no worker runs, else seldom."""
         working, now = any(self._jobs.values()), time.monotonic()
         waits = any(job.state in ("PENDING", "CONFIGURING") for job in self._states.values())
         text = "Slurm does not answer."
@@ -420,7 +420,7 @@ def hopeless(jobs: Mapping[str, JobState]) -> str:
 
 
 def summary(jobs: Mapping[str, JobState]) -> str:
-    """How the jobs stand, for a person: `3 of 8 jobs run, 5 pending (Priority)`."""
+    """The state of the jobs as a message: `3 of 8 jobs run, 5 pending (Priority)`."""
     waiting = [job for job in jobs.values() if job.state in ("PENDING", "CONFIGURING")]
     reasons = Counter(job.reason.partition(":")[0].strip() for job in waiting if job.reason not in ("", "None"))
     why = f" ({', '.join(reason for reason, _ in reasons.most_common(3))})" if reasons else ""
@@ -432,7 +432,7 @@ def summary(jobs: Mapping[str, JobState]) -> str:
 
 
 class SlurmCarrier:
-    """See `remote.Carrier`. `workers` is how many evaluations are wanted at once, all jobs together."""
+    """See `remote.Carrier`. `workers` is the number of evaluations at once, over all jobs."""
 
     def __init__(self, choice: BackendChoice, workers: int, tell: Callable[[str], None] | None = None) -> None:
         self.retries, self.terms = choice.retries, b""
@@ -449,7 +449,7 @@ class SlurmCarrier:
         self._news = asyncio.Event()
 
     async def open(self, parcel: bytes, name: str) -> bytes:
-        """Raises `UserError` with Slurm's own words where it refuses the jobs, `Unavailable` where none starts."""
+        """Raises `UserError` with Slurm's message if it refuses the jobs, `Unavailable` if none starts."""
         choice = self._choice
         if choice.texts.get("cluster", "slurm") == "slurm" and shutil.which("sbatch") is None:
             fix = "run culmen on a login node of the cluster, or use --backend ray"
@@ -523,7 +523,8 @@ class SlurmCarrier:
             raise self._trouble
 
     async def _serve(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> None:
-        """Keep the pulse, collect answers, admit workers. Waits for nobody: workers take silence for death."""
+        """Keep the pulse, collect answers, admit workers. Never blocks: workers take a missing pulse for the driver's
+        end."""
         beaten, pause = 0.0, _PAUSE
         try:
             while self._trouble is None:
@@ -542,7 +543,7 @@ class SlurmCarrier:
             self._trouble = Unavailable(f"cannot write: {error}", where=str(self._spool.root), fix=fix)
 
     async def _watch(self, jobs: SlurmJobs) -> None:
-        """Look at the queue now and then, and at once when a worker left."""
+        """Check the queue from time to time, and at once when a worker left."""
         while self._trouble is None:
             try:
                 await jobs.look()
@@ -553,7 +554,7 @@ class SlurmCarrier:
             self._news.clear()
 
     def _admit(self, jobs: SlurmJobs, first: asyncio.Future[bytes]) -> int:
-        """The first worker's greeting says what the run agrees on; later ones must come up to that."""
+        """The first worker's greeting sets the run's terms; later workers must match them."""
         admitted = 0
         for worker in jobs.candidates:
             greeting = self._spool.get(f"workers/{worker}")
@@ -579,7 +580,7 @@ class SlurmCarrier:
         return len(found)
 
     def _lose(self, numbers: Iterable[str], reason: str) -> None:
-        """These are lost, but for those that were answered before."""
+        """Mark these as lost, except those already answered."""
         self._collect()
         for number in numbers:
             future = self._waiting.get(number)
@@ -597,7 +598,7 @@ class SlurmCarrier:
 
 
 def check_greeting(greeting: bytes, agreed: NodeTerms) -> None:
-    """Raise what a worker says that a person must put right, or that its node is less isolated than the run."""
+    """Raise a user error that a worker reports, or that its node is less isolated than the run."""
     answer = messages.load(greeting, NodeReply)
     if answer.error is not None:
         raise messages.raised(answer.error)

@@ -1,16 +1,16 @@
-"""What a Slurm job runs: the evaluator of its node, which takes jobs from a shared folder until it is told to stop.
+"""The program of a Slurm job: evaluates on its node, taking jobs from a shared folder until it is stopped.
 
     parcel-SHA  terms  pulse  stop
     jobs/NUMBER  held/WORKER/NUMBER  done/NUMBER  cancel/NUMBER  workers/WORKER  pulses/WORKER  gone/WORKER/NUMBER
 
-Jobs are files, and whoever renames one has it. Files appear whole: they are written elsewhere and renamed. Clocks of
-different machines are never compared; a side that lives changes its pulse, and the other looks whether it changed. A
+Jobs are files; a worker takes one by renaming it. Files appear whole: they are written elsewhere and renamed. Clocks of
+different machines are never compared; a live side keeps changing its pulse, and the other watches it. A
 worker can take jobs only while the driver keeps its folder in held/: made when it is admitted, moved away when it
-counts as gone. So no job is ever taken by a worker that nobody watches.
+counts as gone. So no unwatched worker ever takes a job.
 
 Before its time is up a worker takes nothing new and ends when it has answered. When Slurm ends it earlier (cancelled,
-preempted, over its limit) all processes of the job get a SIGTERM, candidates too: whatever they come to then is no
-fault of theirs, and is given back as lost.
+preempted, over its limit) all processes of the job get a SIGTERM, candidates too: their results then count as lost, not
+as failures.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from culmen.evaluate.cluster.node import NodeEvaluator
 LAPSE = 60.0  # seconds without a pulse after which the other side counts as dead
 BEAT = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
-_SETTLE = 0.25  # seconds in which the signal that ended a candidate reaches this process, too
+_SETTLE = 0.25  # seconds within which the signal that ended a candidate also reaches this process
 _FOLDERS = ("jobs", "held", "done", "cancel", "workers", "pulses", "gone", "drafts", "logs")
-_STALE = 7 * 86400.0  # seconds without a pulse after which a folder belongs to nobody
+_STALE = 7 * 86400.0  # seconds without a pulse after which a folder is abandoned
 
 
 class Spool:
@@ -53,8 +53,7 @@ class Spool:
             (self.root / name).mkdir(mode=0o700)
 
     def tidy(self) -> None:
-        """Remove folders beside this one whose driver and launcher died with their machine, by the file system's own
-        clock."""
+        """Remove abandoned folders beside this one, by the file system's clock."""
         now = (self.root / "pulse").stat().st_mtime
         for pulse in self.root.parent.glob("*/pulse"):
             ours = re.fullmatch(r"[0-9a-f]{16}", pulse.parent.name) and (pulse.parent / "held").is_dir()
@@ -76,29 +75,29 @@ class Spool:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """What lies in a folder, in order."""
+        """The names in a folder, sorted."""
         try:
             return sorted(os.listdir(self.root / folder))
         except OSError:
             return []
 
     def claim(self, number: str, worker: str) -> bytes | None:
-        """Take a job, unless another one was faster."""
+        """Take a job; False if another worker was faster."""
         held = f"held/{worker}/{number}"
         with contextlib.suppress(OSError):
             (self.root / "jobs" / number).rename(self.root / held)
-        return self.get(held)  # a rename that was repeated by the network may have failed and yet be done
+        return self.get(held)  # a rename repeated by the network file system may report failure though it succeeded
 
     def admit(self, worker: str) -> None:
-        """Let a worker take jobs from now on."""
+        """Admit a worker."""
         (self.root / "held" / worker).mkdir(mode=0o700)
 
     def admitted(self, worker: str) -> bool:
-        """Whether it may take jobs."""
+        """Whether a worker is admitted."""
         return (self.root / "held" / worker).is_dir()
 
     def expel(self, worker: str) -> list[str]:
-        """Let it take no more; what it held and had not answered."""
+        """Remove a worker; returns the jobs that it held and had not answered."""
         with contextlib.suppress(OSError):
             (self.root / "held" / worker).rename(self.root / "gone" / worker)
         self.drop(f"workers/{worker}")
@@ -196,7 +195,7 @@ class _Worker:
             await asyncio.sleep(pause)
 
     def _dismissed(self) -> bool:
-        """Whether the driver has stopped, is dead, or counts this worker as gone."""
+        """Whether the driver has stopped, is dead, or has removed this worker."""
         admitted, spool = self._spool.admitted(self._name), self._spool
         if self._admitted and not admitted:
             return True
@@ -204,7 +203,7 @@ class _Worker:
         return spool.get("stop") is not None or spool.silent("pulse") > LAPSE
 
     def _claim(self) -> bool:
-        """Take what there is room for."""
+        """Take jobs for the free slots."""
         taken = False
         for number in self._spool.names("jobs"):
             if len(self._tasks) >= self._slots:
@@ -227,12 +226,12 @@ class _Worker:
         self._spool.drop(f"held/{self._name}/{number}")
 
     def _doubtful(self, answer: NodeReply) -> bool:
-        """Whether a signal to the whole job may have made it what it is."""
+        """Whether a signal to the whole job may have caused this result."""
         seen = answer.observation
         return seen is not None and (seen.status is not Status.OK or self._node.shares_processes)
 
     async def _give_back(self) -> None:
-        """Answer for everything that is still held: lost here, to be tried elsewhere."""
+        """Return all jobs still held as lost, to be tried elsewhere."""
         for number in list(self._tasks):
             self._node.cancel(number)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -84,7 +84,7 @@ class IntegrityBackend(Backend):
         return known
 
     async def renew(self) -> None:
-        """Begin the final choice with processes that saw nothing of the search, where the backend can."""
+        """Begin the final choice with fresh processes, if the backend can."""
         await self.backend.renew()
 
     async def close(self) -> None:
@@ -93,7 +93,7 @@ class IntegrityBackend(Backend):
 
 
 def apply_policy(policy: str, observation: Observation) -> Observation:
-    """The observation as a policy leaves it: rejected for a grave sign, else unchanged."""
+    """The observation under a policy: rejected for a grave sign, else unchanged."""
     grave = observation.grave
     if policy == "warn" or grave is None or observation.barred or observation.status is Status.LOST:
         return observation
@@ -118,7 +118,8 @@ def _refusal(grave: Sign) -> str:
 
 
 def reapply_policy(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """Results of another run under this policy; what only the other policy refused is left out and asked for again."""
+    """Another run's results under this policy; those that only the other policy refused are left out, to be
+    evaluated."""
     kept: dict[str, Any] = {}
     for mark, result in finished.items():
         if isinstance(result, Observation):

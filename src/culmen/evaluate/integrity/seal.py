@@ -1,6 +1,6 @@
-"""The evaluator's files under seal: what they were when the run began they must be whenever they are used.
+"""The evaluator's files under seal: they must not change while a run lasts.
 
-Looking costs one `stat` a file; only a file that was touched is read again.
+A check costs one `stat` per file; only changed files are read again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Identity = tuple[int, int, int, int, int]
 
 
 class EvaluatorChanged(TaskError):
-    """A file of the evaluator is not what it was when the run began."""
+    """A file of the evaluator changed since the run began."""
 
 
 class EvaluatorSeal:
@@ -27,12 +27,12 @@ class EvaluatorSeal:
         own = (evaluator.path, evaluator.verifier) if evaluator.path else ()
         self._expected = {str(folder / name): digest for name, digest in evaluator.files.items()}
         for path in filter(None, own):
-            if path not in self._expected and os.path.isfile(path):  # a task made by hand is sealed as it lies there
+            if path not in self._expected and os.path.isfile(path):  # a task made by hand is sealed as it is now
                 self._expected[path] = sha256(Path(path))
         self._seen: dict[str, Identity] = {}
 
     def check(self) -> None:
-        """Raises EvaluatorChanged, naming the first file that changed or is gone."""
+        """Raises EvaluatorChanged, naming the first file that changed or is missing."""
         for path, expected in self._expected.items():
             identity = _identity(path)
             if identity is not None and identity == self._seen.get(path):
@@ -56,6 +56,6 @@ def _changed(path: str, expected: str, *, gone: bool) -> EvaluatorChanged:
     return EvaluatorChanged(
         f"{what} since the run began: its scores could not be compared with the earlier ones",
         where=f"{path} (SHA-256 was {expected[:16]}...)",
-        fix="put it back as it was, then culmen resume RUN"
-        + ("" if gone else "; or go on with it as it is: culmen fork RUN"),
+        fix="restore it, then culmen resume RUN"
+        + ("" if gone else "; or continue with the changed file: culmen fork RUN"),
     )

@@ -1,11 +1,12 @@
-"""Signs that a candidate plays the evaluator instead of the problem: pure functions, each sign with its evidence.
+"""Signs that a candidate games the evaluator instead of solving the problem: pure functions, each sign with its
+evidence.
 
     of_parts(parts, ScanContext.of(task))         what its text does (a scan of syntax trees; nothing is run)
     of_observation(observation, objective)        what its evaluation shows
-    of_prose(text)                                what an agent's reflections, notes or comments admit
+    of_prose(text)                                admissions in an agent's reflections, notes or comments
 
-Signs are advice. A text can hide anything from a scan, and an honest program may do something that looks odd; what
-keeps scores honest is where evaluators run (docs/security.md) and exact verifiers (docs/certified.md).
+Signs are advice: a text can hide anything from a scan, and honest programs may look odd. Scores are protected by
+process isolation (docs/security.md) and exact verifiers (docs/certified.md).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from culmen.core.evaluation import Observation, Sign
 from culmen.core.task import Objective, Task
 
-GAP = 1e-7  # share of the score that a certified value may stay behind before it is grave; below, solvers' rounding
+GAP = 1e-7  # share of the score by which a certified value may fall short before it is grave; below: solvers' rounding
 _NOTED_GAP = 1e-10
 _EVIDENCE = 160  # characters
 
@@ -61,7 +62,7 @@ def sign(name: str, evidence: str, part: str = "", line: int = 0) -> Sign:
 
 
 class ScanContext(msgspec.Struct, frozen=True):
-    """What a scan must know of the task: names of files that are no business of a candidate, and what its seeds hold.
+    """Facts of the task for a scan: names of files that candidates must not use, and contents of its initial programs.
 
     `numbers` are those that seeds already hold, `known` the arrays of best solutions that the task ships, `own` the
     signs of the seeds themselves, which say nothing of a candidate.
@@ -97,7 +98,7 @@ def is_python(part: str, task: Task) -> bool:
 
 
 def of_parts(parts: Mapping[str, str], task: Task, names: ScanContext) -> tuple[Sign, ...]:
-    """Signs in the texts of a candidate, without those that the task's own seeds show, too."""
+    """Signs in the texts of a candidate, without those that the initial programs show too."""
     return tuple(each for each in _scan(parts, task, names) if _gist(each) not in names.own)
 
 
@@ -157,7 +158,7 @@ def _flat(data: object) -> Iterable[float]:
 
 
 def of_observation(observation: Observation, objective: Objective) -> tuple[Sign, ...]:
-    """Signs in the numbers of one evaluation: the verifier's word against the score, a score beyond what is known."""
+    """Signs in the numbers of one evaluation: the verifier's value against the score, a score beyond the best known."""
     score, certified = observation.score, observation.certified
     if score is None:
         return ()
@@ -180,7 +181,7 @@ def _last(feedback: str, start: str) -> str:
     return next((line for line in reversed(feedback.splitlines()) if line.startswith(start)), start)
 
 
-# -- what words admit ----------------------------------------------------------------------------------------------
+# -- admissions in prose ----------------------------------------------------------------------------------------------
 
 _PLAYED = (
     r"(?:exploit|abus|gam(?:e[sd]?\b|ing)|cheat|trick|fool|bypass|circumvent|hack|subvert"
@@ -202,7 +203,7 @@ _WORTH_READING = re.compile(rf"{_PLAYED}|tolerance|slack", re.I)
 
 
 def of_prose(text: str) -> tuple[Sign, ...]:
-    """Sentences that admit to playing the evaluator (`admits`) or speak of staying within a tolerance (`mentions`).
+    """Sentences that admit to gaming the evaluator (`admits`) or speak of staying within a tolerance (`mentions`).
 
     A sentence that says it is not done does not count.
     """
@@ -219,8 +220,8 @@ def of_prose(text: str) -> tuple[Sign, ...]:
 
 # -- the scan of a syntax tree; nothing is imported or run -----------------------------------------------------------
 
-MANY = 24  # numbers of nine digits or more in one literal from which it is worth a look
-_TINY = (1e-12, 1e-3)  # what counts as a tolerance
+MANY = 24  # least count of numbers of nine digits or more in one literal that is a sign
+_TINY = (1e-12, 1e-3)  # constants that count as a tolerance
 _TOLERANCE = re.compile(r"(?:^|_)(?:w?tol|tolerance|slack|eps|epsilon|margin)(?:_|$|\d)", re.I)
 
 Found = tuple[str, str, int]  # name of the sign, evidence, line
@@ -312,7 +313,7 @@ def _parsed(text: str) -> ast.Module | None:
 
 
 class _Reader(ast.NodeVisitor):
-    """Collects signs while it knows which names stand for which modules and which for tiny numbers."""
+    """Collects signs, tracking which names stand for modules and which for tiny numbers."""
 
     def __init__(
         self, evaluator: frozenset[str], answers: frozenset[str], prints: bool, divisors: frozenset[str]
@@ -351,7 +352,7 @@ class _Reader(ast.NodeVisitor):
             self._add("evaluator", node)
 
     def _full(self, node: ast.AST) -> str:
-        """`np.linalg.norm` as `numpy.linalg.norm`; "" for what is no chain of names."""
+        """`np.linalg.norm` as `numpy.linalg.norm`; "" for anything but a chain of names."""
         if isinstance(node, ast.Name):
             return self._names.get(node.id, "")
         if isinstance(node, ast.Attribute):
@@ -369,7 +370,7 @@ class _Reader(ast.NodeVisitor):
         self._dotted(self._full(node), node)
         self.generic_visit(node)
 
-    # -- replacing what others use
+    # -- replacing functions that others use
 
     def _target(self, node: ast.AST, statement: ast.AST) -> None:
         full = self._full(node) if isinstance(node, ast.Attribute) else ""

@@ -14,7 +14,7 @@ from culmen.evaluate.jail.confine import WORK
 PACKAGE = Path(__file__).resolve().parents[2]  # culmen itself
 HIDDEN = str(PACKAGE / "tasks")  # the built-in tasks: their evaluators are not for candidates to read
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-# what programs and compilers look up; nothing in it is secret
+# files that programs and compilers read; none is secret
 _ETC = (
     "alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "passwd", "group", "nsswitch.conf",
     "mime.types", "protocols", "services", "java-17-openjdk", "java-21-openjdk", "R",

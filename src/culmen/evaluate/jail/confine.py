@@ -1,4 +1,4 @@
-"""What a freshly forked child does to itself before it may look at a candidate. Every step must work or it ends here.
+"""Confines a freshly forked child before it reads a candidate. If any step fails, the child ends.
 
 Order matters: mounts need the capabilities that are given up next, Landlock forbids mounts, seccomp comes last.
 """
@@ -28,7 +28,7 @@ _PROC_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/p
 
 @dataclass(frozen=True)
 class JailPolicy:
-    """How children are confined: what the fork-server knows of its own jail when it forks.
+    """How children are confined: facts about the fork-server's own jail.
 
     level     name of the isolation level
     switch    how a child gets another identity: "uid" (the fork-server is root: a host uid of its own for every slot,
@@ -38,8 +38,8 @@ class JailPolicy:
     shut      folders that a `blind` child must not see, though they lie in what the fork-server sees
     spared    folders below those that it may see all the same
     unshut    what a `blind` child may read at level restricted, and `listed` what it may only list
-    search    keep the right to read what is closed to others (a root whose interpreter or evaluator lies in such a
-              folder); what is in sight at all is decided by the mounts or by Landlock
+    search    keep the right to read files closed to others (root with interpreter or evaluator in such a folder);
+              mounts or Landlock still decide what is visible
     scratch   folder of the work folders, removed at the end; "" at level namespaces
     baseline  bytes of data the fork-server itself has mapped
     """
@@ -95,7 +95,7 @@ def enter(cage: JailPolicy, job: ForkRequest) -> None:
 
 
 def _second_layer(job: ForkRequest) -> None:
-    """A second layer where the mounts already decide: kept when the kernel has it."""
+    """A second layer besides the mounts, if the kernel supports it."""
     if kernel.landlock_version():
         kernel.restrict_paths(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
 
@@ -134,7 +134,7 @@ def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:
 
 
 def _shut(cage: JailPolicy) -> None:
-    """Empty folders over what must not be seen; what lies below and may be seen is put back."""
+    """Mount empty folders over hidden paths; put visible paths below them back."""
     spared = [(path, f"{WORK}/.spared-{place}") for place, path in enumerate(cage.spared)]
     for path, aside in spared:
         os.mkdir(aside)

@@ -1,4 +1,4 @@
-"""One evaluation in one child of the fork-server, from its request to its end; and what such a child is told."""
+"""One evaluation in one child of the fork-server, from request to end; and the requests to such a child."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from culmen.evaluate.outcome import EvaluationOutcome
 
 GRACE_SECONDS = 10.0  # how long past its deadline a child may stay unreported before the fork-server counts as dead
 _LAST_WORDS_SECONDS = 0.25
-_DRAIN_SECONDS = 1.0  # what a child sent before it ended still counts; it lies in the socket's buffer
+_DRAIN_SECONDS = 1.0  # data that a child sent before it ended still counts; it is in the socket's buffer
 
 
 class JailedEvaluation:
@@ -57,12 +57,12 @@ class JailedEvaluation:
 
     @property
     def _own_seed(self) -> int:
-        """The child's: an evaluator beside the candidate shares its random numbers, a scorer must not."""
+        """The child's random seed: an evaluator beside the candidate shares it, a scorer must not."""
         return self.seed if self.form in ("legacy", "function", "check") else candidate_seed(self.seed)
 
     @property
     def seconds(self) -> float:
-        """Wall seconds from the standing jail to the answer (or the end)."""
+        """Wall seconds from the ready jail to the answer (or the end)."""
         return max(0.0, self.finished - self.started)
 
     @property
@@ -95,7 +95,7 @@ class JailedEvaluation:
         self.jail.kill(self.number)
         ended = await self._ended(end)
         if said is None and not self.stands and ended.end == "exit":
-            return outcome.lost("jail_error", f"the child left with status {ended.code} before its jail stood")
+            return outcome.lost("jail_error", f"the child left with status {ended.code} before its jail was ready")
         if said is None:
             return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
         return said
@@ -107,7 +107,7 @@ class JailedEvaluation:
         return await end
 
     async def _talk(self, judges: ScorerPool) -> EvaluationOutcome | bytes | None:
-        """The conversation up to the candidate's answer; None if it went away without one."""
+        """The exchange up to the candidate's answer; None if it ended without one."""
         try:
             kind, payload = await read_frame(self.channel, 1 << 16)
             if kind == "J":
@@ -131,7 +131,7 @@ class JailedEvaluation:
         return outcome.of_exception(payload if kind == "E" else b"")
 
     async def _drive(self, judges: ScorerPool) -> EvaluationOutcome | None:
-        """Form serve: the scorer talks to the program itself; None if the program went away meanwhile."""
+        """Form serve: the scorer talks to the program itself; None if the program ended meanwhile."""
         try:
             answer = await judges.ask(
                 case=self.case, parts=self.candidate.parts, seed=self.seed, seconds=0.0,
@@ -148,8 +148,8 @@ class JailedEvaluation:
 
 
 def candidate_seed(seed: int) -> int:
-    """The seed of the candidate's own random numbers, from which nobody gets back to the evaluator's: a candidate that
-    knows that one knows the cases, or the noise, which are drawn by it. Slow enough that trying all takes days."""
+    """The candidate's random seed, derived one way from the evaluator's: a candidate that knew that one would know the
+    cases or the noise drawn with it. Slow enough that trying all values takes days."""
     return int.from_bytes(hashlib.pbkdf2_hmac("sha256", str(seed).encode(), b"candidate", 500, 4))
 
 
@@ -160,7 +160,7 @@ def allowed_seconds(task: Task, form: str) -> float:
 
 
 def encode_request(content: dict[str, Any], task: Task, case: Case | None) -> bytes:
-    """A request as bytes. Raises `TaskError` for a case that is no plain data: the same for every candidate."""
+    """A request as bytes. Raises `TaskError` for a case that is not plain data."""
     try:
         return wire.encode(content)
     except wire.WireError as error:
@@ -173,7 +173,7 @@ def encode_request(content: dict[str, Any], task: Task, case: Case | None) -> by
 
 
 def build_request(task: Task, form: str, candidate: Candidate, case: Case | None, **more: Any) -> dict[str, Any]:
-    """What a child is told of its work. The answer of a case (`info`) never enters a jail."""
+    """The request to a child. The answer of a case (`info`) never enters a jail."""
     evaluator = task.evaluator
     return {
         "form": form,

@@ -1,4 +1,4 @@
-"""The orchestrator's side of the fork-server (zygote.py): starts it, hands it requests, learns how children ended.
+"""The orchestrator's side of the fork-server (zygote.py): starts it, hands it requests, reports how children ended.
 
 Also the orchestrator's ends of a child's channel and of its log.
 """
@@ -43,7 +43,7 @@ MARK = "CULMEN_JAIL"  # names the fork-server a process came from, so that stray
 
 
 class JailFailed(Exception):
-    """The fork-server cannot be started in this way on this machine; the text says why."""
+    """The fork-server cannot be started at this level on this machine; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Jail:
         )
 
     def _behind_closed_doors(self) -> bool:
-        """Whether other users could not read our Python; bubblewrap opens the way to a folder, not the folder."""
+        """Whether other users cannot read our Python; bubblewrap opens the path to a folder, not the folder."""
         way = _open_to_all if self.level != "namespaces" else _open_itself
         return not all(map(way, bubblewrap.python_folders()))
 
@@ -218,7 +218,7 @@ class Jail:
             future.set_result(ChildExit(**message))
 
     def drop(self) -> None:
-        """Let the fork-server go: it is dead, or no longer does what it should."""
+        """Drop a fork-server that is dead or no longer works."""
         if self._control is not None:
             with contextlib.suppress(RuntimeError):
                 asyncio.get_running_loop().remove_reader(self._control)
@@ -235,7 +235,7 @@ class Jail:
         process, self._process = self._process, None
         if process is not None:
             await _wait(process)
-        if self.level != "namespaces":  # there the kernel has ended them all; here the fork-server may have been killed
+        if self.level != "namespaces":  # there the kernel ends all children
             await asyncio.to_thread(self._end_strays)
         await asyncio.to_thread(shutil.rmtree, self.scratch, True)
 
@@ -252,7 +252,7 @@ class Jail:
 
 
 async def _wait(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
-    """Reap a process that was told to end; kill its session if it does not."""
+    """Reap a process that was asked to end; kill its session if it does not."""
     pause = 0.001
     while process.poll() is None and patience > 0:
         await asyncio.sleep(pause)
@@ -280,7 +280,7 @@ def _open_to_all(path: str) -> bool:
 # -- frames and logs of a child, on the event loop -------------------------------------------------------------------
 
 _CHUNK = 1 << 18
-_BREATH_SECONDS = 0.01  # a candidate that floods its log costs us at most one chunk per breath
+_BREATH_SECONDS = 0.01  # a candidate that floods its log costs at most one chunk per interval
 
 
 async def read_frame(channel: socket.socket, limit: int) -> tuple[str, bytes]:

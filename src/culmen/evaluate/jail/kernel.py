@@ -1,4 +1,4 @@
-"""What the kernel is asked to do to a process: a few Linux calls that Python 3.11 lacks, Landlock and seccomp.
+"""Confinement by the kernel: Linux calls that Python 3.11 lacks, Landlock and seccomp.
 
 The calls go through libc; every failure raises OSError. The scorer's process imports this file, too: it stays light.
 

@@ -1,4 +1,4 @@
-"""Isolation levels, strongest first, and what each of them loses against the one before."""
+"""Isolation levels, strongest first, and what each lacks compared with the one before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def separates(level: str) -> bool:
 
 
 def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
-    """Raise IsolationError if `level` is below `require`; `why` says what stopped the stronger ones."""
+    """Raise IsolationError if `level` is below `require`; `why` says why the stronger ones failed."""
     if require is not None and rank(level) > rank(require):
         reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
         raise IsolationError(f"isolation level {require} is required, {level} is in force", where=reasons, fix=FIX)

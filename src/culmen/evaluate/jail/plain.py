@@ -15,7 +15,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # 
 
 
 def number(value: Any) -> Any:
-    """A value JSON can carry that still shows what is wrong with it: NumPy scalars as numbers, others as their type."""
+    """A value as JSON for error reports: NumPy scalars as numbers, others as their type."""
     if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "size", 0) == 1:
         value = value.item()
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 1024:

@@ -1,4 +1,4 @@
-"""A candidate that tries to get out: runs inside the jail and says what it managed. `quick` is for every start."""
+"""A candidate that tries to escape: runs inside the jail and reports what it managed. `quick` is for every start."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Finding out by trying: start a jail, send in a program that tries to get out, and report what it managed."""
+"""Tests of the jail: start one, run a program that tries to escape, and report what it managed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Targets:
 
 @contextlib.asynccontextmanager
 async def targets(*, victim: bool) -> AsyncIterator[Targets]:
-    """A secret file, listening sockets and (with `victim`) a process holding a key, all ours and harmless."""
+    """A secret file, listening sockets and (with `victim`) a process holding a key, all harmless decoys."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="culmen-probe-")))
         folder.chmod(0o777)
@@ -79,7 +79,7 @@ async def targets(*, victim: bool) -> AsyncIterator[Targets]:
 
 
 async def verify(jail: Jail) -> None:
-    """The fast subset, for every start: raises JailFailed where a jail that started does not hold."""
+    """The fast subset, for every start: raises JailFailed where a jail starts but does not confine."""
     async with targets(victim=False) as aims:
         results = await _probe(jail, "quick", aims)
     broken = [name for name, held in results.items() if not held]
@@ -192,7 +192,7 @@ def report() -> dict[str, Any]:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also where this thread already has a running loop."""
+    """Run a coroutine to its end, even if this thread already runs a loop."""
     box: list[Any] = []
 
     def body() -> None:

@@ -1,9 +1,9 @@
 """The candidate's side, inside the jail: takes the request, runs the program, sends plain data back.
 
-From the moment candidate code runs nothing here is trusted by anyone: it may be patched, walked or bypassed, and all
-that gains is the right to send other plain data, which the scorer judges like any output.
+Once candidate code runs, nothing in this process is trusted: it may be patched or bypassed, and all that gains is the
+ability to send other plain data, which the scorer judges like any output.
 
-Frames out: K jail stands · J jail failed · R result · E exception · X left without a result. In: Q request · C call.
+Frames out: K jail ready · J jail failed · R result · E exception · X left without a result. In: Q request · C call.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def run_call(channel: socket.socket, request: dict[str, Any], work: Path) -> Non
 
 
 def run_serve(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Form serve: import, then answer calls until the scorer hangs up."""
+    """Form serve: import, then answer calls until the scorer closes the connection."""
     module = load(work, request["module"])
     wire.send(channel, "L")
     while True:

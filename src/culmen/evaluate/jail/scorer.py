@@ -19,14 +19,14 @@ from culmen.core.evaluation import Case
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.plain import last_lines, load_file, number
 
-LIMIT = 1 << 30  # our own peers; the candidate's data was bounded before it came here
+LIMIT = 1 << 30  # frames come from culmen; the candidate's data was bounded before
 _KNOWN = ("score", "metrics", "feedback", "artifacts")
 _TEXTS = ("exact", "repaired", "feedback")
 _CERTIFICATE = dict.fromkeys(("score", "feasible", *_TEXTS)).keys()
 
 
 class Invalid(ValueError):
-    """Raise this in an evaluator: the candidate ran, but what it gave is not acceptable; the text is its feedback."""
+    """Raise this in an evaluator: the candidate ran, but its output is not acceptable; the text is the feedback."""
 
 
 def main() -> None:
@@ -76,10 +76,11 @@ def _answer(
     program: CandidateProgram | None,
     reader: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
-    """What the orchestrator is told: kind score | invalid | bad_output | candidate | tripped | gone | raised, and more.
+    """The answer to the orchestrator: kind score | invalid | bad_output | candidate | tripped | gone | raised, and
+    more.
 
-    An evaluator that trips over what it is given says something of the candidate; one that exits, or returns what is
-    no judgement at all, is broken.
+    An exception while judging counts against the candidate; an evaluator that exits or returns no valid result is
+    broken.
     """
     try:
         offered = _offer(form, request, output, program)
@@ -147,7 +148,7 @@ def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
 
 
 def read(result: Any) -> dict[str, Any]:
-    """A judge's result as an answer. A dict without "score", or with keys nobody knows, raises TypeError."""
+    """A judge's result as an answer. A dict without "score", or with unknown keys, raises TypeError."""
     if not isinstance(result, dict):
         return {"kind": "score", "score": number(result)}
     if "score" not in result:
@@ -159,7 +160,7 @@ def read(result: Any) -> dict[str, Any]:
     metrics = {str(key): number(value) for key, value in metrics.items()}
     strange = [key for key, value in metrics.items() if not isinstance(value, int | float)]
     if strange:
-        raise TypeError(f"the evaluator returned metrics that are no numbers: {', '.join(strange)}")
+        raise TypeError(f"the evaluator returned metrics that are not numbers: {', '.join(strange)}")
     answer = {
         "kind": "invalid" if result["score"] is None else "score",
         "score": number(result["score"]),
@@ -189,7 +190,7 @@ if __name__ == "__main__":
     main()
 
 
-# -- the program as an evaluator of the form serve sees it -----------------------------------------------------------
+# -- the program, in the form serve -----------------------------------------------------------
 
 
 class CandidateError(Exception):
@@ -197,7 +198,7 @@ class CandidateError(Exception):
 
 
 class CandidateGone(BaseException):
-    """The candidate's process has ended (time, memory, crash). Nothing to catch: the evaluation is over."""
+    """The candidate's process has ended (time, memory, crash). Do not catch it: the evaluation is over."""
 
 
 class CandidateProgram:
@@ -234,9 +235,9 @@ class CandidateProgram:
 
 
 def _text(payload: wire.Data) -> str:
-    """The traceback in an exception frame, whatever a hostile program put there."""
+    """The traceback in an exception frame, which a hostile program may have forged."""
     try:
         report = json.loads(payload)
         return str(report["trace"])[-6000:]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return "the candidate sent something that is no answer"
+        return "the candidate sent an invalid answer"

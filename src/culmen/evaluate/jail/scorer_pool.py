@@ -26,7 +26,7 @@ _CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.scorer
 
 
 class ScorerFailed(Exception):
-    """A scorer died, hung or spoke nonsense."""
+    """A scorer died, hung or sent an invalid answer."""
 
 
 class ScorerProcess:
@@ -51,7 +51,8 @@ class ScorerProcess:
         os.close(life)
 
     async def ready(self) -> None:
-        """Wait until the evaluator is loaded; a file that does not load raises TaskError with its last words."""
+        """Wait until the evaluator is loaded; a file that does not load raises TaskError with the end of its error
+        output."""
         try:
             _, payload = await asyncio.wait_for(read_frame(self._channel, 1 << 20), START_SECONDS)
             error = json.loads(payload).get("error")
@@ -84,7 +85,7 @@ class ScorerProcess:
             raise ScorerFailed(f"the scorer did not answer: {type(error).__name__}") from None
 
     async def close(self) -> None:
-        """End the process and what it started in its session."""
+        """End the process and its session."""
         self._channel.close()
         os.close(self._lifeline)
         with contextlib.suppress(ProcessLookupError):
@@ -93,7 +94,7 @@ class ScorerProcess:
 
 
 class ScorerPool:
-    """As many scorers as are needed at once, kept warm; at most one per evaluation in flight.
+    """Scorers, as many as are needed at once, kept running; at most one per evaluation in flight.
 
     `path` is the file they load, if it is not the evaluator itself: its verifier.
     """
@@ -148,7 +149,7 @@ class ScorerPool:
         return answer
 
     async def renew(self) -> None:
-        """From now on ask none of the scorers there are; those at work end when they have answered."""
+        """Retire all present scorers; busy ones end after their answer."""
         idle, self._idle = self._idle, []
         self._retired |= self._busy
         for scorer in idle:

@@ -1,4 +1,4 @@
-"""Plain data between processes that do not trust one another: frames, and values as JSON plus raw number buffers.
+"""Plain data between processes that do not trust each other: frames, and values as JSON plus raw number buffers.
 
 Nothing here can run code when it is read: no pickle, no object arrays, a short list of number types. A value is
 None, bool, int, float, complex, str, bytes, list or tuple (read back as a list), dict, NumPy scalar (read back as a
@@ -130,7 +130,7 @@ class ValueWriter:
         return self.other(value, depth)
 
     def other(self, value: Any, depth: int) -> Any:
-        """What is no plain data."""
+        """Write a value that is not plain data."""
         raise WireError(f"{type(value).__name__} is not plain data")
 
     def _none(self, value: None, _depth: int) -> None:
@@ -208,8 +208,8 @@ class ValueWriter:
 
 
 class ValueReader:
-    """Turns bytes back into one value. `marks` is everything that may stand in a frame besides JSON's own values, and
-    how it is read; subclasses may know more."""
+    """Turns bytes back into one value. `marks` maps each kind of value besides JSON's own to its reader; subclasses may
+    add more."""
 
     def __init__(self) -> None:
         self.buffers, self._taken = memoryview(b""), 0
@@ -284,8 +284,8 @@ class ValueReader:
         return numpy.frombuffer(numbers, dtype).reshape(shape)
 
     def _slice(self, offset: Any, size: Any) -> memoryview:
-        """A piece of the buffers. They come in order, so that no two values share one: changing an array in place must
-        not change another, and a short frame must not become many copies."""
+        """A piece of the buffers. They come in order, so that no two values share one: arrays stay independent, and a
+        short frame cannot expand into many copies."""
         if type(offset) is not int or type(size) is not int or size < 0:
             raise WireError("not a buffer")
         if not self._taken <= offset <= offset + size <= len(self.buffers):

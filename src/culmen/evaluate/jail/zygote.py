@@ -65,7 +65,7 @@ class Zygote:
             self._enforce()
 
     def _patience(self) -> float | None:
-        """Milliseconds until something must be looked at."""
+        """Milliseconds until the next deadline or check."""
         if not self.running:
             return None
         now = time.monotonic()
@@ -91,7 +91,7 @@ class Zygote:
     def _start(self, job: ForkRequest, channel: int, log: int, line: int = -1) -> None:
         try:
             if self.cage.level == "namespaces":
-                # the next fork becomes process 1 of a fresh namespace, so one fork is enough and its end ends all
+                # the next fork becomes process 1 of a fresh namespace, so one fork suffices and its end ends all
                 kernel.setns(self.namespace, kernel.CLONE_NEWPID)
                 kernel.unshare(kernel.CLONE_NEWPID)
             else:
@@ -161,7 +161,7 @@ class Zygote:
         return self.running[pid].job.memory_mb * 1024 + self.cage.baseline // 1024
 
     def _sweep(self) -> None:
-        """Kill what outlived its parent: orphans come to us because we are their sub-reaper."""
+        """Kill orphans, which are reparented to this process as their sub-reaper."""
         known = self.running.keys() | self.helpers
         for _ in range(1000):
             strays = [pid for pid in procfs.children(os.getpid()) if pid not in known]
@@ -174,7 +174,7 @@ class Zygote:
                     os.waitpid(pid, 0)
 
     def _remove(self, folder: str) -> None:
-        """`rm` copes with trees that are too deep for us, and does not hold up the loop."""
+        """`rm` handles very deep trees, and does not block the loop."""
         self.helpers.add(os.posix_spawn("/bin/rm", ["rm", "-rf", "--", folder], {}))
 
     def _end(self) -> None:
@@ -222,7 +222,7 @@ def main() -> None:
 
 
 def _settle(setup: dict[str, Any]) -> JailPolicy:
-    """Import what candidates will want, then look at ourselves."""
+    """Import the preloaded packages, then inspect this process."""
     for name in setup["packages"]:
         importlib.import_module(name)
         if name == "numpy":

@@ -43,16 +43,16 @@ def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> No
 
 
 def run_legacy(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Evaluate one program in this process; the report is the evaluator's own word."""
+    """Evaluate one program in this process; the report is self-reported."""
     (work / request["module"]).replace(work / request["program"])
     wire.send(channel, "R", wire.encode(_report(request, work)))
 
 
 def run_proxied(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Evaluate one program that runs in another process: a stub lies in its place here."""
+    """Evaluate one program that runs in another process: a stub takes its place here."""
     try:
         folder = ProxyFolder(work, request)
-    except OSError as error:  # no socket, no watch: ours, whatever the reason
+    except OSError as error:  # no socket or no watch: culmen's failure
         return wire.send(channel, "J", str(error).encode())
     try:
         report = _report(request, work)
@@ -88,7 +88,7 @@ def _load(path: str) -> ModuleType:
 def _cascade(
     module: ModuleType, program: str, thresholds: list[float], features: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Stage after stage while the last score reaches its threshold; later stages win, a failing one ends it."""
+    """Run stages while the last score reaches its threshold; later results take precedence, a failing stage ends it."""
     metrics, artifacts = _normal(module.evaluate_stage1(program))
     latest = metrics
     for index, threshold in enumerate(thresholds):
@@ -98,7 +98,7 @@ def _cascade(
             break
         try:
             latest, more = _normal(stage(program))
-        except Exception as error:  # noqa: BLE001 - a failing later stage leaves its trace and what stands so far
+        except Exception as error:  # noqa: BLE001 - a failing later stage leaves its trace and the results so far
             artifacts = {**artifacts, f"stage{index + 2}_traceback": last_lines(error)}
             break
         metrics = {**metrics, **{key: value for key, value in latest.items() if key != "error"}}
@@ -154,7 +154,7 @@ _MAX_NOTES = 1 << 20
 
 
 class ProxyFolder:
-    """The evaluator's work folder: stubs where it expects the program, a socket to the candidate, and notes of what
+    """The evaluator's work folder: stubs in place of the program, a socket to the candidate, and notes of what
     crossed."""
 
     def __init__(self, work: Path, request: dict[str, Any]) -> None:
@@ -183,8 +183,8 @@ class ProxyFolder:
             socket.send_fds(line, [b"L"], [listener.fileno()])
 
     def account(self) -> dict[str, Any]:
-        """What the evaluator's processes noted: things that crossed, were refused, or ended; and how often the text of
-        the program was read, beyond what imports read."""
+        """The notes of the evaluator's processes: things that crossed, were refused, or ended; and how often the text
+        of the program was read, beyond what imports read."""
         notes = Notes.read(self._folder / NOTES)
         opened = _opened(self._watch)
         return {

@@ -5,7 +5,7 @@ one (form legacy). Higher is better. Candidates are scored by `combined_score`, 
 metrics.
 
 Of `config.yaml` only some keys matter (`KEYS`). Many published files put keys at the wrong level: one that can belong
-to one place only is taken from wherever it is, with a note. Keys without a meaning here are listed in one note.
+to one place only is taken from wherever it is, with a note. Unused keys are listed in one note.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One evaluation behind the proxy: two jailed children, the evaluator's and the candidate's, which end together.
 
 The candidate's child does not see the evaluator's folder; the evaluator's is never sent the candidate's Python text.
-`settle` finds out, before a search, whether an evaluator works this way at all.
+`settle` tests before a search whether an evaluator works this way.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from culmen.evaluate.jail.evaluation import (
 from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_frame, write_frame
 from culmen.evaluate.outcome import EvaluationOutcome
 
-_EXTRA_PROCESSES = 1  # a supervisor stands beside the process that imports the candidate
+_EXTRA_PROCESSES = 1  # plus a supervisor beside the process that imports the candidate
 _LAST_WORDS_SECONDS = 1.0
 _TEXT_READ = 'the evaluator read the program\'s file, which holds no program behind a proxy: set proxy = "never"'
 _REFUSALS = {"too_large": (Status.REJECTED, "output_limit")}
 
 
 class JailedChild:
-    """One of the two: its channel, its number, and the future of its end."""
+    """One of the two children: its channel, its number, and the future of its end."""
 
     def __init__(self, jail: Jail, log: OutputLog, line: socket.socket, task: Task, seed: int, **job: Any) -> None:
         self._jail, self.number, self.stands = jail, 0, False
@@ -54,7 +54,7 @@ class JailedChild:
             )  # fmt: skip
 
     async def begin(self, content: bytes) -> None:
-        """Wait until its jail stands and tell it what to do. Raises EOFError, JailError."""
+        """Wait until its jail is ready and send its request. Raises EOFError, JailError."""
         kind, payload = await read_frame(self.channel, 1 << 16)
         if kind == "J":
             raise JailError(payload.decode(errors="replace"))
@@ -70,7 +70,7 @@ class JailedChild:
         return await self.end
 
     def close(self) -> None:
-        """Kill it, if it still is there."""
+        """Kill it, if it still runs."""
         self._jail.kill(self.number)
         self.channel.close()
 
@@ -82,8 +82,8 @@ class JailError(Exception):
 class ProxiedEvaluation:
     """A context manager: leaving it, for whatever reason, kills both children.
 
-    `accept` names what may cross although it is no plain finite data (see proxy/session.py); with `learn` everything
-    may. Afterwards `account` says what crossed.
+    `accept` names values that may cross although they are not plain finite data (see proxy/session.py); with `learn`
+    everything may. Afterwards `account` lists what crossed.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ProxiedEvaluation:
 
     @property
     def seconds(self) -> float:
-        """Wall seconds from the standing jails to the answer (or the end)."""
+        """Wall seconds from the ready jails to the answer (or the end)."""
         return max(0.0, self.finished - self.started)
 
     @property
@@ -158,7 +158,7 @@ class ProxiedEvaluation:
         return self._verdict(program.stands, by_itself, ends[1], said, code)
 
     async def _talk(self, evaluator: JailedChild) -> tuple[str, bytes] | None:
-        """The conversation with the evaluator's process; None if it went away without an answer."""
+        """The exchange with the evaluator's process; None if it ended without an answer."""
         programs = [name for name in self.candidate.parts if name.endswith(".py")]
         content = build_request(self.task, "proxied", self.candidate, self.case, accept=self._accept, learn=self._learn)
         texts = {name: text for name, text in self.candidate.parts.items() if name not in programs}
@@ -204,7 +204,9 @@ class ProxiedEvaluation:
         cpu = math.ceil(allowed_seconds(self.task, "proxied") * (os.cpu_count() or 1))
         if program is not None:
             if program.end == "exit" and not stood:
-                return outcome.lost("jail_error", f"the child left with status {program.code} before its jail stood")
+                return outcome.lost(
+                    "jail_error", f"the child left with status {program.code} before its jail was ready"
+                )
             return outcome.of_end(program, cpu)
         if said is None:
             verdict = outcome.of_end(evaluator, cpu)
@@ -240,8 +242,8 @@ def is_python_program(task: Task) -> bool:
 
 # -- the trial: does this evaluator work behind a proxy? -------------------------------------------------------------
 
-_SEEDS = 3  # seeds tried at most, until one scores
-_REPEATS = 3  # looks at evaluators whose score changes
+_SEEDS = 3  # most initial programs tried, until one scores
+_REPEATS = 3  # evaluations per way where scores vary
 _EXACT, _NOISY, _SPREADS = 1e-9, 1e-2, 4.0
 
 Proxied = Callable[[Candidate, int], Awaitable[tuple[EvaluationOutcome, dict[str, Any]]]]
@@ -249,10 +251,11 @@ Plain = Callable[[Candidate, int], Awaitable[EvaluationOutcome]]
 
 
 async def settle(seeds: Sequence[Candidate], accept: Sequence[str], proxied: Proxied, plain: Plain) -> Scoring:
-    """`proxied` if that gives the seed the same score as the shared process does, else `self-reported` and why.
+    """`proxied` if the initial program scores the same behind a proxy as in a shared process, else `self-reported` and
+    why.
 
-    `accept` is what the task says may cross; what the seed's evaluation needs is added. `proxied` evaluates with
-    everything allowed and tells what crossed.
+    `accept` is what the task lets cross; what the initial program's evaluation needs is added. `proxied` evaluates with
+    everything allowed and returns what crossed.
     """
     crossed = list(accept)
     for seed in seeds[:_SEEDS]:
@@ -264,7 +267,8 @@ async def settle(seeds: Sequence[Candidate], accept: Sequence[str], proxied: Pro
             return _scoring(why, crossed)
         if (await plain(seed, 0)).status is Status.OK:
             return _scoring(
-                why or f"its seed scores in the same process and not behind a proxy: {_said(verdict)}", crossed
+                why or f"its initial program scores in the same process and not behind a proxy: {_said(verdict)}",
+                crossed,
             )
     return Scoring("proxied", accept=tuple(crossed))
 
@@ -274,7 +278,7 @@ def _scoring(why: str, crossed: list[str]) -> Scoring:
 
 
 def _objection(account: dict[str, Any]) -> str:
-    """Why this evaluator cannot do with a proxy, whatever it scored; "" if nothing speaks against it."""
+    """Why this evaluator does not work with a proxy, whatever it scored; "" if it may."""
     if account.get("reads"):
         return "the evaluator reads the program's text"
     if account and not account.get("imports"):
@@ -283,10 +287,10 @@ def _objection(account: dict[str, Any]) -> str:
 
 
 async def _difference(seed: Candidate, first: EvaluationOutcome, proxied: Proxied, plain: Plain) -> str:
-    """How the two ways differ, "" if they do not; scores that change anyhow are compared as such."""
+    """How the two ways differ, "" if they do not; noisy scores are compared by their range."""
     there, here = [first], [await plain(seed, 0)]
     if here[0].status is not Status.OK:
-        return ""  # then the proxy does no harm
+        return ""  # then a proxy makes no difference
     for number in range(1, _REPEATS):
         if alike(there, here):
             return ""
@@ -294,7 +298,7 @@ async def _difference(seed: Candidate, first: EvaluationOutcome, proxied: Proxie
         here.append(await plain(seed, number))
     if alike(there, here):
         return ""
-    return f"its seed scores {_score(there[0])} behind a proxy and {_score(here[0])} in the same process"
+    return f"its initial program scores {_score(there[0])} behind a proxy and {_score(here[0])} in the same process"
 
 
 def alike(there: Sequence[EvaluationOutcome], here: Sequence[EvaluationOutcome]) -> bool:

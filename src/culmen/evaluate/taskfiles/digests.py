@@ -1,4 +1,4 @@
-"""What an evaluation depends on, as digests that do not depend on where the folder lies."""
+"""Digests of the files that an evaluation depends on, independent of the folder's location."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SKIPPED_SUFFIXES = {".pyc", ".md", ".rst", ".log", ".png", ".jpg", ".svg", ".pd
 def evaluator_files(path: Path, apart: Iterable[Path]) -> tuple[dict[str, str], str]:
     """SHA-256 of an evaluator and the files beside it, by name, and a note ("" if all of them were covered).
 
-    `apart` are files that are no part of the evaluator (seeds, cases, settings). Hidden files, caches, logs, pictures
-    and prose do not count. Of a folder with more than 400 files or 64 MB only the evaluator and Python files directly
-    beside it are covered.
+    `apart` are files that are no part of the evaluator (initial programs, cases, settings). Hidden files, caches, logs,
+    pictures and prose do not count. Of a folder with more than 400 files or 64 MB only the evaluator and Python files
+    directly beside it are covered.
     """
     folder, skipped = path.parent, {p.resolve() for p in apart}
     files: list[Path] = []
@@ -54,14 +54,14 @@ def task_digest(
     surface: Surface,
     seeds: tuple[dict[str, str], ...],
 ) -> str:
-    """Digest of all that shapes a score; of the seeds only what candidates may not change."""
+    """Digest of everything that affects a score; of initial programs only the immutable text."""
     contract = msgspec.structs.replace(evaluator, path="", verifier=Path(evaluator.verifier).name, files={})
     plain = [contract, cases, objective, limits, surface, [_immutable(surface, seed) for seed in seeds]]
     return fingerprint(*(msgspec.json.encode(piece, order="sorted") for piece in plain))
 
 
 def digested(task: Task) -> Task:
-    """The task with the digest of what it now is."""
+    """The task with its digest updated."""
     parts = (task.evaluator, task.cases, task.objective, task.limits, task.surface, task.seeds)
     return msgspec.structs.replace(task, digest=task_digest(*parts))
 

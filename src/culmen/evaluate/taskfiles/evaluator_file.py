@@ -1,4 +1,4 @@
-"""An evaluator file alone: `score(output)` or `evaluate(path)`, and whatever lies beside it or can be read off it."""
+"""An evaluator file alone: `score(output)` or `evaluate(path)`, with the files beside it and what its text shows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def read(path: Path, goal: str = "", seeded: bool = False) -> Task:
     """The task of an evaluator file.
 
     The first program is an `initial_program.*` beside it, else the evaluator's text SEED, else programs made from the
-    shapes that it asks for; `seeded` says that the caller has some. `verify.py` beside it, or a function `certify` in
-    it, is its verifier. Raises `TaskError`.
+    shapes that it asks for; `seeded`: the caller provides some. `verify.py` beside it, or a function `certify` in it,
+    is its verifier. Raises `TaskError`.
     """
     text = read_text(path)
     module = reading.parse_module(text, str(path))
@@ -89,7 +89,7 @@ def _begun(task: Task, first: interface.FirstPrograms) -> Task:
 def directed(task: Task, direction: str) -> Task:
     """The task with scores going this way (min or max)."""
     if direction not in ("min", "max"):
-        raise TaskError(f"there is no direction '{direction}'", where="--direction", fix="use min or max")
+        raise TaskError(f"unknown direction '{direction}'", where="--direction", fix="use min or max")
     if task.objective.direction == direction:
         return task
     if Path(task.root, "task.toml").is_file():
@@ -105,8 +105,8 @@ def _beside(path: Path) -> Path | None:
 
 
 def _apart(path: Path, program: Path | None) -> list[Path]:
-    """What lies beside the evaluator and is no part of it: the first program, and whatever is no Python file and not
-    spoken of in one. The folder may be any folder, with the output of the very run in it."""
+    """Files beside the evaluator that are not part of it: the first program, and files that are neither Python nor
+    named in a Python file. The folder may be any folder, even the one that holds the run's output."""
     near = [read_text(file) for file in path.parent.glob("*.py") if file.is_file()]
     spoken = {piece.strip("*") for text in near for piece in reading.spoken(text)}
     found = [program] if program else []

@@ -21,16 +21,16 @@ Path = tuple[int | str, ...]
 EACH = "*"  # any element of an array
 _MODULE: Path = ("module",)
 _LOADERS = ("__import__", "module_from_spec", "import_module", "load_module", "run_path", "load_source")
-# functions that give their argument in another form
+# functions that return their argument in another form
 _SAME = ("array", "asarray", "asanyarray", "ascontiguousarray", "list", "tuple", "float")
-_OWN = ("tolist", "astype", "copy")  # methods that give the value itself in other form
+_OWN = ("tolist", "astype", "copy")  # methods that return the value itself in another form
 _DEEPEST, _CALLS = 6, 300
 
 
 @dataclass
 class ExpectedInterface:
     """`arity` of unpacked values, `keys` of dicts, `dims` of arrays by axis, `arrays` whose methods are used as they
-    come, `numbers` that are calculated with, `names` that the evaluator gives, all by path: the function's name, then
+    come, `numbers` used in arithmetic, `names` that the evaluator gives, all by path: the function's name, then
     indices, keys or EACH."""
 
     uses: dict[str, int] = field(default_factory=dict[str, int])  # functions and their numbers of arguments
@@ -76,7 +76,7 @@ class _Reader(ast.NodeVisitor):
                 self._constants.update((one.id, value) for one in node.targets if isinstance(one, ast.Name))
 
     def follow(self, function: ast.FunctionDef | ast.AsyncFunctionDef, known: dict[str, Any]) -> Any:
-        """Read a function's body with these variables known; what it returns, if that is known."""
+        """Read a function's body with these variables known; returns its return value, if known."""
         self._calls += 1
         if self._depth >= _DEEPEST or self._calls > _CALLS:
             return None
@@ -185,7 +185,7 @@ class _Reader(ast.NodeVisitor):
                     self.expected.names.setdefault(found, target.id)
 
     def _path(self, node: ast.expr) -> Any:
-        """Where in the returned value this expression leads: a path, a list of paths for a tuple, or None."""
+        """The path in the returned value that this expression stands for, a list of paths for a tuple, or None."""
         match node:
             case ast.Name(id=name):
                 return self._known.get(name)
@@ -308,8 +308,8 @@ class ExpectedValue(msgspec.Struct, frozen=True):
 
 
 class FirstPrograms(msgspec.Struct, frozen=True):
-    """What could be made: `programs` that run (none if the shapes are not known; `given` if the evaluator brings one),
-    a `stub`, the functions it `uses`."""
+    """The programs found or made: `programs` that run (none if the shapes are not known; `given` if the evaluator
+    brings one), a `stub`, the functions it `uses`."""
 
     programs: tuple[str, ...] = ()
     stub: str = ""
@@ -318,7 +318,7 @@ class FirstPrograms(msgspec.Struct, frozen=True):
 
 
 def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
-    """First programs for an evaluator's text; nothing if it asks for no function that can be seen."""
+    """First programs for an evaluator's text; none if it calls no function that can be seen."""
     tree = ast.parse(text)
     found = infer_from_evaluate(tree) if form == "legacy" else infer_from_score(tree, entry)
     given = example(tree, tuple(found.uses))
@@ -335,7 +335,7 @@ def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
 
 
 def example(tree: ast.Module, uses: tuple[str, ...]) -> str:
-    """A program that the evaluator brings as a text: the constant SEED, EXAMPLE or INITIAL_PROGRAM; "" if none."""
+    """A program that the evaluator contains as a text: the constant SEED, EXAMPLE or INITIAL_PROGRAM; "" if none."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             names = {target.id for target in node.targets if isinstance(target, ast.Name)}
@@ -345,7 +345,7 @@ def example(tree: ast.Module, uses: tuple[str, ...]) -> str:
 
 
 def expected_value(found: ExpectedInterface, path: Path) -> ExpectedValue | None:
-    """What is returned at a path, as far as it can be told; None if it cannot."""
+    """The value expected at a path, as far as known; None if unknown."""
     name = found.names.get(path, "" if len(path) == 1 or path[-1] == EACH else str(path[-1]))
     if found.keys.get(path):
         return _several(found, path, name, tuple(found.keys[path]), tuple(found.keys[path]))

@@ -1,4 +1,4 @@
-"""Finding a task: at a path, with what to do where there is none, or among the built-in ones."""
+"""Finds a task at a path or among the built-in ones, and explains what to do where there is none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKS = ("task.toml", "evaluator.py")
 _TEXTS = (".txt", ".md", ".jsonl", ".csv", ".prompt")
 _MANY = 200  # entries of a folder that are looked at
 _SHOWN = 6
-DEFAULT = "function_minimization"  # three files, small, and noisy: what most people bring
+DEFAULT = "function_minimization"  # three small files and a noisy score: the usual case
 
 
 def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "") -> Task:
@@ -43,7 +43,7 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
 
 
 def with_seeds(task: Task, seeds: Seeds) -> Task:
-    """The task with other seeds; raises `TaskError` if it speaks of parts that they do not have."""
+    """The task with other initial programs; raises `TaskError` if it names parts that they lack."""
     parts = seeds[0]
     evaluator, frozen = task.evaluator, task.surface.frozen
     for name in (*frozen, *re.findall(r"\{([^{}]*)\}", " ".join(evaluator.command))):
@@ -68,7 +68,7 @@ def with_seeds(task: Task, seeds: Seeds) -> Task:
 def with_proxy(task: Task, proxy: str) -> Task:
     """The task with its evaluator's candidates behind a proxy: auto, always or never. Raises `TaskError`."""
     if proxy not in ("auto", "always", "never"):
-        raise TaskError(f"there is no way '{proxy}'", where="--proxy", fix="use auto, always or never")
+        raise TaskError(f"unknown proxy setting '{proxy}'", where="--proxy", fix="use auto, always or never")
     if task.evaluator.form != "legacy":
         what = f"form = {task.evaluator.form} needs no proxy: it is scored in another process"
         raise TaskError(what, where="--proxy", fix="leave it out")
@@ -76,7 +76,7 @@ def with_proxy(task: Task, proxy: str) -> Task:
 
 
 def as_it_is(task: Task) -> Task:
-    """The task with its evaluator's files as they are now: what a fork begins with. Raises `TaskError`."""
+    """The task with its evaluator's files as they are now, for a fork. Raises `TaskError`."""
     folder = Path(task.evaluator.path).parent
     if not task.evaluator.files:
         return task
@@ -113,7 +113,7 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
 
 
 def nowhere(path: Path) -> TaskError:
-    """For a path at which there is nothing: names the tasks near by."""
+    """The error for a path that does not exist; names the tasks near by."""
     folder = path.parent
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     tasks = [name for name in names[:_MANY] if _is_task(folder / name)]
@@ -162,7 +162,7 @@ def _is_shinka(evaluate: Path, names: list[str]) -> bool:
 
 
 def _start(folder: Path, files: list[Path]) -> str:
-    """What to write first, by what else lies there."""
+    """What to write first, by the folder's other files."""
     new = f"culmen new {shlex.quote(str(folder / 'task'))}"
     if any(file.suffix in (".sh", ".bash") for file in files):
         return "call the script from an evaluator.py beside it: docs/tasks.md, 'An evaluator that is a script'"
@@ -179,7 +179,7 @@ def _start(folder: Path, files: list[Path]) -> str:
 
 
 def examples() -> list[tuple[str, str]]:
-    """The built-in tasks: name and one line, by name."""
+    """The built-in tasks: name and one-line description, by name."""
     return [(folder.name, _line(folder)) for folder in _folders()]
 
 

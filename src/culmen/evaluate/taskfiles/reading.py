@@ -1,6 +1,6 @@
 """Reading files of a task: their texts, languages and, for Python, what they define; nothing is imported or run.
 
-Messages say where something is wrong, and name what is near.
+Messages name the place of a mistake and the nearest valid name.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def missing(path: Path, key: str = "") -> TaskError:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """The name most like this one, "" if none is near."""
+    """The most similar name, "" if none is near."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)), "")
 
 
@@ -177,7 +177,7 @@ def preloadable(text: str) -> tuple[str, ...]:
 
 
 def spoken(text: str) -> set[str]:
-    """The pieces between slashes of all short texts in a Python file: whatever may name a file in it."""
+    """The pieces between slashes of all short texts in a Python file: possible file names."""
     try:
         nodes = ast.walk(ast.parse(text))
     except (SyntaxError, ValueError, RecursionError):
@@ -198,7 +198,7 @@ def _installed(name: str) -> bool:
 
 
 def require(module: Module, name: str, path: Path, why: str) -> Definition:
-    """The definition of a function the contract needs; raises `TaskError` with a near name if there is none."""
+    """The definition of a required function; raises `TaskError` with a near name if there is none."""
     if module.has(name):
         return module.names.get(name, Definition(name, 1))
     near = closest(name, module.names)

@@ -26,7 +26,8 @@ SPLITS = ("train", "val", "test")
 
 
 class SeedTable(msgspec.Struct, frozen=True):
-    """Where a search starts. `files`, `glob` and `parts` together make one seed; `folders` and `each` make several."""
+    """Initial programs. `files`, `glob` and `parts` together make one initial program; `folders` and `each` make
+    several."""
 
     files: list[str] = []
     glob: str = ""
@@ -58,11 +59,11 @@ class ObjectiveTable(msgspec.Struct, frozen=True):
     start: float | None = None
     target: float | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)
-    known: float | None = None  # the best value known to be true; a score beyond it is looked at at once
+    known: float | None = None  # the best value known to be true; a score beyond it is checked at once
 
 
 class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a run of this task uses unless told otherwise; `settings` are the strategy's own fields."""
+    """Defaults of a run of this task; `settings` are the strategy's own fields."""
 
     strategy: str = ""
     model: str = ""
@@ -73,7 +74,7 @@ class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ResourcesTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one evaluation takes of a node, where evaluations run on a cluster."""
+    """Resources of one evaluation on a cluster's node."""
 
     cpu: float = 1.0
     gpu: float = 0.0
@@ -111,7 +112,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 
 
 class TaskToml(msgspec.Struct, frozen=True):
-    """A task.toml with its text, so that later faults can name the line too."""
+    """A task.toml with its text, so that later errors can name the line."""
 
     path: Path
     text: str
@@ -124,7 +125,7 @@ class TaskToml(msgspec.Struct, frozen=True):
 
 
 def read_toml(path: Path) -> TaskToml:
-    """Parse and check the shape of a task.toml; raises `TaskError` with file and line."""
+    """Parse a task.toml and check its structure; raises `TaskError` with file and line."""
     text = read_text(path)
     try:
         raw = tomllib.loads(text)
@@ -164,7 +165,7 @@ def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
     together = bool(table.files or table.glob or table.parts)
     if together + bool(table.folders) + bool(table.each) != 1:
         fix = "use files, glob and parts for one seed, or folders for several, or each for several of one file"
-        raise source.fault("[seed] must say in one way where the seeds are", "", "seed", fix)
+        raise source.fault("[seed] must name the initial programs in exactly one way", "", "seed", fix)
     if together:
         named = _together(source, table, root)
     elif table.folders:

@@ -1,4 +1,4 @@
-"""What a candidate may be, checked before anything of it runs; EVOLVE-BLOCK markers say which text may be edited.
+"""Checks a candidate's text before it runs; EVOLVE-BLOCK markers say which text may be edited.
 
 A marker is a comment alone on its line, in any of the usual comment styles:
 
@@ -6,8 +6,8 @@ A marker is a comment alone on its line, in any of the usual comment styles:
     <!-- EVOLVE-BLOCK-START -->     (* EVOLVE-BLOCK-START *)     /* EVOLVE-BLOCK-START */
 
 Blocks nest; what lies in the outermost block, inner markers included, is editable, everything else and the outermost
-marker lines are immutable. The comparison is of texts: it does not know what a language makes of them (a block that
-ends inside an open string changes the meaning of the text after it). Whatever must hold belongs in the scorer.
+marker lines are immutable. The comparison is of texts: it does not know their meaning in the language (a block that
+ends inside an open string changes the meaning of the text after it). Put all requirements into the scorer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINES = re.compile(r"[^\n]*\n|[^\n]+")  # str.splitlines would also split at fo
 
 
 def surface_fault(task: Task, candidate: Candidate) -> str:
-    """Why the candidate is to be rejected unseen: "" if it is not, else one of
+    """Reason to reject the candidate without running it, "" if there is none:
 
     part_missing · unknown_part · bad_part_name · not_text · too_long · frozen_part_changed · immutable_text_changed
 

@@ -31,7 +31,7 @@ SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and
 
 
 def read(path: Path) -> Task:
-    """The task a `task.toml` describes; raises `TaskError` for everything that would only fail later."""
+    """The task a `task.toml` describes; raises `TaskError` for mistakes that would otherwise only show later."""
     source = read_toml(path)
     table, root = source.table, path.parent
     seeds, seed_files = read_seeds(source)

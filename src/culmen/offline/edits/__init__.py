@@ -1,11 +1,10 @@
 """Tools that edit texts: pure functions `(candidates, options, rng) -> Edits`, the same result for the same seed.
 
-The first candidate is edited, the others lend material. They know no task: each is an operation on any text or any
-Python program, and whether it helps is decided by evaluation alone. Common options (all optional): step
-(relative size of changes of numbers), frozen (part names), marked (EVOLVE-BLOCK markers bound what may change, default
-true), calls and most (of its criterion, that an inserted loop starts with and may grow to), pace (seconds of processor
-time per call that it may take), sense (1 or -1: whether the task wants its score high or low), chars (longest whole
-candidate).
+The first candidate is edited, the others provide material. No tool knows the task: each is an operation on any text or
+any Python program, and only evaluation tells whether it helps. Common options (all optional): step (relative size of
+changes of numbers), frozen (part names), marked (EVOLVE-BLOCK markers bound what may change, default true), calls and
+most (of its criterion, that an inserted loop starts with and may grow to), pace (seconds of processor time per call
+that it may take), sense (1 or -1: whether the task wants its score high or low), chars (longest whole candidate).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from culmen.offline.edits.tuning import population
 
 Operator = Callable[[EditableText, EditContext], str | None]
 Tool = Callable[[tuple[Candidate, ...], dict[str, Any], Random], Edits]
-_TRIES = 8  # draws per edit; some meet no place where they apply
+_TRIES = 8  # draws per edit; some find no place to apply
 _LONGEST = 4  # operators in a row
 _ALLOWED = ("calls", "most", "pace", "sense")
 
@@ -43,7 +42,7 @@ OPERATORS = ANY_TEXT | PYTHON
 
 
 def apply(operator: Operator, source: EditableText, edit: EditContext) -> str | None:
-    """One edit that is well-formed and different, None if no draw gave one."""
+    """One well-formed edit that changes the text, None if no draw gave one."""
     for _ in range(_TRIES):
         text = operator(source, edit)
         if text is not None and text != source.text and valid(source, text):
@@ -54,7 +53,7 @@ def apply(operator: Operator, source: EditableText, edit: EditContext) -> str | 
 def edited(
     operators: Mapping[str, float], candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
 ) -> tuple[str, Candidate] | None:
-    """One child and the operator that made it: drawn by weight, and the next one drawn where it fits nowhere."""
+    """One child and the operator that made it, drawn by weight; another is drawn where it does not apply."""
     parent, mates = candidates[0], candidates[1:]
     left, sources = dict(operators), _sources(parent, options)
     while left and sources:

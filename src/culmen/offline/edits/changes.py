@@ -90,7 +90,7 @@ def _bounded(source: EditableText, edit: EditContext, node: ast.AST, bound: str)
 def _levels(source: EditableText, edit: EditContext) -> list[Change]:
     """For each array that is computed outside of loops, a line after it that bounds it by a level of its own.
 
-    What was made a list stays one.
+    Lists stay lists.
     """
     changes: list[Change] = []
     loops = [source.span(node) for node in source.nodes() if isinstance(node, ast.For | ast.While)]
@@ -144,7 +144,7 @@ def statements(source: EditableText, edit: EditContext) -> str | None:
 
 
 def lines(source: EditableText, edit: EditContext) -> str | None:
-    """Of a text that is no code: a line or sentence deleted, doubled, swapped or moved, or one of its words changed."""
+    """For texts other than code: a line or sentence deleted, doubled, swapped or moved, or one of its words changed."""
     if source.tree is not None:
         return None
     pattern = _SENTENCE if edit.rng.random() < 0.3 else re.compile(r"[^\n]*\n|[^\n]+")
@@ -173,7 +173,7 @@ def lines(source: EditableText, edit: EditContext) -> str | None:
 
 
 def crossover(source: EditableText, edit: EditContext) -> str | None:
-    """Some of the runs of lines in which another candidate's text differs, taken over from it."""
+    """Crossover: some runs of lines that differ are taken from another candidate's text."""
     mates = [mate for mate in edit.mates if mate != source.text]
     if not mates:
         return None
@@ -220,7 +220,7 @@ _LARGEST = 1e15
 
 @dataclass(frozen=True)
 class Literal:
-    """A number of the text: where it stands and what it is (an int stays an int)."""
+    """A number of the text: its place and value (an int stays an int)."""
 
     span: Span
     value: int | float
@@ -229,7 +229,7 @@ class Literal:
 def literals(source: EditableText) -> list[Literal]:
     """All editable numbers: the numeric constants of Python code, or what looks like a number in other texts.
 
-    What inserted loops may use (keywords `calls` and `seconds`) is not among them: `effort` sees to that.
+    The limits of inserted loops (keywords `calls` and `seconds`) are left out: `effort` changes those.
     """
     if source.tree is not None:
         timed = {id(node.value) for node in source.allowances()}
@@ -262,7 +262,7 @@ def numbers(source: EditableText, edit: EditContext) -> str | None:
 
 
 def shifted(value: int | float, others: list[Literal], edit: EditContext) -> int | float:
-    """Another number near this one: log-normal factor, additive step, changed sign, or a number found elsewhere."""
+    """A number near this one: log-normal factor, additive step, changed sign, or a number found elsewhere."""
     rng, step = edit.rng, edit.step
     kind = rng.random()
     if kind < 0.06 and value:

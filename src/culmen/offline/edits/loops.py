@@ -1,7 +1,7 @@
-"""Loops inserted into a program: a computed value refined by so many calls of a criterion, and loops given more calls.
+"""Inserts loops that refine a computed value by calls of a criterion, and gives such loops more calls.
 
-What the loop should improve is not known, so it is drawn at random: a function of the program that takes the value
-(or what follows it in the same block), how its result is reduced to a number (sum, mean, min, max), and the sign.
+What the loop should improve is unknown, so its criterion is drawn at random: a function of the program that takes the
+value (or what follows it in the same block), how its result is reduced to a number (sum, mean, min, max), and the sign.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from culmen.offline.edits import inserted
 from culmen.offline.edits.source import INSERTED, EditableText, EditContext, Span
 
 _REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2}
-_HANDED = 0.6  # how often a value that one function makes for another is preferred to any other value
+_HANDED = 0.6  # probability of choosing a value that one function passes to another
 _LEAVES = ast.Return | ast.Break | ast.Continue | ast.Yield | ast.YieldFrom | ast.Await | ast.Global | ast.Nonlocal
 
 
@@ -55,7 +55,7 @@ def refine(source: EditableText, edit: EditContext) -> str | None:
 
 
 def method(source: EditableText, edit: EditContext) -> str | None:
-    """Let one loop that is in the program work in another way: the other kind, or other settings of the same."""
+    """Replace one loop of the program by the other kind, or change its settings."""
     found: list[tuple[ast.Call, Spot]] = []
     for spot in _spots(source):
         for node in ast.walk(spot.value):
@@ -73,7 +73,7 @@ def method(source: EditableText, edit: EditContext) -> str | None:
 
 
 def effort(source: EditableText, edit: EditContext) -> str | None:
-    """Let the loops of the program work longer, up to what they may use together."""
+    """Give the loops of the program more calls, up to their common limit."""
     most = edit.most / max(total(source), 1)
     factor = min(edit.rng.choice((2.0, 4.0, most)), most)
     if factor < 1.2:
@@ -82,7 +82,7 @@ def effort(source: EditableText, edit: EditContext) -> str | None:
 
 
 def paced(source: EditableText, calls: int) -> str:
-    """The text with so many calls for its inserted loops together; as it is where it has none."""
+    """The text with `calls` shared among its inserted loops; unchanged if it has none."""
     return (_stretched(source, calls / total(source)) if total(source) else None) or source.text
 
 
@@ -247,7 +247,8 @@ def _stores(node: ast.AST) -> set[str]:
 
 
 def _home(source: EditableText, statement: ast.stmt) -> ast.stmt:
-    """Where a helper goes: before the top-level statement around this one if that is editable, else right before it."""
+    """The place for a helper: before the top-level statement around this one if that is editable, else right before
+    it."""
     top = _top(source, statement)
     return top if top is not None and source.lines(top) else statement
 

@@ -1,4 +1,4 @@
-"""A text under edit: which characters may change, and, for Python, its syntax tree with character positions.
+"""A text to edit: which characters may change, and, for Python, its syntax tree with character positions.
 
 Edits replace spans of the original text, so comments, layout and everything outside the span stay as they were.
 """
@@ -95,7 +95,7 @@ class EditableText:
                 queue.extend(reversed(list(ast.iter_child_nodes(node))))
 
     def allowances(self) -> Iterator[ast.keyword]:
-        """What inserted loops may use: the keywords `calls` and `seconds`, where these are plain numbers."""
+        """Limits of inserted loops: the keywords `calls` and `seconds`, where these are plain numbers."""
         for node in self.nodes():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in INSERTED:
                 for keyword in node.keywords:
@@ -140,7 +140,7 @@ class EditableText:
 
 @dataclass
 class EditContext:
-    """What an operator gets beside the source: randomness, step size, other texts of the same part, allowances.
+    """Arguments of an operator besides the source: randomness, step size, other texts of the same part, limits.
 
     `calls` is how often an inserted loop may call its criterion at first, `most` what the loops of a program may grow
     to together, `pace` the seconds of processor time per call after which a loop gives up. `sense` is 1 or -1 where the
@@ -157,7 +157,8 @@ class EditContext:
 
 
 def parse(text: str) -> ast.Module | None:
-    """The tree of a Python text, None if it is none (form feeds and lone carriage returns would shift positions)."""
+    """The syntax tree of a Python text, None for any other (form feeds and lone carriage returns would shift
+    positions)."""
     if "\f" in text or "\r" in text or "\0" in text:
         return None
     try:

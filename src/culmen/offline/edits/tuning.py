@@ -1,7 +1,6 @@
 """Black-box tuning of a text's numbers by CMA-ES (Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv 1604.00772).
 
-Stateless: the optimiser is rebuilt from the seed and the rewards of the generations so far, so that what is journaled
-is enough to go on.
+Stateless: the optimiser is rebuilt from the seed and the rewards so far, so the journal suffices to continue.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The candidate's process: a supervisor, and one server for each process of the evaluator that imports the program.
 
 The supervisor is the first process of its jail and loads no candidate itself. The evaluator's socket comes over the
-line that joins the two jails. The first server is ready before it is asked for; each ends when its peer hangs up.
+line that joins the two jails. The first server is ready before it is needed; each ends when its peer closes the
+connection.
 
-A server imports the candidate and does what it is asked (operations.py). Once the candidate's code runs nothing in it
-can be relied on; the evaluator's side takes nothing from it for more than data.
+A server imports the candidate and performs operations (operations.py). Once the candidate's code runs, nothing in it is
+trusted; the evaluator's side takes everything from it as data.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class CandidateServer:
                     self._objects.drop(number, times)
                 seed_generators(aside.get("seeds", {}))
             value = rule.handler(self._objects, at, *content)
-        except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is raised over there
+        except BaseException as error:  # noqa: BLE001 - the candidate's exception is raised in the evaluator
             return ReplyKind.EXCEPTION, self._failure(error)
         try:
             return ReplyKind.VALUE, _AnswerWriter(self._objects).encode(value)
@@ -94,7 +95,7 @@ class _AnswerWriter(TypedWriter):
 
 
 class _RequestReader(TypedReader):
-    """Reads what the evaluator sent: also its handles, its random generators, and functions that can be called back."""
+    """Reads what the evaluator sent: including handles, random generators, and functions that can be called back."""
 
     def __init__(self, objects: CandidateObjects, at: PeerConnection) -> None:
         super().__init__()
@@ -129,7 +130,7 @@ class _RequestReader(TypedReader):
 
 
 def _raised(payload: Data) -> Exception:
-    """What a function of the evaluator raised, as an exception of the candidate."""
+    """An exception of a function of the evaluator, raised in the candidate."""
     report = json.loads(payload)
     kind: Any = getattr(builtins, report["type"], None)
     usable = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError)
@@ -163,7 +164,7 @@ class Supervisor:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
     def run(self) -> None:
-        """Until the orchestrator or the evaluator hangs up."""
+        """Run until the orchestrator or the evaluator closes the connection."""
         spare = self._fork()
         with socket.socket(fileno=LINE) as line:
             _, fds, _, _ = socket.recv_fds(line, 1, 1)
@@ -181,7 +182,7 @@ class Supervisor:
         child.handover.close()
 
     def _wait(self, listener: socket.socket) -> bool:
-        """Look after what runs until there is a connection to accept; False when nobody will come any more."""
+        """Watch the servers until there is a connection to accept; False when there will be none."""
         while True:
             poll = select.poll()
             poll.register(listener, select.POLLIN)
@@ -203,7 +204,7 @@ class Supervisor:
                 return True
 
     def _end(self, child: _Child) -> None:
-        """Its peer is gone: whatever it computes, nobody waits for it."""
+        """End a server whose peer is gone: nobody needs its results."""
         with contextlib.suppress(OSError):  # where signals to others are refused it ends with the jail
             os.kill(child.pid, signal.SIGKILL)
         if child.peer is not None:
@@ -223,7 +224,7 @@ class Supervisor:
                 self._tell(child.peer, os.waitstatus_to_exitcode(status))
 
     def _tell(self, peer: socket.socket, code: int) -> None:
-        """A server ended by itself; unless its peer went away at the same time, the candidate did that."""
+        """A server ended by itself; unless its peer ended at the same time, the candidate caused it."""
         with peer:
             poll = select.poll()
             poll.register(peer, _GONE)
@@ -282,7 +283,7 @@ def leave() -> NoReturn:
 
 
 def run_host(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
-    """Form host: be there for the evaluator until it hangs up."""
+    """Form host: serve the evaluator until it closes the connection."""
     channel.detach()
     (work / request["module"]).replace(work / request["program"])
     Supervisor(work, request["seed"]).run()

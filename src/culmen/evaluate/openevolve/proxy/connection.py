@@ -1,7 +1,8 @@
-"""One connection between the two processes: who asks whom, and values as they cross it.
+"""One connection between the two processes: requests and answers, and the values in them.
 
-Values are plain data that keeps its Python types (tuples, sets, ranges, NumPy scalars), and references to what stays
-where it is: `TypedWriter.refer` makes one, `TypedReader.resolve` reads it. Random generators travel by their state.
+Values are plain data that keeps its Python types (tuples, sets, ranges, NumPy scalars), and references to objects that
+stay where they are: `TypedWriter.refer` makes one, `TypedReader.resolve` reads it. Random generators travel by their
+state.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 class TypedWriter(wire.ValueWriter):
-    """Like wire's, with the types kept. What is no plain data goes to `refer`."""
+    """Like wire's, with the types kept. Values that are not plain data go to `refer`."""
 
     def plain(self, value: Any, depth: int) -> Any:
         """See `wire.ValueWriter`; NumPy's scalars come first, for some of them are Python numbers, too."""
@@ -49,7 +50,7 @@ class TypedWriter(wire.ValueWriter):
         return self.refer(value)
 
     def refer(self, value: Any) -> Any:
-        """A reference to something that stays here. Raises WireError where there can be none."""
+        """A reference to an object that stays here. Raises WireError if it cannot be referred to."""
         raise WireError(f"{type(value).__name__} is not plain data")
 
     def _tuple(self, value: tuple, depth: int) -> Any:
@@ -81,8 +82,8 @@ class TypedReader(wire.ValueReader):
         self.odd = False
 
     def resolve(self, spec: Any) -> Any:
-        """What a reference stands for. Raises WireError."""
-        raise WireError("a reference where there can be none")
+        """The object of a reference. Raises WireError."""
+        raise WireError("a reference where none is allowed")
 
     def _ref(self, spec: Any, _depth: int) -> Any:
         return self.resolve(spec)
@@ -152,12 +153,12 @@ Reply = tuple[str, wire.Data]
 
 
 class PeerConnection:
-    """One end; who waits for an answer answers questions meanwhile.
+    """One end; while waiting for an answer it answers requests.
 
-    `limit` bounds the bytes of one frame from the other side. `answer` deals with its questions; None from it: the
-    answer is sent already. Frames are those of wire.py; while `takes` is above 0, that many descriptors at most that
-    come along with a frame are put into `fds`. An exchange that is broken off, for whatever reason, closes the
-    connection: nobody could tell what an answer belongs to.
+    `limit` bounds the bytes of one frame from the other side. `answer` handles its requests; None from it: the answer
+    is sent already. Frames are those of wire.py; while `takes` is above 0, that many descriptors at most that come
+    along with a frame are put into `fds`. An interrupted exchange closes the connection: answers could no longer be
+    matched to requests.
     """
 
     def __init__(
@@ -177,7 +178,8 @@ class PeerConnection:
         return PeerConnection(sock, self.limit, self._answer, self.takes)
 
     def ask(self, kind: str, payload: wire.Data, fds: tuple[int, ...] = ()) -> Reply:
-        """Ask, and wait for the answer. Raises EOFError when the other side is gone, TooLarge above the limit."""
+        """Send a request and wait for the answer. Raises EOFError when the other side is gone, TooLarge above the
+        limit."""
         with self.lock:
             try:
                 self.send(kind, payload, fds)
@@ -194,7 +196,7 @@ class PeerConnection:
                 raise
 
     def serve(self) -> None:
-        """Answer questions until the other side hangs up."""
+        """Answer requests until the other side closes the connection."""
         try:
             while True:
                 self._reply(*self.receive())
@@ -236,7 +238,7 @@ def encode_failure(kind: str, trace: str, **more: Any) -> bytes:
 # -- random generators --------------------------------------------------------------------------------------------
 
 
-_NUMPY = "numpy.random"  # loaded late by NumPy itself, which takes longer than all we do
+_NUMPY = "numpy.random"  # NumPy loads it late, because it is slow to import
 
 
 def random_state(value: Any) -> tuple[str, Any] | None:

@@ -1,10 +1,10 @@
 """The protocol between the evaluator's process and the candidate's: all operations, who may ask for them, what crosses.
 
-One frame asks and one answers (wire.py); who waits for an answer answers questions meanwhile (connection.py). `TABLE`
-is the whole protocol: a frame that is not in it, or that the wrong side sends, is refused. The handlers run in the
-candidate's process, next to hostile code, and protect nothing; only `call_back` runs in the evaluator's. What protects
-the evaluator is how it reads answers: as plain data and as handles on things that stay in the candidate's process
-(session.py). docs/decisions/proxy.md says what each operation gives to an attacker.
+One frame asks and one answers (wire.py); a side that waits for an answer answers requests meanwhile (connection.py).
+`TABLE` is the whole protocol: a frame that is not in it, or that the wrong side sends, is refused. The handlers run in
+the candidate's process, next to hostile code, and protect nothing; only `call_back` runs in the evaluator's. What
+protects the evaluator is how it reads answers: as plain data and as handles on things that stay in the candidate's
+process (session.py). docs/decisions/proxy.md says what each operation gives to an attacker.
 
 Fresh interpreters of the evaluator import this module: what only the candidate's side needs, its handlers import.
 """
@@ -34,7 +34,7 @@ PLAIN_TYPES = (type(None), bool, int, float, str)
 
 
 class Operation(StrEnum):
-    """What one side can ask of the other; the value is the kind of the frame."""
+    """The operations that one side can request; the value is the kind of the frame."""
 
     IMPORT = "I"
     DESCRIBE = "D"
@@ -59,7 +59,7 @@ class Side(Enum):
 
 
 class OperationRefused(Exception):
-    """There is no such operation, or this side may not ask for it."""
+    """Unknown operation, or one that this side may not request."""
 
 
 class Rule(NamedTuple):
@@ -117,7 +117,7 @@ class CandidateObjects:
         return self._things[number]
 
     def drop(self, number: int, times: int) -> None:
-        """Forget an object of which the evaluator's process dropped `times` handles, once it holds none."""
+        """Forget an object of which the evaluator's process dropped `times` handles, once it holds no more."""
         if isinstance(self._things.get(number), type):  # objects name their classes by number, too
             return
         self._times[number] = self._times.get(number, 0) - times
@@ -332,7 +332,7 @@ def _standard_streams() -> Iterator[None]:
                 stream.flush()
         sys.stdin, sys.stdout, sys.stderr = kept
         null = os.open(os.devnull, os.O_RDWR)
-        for fd in range(3):  # whoever reads them must see their end
+        for fd in range(3):  # readers must see their end
             os.dup2(null, fd)
         os.close(null)
 

@@ -1,8 +1,8 @@
 """Stand-ins that the evaluator holds for the candidate's functions, classes, objects, iterators and exceptions.
 
 A stand-in forwards attributes, calls and the container protocol; each answer is plain data or another stand-in. It
-never forwards comparisons, arithmetic or conversions: an object that claims to equal everything is compared as what it
-is.
+never forwards comparisons, arithmetic or conversions: an object that claims to equal everything is compared by
+identity.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from culmen.evaluate.jail.wire import Data
 from culmen.evaluate.openevolve.proxy.operations import Operation
 
 KINDS = ("function", "class", "object", "iterator", "awaitable", "module")
-HARMLESS = frozenset({"iterator", "awaitable"})  # their stand-ins can only be consumed once, whatever is behind them
-DEFINITIONS = frozenset({"function", "class", "module", *HARMLESS})  # what a module or a class may hold
+HARMLESS = frozenset({"iterator", "awaitable"})  # their stand-ins can only be consumed once, whatever the object
+DEFINITIONS = frozenset({"function", "class", "module", *HARMLESS})  # kinds that a module or a class may hold
 METHODS = frozenset({"function", *HARMLESS})
 _SPECIAL = (
     "__call__", "__len__", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__", "__enter__",
@@ -48,7 +48,8 @@ exec(compile(_CODE, "<program>", "exec"), _MAKE)
 
 
 class RemoteHandle:
-    """Where a thing is: its number over there, in which life of the connection, and how to find it in a later one."""
+    """Address of an object: its number in the candidate's process, the life of the connection, and its path in a later
+    one."""
 
     __slots__ = ("__weakref__", "key", "life", "number", "origin")
 
@@ -57,9 +58,9 @@ class RemoteHandle:
 
 
 class RemoteAccess(Protocol):
-    """What the stand-ins below use of a session (session.py).
+    """The members of a session (session.py) that stand-ins use.
 
-    life        counts how often the connection began anew
+    life        counts number of times the connection was restarted
     any_class   whether classes may be instantiated without having been seen
     """
 
@@ -69,13 +70,13 @@ class RemoteAccess(Protocol):
     def any_class(self) -> bool: ...
 
     def ask(self, kind: Operation, *content: Any, key: str, open_kinds: frozenset[str] = frozenset()) -> Any:
-        """Ask for one operation; what comes back has been checked."""
+        """Request one operation; the answer has been checked."""
         ...
 
     def attribute(
         self, remote: RemoteHandle, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
     ) -> Any:
-        """An attribute of something in the candidate's process."""
+        """An attribute of an object in the candidate's process."""
         ...
 
 
@@ -105,7 +106,7 @@ class RemoteObject:
 
 
 class RemoteClass(type):
-    """A class of the candidate: calling it makes an object over there."""
+    """A class of the candidate: calling it makes an object in the candidate's process."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         session: RemoteAccess = cls.__dict__["_session"]
@@ -121,7 +122,7 @@ class RemoteClass(type):
 
 
 class RemoteIterator:
-    """An iterator or generator of the candidate; once it has ended it stays so."""
+    """An iterator or generator of the candidate; once ended it stays ended."""
 
     def __init__(self, session: RemoteAccess, remote: RemoteHandle) -> None:
         self._session, self._remote, self._ended = session, remote, False
@@ -153,7 +154,7 @@ class RemoteIterator:
 
 
 class RemoteAwaitable:
-    """An awaitable of the candidate; its event loop runs over there."""
+    """An awaitable of the candidate; its event loop runs in the candidate's process."""
 
     def __init__(self, session: RemoteAccess, remote: RemoteHandle) -> None:
         self._session, self._remote = session, remote
@@ -164,21 +165,21 @@ class RemoteAwaitable:
 
 
 class RemoteObjects:
-    """The stand-ins of one session; the same one for the same thing as long as anybody holds it."""
+    """The stand-ins of one session; the same one for the same object as long as it is referenced."""
 
     def __init__(self, session: RemoteAccess) -> None:
         self._session = session
         self.clear()
 
     def clear(self) -> None:
-        """Forget the numbers: the candidate begins anew."""
+        """Forget the numbers: the candidate restarts."""
         self._known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._times: dict[int, int] = {}
         self._dropped: dict[int, int] = {}
         self._about: dict[int, Any] = {}
 
     def add_description(self, number: int, about: Any) -> None:
-        """A description that came unasked."""
+        """Take in a description that came unrequested."""
         self._about[number] = about
 
     def of(self, number: int, kind: str, family: int, key: str) -> Any:
@@ -192,7 +193,7 @@ class RemoteObjects:
         return stand_in
 
     def dropped(self) -> list[list[int]]:
-        """Things nobody holds any more, with how often they were handed over."""
+        """Objects no longer referenced, with how often they were handed over."""
         pairs, self._dropped = [[number, times] for number, times in self._dropped.items()], {}
         return pairs
 
@@ -230,7 +231,7 @@ class RemoteObjects:
     def _object(self, remote: RemoteHandle, family: int) -> Any:
         cls = self.of(family, "class", 0, remote.key)
         if not isinstance(cls, RemoteClass):
-            raise ValueError("an object of a class that has none")
+            raise ValueError("an object of an unknown class")
         stand_in = object.__new__(cls)
         object.__setattr__(stand_in, "_remote", remote)
         return stand_in
@@ -260,7 +261,7 @@ class RemoteObjects:
 
 
 def remote_of(value: Any) -> RemoteHandle | None:
-    """Where the thing is that a stand-in stands for; None for anything else."""
+    """The address of a stand-in's object; None for any other value."""
     kind = type(value)
     if kind is FunctionType:
         return value.__dict__.get("_remote")
@@ -272,7 +273,7 @@ def remote_of(value: Any) -> RemoteHandle | None:
 
 
 def origin(stand_in: Any, place: tuple[RemoteHandle, str]) -> None:
-    """Note which module defines the thing that a stand-in stands for, and as what."""
+    """Note which module defines a stand-in's object, and under what name."""
     remote = remote_of(stand_in)
     if remote is not None:
         remote.origin = place
@@ -286,7 +287,7 @@ def function(call: Callable[..., Any], name: str) -> Any:
 
 
 def _forwarding(name: str) -> Callable[..., Any]:
-    """A special method that asks for the one over there."""
+    """A special method that calls the candidate's."""
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
         return self._session.ask(Operation.CALL, self._remote, None, args, kwargs, key=f"{self._remote.key}()")
@@ -327,12 +328,12 @@ _LONGEST = 6000
 
 def exception(objects: RemoteObjects, payload: Data) -> BaseException:
     """An exception of the same name, if it is one of Python's, NumPy's, SciPy's or the candidate's own; its text and
-    its trace over there are only texts."""
+    its trace are only texts."""
     try:
         report = json.loads(payload)
         name, text, trace = str(report["type"]), str(report.get("text", "")), str(report["trace"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return RuntimeError("the program sent something that is no answer")
+        return RuntimeError("the program sent an invalid answer")
     cls = _own(objects, report.get("class")) or _known(str(report.get("module", "")), name)
     values = report.get("args")
     try:
@@ -354,7 +355,7 @@ def _own(objects: RemoteObjects, number: Any) -> type[BaseException] | None:
 
 
 def _known(module: str, name: str) -> type[BaseException]:
-    """The class of that name that is loaded here, or one made for the purpose."""
+    """The class of that name that is loaded here, or a new one."""
     found: Any = getattr(sys.modules.get(module), name, None) if module.partition(".")[0] in _PACKAGES else None
     if isinstance(found, type) and issubclass(found, Exception | SystemExit | KeyboardInterrupt):
         return found

@@ -1,4 +1,4 @@
-"""The evaluator's end of the connection to the candidate: what may cross, in which form, and what is noted of it."""
+"""The evaluator's end of the connection to the candidate: decides what may cross and notes what did."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MAX_NOTES = 100
 
 
 class CrossingRefused(Exception):
-    """The candidate gave something that does not cross. The evaluation is invalid, also where this is caught."""
+    """The candidate returned a value that may not cross. The evaluation is invalid, even if this is caught."""
 
 
 class ProgramGone(BaseException):
-    """The candidate's process has ended. Nothing to catch: the evaluation is over."""
+    """The candidate's process has ended. Do not catch it: the evaluation is over."""
 
 
 class ProxySession:
-    """One process's connection. Objects of the candidate stay where they are and are known here by a number.
+    """One process's connection. Objects of the candidate stay in its process and have numbers here.
 
-    The thread that opened the session speaks on its own line; every other thread gets one, with a thread over there.
+    Every thread has a connection of its own, with a thread of the candidate's process.
     """
 
     def __init__(self, folder: str) -> None:
@@ -63,7 +63,7 @@ class ProxySession:
     # -- the module ------------------------------------------------------------------------------------------------
 
     def load(self, name: str, part: str) -> dict[str, Any]:
-        """Import a part of the candidate anew, over there, as module `name`: its `remote`, text and definitions."""
+        """Import a part of the candidate anew, in its process, as module `name`: its `remote`, text and definitions."""
         about = self.ask(Operation.IMPORT, name, part, key="import")
         remote = RemoteHandle(about["number"], self.life, name)
         self._modules.append((remote, name, part))
@@ -77,7 +77,7 @@ class ProxySession:
         return {**about, "names": names, "remote": remote}
 
     def current(self, remote: RemoteHandle) -> int:
-        """The number of a thing now. What a module defines is found again in a later life, all else is gone."""
+        """The present number of an object. After a restart only objects that a module defines are found again."""
         if remote.life != self.life:
             if remote.origin is None:
                 raise self._gone()
@@ -89,7 +89,7 @@ class ProxySession:
         return remote.number
 
     def _restart(self) -> None:
-        """Begin anew after an exchange was broken off on our side (by a signal, say): nobody knows where it stood."""
+        """Restart after an exchange was interrupted on our side (by a signal, say), since its state is unknown."""
         modules, self._modules = self._modules, []
         self.life += 1
         self.objects.clear()
@@ -102,7 +102,7 @@ class ProxySession:
     def attribute(
         self, remote: RemoteHandle, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
     ) -> Any:
-        """An attribute of something over there; a method is called without fetching it first."""
+        """An attribute of an object of the candidate; a method is called without fetching it first."""
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         if name not in methods:
@@ -123,7 +123,7 @@ class ProxySession:
         open_kinds: frozenset[str] = frozenset(),
         fds: tuple[int, ...] = (),
     ) -> Any:
-        """One question about the candidate; `key` names what is asked for, in notes and in what is accepted.
+        """One request; `key` names its subject, in notes and in `accept`.
 
         Raises what the candidate raised, CrossingRefused for what does not cross, ProgramGone if its process ended.
         """
@@ -156,7 +156,7 @@ class ProxySession:
         return line
 
     def _another(self, kind: Operation) -> socket.socket:
-        """A further line to the candidate: to a thread of its process (T) or to a copy of the process (F)."""
+        """A further connection to the candidate: to a thread of its process (T) or to a copy of the process (F)."""
         with self._main.lock:
             self._main.takes = 1
             try:
@@ -200,9 +200,10 @@ class ProxySession:
     # -- what is allowed, and what is noted ------------------------------------------------------------------------
 
     def admit(self, key: str, what: str, reason: str) -> None:
-        """Let something cross that is no plain finite data, or raise Refused.
+        """Let a value cross that is not plain finite data, or raise Refused.
 
-        While a seed is tried everything may and is noted; later only what was seen then, or is named in the task.
+        While the initial program is tried everything may cross and is noted; later only what was seen then, or is named
+        in the task.
         """
         if self._learning:
             return self.note("used", f"{key} {what}")
@@ -219,7 +220,7 @@ class ProxySession:
         return CrossingRefused(text)
 
     def _unsent(self, payload: wire.Data, key: str) -> CrossingRefused:
-        """The other side says that what it has cannot be sent."""
+        """The other side reports that its value cannot be sent."""
         try:
             reason, text = json.loads(payload[:1000])
         except (ValueError, TypeError):
@@ -231,7 +232,7 @@ class ProxySession:
         return ProgramGone("the program's process has ended")
 
     def note(self, what: str, text: str = "", reason: str = "") -> None:
-        """Tell the one who started the evaluator, from whichever process of its we are."""
+        """Report to the process that started the evaluator, from any of the evaluator's processes."""
         line = json.dumps([what, text, reason, os.getpid()]) + "\n"
         if what != "import" and (line in self._noted or len(self._noted) >= _MAX_NOTES):
             return
@@ -256,7 +257,7 @@ class ProxySession:
         self._main.lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Go on with the copy; without one the program is gone for this process."""
+        """Continue with the copy; without one this process has no program."""
         clone, self._clone = self._clone, None
         self._over = self._over or clone is None
         if clone is not None:
@@ -291,7 +292,7 @@ class _Reader(connection.TypedReader):
     def resolve(self, spec: Any) -> Any:
         number, kind, family = spec
         if type(number) is not int or kind not in remote_objects.KINDS or type(family) is not int:
-            raise wire.WireError("a reference that makes no sense")
+            raise wire.WireError("an invalid reference")
         if kind not in self._open and kind not in remote_objects.HARMLESS:
             self._session.admit(self._key, OBJECT, "bad_output")
         return self._session.objects.of(number, kind, family, self._key)

@@ -1,4 +1,4 @@
-"""The file at the program's path: imported, run or copied anywhere, it speaks for the candidate without being it.
+"""The file at the program's path: imported, run or copied anywhere, it forwards to the candidate's process.
 
 A fresh interpreter that the evaluator starts loads this module, so it imports only the standard library.
 """
@@ -38,7 +38,7 @@ _hooked = False
 
 
 def text(package: str, folder: str, part: str) -> str:
-    """The stub of one part of the candidate; `package` is culmen's folder, `folder` where the two sides meet."""
+    """The stub of one part of the candidate; `package` is culmen's folder, `folder` holds the socket."""
     return _TEXT.format(start=os.path.join(package, "__init__.py"), package=package, folder=folder, part=part)
 
 
@@ -53,7 +53,7 @@ def session(folder: str) -> ProxySession:
 
 
 def hook() -> None:
-    """Be there when this process forks, seeds its random generators, or ends with an exception."""
+    """Hook into forks, seeding of random generators, and uncaught exceptions of this process."""
     global _hooked
     if _hooked:
         return
@@ -123,7 +123,7 @@ def _opened(space: dict[str, Any]) -> int:
 
 
 def _module_class(link: ProxySession, remote: remote_objects.RemoteHandle) -> type[ModuleType]:
-    """A module whose attributes are set over there, where the candidate sees them."""
+    """A module whose attributes are set in the candidate's process."""
 
     class Program(ModuleType):
         def __setattr__(self, name: str, value: Any) -> None:
