@@ -31,8 +31,8 @@ OPERATORS = {  # and how many successes in eight trials each is believed to have
     "cma": 0.75,
 }
 _TIMED = ("refine", "method", "effort")
-UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in _TIMED}  # no time limit
-_FIELD, _ANY = 4, 10**9  # factor on the number of variants in a race
+UNTIMED = {name: prior for name, prior in OPERATORS.items() if name not in _TIMED}  # operators without a time limit
+_FIELD, _ANY = 4, 10**9  # a race has this many times as many variants, and limits their loops itself
 _AGAIN = 0.25  # probability of one more edit on top of the last
 _PREFIX = "offline:"
 _BARREN = 500  # proposals in a row without a child after which the run ends: nothing can be edited
