@@ -37,7 +37,7 @@ class Dashboard:
 
     def __init__(self, place: Path, token: str | None = None, names: Mapping[str, str] | None = None) -> None:
         self.runs, self.token = RunCatalog(place, names), token or secrets.token_urlsafe(24)
-        self._tails: dict[str, ChangeStream] = {}
+        self._streams: dict[str, ChangeStream] = {}
         routes = [
             Route("/", self._file),
             Route("/static/{path:path}", self._file),
@@ -52,7 +52,7 @@ class Dashboard:
         self.app = Starlette(
             routes=routes,
             middleware=[Middleware(Guard, token=self.token)],  # pyright: ignore[reportArgumentType]
-            exception_handlers={CulmenError: _said},  # pyright: ignore[reportArgumentType]
+            exception_handlers={CulmenError: _error_response},  # pyright: ignore[reportArgumentType]
         )
 
     async def _file(self, request: Request) -> Response:
@@ -95,12 +95,12 @@ class Dashboard:
         name = request.path_params.get("run", "")
         if name:
             await run_in_threadpool(self.runs.path, name)
-        tail = self._tails.get(name)
-        if tail is None:
-            tail = self._tails[name] = self._tail(name)
-        return StreamingResponse(tail.stream(), media_type="text/event-stream")
+        changes = self._streams.get(name)
+        if changes is None:
+            changes = self._streams[name] = self._change_stream(name)
+        return StreamingResponse(changes.stream(), media_type="text/event-stream")
 
-    def _tail(self, name: str) -> ChangeStream:
+    def _change_stream(self, name: str) -> ChangeStream:
         if name:
             path = self.runs.path(name)
             return ChangeStream(lambda: signature(path), lambda: {"seq": views.last_seq(path)})
@@ -147,7 +147,7 @@ def _finite(value: Any) -> Any:
     return [_finite(each) for each in value] if isinstance(value, list) else value
 
 
-def _said(request: Request, error: CulmenError) -> Response:
+def _error_response(request: Request, error: CulmenError) -> Response:
     told = {"what": str(error), "where": "", "next": ""}
     if isinstance(error, UserError):
         told = {"what": error.what, "where": error.where, "next": error.fix}
