@@ -1,315 +1,38 @@
-"""What an evaluator expects of a program, read from its syntax tree, and first programs written from that.
+"""First programs for an evaluator that comes without one, written from its syntax tree; nothing is run.
 
 The evaluator is followed from the value it gets (the output of `score`, the module that `evaluate` loads) through
 assignments, loops and its own functions. Shapes come from unpackings, indices, and comparisons of `len` and `.shape`
-with whole numbers. Nothing is run. Where all shapes are known, the programs return plain numbers of these shapes: a few
-sets of them, since shapes do not tell which are acceptable. Otherwise there is only a stub that says what to write.
+with whole numbers. Recognised are a number, a list of numbers, a list of points, and a tuple of these; the programs
+then return plain numbers of these shapes: a few sets of them, since shapes do not tell which are acceptable.
+Otherwise there is only a stub that says which functions to write.
 """
 
 from __future__ import annotations
 
 import ast
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 PART = "program.py"
-Path = tuple[int | str, ...]
-EACH = "*"  # any element of an array
-_MODULE: Path = ("module",)
-_LOADERS = ("__import__", "module_from_spec", "import_module", "load_module", "run_path", "load_source")
-# functions that return their argument in another form
-_SAME = ("array", "asarray", "asanyarray", "ascontiguousarray", "list", "tuple", "float")
-_OWN = ("tolist", "astype", "copy")  # methods that return the value itself in another form
-_DEEPEST, _CALLS = 6, 300
-
-
-@dataclass
-class ExpectedInterface:
-    """`arity` of unpacked values, `keys` of dicts, `dims` of arrays by axis, `arrays` whose methods are used as they
-    come, `numbers` used in arithmetic, `names` that the evaluator gives, all by path: the function's name, then
-    indices, keys or EACH."""
-
-    uses: dict[str, int] = field(default_factory=dict[str, int])  # functions and their numbers of arguments
-    arity: dict[Path, int] = field(default_factory=dict[Path, int])
-    keys: dict[Path, list[str]] = field(default_factory=dict[Path, list[str]])
-    dims: dict[Path, dict[int, int]] = field(default_factory=dict[Path, dict[int, int]])
-    arrays: set[Path] = field(default_factory=set[Path])
-    numbers: set[Path] = field(default_factory=set[Path])
-    names: dict[Path, str] = field(default_factory=dict[Path, str])
-
-
-def infer_from_score(tree: ast.Module, entry: str) -> ExpectedInterface:
-    """What `score(output)` expects of the output of `entry`."""
-    reader = _Reader(tree)
-    function = reader.functions.get("score")
-    if function is not None and function.args.args:
-        reader.expected.uses[entry] = 0
-        reader.follow(function, {function.args.args[0].arg: (entry,)})
-    return reader.expected
-
-
-def infer_from_evaluate(tree: ast.Module) -> ExpectedInterface:
-    """What `evaluate(path)` expects of the module that it, or a function it hands to another process, loads."""
-    reader = _Reader(tree)
-    for function in reader.functions.values():
-        reader.follow(function, {})
-    return reader.expected
-
-
-class _Reader(ast.NodeVisitor):
-    """Follows values through the functions of one module."""
-
-    def __init__(self, tree: ast.Module) -> None:
-        defined = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-        self.functions = {node.name: node for node in defined}
-        self.expected = ExpectedInterface()
-        self._constants: dict[str, int] = {}
-        self._known: dict[str, Any] = {}  # paths of variables; a tuple of paths in a list
-        self._returned: Any = None
-        self._depth = self._calls = 0
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and isinstance(value := self._number(node.value), int):
-                self._constants.update((one.id, value) for one in node.targets if isinstance(one, ast.Name))
-
-    def follow(self, function: ast.FunctionDef | ast.AsyncFunctionDef, known: dict[str, Any]) -> Any:
-        """Read a function's body with these variables known; returns its return value, if known."""
-        self._calls += 1
-        if self._depth >= _DEEPEST or self._calls > _CALLS:
-            return None
-        outer = self._known, self._returned
-        self._known, self._returned = known, None
-        self._depth += 1
-        for statement in function.body:
-            self.visit(statement)
-        self._depth -= 1
-        returned = self._returned
-        self._known, self._returned = outer
-        return returned
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        self.visit(node.value)
-        for target in node.targets:
-            self._bind(target, node.value)
-
-    def visit_Return(self, node: ast.Return) -> None:
-        if node.value is not None:
-            self.visit(node.value)
-            self._returned = self._returned or self._path(node.value)
-
-    def visit_For(self, node: ast.For) -> None:
-        self.visit(node.iter)
-        self._bind_each(node.target, node.iter)
-        for statement in (*node.body, *node.orelse):
-            self.visit(statement)
-
-    def visit_ListComp(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> None:
-        for part in node.generators:
-            self.visit(part.iter)
-            self._bind_each(part.target, part.iter)
-            for test in part.ifs:
-                self.visit(test)
-        self.visit(node.elt)
-
-    visit_GeneratorExp = visit_SetComp = visit_ListComp
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        self.generic_visit(node)
-        sides = [node.left, *node.comparators]
-        for one, sign, other in zip(sides, node.ops, sides[1:]):
-            self._calculate(one, other)
-            if isinstance(sign, ast.Eq | ast.NotEq):
-                self._measure(one, other)
-                self._measure(other, one)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        self.generic_visit(node)
-        self._calculate(node.left, node.right)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        self.generic_visit(node)
-        self._path(node)
-        if _called(node) in ("float", "int", "isfinite", "isnan"):
-            self._calculate(*node.args)
-        name = _called(node)
-        sizes = [self._number(arg) for arg in node.args[2:4]]
-        if name in ("points", "vector") and len(sizes) == 2 and all(isinstance(size, int) for size in sizes):
-            path = self._path(node.args[0])  # culmen.evaluate.certify's readers
-            if isinstance(path, tuple):
-                dims = self.expected.dims.setdefault(path, {})
-                dims.update({0: sizes[0], 1: sizes[1]} if name == "points" else {0: sizes[1]})
-
-    def visit_Subscript(self, node: ast.Subscript) -> None:
-        self.generic_visit(node)
-        self._path(node)
-
-    def _bind(self, target: ast.expr, value: ast.expr) -> None:
-        found = self._path(value)
-        if found is None and isinstance(value, ast.GeneratorExp | ast.ListComp) and isinstance(target, ast.Tuple):
-            found = self._path(value.generators[0].iter)
-        if isinstance(target, ast.Tuple | ast.List):
-            if isinstance(found, tuple):
-                self.expected.arity[found] = len(target.elts)
-                found = [(*found, place) for place in range(len(target.elts))]
-            for place, one in enumerate(target.elts):
-                self._name(one, found[place] if isinstance(found, list) and place < len(found) else None)
-        else:
-            self._name(target, found)
-
-    def _bind_each(self, target: ast.expr, iterated: ast.expr) -> None:
-        """Loop variables are elements of what is looped over."""
-        if isinstance(iterated, ast.Call) and _called(iterated) == "enumerate" and iterated.args:
-            if isinstance(target, ast.Tuple) and len(target.elts) == 2:
-                self._bind_each(target.elts[1], iterated.args[0])
-        elif isinstance(iterated, ast.Call) and _called(iterated) == "zip":
-            for one, each in zip(target.elts if isinstance(target, ast.Tuple) else (), iterated.args):
-                self._bind_each(one, each)
-        else:
-            path = self._path(iterated)
-            element = (*path, EACH) if isinstance(path, tuple) else None
-            if isinstance(target, ast.Tuple) and element is not None:
-                self.expected.arity[element] = len(target.elts)
-            for one in target.elts if isinstance(target, ast.Tuple) else (target,):
-                self._name(one, element if one is target else None)
-
-    def _name(self, target: ast.expr, found: Any) -> None:
-        if isinstance(target, ast.Name):
-            if found is None:
-                self._known.pop(target.id, None)
-            else:
-                self._known[target.id] = found
-                if isinstance(found, tuple):
-                    self.expected.names.setdefault(found, target.id)
-
-    def _path(self, node: ast.expr) -> Any:
-        """The path in the returned value that this expression stands for, a list of paths for a tuple, or None."""
-        match node:
-            case ast.Name(id=name):
-                return self._known.get(name)
-            case ast.Tuple(elts=elements):
-                found = [self._path(one) for one in elements]
-                return found if any(one is not None for one in found) else None
-            case ast.IfExp(body=body, orelse=orelse):
-                return self._path(body) or self._path(orelse)
-            case ast.Subscript(value=value, slice=index):
-                return self._index(self._path(value), index)
-            case ast.Call():
-                return self._call(node)
-            case ast.Attribute(value=value, attr=name):
-                return ("function", name) if self._path(value) == _MODULE else None
-            case ast.Await(value=value) | ast.NamedExpr(value=value):
-                return self._path(value)
-        return None
-
-    def _index(self, base: Any, index: ast.expr) -> Any:
-        if isinstance(base, list):
-            place = self._number(index)
-            return base[place] if isinstance(place, int) and 0 <= place < len(base) else None
-        if not isinstance(base, tuple):
-            return None
-        if isinstance(index, ast.Slice):
-            return base
-        if isinstance(index, ast.Constant) and isinstance(index.value, str):
-            if base == _MODULE:
-                return ("function", index.value)
-            keys = self.expected.keys.setdefault(base, [])
-            keys.append(index.value) if index.value not in keys else None
-            return (*base, index.value)
-        place = self._number(index)
-        if isinstance(place, int) and place >= 0:
-            self.expected.arity[base] = max(self.expected.arity.get(base, 0), place + 1)
-            return (*base, place)
-        if isinstance(index, ast.Tuple):
-            self.expected.arrays.add(base)
-            return None
-        return (*base, EACH)
-
-    def _call(self, node: ast.Call) -> Any:
-        name, function = _called(node), self._path(node.func)
-        if name in _LOADERS:
-            return _MODULE
-        if isinstance(function, tuple) and function[:1] == ("function",):
-            return self._use(str(function[1]), len(node.args) + len(node.keywords))
-        if name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
-            return ("function", str(node.args[1].value)) if self._path(node.args[0]) == _MODULE else None
-        if isinstance(node.func, ast.Name) and name in self.functions:
-            return self._follow(self.functions[name], node)
-        if name in _OWN and isinstance(node.func, ast.Attribute):
-            return self._path(node.func.value)
-        return self._path(node.args[0]) if name in _SAME and node.args else None
-
-    def _use(self, name: str, arguments: int) -> Path:
-        self.expected.uses.setdefault(name, arguments)
-        return (name,)
-
-    def _follow(self, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.Call) -> Any:
-        params = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-        given = dict(zip(params, node.args)) | {word.arg: word.value for word in node.keywords if word.arg}
-        known = {name: path for name, value in given.items() if (path := self._path(value)) is not None}
-        return self.follow(function, known)
-
-    def _calculate(self, *operands: ast.expr) -> None:
-        paths = (self._path(one) for one in operands)
-        self.expected.numbers.update(path for path in paths if isinstance(path, tuple))
-
-    def _measure(self, one: ast.expr, other: ast.expr) -> None:
-        """`len(x) != 3`, `x.shape != (3, 2)`, `x.shape[0] == 3`, also through np.shape."""
-        axis: int | None = None
-        if isinstance(one, ast.Subscript):
-            number = self._number(one.slice)
-            axis, one = (number, one.value) if isinstance(number, int) else (None, one)
-        size = self._number(other)
-        if isinstance(one, ast.Call) and _called(one) == "len" and one.args and axis is None:
-            path, axis = self._path(one.args[0]), 0
-        elif isinstance(one, ast.Attribute) and one.attr == "shape":
-            path = self._path(one.value)
-            if isinstance(path, tuple) and isinstance(one.value, ast.Name):
-                self.expected.arrays.add(path)
-        elif isinstance(one, ast.Call) and _called(one) == "shape" and one.args:
-            path = self._path(one.args[0])
-        else:
-            return
-        sizes = [size] if axis is not None else size if isinstance(size, list) else []
-        if isinstance(path, tuple):
-            found = {place: one for place, one in enumerate(sizes, axis or 0) if isinstance(one, int)}
-            self.expected.dims.setdefault(path, {}).update(found)
-
-    def _number(self, node: ast.expr) -> Any:
-        """A whole number or a list of them (None for entries that are not known); None for anything else."""
-        match node:
-            case ast.Constant(value=int(value)) if not isinstance(value, bool):
-                return value
-            case ast.Name(id=name):
-                return self._constants.get(name)
-            case ast.Tuple(elts=elements) | ast.List(elts=elements):
-                return [self._number(one) for one in elements]
-            case ast.BinOp(left=left, op=op, right=right):
-                one, two = self._number(left), self._number(right)
-                known = isinstance(one, int) and isinstance(two, int)
-                return {ast.Add: one + two, ast.Sub: one - two, ast.Mult: one * two}.get(type(op)) if known else None
-        return None
-
-
-def _called(node: ast.Call) -> str:
-    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-
-
-class ExpectedValue(msgspec.Struct, frozen=True):
-    """A returned value: an array of `shape` (() is a number), or several values in a tuple, or in a dict by key."""
-
-    name: str
-    shape: tuple[int, ...] = ()
-    inner: tuple[ExpectedValue, ...] = ()
-    keys: tuple[str, ...] = ()
-    array: bool = False  # used as a numpy array without being made one
+FILLS = ("grid", "spread", "corner", "zeros", "ones")
+_MODULE = "."
+_LOADERS = ("__import__", "module_from_spec", "import_module")
+_SAME = (
+    "array",
+    "asarray",
+    "list",
+    "tuple",
+    "float",
+    "tolist",
+    "astype",
+)  # return their argument, or the value itself, in another form
+_DEEPEST, _CALLS, _PARTS = 6, 300, 100
 
 
 class FirstPrograms(msgspec.Struct, frozen=True):
-    """The programs found or made: `programs` that run (none if the shapes are not known; `given` if the evaluator
-    brings one), a `stub`, the functions it `uses`."""
+    """`programs` that run (none if the shapes are not known; `given` if the evaluator contains one), a `stub`, and the
+    functions that the evaluator `uses`."""
 
     programs: tuple[str, ...] = ()
     stub: str = ""
@@ -318,23 +41,237 @@ class FirstPrograms(msgspec.Struct, frozen=True):
 
 
 def first_programs(text: str, form: str, entry: str = "run") -> FirstPrograms:
-    """First programs for an evaluator's text; none if it calls no function that can be seen."""
+    """First programs for an evaluator's text; none if it calls no function that can be seen.
+
+    Of the form "legacy", `evaluate(path)` loads the program, or hands it to another process that does; of others,
+    `score(output)` gets what `entry` returned.
+    """
     tree = ast.parse(text)
-    found = infer_from_evaluate(tree) if form == "legacy" else infer_from_score(tree, entry)
-    given = example(tree, tuple(found.uses))
-    stub = "\n\n\n".join(_hollow(name, count) for name, count in found.uses.items())
-    stub = f'"""{_title(found)}"""\n\n\n{stub}\n' if stub else ""
-    if given:
-        return FirstPrograms((given,), stub, tuple(found.uses), given=True)
-    values = {name: expected_value(found, (name,)) for name in found.uses}
-    if not values or any(one is None for one in values.values()) or any(found.uses.values()):
-        return FirstPrograms((), stub, tuple(found.uses))
-    known = {name: one for name, one in values.items() if one is not None}
-    programs = dict.fromkeys(_program(known, fill) for fill in FILLS)
-    return FirstPrograms(tuple(programs), stub, tuple(found.uses))
+    reader = _Reader(tree)
+    if form == "legacy":
+        for function in reader.functions.values():
+            reader.follow(function, {})
+    else:
+        score = reader.functions.get("score")
+        if score is not None and score.args.args:
+            reader.follow(score, {score.args.args[0].arg: reader.use(entry, 0)})
+    uses, stub = tuple(reader.arguments), _stub(reader.arguments)
+    if given := _example(tree):
+        return FirstPrograms((given,), stub, uses, given=True)
+    if not uses or any(reader.arguments.values()) or not all(one.known() for one in reader.returned.values()):
+        return FirstPrograms((), stub, uses)
+    programs = dict.fromkeys(_program(reader.returned, fill) for fill in FILLS)
+    return FirstPrograms(tuple(programs), stub, uses)
 
 
-def example(tree: ast.Module, uses: tuple[str, ...]) -> str:
+@dataclass(eq=False)
+class _Value:
+    """What is seen of a value that the program returns, or of a part of it."""
+
+    name: str = ""  # the evaluator's
+    length: int = 0  # 0 is not known
+    parts: list[_Value] = field(default_factory=list["_Value"])  # as it is unpacked
+    element: _Value | None = None  # any one of it, as it is looped over
+    number: bool = False  # used in arithmetic
+    array: bool = False  # used as a numpy array
+
+    def part(self, place: int) -> _Value:
+        """The part at a place."""
+        self.parts += [_Value() for _ in range(len(self.parts), place + 1)]
+        return self.parts[place]
+
+    def each(self) -> _Value:
+        """Any element."""
+        self.element = self.element or _Value()
+        return self.element
+
+    def width(self) -> int:
+        """The length of the elements, 0 if it is not known."""
+        return (self.element.length or len(self.element.parts)) if self.element else 0
+
+    def values(self) -> list[_Value]:
+        """The values of a tuple; none if it is a list, an array or a number."""
+        if self.width() or self.length not in (0, len(self.parts)):
+            return []
+        return self.parts if not self.length or any(part.name for part in self.parts) else []
+
+    def shape(self) -> tuple[int, ...] | None:
+        """() of a number, (count,) of a list, (count, width) of points; None if unknown."""
+        if self.length:
+            return (self.length, self.width()) if self.width() else (self.length,)
+        return None if self.parts or self.element or self.array else ()
+
+    def known(self) -> bool:
+        """Whether the shapes are known. A part of a tuple counts as a number if nothing else is seen of it."""
+        if values := self.values():
+            return all(one.shape() is not None for one in values)
+        return bool(self.shape() or self.number) and self.shape() is not None
+
+
+_Known = _Value | str | None  # a value, the program's module, or the name of a function of it
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class _Reader(ast.NodeVisitor):
+    """Follows values through the functions of one module."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.functions = {node.name: node for node in tree.body if isinstance(node, _Function)}
+        self.arguments: dict[str, int] = {}  # how many are given to each function of the program
+        self.returned: dict[str, _Value] = {}
+        self._constants: dict[str, int] = {}
+        self._known: dict[str, _Known] = {}  # by variable
+        self._result: _Known = None
+        self._depth = self._calls = 0
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and (value := self._number(node.value)) is not None:
+                self._constants.update((one.id, value) for one in node.targets if isinstance(one, ast.Name))
+
+    def use(self, name: str, arguments: int) -> _Value:
+        """What a function of the program returns."""
+        self.arguments.setdefault(name, arguments)
+        return self.returned.setdefault(name, _Value())
+
+    def follow(self, function: _Function, known: dict[str, _Known]) -> _Known:
+        """Read a function's body with these variables known; returns its return value, if known."""
+        self._calls += 1
+        if self._depth >= _DEEPEST or self._calls > _CALLS:
+            return None
+        outer = self._known, self._result
+        self._known, self._result = known, None
+        self._depth += 1
+        for statement in function.body:
+            self.visit(statement)
+        self._depth -= 1
+        result = self._result
+        self._known, self._result = outer
+        return result
+
+    def visit(self, node: ast.AST) -> None:
+        """Bind the variables of loops before their bodies are read, those of assignments after their values."""
+        loops = node.generators if isinstance(node, ast.ListComp | ast.GeneratorExp) else [node]
+        for loop in loops:
+            if isinstance(loop, ast.For | ast.comprehension):
+                self._bind_each(loop.target, loop.iter)
+        self.generic_visit(node)
+        match node:
+            case ast.Assign(targets=[ast.Tuple() as target], value=ast.GeneratorExp(generators=[loop])):
+                self._bind(target, self._value(loop.iter))
+            case ast.Assign(targets=[target], value=value):
+                self._bind(target, self._value(value))
+            case ast.Return(value=ast.expr() as value):
+                self._result = self._result or self._value(value)
+            case ast.Compare(left=left, ops=[sign, *_], comparators=[other, *_]):
+                self._calculate(left, *node.comparators)
+                if isinstance(sign, ast.Eq | ast.NotEq):
+                    self._measure(left, other)
+            case ast.BinOp(left=left, right=right):
+                self._calculate(left, right)
+            case ast.Call() | ast.Subscript():
+                self._value(node)
+            case _:
+                pass
+
+    def _bind(self, target: ast.expr, value: _Known) -> None:
+        if isinstance(target, ast.Name):
+            self._known[target.id] = value
+            if isinstance(value, _Value):
+                value.name = value.name or target.id
+        elif isinstance(target, ast.Tuple):
+            for place, one in enumerate(target.elts):
+                self._bind(one, value.part(place) if isinstance(value, _Value) else None)
+
+    def _bind_each(self, target: ast.expr, iterated: ast.expr) -> None:
+        """Loop variables are elements of what is looped over."""
+        match target, iterated:
+            case ast.Tuple(elts=targets), ast.Call(func=ast.Name(id="enumerate" | "zip" as name), args=given):
+                for one, each in zip(targets[name == "enumerate" :], given):
+                    self._bind_each(one, each)
+            case _:
+                value = self._value(iterated)
+                self._bind(target, value.each() if isinstance(value, _Value) else None)
+
+    def _value(self, node: ast.expr) -> _Known:
+        """The value, or the part of one, that an expression stands for."""
+        match node:
+            case ast.Name(id=name):
+                return self._known.get(name)
+            case ast.Tuple(elts=elements):
+                found = [self._value(one) for one in elements]
+                return _Value(parts=[one if isinstance(one, _Value) else _Value() for one in found])
+            case ast.IfExp(body=body, orelse=orelse):
+                return self._value(body) or self._value(orelse)
+            case ast.Subscript(value=value, slice=index):
+                return self._index(self._value(value), index)
+            case ast.Call():
+                return self._call(node)
+            case ast.Attribute(value=value, attr=name):
+                return name if self._value(value) == _MODULE else None
+        return None
+
+    def _index(self, base: _Known, index: ast.expr) -> _Known:
+        if not isinstance(base, _Value):
+            return None
+        place = self._number(index)
+        if place is not None and place < _PARTS:
+            return base.part(place)
+        base.array = base.array or isinstance(index, ast.Tuple)
+        element = base.each()
+        return None if isinstance(index, ast.Tuple | ast.Slice) else element
+
+    def _call(self, node: ast.Call) -> _Known:
+        name, function = _called(node), self._value(node.func)
+        if name in _LOADERS:
+            return _MODULE
+        if isinstance(function, str) and function != _MODULE:
+            return self.use(function, len(node.args) + len(node.keywords))
+        if isinstance(node.func, ast.Name) and name in self.functions:
+            params = self.functions[name].args.args
+            known = {param.arg: self._value(value) for param, value in zip(params, node.args)}
+            return self.follow(self.functions[name], known)
+        first = self._value(node.args[0]) if node.args else None
+        if name in ("points", "vector") and len(node.args) == 4:  # the readers of culmen.evaluate.certify
+            self._set_lengths(first, node.args[2:] if name == "points" else node.args[3:])
+        if name == "float":
+            self._calculate(*node.args)
+        if name in _SAME:
+            return first or (self._value(node.func.value) if isinstance(node.func, ast.Attribute) else None)
+        return None
+
+    def _calculate(self, *operands: ast.expr) -> None:
+        for one in operands:
+            if isinstance(value := self._value(one), _Value):
+                value.number = True
+
+    def _measure(self, one: ast.expr, other: ast.expr) -> None:
+        """`len(x) != 3`, `x.shape != (3, 2)`."""
+        match one, other:
+            case ast.Call(func=ast.Name(id="len"), args=[whole]), _:
+                self._set_lengths(self._value(whole), [other])
+            case ast.Attribute(value=whole, attr="shape"), ast.Tuple(elts=sizes):
+                self._set_lengths(self._value(whole), sizes, array=True)
+            case _:
+                pass
+
+    def _set_lengths(self, value: _Known, sizes: list[ast.expr], array: bool = False) -> None:
+        if isinstance(value, _Value):
+            value.array = value.array or array
+            for size in sizes if len(sizes) < 3 else ():
+                value.length = self._number(size) or value.length
+                value = value.each() if size is not sizes[-1] else value
+
+    def _number(self, node: ast.expr) -> int | None:
+        """A whole number that is not negative: written out, or a constant of the module."""
+        if isinstance(node, ast.Name):
+            return self._constants.get(node.id)
+        return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def _example(tree: ast.Module) -> str:
     """A program that the evaluator contains as a text: the constant SEED, EXAMPLE or INITIAL_PROGRAM; "" if none."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -344,132 +281,88 @@ def example(tree: ast.Module, uses: tuple[str, ...]) -> str:
     return ""
 
 
-def expected_value(found: ExpectedInterface, path: Path) -> ExpectedValue | None:
-    """The value expected at a path, as far as known; None if unknown."""
-    name = found.names.get(path, "" if len(path) == 1 or path[-1] == EACH else str(path[-1]))
-    if found.keys.get(path):
-        return _several(found, path, name, tuple(found.keys[path]), tuple(found.keys[path]))
-    dims = dict(found.dims.get(path, {}))
-    element = (*path, EACH)
-    if element in found.arity:
-        dims.setdefault(1, found.arity[element])
-    dims.update({axis + 1: size for axis, size in found.dims.get(element, {}).items()})
-    if 0 in dims:
-        shape = tuple(dims.get(axis, 0) for axis in range(max(dims) + 1))
-        tuple_of = found.arity.get(path, 0)
-        if tuple_of == dims[0] and len(dims) == 1 and any((*path, i) in found.names for i in range(tuple_of)):
-            return _several(found, path, name, tuple(range(tuple_of)), ())
-        return ExpectedValue(name, shape, array=path in found.arrays) if all(shape) else None
-    if path in found.arity and not dims:
-        return _several(found, path, name, tuple(range(found.arity[path])), ())
-    if dims or element in found.names or path in found.arrays:
-        return None
-    return ExpectedValue(name) if path in found.numbers or len(path) > 1 else None
+def _stub(arguments: dict[str, int]) -> str:
+    """Functions of these names and numbers of arguments, without bodies."""
+    if not arguments:
+        return ""
+    text = f'"""What the evaluator asks for: {", ".join(arguments)}."""\n'
+    for name, count in arguments.items():
+        given = ", ".join(f"x{n}" for n in range(1, count + 1))
+        text += f'\n\ndef {name}({given}):\n    raise NotImplementedError("write {name}")\n'
+    return text
 
 
-def _several(
-    found: ExpectedInterface, path: Path, name: str, places: tuple[Any, ...], keys: tuple[str, ...]
-) -> ExpectedValue | None:
-    inner = [expected_value(found, (*path, place)) for place in places]
-    if any(one is None for one in inner):
-        return None
-    return ExpectedValue(name, inner=tuple(one for one in inner if one is not None), keys=keys)
-
-
-def _program(values: dict[str, ExpectedValue], fill: str) -> str:
+def _program(returned: dict[str, _Value], fill: str) -> str:
     """A module that defines each function, its numbers as constants on top."""
-    constants: list[str] = []
-    functions: list[str] = []
-    needs_numpy = False
-    for name, one in values.items():
-        returned = _returned(one, fill, constants)
-        needs_numpy = needs_numpy or "np." in returned
-        functions.append(f"def {name}():\n    return {returned}\n")
+    constants: dict[str, str] = {}
+    functions = [
+        f"def {name}():\n    return {_expression(value, fill, constants)}\n" for name, value in returned.items()
+    ]
     head = ['"""A first program: plain numbers in the shape that the evaluator asks for."""']
-    head += ["import numpy as np"] if needs_numpy else []
-    return "\n\n".join([*head, *constants]) + "\n\n\n" + "\n\n".join(functions)
+    head += ["import numpy as np"] if any("np." in text for text in functions) else []
+    written = [f"{name} = {text}" for name, text in constants.items()]
+    return "\n\n".join([*head, *written]) + "\n\n\n" + "\n\n".join(functions)
 
 
-def _returned(one: ExpectedValue, fill: str, constants: list[str]) -> str:
-    """The expression for a value; its numbers go into `constants`."""
-    if one.inner:
-        parts = [_returned(each, fill, constants) for each in one.inner]
-        sums = [place for place, each in enumerate(one.inner) if not each.inner and len(each.shape) == 1]
-        if sums and not one.inner[-1].shape and not one.inner[-1].inner and len(one.inner) > 2:
-            parts[-1] = f"float(sum({constants[-2].partition(' =')[0]}))"  # a total of what stands before it
-            constants.pop()
-        if one.keys:
-            return "{" + ", ".join(f'"{key}": {part}' for key, part in zip(one.keys, parts)) + "}"
-        return ", ".join(parts) + ("," if len(parts) == 1 else "")
-    name = one.name if one.name[:1].isalpha() else "values" if one.shape else "value"
-    name = "".join(char if char.isalnum() else "_" for char in name).upper()
-    known = {text.partition(" =")[0] for text in constants}
-    name = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 99))) if each not in known)
-    constants.append(f"{name} = {_written(_numbers(one.shape, fill))}")
-    return f"np.array({name})" if one.array and one.shape else name
+def _expression(value: _Value, fill: str, constants: dict[str, str]) -> str:
+    """The expression that a function returns; its numbers are added to `constants`."""
+    values = value.values()
+    parts = []
+    for place, one in enumerate(values or [value]):
+        shape = one.shape() or ()
+        if place > 1 and place == len(values) - 1 and not shape and len(values[place - 1].shape() or ()) == 1:
+            parts.append(f"float(sum({list(constants)[-1]}))")  # a total of what stands before it
+            continue
+        name = one.name.upper() or ("VALUES" if shape else "VALUE")
+        name = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 999))) if each not in constants)
+        constants[name] = _written(_numbers(shape, fill))
+        parts.append(f"np.array({name})" if one.array and shape else name)
+    return ", ".join(parts) + ("," if len(values) == 1 else "")
 
 
-FILLS = ("grid", "spread", "corner", "zeros", "ones")
-
-
-def _numbers(shape: tuple[int, ...], fill: str) -> Any:
+def _numbers(shape: tuple[int, ...], fill: str) -> float | list[float] | list[list[float]]:
     """Numbers in this shape: points on a grid in the unit cube, scattered over it or over its lower corner, with small
     numbers beside them; or only 0, or only 1."""
     if not shape:
-        return {"ones": 1.0}.get(fill, 0.0)
-    if fill in ("zeros", "ones"):
-        return _nested(shape, iter([float(fill == "ones")] * math.prod(shape)))
+        return float(fill == "ones")
     if len(shape) == 1:
-        return [round(0.45 / _cells(shape[0]), 4) if fill == "grid" else 0.01] * shape[0]
+        small = round(0.45 / _cells(shape[0], 2), 4) if fill == "grid" else 0.01
+        return [{"zeros": 0.0, "ones": 1.0}.get(fill, small)] * shape[0]
+    count, width = shape
     if fill == "grid":
-        return _nested(shape, _lattice(math.prod(shape) // shape[-1], shape[-1]))
+        return _grid(count, width)
+    if fill in ("zeros", "ones"):
+        return [[float(fill == "ones")] * width] * count
     low, wide = (0.04, 0.92) if fill == "spread" else (0.05, 0.4)
-    return _nested(shape, (round(low + wide * x, 4) for x in _scattered(math.prod(shape) // shape[-1], shape[-1])))
+    return [[round(low + wide * x, 4) for x in point] for point in _scattered(count, width)]
 
 
-def _cells(count: int, width: int = 2) -> int:
+def _cells(count: int, width: int) -> int:
     """Cells along an axis of the smallest grid that has room for so many points."""
-    return next(cells for cells in range(1, count + 2) if cells**width >= count)
+    return next(cells for cells in range(1, count + 1) if cells**width >= count)
 
 
-def _lattice(count: int, width: int) -> Iterator[float]:
-    """Coordinates of the centres of cells: as many cells along each axis as there must be."""
+def _grid(count: int, width: int) -> list[list[float]]:
+    """The centres of cells: as many cells along each axis as there must be."""
     cells = _cells(count, width)
-    rows = -(-count // cells ** (width - 1))
-    for n in range(count):
-        for axis in range(width):
-            along = rows if axis == width - 1 else cells
-            yield round((n // cells**axis % along + 0.5) / along, 4)
+    along = [cells] * (width - 1) + [-(-count // cells ** (width - 1))]
+    return [[round((n // cells**axis % each + 0.5) / each, 4) for axis, each in enumerate(along)] for n in range(count)]
 
 
-def _scattered(count: int, width: int) -> Iterator[float]:
-    """Coordinates of evenly scattered points: a Kronecker sequence with powers of the generalised golden ratio."""
+def _scattered(count: int, width: int) -> list[list[float]]:
+    """Evenly scattered points: a Kronecker sequence with powers of the generalised golden ratio."""
     ratio = 2.0
     for _ in range(60):
         ratio = (1.0 + ratio) ** (1.0 / (width + 1))
-    for n in range(1, count + 1):
-        for axis in range(width):
-            yield (0.5 + n * ratio ** -(axis + 1)) % 1.0
+    return [[(0.5 + n * ratio ** -(axis + 1)) % 1.0 for axis in range(width)] for n in range(1, count + 1)]
 
 
-def _nested(shape: tuple[int, ...], numbers: Iterator[float]) -> Any:
-    return [_nested(shape[1:], numbers) for _ in range(shape[0])] if shape else next(numbers)
-
-
-def _written(numbers: Any) -> str:
+def _written(numbers: float | list[float] | list[list[float]]) -> str:
     """A literal: rows of points on lines of their own."""
-    if isinstance(numbers, list) and len(numbers) > 1 and numbers == [numbers[0]] * len(numbers):
+    if not isinstance(numbers, list):
+        return repr(numbers)
+    if len(numbers) > 1 and numbers == [numbers[0]] * len(numbers):
         return f"[{_written(numbers[0])}] * {len(numbers)}"  # one number is changed more easily than many
-    if isinstance(numbers, list) and numbers and isinstance(numbers[0], list):
+    if isinstance(numbers[0], list):
         return "[\n" + "".join(f"    {row!r},\n" for row in numbers) + "]"
     return repr(numbers)
-
-
-def _hollow(name: str, arguments: int) -> str:
-    given = ", ".join(f"x{n}" for n in range(1, arguments + 1))
-    return f'def {name}({given}):\n    raise NotImplementedError("write {name}")'
-
-
-def _title(found: ExpectedInterface) -> str:
-    names = ", ".join(found.uses)
-    return f"What the evaluator asks for: {names}."
