@@ -159,7 +159,7 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     ),
     "a section that is a value": ({"task__toml": "seed = 3\n"}, ("expected `object", "(seed)")),
     "seed missing": ({"task__toml": "[seed]\nfiles = ['q.py']\n"}, ("'q.py' does not exist", "seed.files", "'p.py'")),
-    "seed empty": ({"p__py": " \n"}, ("the seed is empty", "part p.py", "first version")),
+    "seed empty": ({"p__py": " \n"}, ("the initial program is empty", "part p.py", "first version")),
     "seed with NUL": ({"p__py": "x = 1\0"}, ("NUL", "part p.py")),
     "seed not Python": ({"p__py": "def run(:\n"}, ("not valid Python", "p.py:1")),
     "seed without entry": ({"p__py": "def runn():\n    pass\n"}, ("no function 'run'", "'runn' on line 1", "entry")),
@@ -170,7 +170,7 @@ MISTAKES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "bad part name": ({"task__toml": "[seed.parts]\n'../x' = 'y'\n"}, ("cannot be called '../x'", "task.toml:1")),
     "seeds that differ": (
         {"task__toml": "[seed]\nfolders = ['a', 'b']\n", "a/p__py": PROGRAM, "b/q__py": PROGRAM},
-        ("seed 2 has the parts q.py", "same part names"),
+        ("initial program 2 has the parts q.py", "same part names"),
     ),
     "seed too long": ({"task__toml": SEED + "[surface]\nmax_chars = 5\n"}, ("longer than", "task.toml:4", "raise")),
     "frozen unknown": ({"task__toml": SEED + "[surface]\nfrozen = ['q.py']\n"}, ("'q.py'", "task.toml:4", "'p.py'")),
@@ -379,7 +379,7 @@ def test_other_seeds(tmp_path: Path) -> None:
     task = load(tmp_path, seeds=[{"mine.py": PROGRAM}, {"mine.py": PROGRAM + "#\n"}])
     assert task.evaluator.module == "mine.py" and len(task.seeds) == 2
     assert load(tmp_path / "evaluator.py", seeds=[{"m.py": PROGRAM}]).evaluator.module == "m.py"
-    with pytest.raises(TaskError, match="seed 2, part m"):
+    with pytest.raises(TaskError, match="initial program 2, part m"):
         load(tmp_path, seeds=[{"m": "x"}, {"m": " "}])
     with pytest.raises(TaskError, match="differ in their parts"):
         load(tmp_path, seeds=[{"m": "x"}, {"n": "x"}])

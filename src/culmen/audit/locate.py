@@ -141,7 +141,7 @@ def _orders(tree: ast.AST) -> set[int]:
 
 
 def _of_reported(tree: ast.Module) -> Found:
-    """Where a name that came with the output reaches a returned score."""
+    """Lines where a value from the output reaches a returned score."""
     unpacked = {
         name.id
         for node in ast.walk(tree)
@@ -197,7 +197,7 @@ def _of_files(tree: ast.Module) -> Found:
 
 
 def _of_answers(tree: ast.Module) -> Found:
-    why = "what lies here can be read by candidates, too"
+    why = "candidates can read files here"
     return [
         (n.lineno, why)
         for n in _calls(tree)

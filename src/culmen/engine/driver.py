@@ -37,8 +37,8 @@ from culmen.engine.replay import Replayed, replay
 from culmen.engine.search import Estimate, Search
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
-_TOLD = ("agent", "kind", "tool", "reason", "closing")  # of a custom effect's payload: who and what for
-_PAUSES = (1.0, 2.0, 5.0, 10.0)  # waits between tries to write to a full disk; the last one repeats
+_TOLD = ("agent", "kind", "tool", "reason", "closing")  # fields of a custom effect's payload that are journaled
+_PAUSES = (1.0, 2.0, 5.0, 10.0)  # seconds between attempts to write to a full disk; the last one repeats
 
 
 class Driver:
@@ -271,7 +271,7 @@ class Driver:
             self._failure = self._failure or error
             return
         self._tell(events)
-        await asyncio.sleep(0)  # let the observers see it before the loop ends
+        await asyncio.sleep(0)  # observers run before the loop ends
 
 
 def about(effect: Effect, phase: str) -> dict[str, Any]:

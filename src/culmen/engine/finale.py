@@ -34,7 +34,7 @@ class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     the cases the fresh evaluations used.
 
     `certified` is the worst of the values the verifier certified, of the outputs or of their strictly feasible repairs
-    (None: there is no verifier, or it did not accept all outputs). `strict`: all passed as given; None: nobody asked.
+    (None: there is no verifier, or it did not accept all outputs). `strict`: all passed as given; None: not asked.
     """
 
     id: str

@@ -193,7 +193,7 @@ class EngineLab:
         return tuple(self._told)
 
     def handed(self) -> tuple[Candidate, ...]:
-        """Candidates that a person handed in since the last call."""
+        """A person's candidates since the last call."""
         fresh, self._taken = self._told[self._taken :], len(self._told)
         return tuple(told.candidate for told in fresh if told.candidate is not None)
 

@@ -74,7 +74,7 @@ class Search:
         self._futures: dict[int, Future[Any]] = {}
         self._recall = Memo(task, observations or MemoryStore(), self._futures)
         self._waiting: dict[int, Effect] = {}
-        self._fresh: list[int] = []  # of these, the keys that nobody has tried to admit yet
+        self._fresh: list[int] = []  # of these, the keys not yet tried for admission
         self._refused: set[Usage] = set()  # what the others would cost
         self._admitted: list[Effect] = []
         self._abandoned: set[int] = set()
@@ -213,8 +213,7 @@ class Search:
         return admitted
 
     def _admit(self) -> bool:
-        """Admit what the budget has room for, in the order of issue. What was refused before is not asked again one by
-        one: effects that cost the same are refused together."""
+        """Admit what the budget has room for, in the order of issue. Effects of equal cost are refused together."""
         if self._closing:
             return False
         ledger, fresh = self.ledger, self._fresh

@@ -242,7 +242,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
 
     @property
     def price_list(self) -> PriceList:
-        """What it costs."""
+        """The model's price."""
         redirected = self.provider.base_url is None and self.provider.address is not None
         return PriceList(self.model, "" if redirected else self.provider.prices, self.price)
 

@@ -1,4 +1,4 @@
-"""Classes and functions by a text that a journal or a command line can hold: `module:Name` or `path/file.py:Name`."""
+"""Finds classes and functions by a text of a journal or a command line: `module:Name` or `path/file.py:Name`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOVED = {
 
 
 def path_of(thing: Any) -> str:
-    """Where a class or function can be found again; a file's absolute path where no import statement would find it."""
+    """The path of a class or function; a file's absolute path if it cannot be imported by name."""
     module = sys.modules[thing.__module__]
     file = getattr(module, "__file__", None)
     if file and (module.__name__ == "__main__" or module.__name__.startswith(_PREFIX)):
@@ -47,7 +47,7 @@ def path_of(thing: Any) -> str:
 
 
 def find(path: str) -> Any:
-    """The thing at `module:Name` or `file.py:Name`; UserError if there is none."""
+    """The class or function at `module:Name` or `file.py:Name`; UserError if there is none."""
     place, _, name = current(path).rpartition(":")
     if not place or not name:
         raise UserError(f"'{path}' names no class", fix="write module:Class or path/to/file.py:Class")

@@ -119,7 +119,7 @@ class Polca:
             rollouts = await evaluate_all(lab, parents, batch)  # line 5
             queue.update(rollouts, turn)  # line 6
             raw = await self.propose(lab, queue, rollouts)  # line 7
-            raw += lab.handed()  # candidates a person handed in count like a model's
+            raw += lab.handed()  # a person's candidates count like a model's
             queue.release(parents)
             new = await admit(lab, net, raw)  # line 8
             rollouts = await evaluate_all(lab, new, self.validation.cases(lab, batch))  # line 9

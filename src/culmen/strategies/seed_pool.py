@@ -21,7 +21,7 @@ _ATTEMPTS = 3  # clusterings tried before giving up; the work is done in a proce
 
 
 class Allocation(Protocol):
-    """Gives every island its seeds: `islands` clusters of indices into `seeds`, whose rewards are known."""
+    """Assigns initial programs to islands: `islands` clusters of indices into `seeds`, whose rewards are known."""
 
     async def allocate(
         self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
@@ -114,7 +114,7 @@ def mixed(found: Clusters, rewards: Sequence[float], d: float, rho: float, rng: 
 
 
 def filled(found: Clusters, rewards: Sequence[float]) -> Clusters:
-    """The same clusters; an empty one gets the best seeds in turn, so that no island starts with nothing."""
+    """The same clusters; an empty one gets the best seeds in turn, so that no island starts empty."""
     best = sorted(range(len(rewards)), key=lambda i: -rewards[i])
     empty = [i for i, cluster in enumerate(found) if not cluster]
     turns = {island: [best[turn % len(best)]] for turn, island in enumerate(empty)} if best else {}

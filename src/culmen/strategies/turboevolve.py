@@ -47,7 +47,7 @@ class TurboEvolve:
     island compete for cells of the next one on the ring.
 
     Several seeds (a pool, `culmen run --pool`) are evaluated, clustered by meaning, one cluster per island, and mixed a
-    little. For deterministic evaluators and dear model calls: one prompt pays for several candidates.
+    little. For deterministic evaluators and expensive model calls: one prompt pays for several candidates.
     """
 
     paper = "TurboEvolve: LLM-driven program evolution with verbalized sampling, adaptive K and seed pools"
@@ -99,7 +99,7 @@ class TurboEvolve:
             inspirations = island.inspirations(parent, lab.rng) if parent else []
             brief = self.brief(lab, i, parent, inspirations, width.k)
             candidates, faults = await self.requery.propose(lab, brief)  # 3.1
-            candidates = [*candidates, *lab.handed()]  # candidates a person handed in count like a model's
+            candidates = [*candidates, *lab.handed()]  # a person's candidates count like a model's
             judged = await judge.judge(lab, judge.unknown(candidates))
             placed = {r.candidate.id: island.grid.offer(elite) for r, elite in judged if elite}  # in the reply's order
             width.record(any(at.entered for at in placed.values()))  # 3.2, u of this iteration
@@ -134,7 +134,7 @@ class TurboEvolve:
 def _children(
     island: GridIsland, candidates: Sequence[Candidate], judged: Judged, placed: dict[str, Placement]
 ) -> list[dict[str, Any]]:
-    """What became of each candidate, in the order of the reply (Section 6: rank, status, reward, cell)."""
+    """Outcome of each candidate, in the order of the reply (Section 6: rank, status, reward, cell)."""
     known = {rollout.candidate.id: _outcome(island, rollout, elite, placed) for rollout, elite in judged}
     repeat = {"status": "known"}  # judged before, on this island or another
     return [

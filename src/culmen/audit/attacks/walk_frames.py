@@ -1,6 +1,6 @@
 # title: Walking the call frames
 # shows: From a function that the evaluator calls, the caller's frame and its globals are in reach.
-# success: with what stands in the caller's globals replaced, an output scores better than without
+# success: with the caller's globals replaced, an output scores better than without
 # fix: do not import candidates: write score(output) (form = call), or let culmen run evaluate(path) through its proxy
 # cause: import
 # needs: function

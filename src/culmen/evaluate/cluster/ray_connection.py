@@ -127,7 +127,7 @@ async def aside(work: Callable[[], T], seconds: float) -> T:
     def target() -> None:
         try:
             given.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+        except BaseException as error:  # noqa: BLE001 - passed to the waiter
             given.set_exception(error)
 
     threading.Thread(target=target, daemon=True, name="culmen-ray").start()

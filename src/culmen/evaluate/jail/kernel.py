@@ -63,7 +63,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
 
 
 def unmount(target: str) -> None:
-    """umount2(2), at once, whoever still uses it."""
+    """umount2(2), detaching at once even if in use."""
     check(libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 

@@ -193,7 +193,7 @@ class Zygote:
 
 
 def jailed(cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int) -> NoReturn:
-    """What a child does: confine itself, or say why not and end; then serve its one request."""
+    """Run in the child: confine it, or report why not and end; then serve its one request."""
     own_descriptors(channel, log, line)
     try:
         enter(cage, job)

@@ -39,7 +39,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     programs = initial_programs(folder)
     if len(programs) != 1:
         found = ", ".join(p.name for p in programs) or "none"
-        fix = "keep one, or write a task.toml naming the seeds"
+        fix = "keep one, or write a task.toml naming the initial programs"
         raise TaskError(f"expected one initial_program.*, found {found}", where=str(folder), fix=fix)
     config = next((p for p in (folder / "config.yaml", folder / "config.yml") if p.is_file()), None)
     task = read(programs[0], folder / "evaluator.py", config, goal)
@@ -273,7 +273,7 @@ KEYS: dict[str, dict[str, Any]] = {
 
 
 class OpenEvolveConfig(msgspec.Struct, frozen=True):
-    """What was understood of a file: values by (section, key), and notes for people."""
+    """The parsed settings of a file: values by (section, key), and notes for people."""
 
     values: dict[tuple[str, str], Any] = {}
     notes: tuple[str, ...] = ()

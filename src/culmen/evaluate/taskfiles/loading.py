@@ -48,13 +48,15 @@ def with_seeds(task: Task, seeds: Seeds) -> Task:
     evaluator, frozen = task.evaluator, task.surface.frozen
     for name in (*frozen, *re.findall(r"\{([^{}]*)\}", " ".join(evaluator.command))):
         if name not in parts:
-            raise TaskError(f"the seed has no part '{name}'", where=f"task {task.name}", fix=f"call it '{name}'")
+            raise TaskError(
+                f"the initial program has no part '{name}'", where=f"task {task.name}", fix=f"call it '{name}'"
+            )
     for number, seed in enumerate(seeds, 1):
         for name, text in seed.items():
-            check_text(text, f"seed {number}, part {name}")
+            check_text(text, f"initial program {number}, part {name}")
         if seed.keys() != parts.keys():
-            fix = "give all seeds the same part names"
-            raise TaskError("the seeds differ in their parts", where=f"seed {number}", fix=fix)
+            fix = "give all initial programs the same part names"
+            raise TaskError("the initial programs differ in their parts", where=f"initial program {number}", fix=fix)
     first = next(iter(parts))
     if evaluator.form in ("call", "serve") and evaluator.entry and evaluator.module not in parts:
         evaluator = replace(evaluator, module=first)

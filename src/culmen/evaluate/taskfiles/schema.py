@@ -164,7 +164,9 @@ def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
         return (), ()
     together = bool(table.files or table.glob or table.parts)
     if together + bool(table.folders) + bool(table.each) != 1:
-        fix = "use files, glob and parts for one seed, or folders for several, or each for several of one file"
+        fix = (
+            "use files, glob and parts for one initial program, or folders for several, or each for several of one file"
+        )
         raise source.fault("[seed] must name the initial programs in exactly one way", "", "seed", fix)
     if together:
         named = _together(source, table, root)
@@ -181,9 +183,11 @@ def read_seeds(source: TaskToml) -> tuple[Seeds, tuple[Path, ...]]:
 def check_text(text: str, where: str) -> None:
     """Raises `TaskError` for a seed text that is empty or cannot be stored."""
     if not text.strip():
-        raise TaskError("the seed is empty", where=where, fix="write a first version into it, however simple")
+        raise TaskError(
+            "the initial program is empty", where=where, fix="write a first version into it, however simple"
+        )
     if not is_text(text):
-        raise TaskError("the seed holds NUL characters", where=where, fix="save it as plain UTF-8 text")
+        raise TaskError("the initial program holds NUL characters", where=where, fix="save it as plain UTF-8 text")
 
 
 def _together(source: TaskToml, table: SeedTable, root: Path) -> list[dict[str, Path | str]]:
@@ -201,7 +205,7 @@ def _together(source: TaskToml, table: SeedTable, root: Path) -> list[dict[str, 
         seed[name] = path
     for name, text in table.parts.items():
         if name in seed or not safe_name(name):
-            fix = "use a plain name that no seed file has"
+            fix = "use a plain name that no initial file has"
             raise source.fault(f"a part cannot be called '{name}'", "seed", "parts", fix)
         seed[name] = text
     return [seed]
@@ -220,7 +224,9 @@ def _folder(source: TaskToml, folder: Path) -> dict[str, Path | str]:
     visible = (p for p in sorted(folder.rglob("*")) if p.is_file() and "__pycache__" not in p.parts)
     parts: dict[str, Path | str] = {p.relative_to(folder).as_posix(): p for p in visible if p.name[0] != "."}
     if not parts:
-        raise source.fault(f"folder '{folder.name}' holds no files", "seed", "folders", "put the seed's files there")
+        raise source.fault(
+            f"folder '{folder.name}' holds no files", "seed", "folders", "put the initial program's files there"
+        )
     return parts
 
 
@@ -238,13 +244,13 @@ def _text(place: Path | str) -> str:
 def _check(source: TaskToml, seeds: Seeds) -> None:
     for number, seed in enumerate(seeds, 1):
         for name, text in seed.items():
-            check_text(text, f"{source.path} (seed {number}, part {name})")
+            check_text(text, f"{source.path} (initial program {number}, part {name})")
         if seed.keys() != seeds[0].keys():
-            what = f"seed {number} has the parts {_names(seed)}, seed 1 has {_names(seeds[0])}"
-            raise source.fault(what, "", "seed", "give all seeds the same part names")
+            what = f"initial program {number} has the parts {_names(seed)}, number 1 has {_names(seeds[0])}"
+            raise source.fault(what, "", "seed", "give all initial programs the same part names")
         if sum(map(len, seed.values())) > source.table.surface.max_chars:
-            what = f"seed {number} is longer than surface.max_chars = {source.table.surface.max_chars}"
-            raise source.fault(what, "surface", "max_chars", "raise max_chars or shorten the seed")
+            what = f"initial program {number} is longer than surface.max_chars = {source.table.surface.max_chars}"
+            raise source.fault(what, "surface", "max_chars", "raise max_chars or shorten the initial program")
 
 
 def _names(seed: Mapping[str, str]) -> str:

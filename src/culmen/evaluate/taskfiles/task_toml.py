@@ -1,4 +1,4 @@
-"""culmen's own task folder: `task.toml`, seeds, an evaluator with a function `score`, and perhaps cases."""
+"""culmen's own task folder: `task.toml`, initial programs, an evaluator with a function `score`, and perhaps cases."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(path: Path) -> Task:
     seeds, seed_files = read_seeds(source)
     if not seeds and not table.goal.strip():
         fix = "add [seed] files = [...], or a goal from which a model can write the first program"
-        raise source.fault("a task without a seed needs a goal", "", "goal", fix)
+        raise source.fault("a task without an initial program needs a goal", "", "goal", fix)
     cases_path = root / table.cases
     if table.cases and not cases_path.is_file():
         raise missing(cases_path, f"{path} (cases)")
@@ -179,7 +179,7 @@ def _module(source: TaskToml, form: str, seeds: Seeds) -> str:
     if name not in seeds[0]:
         raise source.fault(f"no part is called '{name}'", "evaluator", "module", one_of(name, seeds[0]))
     for number, seed in enumerate(seeds, 1):
-        place = f"{name} of seed {number}" if len(seeds) > 1 else name
+        place = f"{name} of initial program {number}" if len(seeds) > 1 else name
         where = Path(f"{source.path.parent}/{place}")
         module = reading.parse_module(seed[name], str(where))
         reading.require(module, entry, where, f"define it, or set [evaluator] entry in {source.path.name}")
@@ -243,7 +243,7 @@ def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> 
             raise TaskError(str(error), where=f"{source.path.parent / name}:{error.line}", fix=fix) from None
     if not any(markers.has_blocks(text) for name, text in seed.items() if name not in surface.frozen):
         fix = "put # EVOLVE-BLOCK-START and # EVOLVE-BLOCK-END around what may change"
-        raise source.fault("markers are enforced, but no seed has any", "surface", "markers", fix)
+        raise source.fault("markers are enforced, but no initial program has any", "surface", "markers", fix)
 
 
 def _defaults(source: TaskToml) -> dict[str, object]:

@@ -83,7 +83,7 @@ class EditableText:
         return text
 
     def nodes(self) -> Iterator[ast.AST]:
-        """All editable nodes with a position, in text order; none inside formatted strings and inserted functions."""
+        """All editable nodes with a position, in text order, except inside formatted strings and inserted functions."""
         queue: list[ast.AST] = [self.tree] if self.tree else []
         while queue:
             node = queue.pop()

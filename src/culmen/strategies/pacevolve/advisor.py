@@ -1,4 +1,4 @@
-"""Everything the advisor is asked: decisions (PACEvolve++, 3.2), results in a line, ideas condensed and pruned."""
+"""The advisor's requests: decisions (PACEvolve++, 3.2), results in a line, ideas condensed and pruned."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Advising:
         return 0, "", "repeat" if refused else _UNREADABLE
 
     def _scene(self, lab: Lab, parent: Rollout | None, failures: FailureMemory) -> dict[str, Any]:
-        """What every step is told of the task and of where the search stands."""
+        """Slots common to all steps: the task and the state of the search."""
         objective = lab.task.objective
         reward = parent.reward if parent else None
         program = parent.candidate.text if parent else ""

@@ -23,7 +23,7 @@ class Versions(Protocol):
 
 @dataclass(frozen=True)
 class Early:
-    """Early versions are preferred: back to where the way was still open (the authors' code)."""
+    """Early versions are preferred, from which more is still possible (the authors' code)."""
 
     power: Annotated[float, About("how strongly", least=0)] = 1.5
 
@@ -59,7 +59,7 @@ class Branch:
 
 @dataclass
 class Island:
-    """What one coroutine of the search works on. `rollouts` finds a program by its candidate's id."""
+    """The state of one island, worked on by one coroutine. `rollouts` finds a program by its candidate's id."""
 
     population: Population
     momentum: Momentum

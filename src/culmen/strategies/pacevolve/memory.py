@@ -1,4 +1,4 @@
-"""What an island remembers: ideas and what was tried under each, and what failed.
+"""An island's memory: ideas with the experiments under each, and failures.
 
 Values are immutable: islands exchange and revisit them, and none can change what another holds.
 """

@@ -29,7 +29,7 @@ from culmen.strategies.settings import About, Cases, check
 @dataclass(frozen=True)
 class Pacevolve:
     """An advisor decides what to try, an implementer writes it. Every island has a population and a repository of ideas
-    with what came of each; hypotheses are made for one decision, put under an idea, and forgotten. An island whose
+    with the results of each; hypotheses are made for one decision, put under an idea, and forgotten. An island whose
     momentum is lost goes back to an old version of its ideas, or takes over those of a more advanced island.
 
     Roles: `advisor` (may be a small model) and `implementer` (a strong one). Without a model the advisor draws from a
@@ -110,11 +110,11 @@ class Research:
         await self._take_up(island)
         parent = start or island.parent(self.rules.top, self.rules.tournament, self.lab.rng)
         decision = await self.rules.advising.decide(self.lab, self.voice, parent, island.ideas, self.failures)
-        island.ideas = decision.ideas  # ideas of a decision that comes to nothing are kept, too
+        island.ideas = decision.ideas  # ideas of a failed decision are kept, too
         return parent, decision
 
     async def _take_up(self, island: Island) -> None:
-        """What a person handed in, like a model's: the first island to hear of it has it, the others by crossover."""
+        """Take in a person's candidate like a model's: the first island to run gets it, the others by crossover."""
         batch = self.rules.batch
         for candidate in self.lab.handed():
             rollout = await self.lab.evaluate(candidate, None if batch is None else self.lab.minibatch(batch))

@@ -1,4 +1,4 @@
-"""Which program each decision of a barrier starts from: the island's own choice, or states reused by PUCT."""
+"""The program from which each decision of a barrier starts: the island's own choice, or states reused by PUCT."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Reused:
         return [node.rollout if node else None for node in self._taken]
 
     def give_back(self, found: Sequence[Scored | None]) -> list[dict[str, Any]]:
-        """Expand every state taken; a note for each. What is known already is no new state."""
+        """Expand every state taken; a note for each. Known programs do not become new states."""
         notes: list[dict[str, Any]] = []
         for node, one in zip(self._taken, found, strict=True):
             fresh = [one] if one is not None and one[0].candidate.id not in self._known else []
