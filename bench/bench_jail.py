@@ -17,7 +17,7 @@ from pathlib import Path
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate.jail import levels
+from culmen.evaluate.jail import probes
 from culmen.evaluate.local import LocalBackend
 
 SCORE = "def score(output): return output\n"
@@ -67,7 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "evaluator.py"
         path.write_text(SCORE)
-        for level in levels.LEVELS[:-1]:
+        for level in probes.LEVELS[:-1]:
             try:
                 median, tail, rate = asyncio.run(measure(level, path, runs))
             except IsolationError as error:

@@ -214,9 +214,14 @@ class Study:
         """
         if self._objects is None:
             raise UserError("this study was opened for reading", where=str(self.path), fix="Study.resume(run).run()")
-        from culmen.run import assemble, fork
+        from culmen.run import assemble
 
-        return assemble.run_blocking(assemble.live(self.path, self.meta, self._objects, fork.remembered(self.meta)))
+        known: dict[str, Any] = {}
+        if self.meta.fork_of:
+            from culmen.run import fork
+
+            known = fork.remembered(self.meta)
+        return assemble.run_blocking(assemble.live(self.path, self.meta, self._objects, known))
 
     @property
     def status(self) -> RunStatus:

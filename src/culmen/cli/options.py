@@ -203,7 +203,7 @@ def _given(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
 def _checked(options: RunOptions) -> RunOptions:
     """Raise `UserError` for names that nobody knows: before there is a run, not after."""
     from culmen import embed
-    from culmen.evaluate.jail.levels import rank
+    from culmen.evaluate.jail.probes import rank
 
     if options.models_file is not None and not Path(options.models_file).is_file():
         raise UserError(f"there is no models file '{options.models_file}'", where="--models", fix="check the path")

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from culmen.core.evaluation import Case, Scoring
 from culmen.core.task import Task
-from culmen.evaluate.jail import kernel, levels, procfs, wire
+from culmen.evaluate.jail import kernel, probes, procfs, wire
 from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_descriptors, set_limits
 from culmen.evaluate.jail.fork_server import Jail
 from culmen.evaluate.jail.plain import number
@@ -45,7 +45,7 @@ class FunctionBackend(LocalBackend):
     async def start(self) -> str:
         """Fork the server; the level is always "limits". Raises IsolationError if more is required."""
         self.scoring = Scoring("self-reported", "a Python callable shares a process with the candidate")
-        levels.require_level(
+        probes.require_level(
             "limits", self.require, {"namespaces": "a Python callable runs as part of your own process"}
         )
         self._jail = self._new_jail("limits")

@@ -13,7 +13,8 @@ from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.integrity.seal import EvaluatorSeal
-from culmen.evaluate.jail import levels, probes, scorer_pool
+from culmen.evaluate.jail import probes, scorer_pool
+from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import IsolationError
-from culmen.evaluate.jail import levels, probes, procfs, wire
+from culmen.evaluate.jail import probes, procfs, wire
+from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.evaluation import candidate_seed
 from culmen.evaluate.jail.fork_server import OutputLog, clean
 from culmen.evaluate.jail.kernel import SyscallFilter

@@ -26,7 +26,7 @@ from culmen.core.errors import IsolationError, UserError
 from culmen.core.evaluation import Case, Status
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import EvaluationJob, NodeReply, NodeTerms
-from culmen.evaluate.jail import levels
+from culmen.evaluate.jail import probes
 from culmen.evaluate.local import LocalBackend
 
 _PREFIX = "culmen-node-"
@@ -61,11 +61,11 @@ class NodeEvaluator:
             level = await backend.start()
             self._rested = time.monotonic()
             self._backend, self._cases = backend, {case.id: case for case in task.cases}
-            if agreed.level and levels.rank(level) > levels.rank(agreed.level):
+            if agreed.level and probes.rank(level) > probes.rank(agreed.level):
                 raise IsolationError(
                     f"this node has isolation level {level}, the run began with {agreed.level}",
                     where="a node that joined later",
-                    fix=levels.FIX,
+                    fix=probes.FIX,
                 )
             answer = NodeReply(level=level, scoring=backend.scoring)
         except UserError as error:

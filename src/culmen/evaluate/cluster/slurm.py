@@ -29,7 +29,7 @@ from culmen.evaluate.cluster.choice import BackendChoice
 from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
 from culmen.evaluate.cluster.remote import NODE_SLOTS, Lost
 from culmen.evaluate.cluster.slurm_worker import BEAT, LAPSE, Spool, serve
-from culmen.evaluate.jail import levels
+from culmen.evaluate.jail import probes
 
 WAIT_SECONDS = 3600.0  # for a first worker: queues are long
 _PAUSE = 0.05
@@ -602,9 +602,9 @@ def check_greeting(greeting: bytes, agreed: NodeTerms) -> None:
     answer = messages.load(greeting, NodeReply)
     if answer.error is not None:
         raise messages.raised(answer.error)
-    if levels.rank(answer.level) > levels.rank(agreed.level):
+    if probes.rank(answer.level) > probes.rank(agreed.level):
         raise IsolationError(
             f"a node has isolation level {answer.level}, the run began with {agreed.level}",
             where="a job that started later",
-            fix=levels.FIX,
+            fix=probes.FIX,
         )

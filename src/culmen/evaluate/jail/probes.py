@@ -1,4 +1,4 @@
-"""Tests of the jail: start one, run a program that tries to escape, and report what it managed."""
+"""Isolation levels, and which one is in force: start a jail, run a program that tries to escape, report what it did."""
 
 from __future__ import annotations
 
@@ -18,19 +18,53 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from culmen.core.candidate import Candidate
-from culmen.core.errors import CulmenError
+from culmen.core.errors import CulmenError, IsolationError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate.jail import bubblewrap, kernel, levels, wire
+from culmen.evaluate.jail import bubblewrap, kernel, wire
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
 
+LEVELS = ("namespaces", "restricted", "limits", "none")  # strongest first
+
+LOSSES = {
+    "namespaces": "nothing of what the probes look at",
+    "restricted": "no namespaces: no total limit on files, no multiprocessing locks, a shared process count",
+    "limits": "files, network, processes and signals are open to candidates; only time, memory and counts hold",
+    "none": "everything: candidates run as you do",
+}
+
+FIX = (
+    "install bubblewrap (Debian and Ubuntu: apt install bubblewrap); Ubuntu 24.04 also needs an AppArmor profile that "
+    "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+    "--cap-add SYS_ADMIN; or lower --require"
+)
+
 PASS, NOT_ENFORCED = "PASS", "NOT ENFORCED"
 _LIMITS = Limits(seconds=10.0, memory_mb=256, processes=16, files_mb=8)
 _PROGRAM = Candidate.of({"probe": (Path(__file__).parent / "probe_program.py").read_text(encoding="utf-8")})
 T = TypeVar("T")
+
+
+def rank(level: str) -> int:
+    """0 for the strongest; an unknown name raises IsolationError."""
+    if level not in LEVELS:
+        raise IsolationError(f"there is no isolation level {level!r}", fix=f"use one of {', '.join(LEVELS)}")
+    return LEVELS.index(level)
+
+
+def separates(level: str) -> bool:
+    """Whether a candidate at this level can neither see nor touch other processes and their files."""
+    return rank(level) <= rank("restricted")
+
+
+def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
+    """Raise IsolationError if `level` is below `require`; `why` says why the stronger ones failed."""
+    if require is not None and rank(level) > rank(require):
+        reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
+        raise IsolationError(f"isolation level {require} is required, {level} is in force", where=reasons, fix=FIX)
 
 
 @dataclass
@@ -143,7 +177,7 @@ def _segment(key: int) -> bool:
 
 
 async def _first() -> str:
-    for level in levels.LEVELS[:-1]:
+    for level in LEVELS[:-1]:
         jail = Jail(level)
         try:
             await jail.start()
@@ -153,14 +187,14 @@ async def _first() -> str:
             continue
         finally:
             await jail.close()
-    return levels.LEVELS[-1]
+    return LEVELS[-1]
 
 
 async def _all() -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for level in levels.LEVELS[:-1]:
+    for level in LEVELS[:-1]:
         try:
-            found[level] = {"works": True, "loses": levels.LOSSES[level], "probes": await probe(level)}
+            found[level] = {"works": True, "loses": LOSSES[level], "probes": await probe(level)}
         except (JailFailed, CulmenError) as error:
             found[level] = {"works": False, "why": str(error), "probes": {}}
     return found
@@ -185,9 +219,9 @@ def report() -> dict[str, Any]:
             "seccomp": Path("/proc/sys/kernel/seccomp").is_dir(),
             "cgroup2": Path("/sys/fs/cgroup/cgroup.controllers").exists(),
         },
-        "level": next((name for name, result in tried.items() if result["works"]), levels.LEVELS[-1]),
+        "level": next((name for name, result in tried.items() if result["works"]), LEVELS[-1]),
         "levels": tried,
-        "fix": levels.FIX,
+        "fix": FIX,
     }
 
 
