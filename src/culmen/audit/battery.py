@@ -84,7 +84,7 @@ class AttackBattery:
             )
         scores = [o.score for o in seen if o.score is not None]
         self.baseline = Baseline(task.objective, honest, scores)
-        outcomes = [_stability(self.baseline, honest, task)] if not self.only else []
+        outcomes = [_stability(honest, task)] if not self.only else []
         await self.sandbox.hurry(_MARGIN + _TIMES * max(o.seconds for o in seen))
         if self.sandbox.part:
             self.blocks = await sandbox.output_shape(self.sandbox)
@@ -245,7 +245,7 @@ class AttackBattery:
         return msgspec.structs.replace(told, honest=fmean(scores), scored=best)
 
 
-def _stability(baseline: Baseline, honest: HonestResult, task: Task) -> AttackOutcome:
+def _stability(honest: HonestResult, task: Task) -> AttackOutcome:
     """The determinism test: does the score stay the same, and what would the luckiest of several seeds report?"""
     told = AttackOutcome("determinism", "The same again", "held", honest=honest.score, shows=_LUCK, fix=_STEADY)
     if honest.noise:

@@ -73,7 +73,10 @@ def _tiny(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is float and 0 < abs(node.value) <= _LARGEST
 
 
-def tightened(text: str, constant: Constant, to: str = "1e-12") -> str:
+_TIGHT = "1e-12"
+
+
+def tightened(text: str, constant: Constant) -> str:
     """The text with one tolerance made smaller."""
     node, lines = constant.node, text.splitlines(keepends=True)
     line, end = node.lineno - 1, (node.end_lineno or node.lineno) - 1
@@ -81,10 +84,10 @@ def tightened(text: str, constant: Constant, to: str = "1e-12") -> str:
     if isinstance(node, ast.Call):  # isclose(a, b) -> isclose(a, b, rtol=0, atol=1e-12)
         offset = (node.end_col_offset or 0) - 1
         word = "rel_tol=0, abs_tol" if "math." in ast.unparse(node.func) else "rtol=0, atol"
-        lines[end] = (last[:offset] + f", {word}={to}".encode() + last[offset:]).decode()
+        lines[end] = (last[:offset] + f", {word}={_TIGHT}".encode() + last[offset:]).decode()
         return "".join(lines)
     whole = lines[line].encode()
-    lines[line] = (whole[: node.col_offset] + to.encode() + whole[node.end_col_offset or 0 :]).decode()
+    lines[line] = (whole[: node.col_offset] + _TIGHT.encode() + whole[node.end_col_offset or 0 :]).decode()
     return "".join(lines)
 
 

@@ -6,8 +6,6 @@ import os
 import resource
 import socket
 
-ENOSYS = 38
-
 
 def quick(target):
     """name -> whether the attempt was stopped."""

@@ -37,7 +37,7 @@ def read(path: Path, goal: str = "", seeded: bool = False) -> Task:
     evaluator = replace(task.evaluator, files=files, digest=digests.evaluator_digest(files))
     task = digests.digested(replace(task, evaluator=replace(evaluator, options={**evaluator.options, **options})))
     if not (task.seeds or seeded or first.programs or goal.strip()):
-        raise TaskError("an evaluator without a first program needs a goal", where=str(path), fix=_needed(path, first))
+        raise TaskError("an evaluator without a first program needs a goal", where=str(path), fix=_needed(first))
     return task if task.seeds or seeded else _begun(task, first)
 
 
@@ -143,6 +143,6 @@ def _entry(text: str, program: Path) -> str:
     return reading.require(module, ENTRY, program, "call the function that is evaluated 'run'").name
 
 
-def _needed(path: Path, first: interface.FirstPrograms) -> str:
+def _needed(first: interface.FirstPrograms) -> str:
     uses = f" that defines {', '.join(first.uses)}" if first.uses else ""
     return f"give one with --seed-program FILE{uses}, or --goal TEXT, from which a model or an agent writes it"

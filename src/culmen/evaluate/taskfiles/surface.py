@@ -13,7 +13,6 @@ ends inside an open string changes the meaning of the text after it). Put all re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -154,23 +153,6 @@ def has_blocks(text: str) -> bool:
         return False
 
 
-def editable_blocks(text: str) -> tuple[str, ...]:
-    """The editable texts; raises `MarkerError`."""
-    return tuple(region.text for region in split_blocks(text) if region.editable)
-
-
-def fill_blocks(text: str, new: Iterable[str]) -> str:
-    """The text with its editable texts replaced in order; a missing final newline is added.
-
-    Raises `ValueError` if there are not as many as blocks, `MarkerError` for unpaired markers.
-    """
-    regions, rest = split_blocks(text), list(new)
-    if len(rest) != sum(region.editable for region in regions):
-        raise ValueError(f"{len(rest)} texts for {sum(r.editable for r in regions)} blocks")
-    queue = iter(rest)
-    return "".join(_whole(next(queue)) if region.editable else region.text for region in regions)
-
-
 def immutable_change(seed: str, new: str) -> str:
     """Why `new` is not `seed` with other text in its blocks: "" if it is, else a sentence.
 
@@ -198,7 +180,3 @@ def _first(old: str, now: str) -> str:
         if was != became:
             return f"{was[:80]!r} became {became[:80]!r}"
     return "lines were added or removed"
-
-
-def _whole(text: str) -> str:
-    return text if not text or text.endswith("\n") else text + "\n"
