@@ -10,8 +10,8 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget
+from culmen.memory.priorities import Newest, Shuffled, Ucb, UcbSigma
 from culmen.memory.quantile import Quantile
-from culmen.memory.queue import Newest, Shuffled, Ucb, UcbSigma
 from culmen.strategies import catalog, locate
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.map_elites import MapElites
@@ -37,7 +37,7 @@ NAMES = [name for name in catalog.CATALOG if name != "ask_tell"]
         ({"priority": "newest", "ties": "shuffled"}, Polca(priority=Newest(), ties=Shuffled())),
         ({"validation": "fresh_batch", "summarizer": "on"}, Polca(validation=FreshBatch())),
         ({"summarizer": "summarizer(programs=4)"}, Polca(summarizer=Summarizer(programs=4))),
-        ({"priority": "culmen.memory.queue:Newest"}, Polca(priority=Newest())),
+        ({"priority": "culmen.memory.priorities:Newest"}, Polca(priority=Newest())),
     ],
 )
 def test_settings_are_texts(settings, expected):

@@ -13,8 +13,9 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout, Status
 from culmen.core.task import Objective
+from culmen.memory.priorities import Mean, Newest, ThisRound, Ucb, UcbSigma
 from culmen.memory.quantile import Quantile
-from culmen.memory.queue import Mean, Newest, PriorityQueue, Statistics, ThisRound, Trace, Ucb, UcbSigma
+from culmen.memory.queue import PriorityQueue, Statistics, Trace
 from culmen.strategies.judging import value
 from culmen.strategies.summarizer import clip, contrast, guidance, split, threshold
 

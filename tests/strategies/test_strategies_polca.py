@@ -7,7 +7,7 @@ import pytest
 
 from culmen.core.evaluation import Case
 from culmen.core.usage import Budget
-from culmen.memory.queue import Newest, ThisRound
+from culmen.memory.priorities import Newest, ThisRound
 from culmen.strategies.polca import FreshBatch, Polca
 from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Faults, Landscape, task, truth

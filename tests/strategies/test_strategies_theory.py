@@ -8,7 +8,7 @@ import statistics
 import pytest
 
 from culmen.core.usage import Budget
-from culmen.memory.queue import Newest, UcbSigma
+from culmen.memory.priorities import Newest, UcbSigma
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import Polca

@@ -181,7 +181,7 @@ def test_direction(tmp_path: Path) -> None:
     path = folder(tmp_path, SIMPLE)
     up, down = load(path, direction="max"), load(path, direction="min")
     assert down.objective.direction == "min" and up == load(path) and up.digest != down.digest
-    with pytest.raises(TaskError, match="no direction"):
+    with pytest.raises(TaskError, match="unknown direction"):
         load(path, direction="sideways")
     (tmp_path / "p.py").write_text("def run():\n    return 1.0\n")
     (tmp_path / "task.toml").write_text('[seed]\nfiles = ["p.py"]\n[objective]\ndirection = "max"\n')

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
+from matplotlib.ticker import MaxNLocator  # pyright: ignore[reportMissingImports]
 
 from culmen.report.analyses import Axis, Group, Rows, Table, best_so_far
 from culmen.report.compare import Comparison, StrategyFigures, Target

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from culmen.core.ports import Lab
-from culmen.memory.queue import ThisRound
+from culmen.memory.priorities import ThisRound
 from culmen.strategies.polca import Epsilon, History, Polca
 from culmen.strategies.settings import About, Batch, Proposals, check
 

@@ -35,8 +35,8 @@ CATALOG: dict[str, str] = {
     "best_of_n": "culmen.strategies.best_of_n:BestOfN",
     "ask_tell": "culmen.strategies.ask_tell:AskTell",
 }
-NAMES = {path: name for name, path in CATALOG.items()}
-NAMES |= {old: NAMES[new] for old, new in MOVED.items() if new in NAMES}
+_TODAY = {path: name for name, path in CATALOG.items()}
+NAMES = {**_TODAY, **{old: _TODAY[new] for old, new in MOVED.items() if new in _TODAY}}
 """The name of the strategy at a path, also at one that an earlier version wrote into a journal."""
 
 WITH_AGENTS = "cato"  # the strategy of who names an agent and no strategy

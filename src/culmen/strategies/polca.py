@@ -5,28 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
-from culmen.memory.epsilon_net import EpsilonNet, KeepAll
+from culmen.memory.priorities import Earliest, Mean, Newest, Priority, Shuffled, ThisRound, Ties, Ucb, UcbSigma
 from culmen.memory.quantile import Quantile
-from culmen.memory.queue import (
-    Earliest,
-    Mean,
-    Newest,
-    Priority,
-    PriorityQueue,
-    Shuffled,
-    ThisRound,
-    Ties,
-    Ucb,
-    UcbSigma,
-)
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 from culmen.strategies.summarizer import Summarizer, Tau
+
+if TYPE_CHECKING:
+    from culmen.memory.epsilon_net import EpsilonNet, KeepAll
+    from culmen.memory.queue import PriorityQueue
 
 
 class Validation(Protocol):
@@ -99,6 +91,8 @@ class Polca:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
+        from culmen.memory.queue import PriorityQueue  # with numpy, which describing a strategy need not load
+
         queue, net = PriorityQueue(lab.task.objective.floor), self.net()
         seeds = net.add(lab.seeds, await lab.embed(lab.seeds) if net.needs_vectors and lab.seeds else ())
         queue.add(seeds)  # line 1
@@ -109,6 +103,11 @@ class Polca:
 
     def net(self) -> EpsilonNet | KeepAll:
         """An empty semantic filter as configured."""
+        from culmen.memory.epsilon_net import (  # with numpy, which describing a strategy need not load
+            EpsilonNet,
+            KeepAll,
+        )
+
         return KeepAll() if self.epsilon is None else EpsilonNet(self.epsilon)
 
     async def lane(self, lab: Lab, queue: PriorityQueue, net: EpsilonNet | KeepAll, rounds: count[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from culmen.core.ports import Lab
-from culmen.memory.queue import Newest
+from culmen.memory.priorities import Newest
 from culmen.strategies.polca import Epsilon, History, Polca
 from culmen.strategies.settings import Batch, check
 

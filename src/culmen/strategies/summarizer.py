@@ -8,14 +8,16 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from culmen.core.evaluation import Case
 from culmen.core.ports import Lab
 from culmen.core.task import Objective
 from culmen.memory.quantile import Quantile, quantile
-from culmen.memory.queue import PriorityQueue, Trace
 from culmen.strategies.settings import About, check
+
+if TYPE_CHECKING:
+    from culmen.memory.queue import PriorityQueue, Trace
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,7 @@ def test_candidates_flow_both_ways(place: Place) -> None:
         (("--agent", "cmd: no-such-program-here"), "not installed"),
         (("--agent", "offline", "--set", "agent=claude"), "two agents are named"),
         (("--agent", "offline", "--strategy", "polca"), "no setting 'agent'"),
-        (("--agent", "offline", "--direction", "up"), "no direction 'up'"),
+        (("--agent", "offline", "--direction", "up"), "unknown direction 'up'"),
         (("--agent", "offline", "--seed-program", "none.py"), "no file"),
     ],
 )

@@ -1,0 +1,127 @@
+"""Priorities of POLCA's queue (Section 3, eq. 1, Appendix C) and its tie rules: settings, which load no numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from culmen.core.errors import UserError
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+    Floats = NDArray[float64]
+
+
+class Observed(Protocol):
+    """What a priority reads of the statistics, a row per candidate in order of arrival."""
+
+    def column(self, name: str) -> Floats: ...
+
+    def counts(self) -> Floats: ...
+
+    def means(self) -> Floats: ...
+
+    def latest(self) -> Floats: ...
+
+    def widths(self, n: int | None = None) -> Floats: ...
+
+
+class Priority(Protocol):
+    """p_explore: one number per candidate, in order of arrival.
+
+    -inf ranks last; NaN is passed over while others are left.
+    """
+
+    def __call__(self, statistics: Observed) -> Floats: ...
+
+
+class Ties(Protocol):
+    """Puts rows of equal priority in order; `rows` come earliest first."""
+
+    def order(self, rows: list[int], rng: Random) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """Equal priorities: the candidate that entered first."""
+
+    def order(self, rows: list[int], rng: Random) -> list[int]:
+        return rows
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Equal priorities: in random order, drawn from the run's generator."""
+
+    def order(self, rows: list[int], rng: Random) -> list[int]:
+        return rng.sample(rows, len(rows))
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Empirical mean over all observations (Section 3): the paper's default."""
+
+    def __call__(self, statistics: Observed) -> Floats:
+        return statistics.means()
+
+
+@dataclass(frozen=True)
+class Ucb:
+    """mean + beta * sqrt(log n / T) with n the observations made so far of all programs (Appendix C)."""
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        _positive("beta", self.beta)
+
+    def __call__(self, statistics: Observed) -> Floats:
+        return statistics.means() + self.beta * statistics.widths()
+
+
+@dataclass(frozen=True)
+class UcbSigma:
+    """mean + 2 sigma sqrt(log n / T): eq. 1, with sigma the noise of one observation in units of the reward.
+
+    n is the number of observations made so far, or `horizon` where given: the paper's analysis fixes n to the horizon.
+    """
+
+    sigma: float = 0.5
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        _positive("sigma", self.sigma)
+
+    def __call__(self, statistics: Observed) -> Floats:
+        return statistics.means() + 2.0 * self.sigma * statistics.widths(self.horizon)
+
+
+@dataclass(frozen=True)
+class Newest:
+    """Creation order: with one program per iteration, sequential search (Appendix C). Scores play no part."""
+
+    def __call__(self, statistics: Observed) -> Floats:
+        return (statistics.column("birth") * 0.0 + 1.0).cumsum()
+
+
+@dataclass(frozen=True)
+class ThisRound:
+    """Beam search (Appendix C): the newest generation by its mean over its own iteration; older programs are dropped.
+
+    A generation none of whose programs was scored does not replace the one before it.
+    """
+
+    def __call__(self, statistics: Observed) -> Floats:
+        scores, birth = statistics.latest(), statistics.column("birth")
+        scored = statistics.column("scored") > 0
+        if not scored.any():
+            return scores
+        scores[birth != birth[scored].max()] = float("nan")
+        return scores
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0.0 <= value < float("inf"):
+        raise UserError(f"{name} must be a number of 0 or more, not {value}", where="priority")
