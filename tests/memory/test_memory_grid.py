@@ -79,5 +79,5 @@ def test_sampling_is_uniform_over_cells_and_none_when_empty():
 def test_an_axis_needs_bins_and_must_run_upwards():
     with pytest.raises(UserError, match="at least one bin"):
         Axis("x", 0)
-    with pytest.raises(UserError, match="upwards"):
+    with pytest.raises(UserError, match="low below high"):
         Axis("x", 3, 1.0, 1.0)
