@@ -23,7 +23,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.event import Effect, ProposeRequest, Result
 from culmen.core.ports import MinimalStrategy
 from culmen.core.usage import Budget
-from culmen.memory.queue import Mean, Newest, UcbSigma
+from culmen.memory.priorities import Mean, Newest, UcbSigma
 from culmen.strategies.polca import Polca
 from culmen.testing.landscape import Landscape, Restart, task, truth
 from culmen.testing.virtual import simulate
