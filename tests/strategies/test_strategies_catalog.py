@@ -12,7 +12,8 @@ from culmen.core.errors import UserError
 from culmen.core.usage import Budget
 from culmen.memory.priorities import Newest, Shuffled, Ucb, UcbSigma
 from culmen.memory.quantile import Quantile
-from culmen.strategies import catalog, locate
+from culmen.strategies import catalog
+from culmen.strategies import catalog as locate
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import FreshBatch, Polca

@@ -68,7 +68,7 @@ def settle(meta: RunMeta, evaluations: int, text: str, carry: int | None = None)
 
 def retraces(meta: RunMeta) -> bool:
     """Whether a fork with a larger budget takes the same path as its parent, from the parent's results."""
-    from culmen.strategies.locate import find
+    from culmen.strategies.catalog import find
 
     return not meta.offline and complete(Strategy, find(str(meta.strategy["path"]))).retraces
 
