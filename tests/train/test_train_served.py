@@ -87,7 +87,7 @@ def test_replies_that_cannot_be_trained_on_are_refused(base, server, tmp_path):
     engine = made(opening(base, kind="vllm", url=server.url), tmp_path)
     prompt = engine.encode("user")
     server.wrong = "the-base-model"
-    with pytest.raises(UserError, match="answered for the-base-model"):
+    with pytest.raises(UserError, match="answered as the-base-model"):
         engine.sample(prompt, 1, 3)
     server.wrong, server.ids = None, False
     with pytest.raises(UserError, match="no token ids"):
