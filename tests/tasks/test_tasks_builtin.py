@@ -15,9 +15,9 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.evaluate.check import TaskReport, check
 from culmen.evaluate.local import LocalBackend
-from culmen.evaluate.taskfiles import example_path, load, loading, surface_fault, write_new
+from culmen.evaluate.taskfiles import example_path, examples, load, surface_fault, write_new
 
-NAMES = [name for name, _ in loading()]
+NAMES = [name for name, _ in examples()]
 LIGHT = [name for name in NAMES if "torch" not in load(example_path(name)).evaluator.packages]  # others: tests/train
 TIMED = {"eplb"}  # a busy machine changes what these score
 
@@ -40,7 +40,7 @@ def run(task: Task, candidate: Candidate, seeds: int = 1) -> list[Observation]:
 def test_what_there_is() -> None:
     forms = {load(example_path(name)).evaluator.form for name in NAMES}
     assert forms == {"call", "serve", "command"} and len(NAMES) == 16
-    assert all(line and len(line) < 120 and not line.endswith(".") for _, line in loading())
+    assert all(line and len(line) < 120 and not line.endswith(".") for _, line in examples())
 
 
 @pytest.mark.parametrize("name", NAMES)

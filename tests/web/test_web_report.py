@@ -117,7 +117,7 @@ def test_what_is_bounded_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch):
     assert line | leaders <= set(some.documents["candidates"]) and some.full < every
     monkeypatch.setattr(gathering, "_ALL", 20_000)
     assert gather(Digest(run)).full < some.full
-    monkeypatch.setattr(gathering, "_PAGE", 10)
+    monkeypatch.setattr(gathering, "_PAGE_BYTES", 10)
     assert any(each.startswith("Overview: the ends") for each in gather(Digest(run)).left_out)
 
 
