@@ -162,7 +162,9 @@ def test_a_deterministic_task_is_never_asked_the_same_twice_during_the_search():
 
     run = simulate(Again(), EXACT, Hill(sigma=0), Budget(evaluations=100))
     assert run.search.reason == "strategy_done"
-    assert run.search.ledger.spent.evaluations == 3 + 1  # three candidates, and one look of the final choice
+    assert (
+        run.search.ledger.spent.evaluations == 3 + 2
+    )  # three candidates; the winner and the initial program once more
     assert run.verdict.score == 3.0
     assert run.verdict.verified
 

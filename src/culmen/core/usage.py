@@ -51,7 +51,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hard limits; None is no limit. An evaluation is one candidate on one case, once; seconds are active wall time.
 
-    `final` is the share of evaluations (0..0.9) kept for re-evaluating the finalists after the search.
+    `final` is the share of evaluations and seconds (0..0.9) kept for evaluating the finalists again after the search;
+    None: as many as the task needs (`engine.ledger.final_share`).
     """
 
     evaluations: int | None = None
@@ -59,7 +60,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens: int | None = None
     dollars: float | None = None
     seconds: float | None = None
-    final: float = 0.1
+    final: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> Budget:

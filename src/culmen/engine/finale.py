@@ -1,14 +1,17 @@
-"""The end of a search: stopping at a confirmed score, and the final choice.
+"""The end of a search: the final choice, and stopping at a confirmed score.
 
-Finalists are evaluated again, from a reserve. One half of it picks the winner by sequential halving; the other half,
-spent on the winner alone, gives the reported score: it took no part in the choice, so it has no selection bias
-(winner's curse).
+The finalists are evaluated afresh, from a reserve. One part of it picks the winner by sequential halving, together
+with what the search knows; the other part, spent on the winner and the initial program, gives the scores that are
+reported: it took no part in the choice, so it has no selection bias (winner's curse). All are evaluated on the same
+cases, and a failed evaluation counts as the floor.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,22 +19,43 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Rollout, Status, reaches, weakest
 from culmen.core.ports import Lab
 from culmen.core.task import Task
+from culmen.engine.fresh import FreshMean, Spread, difference, fresh_mean
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import once
 from culmen.engine.record import CandidateTally, Scoreboard
 
 _FINALISTS = 8
 _UNBUDGETED = 24  # evaluations for the final choice where no evaluations budget says how many were kept
+_CHOOSING = 0.4  # share of what is kept that picks the winner, where the cases leave it open
+_EACH = 3  # evaluations of each finalist that a round of halving is worth
+_FIRST = 4  # one in so many evaluations of a confirmation goes first: it may show that the winner fails
+_LOOKS = 3  # equal repeats after which scores are taken for exact
+
+
+class InitialScore(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The initial program (of several the best), evaluated beside the winner: its mean `score` over `count` fresh
+    evaluations with standard error and half the width of the 95 % interval; `failures` of them gave no score."""
+
+    id: str
+    score: float
+    count: int
+    se: float | None = None
+    margin: float | None = None
+    failures: int = 0
 
 
 class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     """The candidate a run reports.
 
-    `score` is the mean over `count` fresh evaluations (all made after the choice), with standard error `se`;
+    `score` is the mean over `count` fresh evaluations (all made after the choice), with standard error `se` and
+    `margin`, half the width of its 95 % interval; `failures` of them gave no score and count as the floor.
     `search_score` over `search_count` is what the search believed. Without fresh ones `score` is the search's mean and
     `confirmed` is False. `trust` is the level of the weakest of these evaluations (`core.trust`). `verified`:
     confirmed, at least at that level, and where the task has a verifier every output passed it as given. `split` names
-    the cases the fresh evaluations used.
+    the cases the fresh evaluations used: `cases` of its `of` (0 without a data set).
+
+    `initial` is the initial program on the same cases (None: there is none, or nothing was left for it). `gain` is how
+    much the winner's score is above it, judged case by case, and `gain_margin` half the width of its 95 % interval.
 
     `certified` is the worst of the values the verifier certified, of the outputs or of their strictly feasible repairs
     (None: there is no verifier, or it did not accept all outputs). `strict`: all passed as given; None: not asked.
@@ -51,115 +75,301 @@ class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     certified: float | None = None
     strict: bool | None = None
     trust: str = ""
+    margin: float | None = None
+    cases: int = 0
+    of: int = 0
+    initial: InitialScore | None = None
+    gain: float | None = None
+    gain_margin: float | None = None
+
+
+class _Plan(NamedTuple):
+    """How many evaluations choose, and on how many cases the winner and the initial program are evaluated each."""
+
+    choosing: int
+    each: int
 
 
 class Finale:
-    """Runs the final choice on a lab; `verdict` is valid at any time, from what is known so far."""
+    """Runs the final choice on a lab; `verdict` is valid at any time, from what is known so far.
+
+    It is told every finished evaluation by `see`, and keeps them apart from the search's.
+    """
 
     def __init__(self, task: Task, record: Scoreboard, evaluations: float) -> None:
-        self._task, self._record = task, record
-        noise = record.noise()
-        self._noisy = not task.deterministic and noise.within != 0
-        kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
-        self._kept = kept if self._noisy else min(kept, 3 * once(task))
+        self._task, self._record, self._noise = task, record, record.noise()
+        self._exact = task.deterministic or (not self._noise.squares and self._noise.repeats >= _LOOKS)
+        self._kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
         self._field = record.ranking(_FINALISTS)
+        self._initial = self._best_initial() if self._kept > 1 else None
         self._chosen: CandidateTally | None = None
-        self._fresh: list[Observation] = []
+        self._confirming = False
+        self._looks: dict[str, list[Observation]] = {}  # of the choice
+        self._fresh: dict[str, list[Observation]] = {}  # after it
         self._finalists: tuple[str, ...] = ()
         self._split = next((s for s in ("test", "val", "train") if task.split(s)), "")
+        self._pool = task.split(self._split)
 
     async def run(self, lab: EngineLab) -> None:
-        """Pick the winner, then confirm it."""
-        field = self._field
-        if not field or self._kept < 1:
+        """Pick the winner, then confirm it beside the initial program."""
+        if not self._field or self._kept < 1:
             return
+        plan = self._plan()
+        cases = self._drawn(lab, self._pool, plan.each)
         if self._task.evaluator.verifier:
-            await self._certify(lab, field)
-        elif self._noisy:
-            await self._halving(lab, field)
-        else:
-            await self._recheck(lab, field)
+            await self._certify(lab, self._field, cases)
+            await self._compare(lab, cases)
+            return
+        field = await self._halving(lab, self._field, plan.choosing) if plan.choosing else self._field
+        self._finalists = self._named(field)
+        self._confirming = True
+        await lab.gather(self._confirm(lab, field, cases), self._compare(lab, cases))
+        await self._doubt(lab)
+
+    def see(self, candidate: Candidate, observation: Observation) -> None:
+        """Count one evaluation of the final choice; lost ones count for nothing."""
+        if observation.status is not Status.LOST:
+            kept = self._fresh if self._confirming or self._task.evaluator.verifier else self._looks
+            kept.setdefault(candidate.id, []).append(observation)
 
     def verdict(self) -> FinalChoice | None:
         """The choice so far; None if nothing ever scored."""
-        chosen = self._record.tally(self._chosen.id) if self._chosen else next(iter(self._record.ranking(1)), None)
+        chosen = self._chosen or next(iter(self._record.ranking(1)), None)
         if chosen is None:
             return None
-        before = next((t for t in self._field if t.id == chosen.id), chosen)  # only finalists were looked at again
-        scores = [o.score for o in self._fresh if o.score is not None]
-        failures = sum(1 for o in self._fresh if not o.ok and o.status is not Status.LOST)
-        confirmed = bool(scores) and not failures
-        strict = None if all(o.strict is None for o in self._fresh) else all(o.strict for o in self._fresh if o.ok)
-        score = sum(scores) / len(scores) if scores else self._task.objective.score(chosen.mean)
-        vouched = None if failures else certified(self._task, self._fresh)
-        trust = weakest(o.trust for o in self._fresh if o.ok) if scores else chosen.trust
+        seen = self._fresh.get(chosen.id, [])
+        fresh, score = self._mean(chosen.id), self._task.objective.score
+        strict = None if all(o.strict is None for o in seen) else all(o.strict for o in seen if o.ok)
+        confirmed = any(o.ok for o in seen)
+        vouched = certified(self._task, seen) if all(o.ok for o in seen) else None
+        trust = weakest(o.trust for o in seen if o.ok) if confirmed else chosen.trust
         trust = "verified" if trust == "certified" and vouched is None else trust
+        gain, margin = self._gain(chosen.id)
         return FinalChoice(
             id=chosen.id,
-            score=score,
-            count=len(scores) if scores else chosen.count,
-            se=_standard_error(scores),
-            search_score=self._task.objective.score(before.mean),
-            search_count=before.count,
+            score=score(chosen.mean if fresh is None else fresh.mean),
+            count=chosen.count if fresh is None else fresh.count,
+            se=None if fresh is None else fresh.se,
+            search_score=score(chosen.mean) if chosen.count else None,
+            search_count=chosen.count,
             confirmed=confirmed,
             verified=confirmed and strict is not False and reaches(trust, "verified"),
-            failures=failures,
-            split=self._split if scores else "",
+            failures=0 if fresh is None else fresh.failures,
+            split="" if fresh is None else self._split,
             finalists=self._finalists,
             certified=vouched,
             strict=strict,
             trust=trust,
+            margin=None if fresh is None else fresh.margin,
+            cases=0 if fresh is None else fresh.cases,
+            of=0 if fresh is None else len(self._pool),
+            initial=self._initial_score(),
+            gain=gain,
+            gain_margin=margin,
         )
 
-    async def _halving(self, lab: EngineLab, field: list[CandidateTally]) -> None:
-        """Sequential halving over the finalists with half of what is kept; the rest confirms the winner."""
-        choosing = self._kept // 2
-        while len(field) > 1 and choosing // (3 * len(field)) == 0 and len(field) > 2:
+    # What the fresh evaluations say.
+
+    def _values(self, name: str) -> dict[str, list[float]]:
+        """Rewards of the fresh evaluations by case, failures at the floor."""
+        found: dict[str, list[float]] = {}
+        for seen in self._fresh.get(name, ()):
+            found.setdefault(seen.case, []).append(self._worth(seen))
+        return found
+
+    def _worth(self, observation: Observation) -> float:
+        reward = self._task.reward(observation)
+        floor = self._record.floor(self._noise)
+        return reward if reward is not None else floor if math.isfinite(floor) else 0.0
+
+    def _mean(self, name: str) -> FreshMean | None:
+        values = self._values(name)
+        if not values:
+            return None
+        failures = sum(not seen.ok for seen in self._fresh[name])
+        return fresh_mean(values, failures, self._spread(failures))
+
+    def _spread(self, failures: int) -> Spread:
+        return Spread(self._noise, len(self._pool) or None, self._exact and not failures)
+
+    def _initial_score(self) -> InitialScore | None:
+        fresh = None if self._initial is None else self._mean(self._initial)
+        if fresh is None or self._initial is None:
+            return None
+        score = self._task.objective.score(fresh.mean)
+        return InitialScore(self._initial, score, fresh.count, fresh.se, fresh.margin, fresh.failures)
+
+    def _gain(self, name: str) -> tuple[float | None, float | None]:
+        if self._initial is None or name == self._initial:
+            return None, None
+        one, other = self._values(name), self._values(self._initial)
+        if not one or not other:
+            return None, None
+        failures = sum(not seen.ok for each in (name, self._initial) for seen in self._fresh[each])
+        gain, margin = difference(one, other, self._spread(failures))
+        return self._task.objective.score(gain), margin
+
+    # Who is looked at, on which cases, and how often.
+
+    def _best_initial(self) -> str | None:
+        """The best of the initial programs; None if there is none, or it was rejected for its integrity."""
+        names = [candidate.id for candidate in self._task.candidates()]
+        known = self._record.ranking(1, names)
+        if known:
+            return known[0].id
+        barred = (tally.barred for name in names if (tally := self._record.tally(name)))
+        return None if not names or any(barred) else names[0]
+
+    def _named(self, field: Sequence[CandidateTally]) -> tuple[str, ...]:
+        """The finalists, the initial program always among them."""
+        names = [*self._finalists, *(tally.id for tally in field)]
+        return tuple(dict.fromkeys([*names, *([self._initial] if self._initial else [])]))
+
+    def _plan(self) -> _Plan:
+        """Whole splits where they can be had, else as many cases for both as remain beside the choice."""
+        kept, whole = self._kept, len(self._pool)
+        both = 1 + (self._initial is not None)
+        open_choice = self._open and len(self._field) > 1
+        choosing = int(kept * _CHOOSING) if open_choice else 0
+        if whole and kept >= both * whole:
+            rounds = 1 if self._exact else max(1, (kept - choosing) // (both * whole))
+            return _Plan(kept - both * whole * rounds if open_choice else 0, whole * rounds)
+        if self._exact and not whole:
+            return _Plan(0, 1)
+        each = max(1, (kept - choosing) // both)
+        return _Plan(choosing, min(each, whole) if whole else each)
+
+    @property
+    def _open(self) -> bool:
+        """Whether more evaluations could tell which finalist is the best."""
+        if not self._exact or self._task.split("val"):
+            return True
+        train = len(self._task.split("train"))
+        return any(tally.count < train for tally in self._field)
+
+    def _drawn(self, lab: EngineLab, pool: Sequence[Case], times: int) -> list[Case | None]:
+        """`times` cases at random without replacement, all of them again and again if there are fewer; None each
+        without a data set."""
+        drawn: list[Case | None] = []
+        while pool and len(drawn) < times:
+            drawn += lab.rng.sample(pool, len(pool))
+        return drawn[:times] if pool else [None] * times
+
+    # The choice.
+
+    async def _halving(self, lab: EngineLab, field: list[CandidateTally], choosing: int) -> list[CandidateTally]:
+        """Sequential halving: finalists, the best first, by what the search knew and `choosing` evaluations."""
+        pool = self._task.split("val") or self._task.split("train")
+        while len(field) > 2 and choosing // (_EACH * len(field)) == 0:
             field = field[:-1]  # fewer finalists, rather than one or two noisy looks at each
-        self._finalists = tuple(t.id for t in field)
-        rounds = max(1, (len(field) - 1).bit_length())
+        cases = self._drawn(lab, pool, choosing)
+        rounds, dropped = max(1, (len(field) - 1).bit_length()), list[CandidateTally]()
+        self._finalists = tuple(tally.id for tally in field)
         while len(field) > 1 and choosing >= len(field):
             each = max(1, choosing // rounds // len(field))
-            await lab.gather(*(lab.evaluate_afresh(lab.find(t.id), self._cases(lab, each)) for t in field))
+            look, cases = cases[:each], cases[each:]
+            await lab.gather(*(lab.evaluate_afresh(lab.find(tally.id), look) for tally in field))
             choosing, rounds = choosing - each * len(field), max(1, rounds - 1)
-            names = {t.id for t in field}
-            field = self._record.ranking((len(field) + 1) // 2, names)
-        await self._confirm(lab, field[0], self._kept - self._kept // 2)
+            field = sorted(field, key=self._standing_in_choice)
+            half = (len(field) + 1) // 2
+            dropped, field = field[half:] + dropped, field[:half]
+        return [*field, *dropped]
 
-    async def _recheck(self, lab: EngineLab, field: list[CandidateTally]) -> None:
-        """Without noise one evaluation suffices: the first finalist that confirms its score wins."""
-        times = min(once(self._task), self._kept)
-        field = field[: self._kept // times]
-        self._finalists = tuple(t.id for t in field)
-        for tally in field:
-            await self._confirm(lab, tally, times)
-            if self._fresh and all(o.ok for o in self._fresh):
+    def _standing_in_choice(self, tally: CandidateTally) -> float:
+        """Minus the mean reward to be expected: of the search and the choice together, each by its precision."""
+        belief, variance = self._record.belief(tally, self._noise)
+        looks = self._looks.get(tally.id, [])
+        if any(seen.barred for seen in looks):
+            return math.inf
+        if self._task.split("val"):  # what holds on the training cases may not hold on others
+            variance += self._noise.between
+        within = (self._noise.within or 0.0) / max(1, len(looks))
+        if not looks or variance + within == 0:
+            return -belief
+        weight = variance / (variance + within)
+        return -(belief + weight * (fmean(map(self._worth, looks)) - belief))
+
+    # The confirmation.
+
+    async def _confirm(self, lab: EngineLab, field: Sequence[CandidateTally], cases: Sequence[Case | None]) -> None:
+        """Evaluate the finalists one after the other on these cases, until one does not fail."""
+        left = self._kept - sum(map(len, self._looks.values()))
+        left -= len(cases) if self._initial is not None else 0
+        tried: list[CandidateTally] = []
+        for tally, following in zip(field, [*field[1:], None]):
+            self._chosen = tally
+            if tally.id != self._initial:
+                left -= await self._evaluate(lab, tally, following, cases[: max(0, left)])
+            tried.append(tally)
+            if not self._fails(tally, following):
                 return
-        self._chosen, self._fresh = None, []
+        self._chosen = max(tried, key=lambda tally: fmean(map(self._worth, self._fresh[tally.id])))
 
-    async def _certify(self, lab: EngineLab, field: list[CandidateTally]) -> None:
-        """With a verifier, the finalist with the best certified value wins.
+    async def _evaluate(
+        self, lab: EngineLab, tally: CandidateTally, following: CandidateTally | None, cases: Sequence[Case | None]
+    ) -> int:
+        """Evaluate in two parts, the second one only if the first is no failure; how many evaluations were made."""
+        first = math.ceil(len(cases) / _FIRST)
+        await lab.evaluate_afresh(lab.find(tally.id), cases[:first])
+        if self._fails(tally, following):
+            return first
+        await lab.evaluate_afresh(lab.find(tally.id), cases[first:])
+        return len(cases)
+
+    def _fails(self, tally: CandidateTally, following: CandidateTally | None) -> bool:
+        """Whether the next finalist is to be preferred: evaluations failed, and with these at the floor it is better
+        (where scores are exact: evaluations failed)."""
+        seen = self._fresh.get(tally.id, [])
+        if all(one.ok for one in seen) or not seen:
+            return False
+        if self._exact or following is None or not any(one.ok for one in seen) or any(one.barred for one in seen):
+            return True
+        return fmean(map(self._worth, seen)) < -self._standing_in_choice(following)
+
+    async def _compare(self, lab: EngineLab, cases: Sequence[Case | None]) -> None:
+        """Evaluate the initial program on the cases of the winner, unless it was."""
+        left = lab.left("evaluations")
+        if self._initial is None or self._initial in self._fresh or left < 1:
+            return
+        await lab.evaluate_afresh(lab.find(self._initial), cases[: int(min(left, len(cases)))])
+
+    async def _doubt(self, lab: EngineLab) -> None:
+        """Scores that seemed exact and are not: the first one that differs ends that, and the rest measures it."""
+        chosen = self._chosen
+        if self._task.deterministic or not self._exact or self._pool or chosen is None:
+            return
+        if all(self._worth(seen) == chosen.mean for seen in self._fresh.get(chosen.id, ())):
+            return
+        self._exact = False
+        names = list(dict.fromkeys([chosen.id, self._initial or chosen.id]))
+        used = sum(len(seen) for each in (self._looks, self._fresh) for seen in each.values())
+        more = [None] * max(0, (self._kept - used) // len(names))
+        await lab.gather(*(lab.evaluate_afresh(lab.find(name), more) for name in names))
+
+    # With a verifier.
+
+    async def _certify(self, lab: EngineLab, field: list[CandidateTally], cases: Sequence[Case | None]) -> None:
+        """The finalist with the best certified value wins.
 
         Luck plays no part: a certified value belongs to an output that exists. Accepted finalists come before the
         others, which keep the order of the search.
         """
-        times = once(self._task)
-        field = field[: max(1, self._kept // times)]
-        self._finalists = tuple(t.id for t in field)
-        cases = self._cases(lab, min(times, self._kept), self._split)
+        both = self._kept - len(cases) if self._initial is not None else self._kept
+        field = field[: max(1, both // len(cases))]
+        self._finalists = self._named(field)
         best: tuple[int, float, int] = (2, 0.0, 0)
 
         async def look(place: int) -> None:
             nonlocal best
             roll = await lab.evaluate_afresh(lab.find(field[place].id), cases)
             seen = (*self._standing(roll), place)
-            if seen < best:
-                best, self._chosen, self._fresh = seen, field[place], list(roll.observations)
+            if seen < best or self._chosen is None:
+                best, self._chosen = seen, field[place]
 
         # Side by side where time may end it, else one after another: perhaps the first will do.
         together = lab.workers if lab.left("seconds") < float("inf") else 1
         for first in range(0, len(field), together):
-            value = certified(self._task, self._fresh)
+            value = certified(self._task, self._fresh.get(self._chosen.id, []) if self._chosen else [])
             if value is not None and self._task.objective.reward(value) >= field[first].mean:
                 return  # those that follow were never seen to do better
             await lab.gather(*(look(place) for place in range(first, min(first + together, len(field)))))
@@ -171,24 +381,10 @@ class Finale:
             return 0, -self._task.objective.reward(value)
         return (1, 0.0) if all(o.ok for o in roll.observations) else (2, 0.0)
 
-    async def _confirm(self, lab: EngineLab, tally: CandidateTally, times: int) -> None:
-        self._chosen, self._fresh = tally, []
-        cases = self._cases(lab, times, self._split)
-        rollout = await lab.evaluate_afresh(lab.find(tally.id), cases)
-        self._fresh = list(rollout.observations)
-
-    def _cases(self, lab: EngineLab, times: int, split: str = "") -> Sequence[Case | None]:
-        """`times` cases: the hold-out's in turn, else train cases; None each without a data set."""
-        pool: Sequence[Any] = self._task.split(split or ("val" if self._task.split("val") else "train"))
-        if not pool:
-            return [None] * times
-        start = lab.rng.randrange(len(pool))
-        return [pool[(start + i) % len(pool)] for i in range(times)]
-
 
 def soon(task: Task) -> int:
     """Number of evaluations of the final choice after a person stopped the search."""
-    return max(_UNBUDGETED, once(task))
+    return max(_UNBUDGETED, 2 * once(task))
 
 
 def certified(task: Task, observations: Sequence[Observation]) -> float | None:
@@ -197,13 +393,6 @@ def certified(task: Task, observations: Sequence[Observation]) -> float | None:
     if not values or any(value is None for value in values):
         return None
     return min((value for value in values if value is not None), key=task.objective.reward)
-
-
-def _standard_error(scores: list[float]) -> float | None:
-    if len(scores) < 2:
-        return None
-    mean = sum(scores) / len(scores)
-    return (sum((s - mean) ** 2 for s in scores) / (len(scores) - 1) / len(scores)) ** 0.5
 
 
 class Goal:

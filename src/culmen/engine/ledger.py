@@ -19,6 +19,9 @@ from culmen.core.usage import Budget, Usage
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
+_CHOICE, _WHOLE, _FEW = 0.04, 0.2, 16  # shares of the evaluations, and evaluations: see `final_share`
+_SECONDS = 0.1  # share of the seconds kept for the final choice where none is named
+
 _SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding
 
 
@@ -80,7 +83,7 @@ class Ledger:
         """What remains of one budget (infinity if it has no limit), reservations counted as spent."""
         if name == "seconds":
             limit = self.budget.seconds
-            return math.inf if limit is None else max(0.0, limit * (1 - self.budget.final) - self.elapsed)
+            return math.inf if limit is None else max(0.0, limit * (1 - final_seconds(self.budget)) - self.elapsed)
         limit = self._limit(name)
         return math.inf if limit is None else max(0.0, limit - getattr(self.spent + self._held, name))
 
@@ -105,15 +108,30 @@ class Ledger:
 
 
 def final_share(budget: Budget, task: Task) -> int:
-    """Evaluations kept for the final choice: `budget.final` of them.
+    """Evaluations kept for the final choice: the share `budget.final` of them, or as many as the task needs.
 
-    A deterministic task needs at most one evaluation for each of three finalists. Budgets under ten evaluations keep
-    none, or one if the task has a verifier.
+    Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner beside the initial
+    program, at least `_FEW` evaluations or a tenth. With a data set both of these are evaluated on all held-out cases
+    if that fits into a fifth of the budget, else on a sample from a tenth of it. A deterministic task needs at most
+    one evaluation on each case, for three finalists and the initial program. Budgets under ten evaluations keep none,
+    or one if the task has a verifier.
     """
-    if budget.evaluations is None or budget.evaluations < 10:
-        return int(bool(task.evaluator.verifier) and (budget.evaluations or 0) > 1)
-    share = math.ceil(budget.evaluations * budget.final)
-    return min(share, 3 * once(task)) if task.deterministic else share
+    everything = budget.evaluations
+    if everything is None or everything < 10:
+        return int(bool(task.evaluator.verifier) and (everything or 0) > 1)
+    if budget.final is not None:
+        share = math.ceil(everything * budget.final)
+    else:
+        share = max(math.ceil(everything * _CHOICE), min(_FEW, math.ceil(everything / 10)))
+        if task.cases:
+            whole = share + 2 * once(task)
+            share = whole if whole <= everything * _WHOLE else math.ceil(everything / 10)
+    return min(share, 4 * once(task)) if task.deterministic else share
+
+
+def final_seconds(budget: Budget) -> float:
+    """Share of the seconds kept for the final choice."""
+    return _SECONDS if budget.final is None else budget.final
 
 
 def once(task: Task) -> int:

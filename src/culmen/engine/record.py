@@ -23,6 +23,7 @@ from culmen.engine.loop import Future
 _ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
 _REFUSED, _BARRED = 1, 2
 _TRUST: tuple[str, ...] = ("", *LEVELS)
+_PAIRS = 50_000  # candidates with cases whose repeats are watched, to tell noise from cases
 
 
 @dataclass(slots=True)
@@ -56,17 +57,26 @@ class CandidateTally:
 
 @dataclass(slots=True)
 class Noise:
-    """Variance within candidates (None: cannot tell), mean and variance of the candidates' true rewards, and the least
-    of their mean rewards."""
+    """Variance within candidates, over all cases (None: cannot tell), mean and variance of the candidates' true
+    rewards, and the least reward seen.
+
+    `repeats` and `squares` are degrees of freedom and sum of squares of repeated evaluations of one candidate on one
+    case: what is noise and nothing else.
+    """
 
     within: float | None
     centre: float
     between: float
     least: float = 0.0
+    repeats: int = 0
+    squares: float = 0.0
 
 
 class Scoreboard:
-    """All tallies of a run, fed in journal order: a packed row of 42 bytes for each candidate, and where it stands."""
+    """All tallies of a search, fed in journal order: a packed row of 42 bytes for each candidate, and where it stands.
+
+    What the final choice evaluates is no part of it: that may be of other cases, and must stay apart from the search.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -74,6 +84,9 @@ class Scoreboard:
         self.slowest = 0.0  # seconds of the longest evaluation that gave a score
         self._places: dict[int, int] = {}
         self._rows = bytearray()
+        self._least = math.inf
+        self._pairs: dict[tuple[int, str], tuple[int, float]] = {}  # by candidate and case: rewards, their mean
+        self._repeats, self._squares = 0, 0.0
 
     def __len__(self) -> int:
         return len(self._places)
@@ -102,6 +115,8 @@ class Scoreboard:
         else:
             self.slowest = max(self.slowest, observation.seconds)
             tally.add(reward)
+            self._least = min(self._least, reward)
+            self._pair(tally.order, observation.case, reward)
             tally.trust = weakest((observation.trust, tally.trust or observation.trust))
         _ROW.pack_into(self._rows, tally.order * _ROW.size, *_row(tally))
 
@@ -109,18 +124,18 @@ class Scoreboard:
         """Pooled within-candidate variance, and the spread between candidates that remains after it."""
         number = degrees = 0
         means = squares = shares = 0.0
-        least = math.inf
         for _, count, _, mean, m2, *_ in self._known():
             if count:
                 number, degrees = number + 1, degrees + count - 1
-                means, squares, shares, least = means + mean, squares + m2, shares + 1 / count, min(least, mean)
+                means, squares, shares = means + mean, squares + m2, shares + 1 / count
         within = squares / degrees if degrees else (0.0 if self.task.deterministic else None)
         if not number:
             return Noise(within, 0.0, 0.0)
+        repeats = (self._repeats, self._squares) if self.task.cases else (degrees, squares)
         centre = means / number
         spread = sum((mean - centre) ** 2 for _, count, _, mean, *_ in self._known() if count) / max(1, number - 1)
         sampling = (within or 0.0) * shares / number
-        return Noise(within, centre, max(spread - sampling, spread * 0.05), least)
+        return Noise(within, centre, max(spread - sampling, spread * 0.05), self._least, *repeats)
 
     def ranking(self, most: int, among: Collection[str] | None = None) -> list[CandidateTally]:
         """The best `most` of the candidates (or of those `among` them) that ever scored: best first by certified value
@@ -132,6 +147,28 @@ class Scoreboard:
         noise = self.noise()
         scored = (t for t in self.tallies() if t.count and not t.barred and (among is None or t.id in among))
         return heapq.nsmallest(most, scored, key=lambda t: (t.refused, -self._judged(t, noise), t.failures, t.order))
+
+    def floor(self, noise: Noise) -> float:
+        """What a failed evaluation counts as: the lowest reward there is, declared, else seen."""
+        declared = self.task.objective.floor
+        return noise.least if declared is None else declared
+
+    def belief(self, tally: CandidateTally, noise: Noise) -> tuple[float, float]:
+        """Shrunken mean of the candidate's reward, failures at the floor, and the variance of this estimate."""
+        variance = noise.between
+        if noise.within:
+            variance = 1 / (1 / noise.between + tally.count / noise.within) if noise.between > 0 else 0.0
+        return self._judged(tally, noise), variance if noise.within != 0 else 0.0
+
+    def _pair(self, place: int, case: str, reward: float) -> None:
+        """Note a repeat of one candidate on one case; pairs beyond the first `_PAIRS` are not watched."""
+        seen = self._pairs.get((place, case))
+        if not case or (seen is None and len(self._pairs) >= _PAIRS):
+            return
+        count, mean = seen or (0, 0.0)
+        self._repeats += count > 0
+        self._squares += (reward - mean) ** 2 * count / (count + 1)
+        self._pairs[place, case] = count + 1, mean + (reward - mean) / (count + 1)
 
     def _known(self) -> Iterator[Any]:
         """A snapshot of the rows."""
@@ -150,8 +187,7 @@ class Scoreboard:
             value = noise.centre + weight * (tally.mean - noise.centre)
         if not tally.failures:
             return value
-        # A failed observation counts as the lowest reward there is (declared, else seen).
-        floor = noise.least if self.task.objective.floor is None else self.task.objective.floor
+        floor = self.floor(noise)
         share = tally.failures / (tally.failures + tally.count)
         return value + share * (min(floor, value) - value)
 

@@ -29,7 +29,7 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.engine.finale import FinalChoice, Finale, Goal, soon
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort
-from culmen.engine.ledger import NOTHING, Estimate, Ledger, final_share, usage_of
+from culmen.engine.ledger import NOTHING, Estimate, Ledger, final_seconds, final_share, usage_of
 from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
 from culmen.engine.record import Memo, MemoryStore, Scoreboard
@@ -107,7 +107,7 @@ class Search:
         limit = self.budget.seconds
         if limit is None or self.phase == "final":
             return float("inf") if limit is None else limit
-        return limit - min(max(limit * self.budget.final, 1.25 * self.record.slowest), 0.5 * limit)
+        return limit - min(max(limit * final_seconds(self.budget), 1.25 * self.record.slowest), 0.5 * limit)
 
     def start(self) -> list[Effect]:
         """Drive the strategy to its first effects."""
@@ -174,7 +174,10 @@ class Search:
         self._count_futile(effect.request, usage)
         halt = False
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
-            self.record.see(effect.request.candidate, entry.result)
+            if self._finale is None:
+                self.record.see(effect.request.candidate, entry.result)
+            else:
+                self._finale.see(effect.request.candidate, entry.result)
             self._recall.delivered(effect.mark, effect.request.candidate, entry.result)
             halt = self._halts and entry.result.barred
             self._look(effect.request.candidate)

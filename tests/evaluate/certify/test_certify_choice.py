@@ -54,7 +54,7 @@ def test_without_a_clock_they_are_looked_at_in_turn_while_one_may_be_better() ->
     world = Fading()
     end = ended(world, seconds=None, evaluations=60)
     assert end.verdict is not None and end.verdict.id == world.finalists[0]
-    assert len(world.finalists) == 3  # none held its score, so that every one kept for was looked at
+    assert len(world.finalists) == 4  # none held its score: all three kept for were looked at, and the initial program
 
 
 def test_a_choice_that_is_killed_between_two_finalists_ends_the_same() -> None:

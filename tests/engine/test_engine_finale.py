@@ -1,0 +1,254 @@
+"""The final choice: cases drawn at random, failures at the floor, the initial program, and nothing mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+import msgspec
+import pytest
+
+from culmen.core.brief import Text
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.event import Effect, EvaluateRequest, Result
+from culmen.core.task import Objective, Task
+from culmen.core.usage import Budget
+from culmen.engine.finale import FinalChoice
+from culmen.engine.fresh import Spread, difference, fresh_mean, t95
+from culmen.engine.ledger import final_share
+from culmen.engine.record import Noise
+from culmen.store.journal import MemoryJournal
+from culmen.testing.virtual import simulate
+
+from .worlds import EXACT, TASK
+
+Rule = Callable[[str, Case | None, Random], float | None]
+
+
+@dataclass
+class Table:
+    """Scores by a rule (None: the evaluation fails); keeps what it was asked after the search."""
+
+    rule: Rule
+    seconds: float = 1.0
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        request = effect.request
+        if not isinstance(request, EvaluateRequest):
+            return 0.1, Text("nothing")
+        score = self.rule(request.candidate.text, request.case, Random(request.seed))
+        name, case = request.candidate.id, request.case.id if request.case else ""
+        status = Status.ERROR if score is None else Status.OK
+        return self.seconds, Observation(name, status, score, case=case, seed=request.seed, trust="verified")
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Evaluates these texts so often each, on training cases, and ends."""
+
+    texts: tuple[str, ...]
+    times: int = 4
+
+    async def search(self, lab) -> None:
+        for text in self.texts:
+            await lab.evaluate(Candidate.of({"x": text}), lab.minibatch(self.times))
+
+
+def sorted_cases(tests: int, train: int = 20) -> tuple[Case, ...]:
+    """Test cases in the order of their difficulty, as data sets often are."""
+    return tuple(Case(f"train{i}", i / train) for i in range(train)) + tuple(
+        Case(f"test{i}", i / tests, split="test") for i in range(tests)
+    )
+
+
+def by_case(text: str, case: Case | None, rng: Random) -> float:
+    return (0.0 if case is None else float(case.input)) + 0.1 * float(text)
+
+
+def final(task: Task, rule: Rule, strategy: Looks, budget: Budget, seed: int) -> FinalChoice:
+    verdict = simulate(strategy, task, Table(rule), budget, seed=seed).verdict
+    assert verdict is not None
+    return verdict
+
+
+# Data sets.
+
+
+def test_a_sample_of_the_test_cases_is_drawn_at_random_and_its_interval_holds_the_truth() -> None:
+    """Test cases ordered by difficulty, with a true mean of 0.495 + 0.1; the reserve holds some of them only."""
+    task = msgspec.structs.replace(EXACT, cases=sorted_cases(100))
+    found = [final(task, by_case, Looks(("1", "0"), 20), Budget(evaluations=100), seed) for seed in range(40)]
+    assert {one.of for one in found} == {100} and all(1 < one.cases < 100 and one.count == one.cases for one in found)
+    assert abs(fmean(one.score for one in found) - 0.595) < 0.05
+    covered = sum(abs(one.score - 0.595) <= one.margin for one in found if one.margin is not None)
+    assert covered >= 35  # 0.95 of 40 and chance
+
+
+def test_the_whole_split_is_evaluated_where_the_reserve_can_hold_it_and_the_reserve_is_planned_so() -> None:
+    task = msgspec.structs.replace(EXACT, cases=sorted_cases(25))
+    one = final(task, by_case, Looks(("1", "0"), 20), Budget(evaluations=300), 3)
+    assert (one.cases, one.of, one.count, one.split) == (25, 25, 25, "test")
+    assert one.score == pytest.approx(0.48 + 0.1) and one.margin == 0.0
+
+
+@pytest.mark.parametrize("tests", [10, 40])
+def test_the_winner_and_the_initial_program_are_evaluated_on_the_same_cases(tests: int) -> None:
+    task = msgspec.structs.replace(TASK, cases=sorted_cases(tests))
+    journal = MemoryJournal()
+    end = simulate(Looks(("0.0", "1", "2")), task, Table(by_case), Budget(evaluations=80), seed=1, journal=journal)
+    seen: dict[str, list[str]] = {}
+    for event in journal.read():
+        if event.entry.kind == "done" and isinstance(event.entry.result, Observation):
+            one = event.entry.result
+            if one.case.startswith("test"):
+                seen.setdefault(one.candidate, []).append(one.case)
+    assert end.verdict is not None and end.verdict.initial is not None
+    assert set(seen) == {end.verdict.id, end.verdict.initial.id}
+    one, other = seen.values()
+    assert sorted(one) == sorted(other)
+    assert end.verdict.gain == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "cases", "kept"),
+    [(9, 0, 0), (50, 0, 5), (300, 0, 16), (1000, 0, 40), (1000, 50, 140), (300, 100, 30), (200, 5, 26)],
+)
+def test_as_much_is_kept_as_the_task_needs(evaluations: int, cases: int, kept: int) -> None:
+    task = msgspec.structs.replace(TASK, cases=sorted_cases(cases) if cases else ())
+    assert final_share(Budget(evaluations=evaluations), task) == kept
+
+
+# Failures.
+
+
+def flaky(text: str, case: Case | None, rng: Random) -> float | None:
+    """ "1" scores 1.0 half of the time and fails otherwise, "2" is a steady 0.8."""
+    if text == "1":
+        return 1.0 if rng.random() < 0.5 else None
+    return {"0.0": 0.1, "2": 0.8}[text] + rng.gauss(0, 0.02)
+
+
+def test_a_program_that_fails_half_of_the_time_gives_way_to_a_steady_one() -> None:
+    found = [final(TASK, flaky, Looks(("0.0", "1", "2"), 2), Budget(evaluations=100), seed) for seed in range(30)]
+    steady = Candidate.of({"x": "2"}).id
+    assert [one.id for one in found] == [steady] * 30
+    assert all(one.confirmed and one.score == pytest.approx(0.8, abs=0.05) for one in found)
+
+
+def test_failures_count_at_the_floor_in_the_reported_score() -> None:
+    task = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, 1.0)))
+    found = [final(task, flaky, Looks(("0.0", "1"), 6), Budget(evaluations=200), seed) for seed in range(30)]
+    assert abs(fmean(one.score for one in found) - 0.5) < 0.1
+    failing = [one for one in found if one.failures]
+    assert len(failing) >= 28 and all(one.margin and one.margin > 0.1 for one in failing)
+    assert all(one.score < 1 for one in failing)
+
+
+# The initial program.
+
+
+def noisy(text: str, case: Case | None, rng: Random) -> float:
+    return float(text) + rng.gauss(0, 0.1)
+
+
+def test_the_initial_program_is_always_among_the_finalists_and_measured_afresh() -> None:
+    texts = ("0.0", *(f"0.{n}" for n in range(50, 70)))
+    one = final(TASK, noisy, Looks(texts, 3), Budget(evaluations=200), 4)
+    initial = Candidate.of({"x": "0.0"}).id
+    assert initial in one.finalists and one.initial is not None and one.initial.id == initial
+    assert one.initial.count >= 2 and abs(one.initial.score) < 0.2
+    assert one.gain == pytest.approx(one.score - one.initial.score)
+    assert one.gain_margin is not None and one.gain > one.gain_margin > 0
+
+
+def test_where_nothing_is_better_the_initial_program_is_the_choice() -> None:
+    one = final(TASK, noisy, Looks(("0.0", "-1", "-2"), 6), Budget(evaluations=100), 1)
+    assert one.id == Candidate.of({"x": "0.0"}).id
+    assert one.initial is not None and (one.initial.id, one.initial.score) == (one.id, one.score)
+    assert one.gain is None
+
+
+def test_of_several_initial_programs_the_best_is_the_one_to_compare_with() -> None:
+    task = msgspec.structs.replace(TASK, seeds=({"x": "0.0"}, {"x": "0.4"}))
+    one = final(task, noisy, Looks(("0.0", "0.4", "0.9"), 6), Budget(evaluations=100), 1)
+    assert one.initial is not None and one.initial.id == Candidate.of({"x": "0.4"}).id
+
+
+def test_the_gain_is_a_difference_of_scores_in_the_tasks_own_direction() -> None:
+    task = msgspec.structs.replace(TASK, objective=Objective("min"))
+    one = final(task, noisy, Looks(("0.0", "-1"), 6), Budget(evaluations=100), 1)
+    assert one.gain is not None and one.gain == pytest.approx(-1, abs=0.3)
+
+
+# An interrupted choice.
+
+
+def shifted(text: str, case: Case | None, rng: Random) -> float:
+    """Test cases score 100 more than training cases: mixed, they would show."""
+    return by_case(text, case, rng) + (100 if case is not None and case.split == "test" else 0)
+
+
+@pytest.mark.parametrize("late", range(1, 24, 3))
+def test_an_interrupted_final_choice_leaves_the_searchs_mean_alone(late: int) -> None:
+    task = msgspec.structs.replace(TASK, cases=sorted_cases(50))
+    journal, searched = MemoryJournal(), 3 * 20
+    run = simulate(Looks(("0.0", "1", "2"), 20), task, Table(shifted), Budget(evaluations=120), seed=1, workers=2,
+                   journal=journal, kill_after=searched + late)  # fmt: skip
+    assert run.killed and run.search.phase == "final"
+    verdict = run.verdict
+    assert verdict is not None and verdict.search_score is not None and verdict.search_score < 5
+    assert (verdict.score > 90) == verdict.confirmed and (verdict.score < 5) != verdict.confirmed
+    assert all(tally.mean < 5 for tally in run.search.record.tallies())
+    whole = simulate(Looks(("0.0", "1", "2"), 20), task, Table(shifted), Budget(evaluations=120), seed=1, workers=2)
+    rest = simulate(Looks(("0.0", "1", "2"), 20), task, Table(shifted), Budget(evaluations=120), seed=1, workers=2,
+                    journal=journal)  # fmt: skip
+    assert rest.verdict == whole.verdict
+
+
+# Intervals.
+
+
+def covers(draw: Callable[[Random], tuple[dict[str, list[float]], Spread, float]], runs: int = 1000) -> float:
+    held = 0
+    for seed in range(runs):
+        values, spread, truth = draw(Random(seed))
+        one = fresh_mean(values, 0, spread)
+        held += one.margin is not None and abs(one.mean - truth) <= one.margin
+    return held / runs
+
+
+@pytest.mark.parametrize(("noise", "cases"), [(0.0, 10), (0.3, 10), (0.3, 60), (0.0, 95), (0.3, 100), (0.05, 100)])
+def test_intervals_hold_the_mean_of_the_split_95_times_in_100(noise: float, cases: int) -> None:
+    def draw(rng: Random) -> tuple[dict[str, list[float]], Spread, float]:
+        levels = [rng.gauss(0, 0.5) for _ in range(100)]
+        repeats = sum(rng.gauss(0, noise) ** 2 for _ in range(12))
+        picked = rng.sample(range(100), cases)
+        values = {str(i): [levels[i] + rng.gauss(0, noise)] for i in picked}
+        known = Noise(0.25 + noise**2, 0.0, 1.0, 0.0, 12, repeats)
+        return values, Spread(known, 100, noise == 0), fmean(levels)
+
+    assert 0.93 <= covers(draw) <= 0.99
+
+
+def test_a_few_equal_scores_are_no_certainty() -> None:
+    def draw(rng: Random) -> tuple[dict[str, list[float]], Spread, float]:
+        values = {"": [float(rng.random() < 0.8) for _ in range(8)]}
+        return values, Spread(Noise(0.2, 0.0, 0.1), None, False), 0.8
+
+    assert covers(draw) >= 0.93
+
+
+def test_a_difference_on_shared_cases_does_not_pay_for_their_spread() -> None:
+    rng = Random(1)
+    levels = [rng.gauss(0, 5) for _ in range(10)]
+    one = {str(i): [level + 0.3 + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
+    other = {str(i): [level + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
+    gain, margin = difference(one, other, Spread(Noise(25.0, 0.0, 1.0), 100, False))
+    assert gain == pytest.approx(0.3, abs=0.1) and margin is not None and margin < 0.15
+
+
+def test_quantiles_of_students_t() -> None:
+    assert [round(t95(df), 3) for df in (1, 5, 30, float("inf"))] == [12.706, 2.571, 2.042, 1.96]
