@@ -29,12 +29,15 @@ from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords, Run
 
 if TYPE_CHECKING:
     from culmen.store.meta import RunMeta
+    from culmen.store.views import InitialProgram
     from culmen.store.views import RunStatus as RunStatus
     from culmen.store.views.candidates import Order
 
 
 class ReportedCandidate(msgspec.Struct, frozen=True):
     """The candidate a study reports: `score` over `count` evaluations, `confirmed` by fresh ones after the search,
+    `margin` is half the width of the score's 95 % interval (None: not known); `result` says in one line how it compares
+    to the initial program on the same fresh evaluations; `initial` and `gain` are its numbers (None: not measured).
     `verified` if every score was also computed outside the candidate's process and nothing had to be repaired before
     the task's verifier accepted it; `certified` is the value that the verifier vouches for, if there is one; `trust` is
     the level of the weakest evaluation (`culmen.core.evaluation`)."""
@@ -47,6 +50,12 @@ class ReportedCandidate(msgspec.Struct, frozen=True):
     parts: dict[str, str]
     certified: float | None = None
     trust: str = ""
+    margin: float | None = None
+    failures: int = 0
+    initial: InitialProgram | None = None
+    gain: float | None = None
+    gain_margin: float | None = None
+    result: str = ""
 
     @property
     def text(self) -> str:
@@ -233,6 +242,7 @@ class Study:
     @property
     def best(self) -> ReportedCandidate | None:
         """The reported candidate; None before anything scored."""
+        from culmen.observe.figures import result_line
         from culmen.store import views
 
         best = views.status(self.path).best
@@ -240,7 +250,20 @@ class Study:
             return None
         texts = views.candidate(self.path, best.id).parts
         return ReportedCandidate(
-            best.id, best.score, best.count, best.verified, best.confirmed, texts, best.certified, best.trust
+            best.id,
+            best.score,
+            best.count,
+            best.verified,
+            best.confirmed,
+            texts,
+            best.certified,
+            best.trust,
+            best.margin,
+            best.failures,
+            best.initial,
+            best.gain,
+            best.gain_margin,
+            result_line(best, self.meta.task.objective.direction),
         )
 
     def candidates(self, order: Order = "best", limit: int | None = None) -> list[Any]:

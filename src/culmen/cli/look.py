@@ -13,7 +13,7 @@ import typer
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import RUNS, Candidate, RequiredRun, Run, find_candidate, find_run, run_name
 from culmen.core.errors import UserError
-from culmen.observe.figures import clean, clock, count, number
+from culmen.observe.figures import clean, clock, count, measured
 
 if TYPE_CHECKING:
     from culmen.core.event import Entry, Event
@@ -105,6 +105,7 @@ def diff(screen: Screen, run: RequiredRun, first: Candidate = "seed", second: Ca
         "first": one.candidate.id,
         "second": two.candidate.id,
         "scores": [one.row.mean, two.row.mean],
+        "counts": [one.row.count, two.row.count],
         "diff": "\n".join(lines),
     }
     return Answer(data, lambda screen: show_diff(screen, one, two, lines))
@@ -128,7 +129,9 @@ def show_diff(
 ) -> None:
     """Print a diff in colour, at most `most` lines of it (0: all)."""
     if screen.out.is_terminal:
-        scores = " -> ".join(number(detail.row.mean) for detail in (first, second))
+        scores = " -> ".join(
+            f"{measured(each.row.mean, each.row.margin)} (n {each.row.count})" for each in (first, second)
+        )
         screen.heading(f"{first.candidate.id} -> {second.candidate.id}", f"score {scores}")
     if not lines:
         screen.line("no difference: the same texts")

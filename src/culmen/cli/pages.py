@@ -12,7 +12,18 @@ from culmen.cli.screen import Screen
 from culmen.cli.verbs import run_name, short_path
 from culmen.core.evaluation import MEANINGS
 from culmen.observe.displays import costs
-from culmen.observe.figures import clean, count, decimals, dollars, duration, joined, number, plus_minus
+from culmen.observe.figures import (
+    clean,
+    count,
+    decimals,
+    dollars,
+    duration,
+    joined,
+    looks,
+    measured,
+    number,
+    result_line,
+)
 from culmen.run import fork
 from culmen.store.views.run import WINDOW
 
@@ -56,7 +67,7 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("task", f"{now.task} ({objective}{target})"),
         ("strategy", f"{strategy_name(now.strategy)}, random seed {now.seed}, {count(now.workers, 'worker')}"),
         ("model", joined(_model(role, name) for role, name in now.models.items())),
-        *_best_rows(now.best, now.scoring.why),
+        *_best_rows(now.best, now.scoring.why, now.direction),
         ("findings", findings(now)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("lost", _lost(now)),
@@ -149,6 +160,7 @@ def document(now: RunStatus, path: Path) -> dict[str, Any]:
     return {
         **plain,
         "strategy": strategy,
+        "result": "" if now.best is None else result_line(now.best, now.direction),
         "message": message,
         "next": [command for command, _ in next_steps(now, path)],
     }
@@ -159,7 +171,7 @@ def end(screen: Screen, now: RunStatus, path: Path) -> None:
     screen.line()
     screen.heading(now.state, ended(now))
     screen.pairs(
-        *_best_rows(now.best, now.scoring.why),
+        *_best_rows(now.best, now.scoring.why, now.direction),
         ("findings", findings(now)),
         ("used", _used(now)),
         ("isolation", now.isolation),
@@ -168,13 +180,15 @@ def end(screen: Screen, now: RunStatus, path: Path) -> None:
     screen.next_steps(*next_steps(now, path))
 
 
-def _best_rows(best: BestCandidate | None, why: str = "") -> list[tuple[str, str]]:
-    """Score, trust and certificate of the best; `why` explains its level of trust."""
+def _best_rows(best: BestCandidate | None, why: str = "", direction: str = "") -> list[tuple[str, str]]:
+    """Score, trust and certificate of the best; `why` explains its level of trust, `direction` is that of the task
+    ("": without the line that compares it to the initial program)."""
     if best is None:
         return [("best", best_line(None)), ("", why)]
     return [
         ("best", best_line(best)),
-        ("", _basis(best)),
+        ("", looks(best)),
+        ("result", result_line(best, direction) if direction else ""),
         ("trust", trust_line(best)),
         ("", why),
         ("certified", certified_line(best)),
@@ -208,16 +222,8 @@ def ended(now: RunStatus) -> str:
 
 
 def best_line(best: BestCandidate | None) -> str:
-    """`2.51234 ± 0.0012  0a1b2c3d4e5f`."""
-    return "nothing has scored" if best is None else f"{number(best.score)}{plus_minus(best.se)}  {best.id}"
-
-
-def _basis(best: BestCandidate) -> str:
-    """What the score was made from."""
-    looks = count(best.count, "evaluation")
-    if not best.confirmed:
-        return f"mean of {looks} of the search, not confirmed by a fresh one"
-    return f"mean of {looks} made after it was chosen"
+    """`2.5123 ± 0.0012  0a1b2c3d4e5f`: the score with half the width of its 95 % interval."""
+    return "nothing has scored" if best is None else f"{measured(best.score, best.margin)}  {best.id}"
 
 
 def trust_line(best: BestCandidate | None) -> str:
@@ -328,11 +334,15 @@ def _signs(observations: Sequence[Observation]) -> str:
 
 
 def score_line(row: CandidateRow) -> str:
-    """`2.51 ± 0.01, mean of 12 evaluations`."""
+    """`2.512 ± 0.010, mean of 12 evaluations`; of the final choice or of the search."""
     if row.mean is None:
         return "none"
-    error = f" ± {row.se:.2g}" if row.se else ""
-    return f"{number(row.mean)}{error}, mean of {count(row.count, 'evaluation')}"
+    line = f"{measured(row.mean, row.margin)}, mean of {count(row.count, 'evaluation')}"
+    if not row.fresh:
+        return line
+    failed = f"; {row.fresh_failures} of them failed and count as the floor" if row.fresh_failures else ""
+    before = f"; the search: {number(row.search_mean)} over {row.search_count:,}" if row.search_count else ""
+    return f"{line} of the final choice{failed}{before}"
 
 
 def _observations(screen: Screen, observations: Sequence[Observation]) -> None:

@@ -209,7 +209,7 @@ class TrackedEvents:
         seen = event.entry.result
         if not isinstance(seen, Observation):
             return None
-        if seen.status is not Status.LOST:
+        if seen.status is not Status.LOST and event.entry.body.get("phase") != "final":
             turn = self._objective.reward
             reward = None if seen.score is None else turn(seen.score)
             self._leader.see(seen.candidate, reward, None if seen.certified is None else turn(seen.certified))

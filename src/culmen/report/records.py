@@ -165,7 +165,8 @@ class _Reader:
             self._dollars += usage.dollars
             self.unpriced += usage.unpriced
         if isinstance(entry.result, Observation):
-            self._observe(entry.result)
+            if entry.body.get("phase") != "final":  # never mixed into the means of the search
+                self._observe(entry.result)
             best = None if self._leader.mean is None else self._objective.score(self._leader.mean)
             self.moments.append(Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best))
         elif entry.kind == "done" and isinstance(entry.result, Proposal) and entry.result.candidates:

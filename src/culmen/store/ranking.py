@@ -1,4 +1,4 @@
-"""Which candidate is best before the engine's final choice has been made.
+"""Which candidate is best before the engine's final choice has been made, by the scores of the search.
 
 The best is the one with the highest lower confidence bound, mean - s / sqrt(n) (reward, higher is better), among the
 candidates all of whose evaluations gave a score; if there is none, among all that ever scored. s is the standard
@@ -167,7 +167,12 @@ def leader_before(connection: Connection, direction: str, seq: int) -> Standing 
     seen = sql.observation.c
     failures = sql.func.sum(seen.status.not_in(("ok", "lost")).cast(sql.Integer)).label("failed")
     count, mean = sql.func.count(seen.score).label("count"), sql.func.avg(seen.score).label("mean")
-    made = sql.select(seen.candidate, count, mean, failures).where(seen.seq < seq).group_by(seen.candidate).subquery()
+    made = (
+        sql.select(seen.candidate, count, mean, failures)
+        .where(seen.seq < seq, seen.phase != "final")
+        .group_by(seen.candidate)
+        .subquery()
+    )
     worst = sql.tally.c.low if direction == "max" else sql.tally.c.high
     value = sql.func.coalesce(worst * sign, made.c.mean * sign - _error(sd, made.c.count))
     query = sql.select(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest revision in store/migrations: what `create_all` makes."""
 
 _Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
@@ -107,7 +107,7 @@ observation = Table(
 )
 Index("observation_candidate", observation.c.candidate, observation.c.seq)
 
-tally = Table(  # what is known of each candidate: count, mean and sum of squared deviations of its scores; failures
+tally = Table(  # of each candidate in the search: count, mean and sum of squared deviations of its scores; failures
     "tally",
     metadata,
     Column("candidate", String(12), primary_key=True),

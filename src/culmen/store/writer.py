@@ -287,16 +287,21 @@ class ScoreTally:
     grave: int | None = None
     trust: int | None = None
 
-    def add(self, observation: Observation, seq: int) -> None:
-        """One more observation (Welford), the event `seq`."""
+    def add(self, observation: Observation, seq: int, final: bool) -> None:
+        """One more observation (Welford), the event `seq`. Scores of the `final` choice stay apart from the search's:
+        of these only what a verifier, a guard and the level of trust say is counted."""
         if observation.strict is not None or observation.signs:
             self._judge(observation, seq)
+        if final and observation.score is None:
+            return
         if observation.score is None:
             self.failures[observation.status.value] += 1
             return
         weakness = rank(observation.trust) if observation.trust in LEVELS else rank("")
         if self.trust is None or weakness > self.trust:
             self.trust = weakness
+        if final:
+            return
         self.count += 1
         delta = observation.score - self.mean
         self.mean += delta / self.count
@@ -367,7 +372,7 @@ class Totals:
         tally = self.tallies.get(candidate)
         if tally is None:
             tally = self.tallies[candidate] = ScoreTally(seq)
-        tally.add(observation, seq)
+        tally.add(observation, seq, phase == "final")
         self.counters["status", observation.status.value] += 1
         if observation.signs:
             self.counters["sign", ""] += 1

@@ -57,6 +57,7 @@ from culmen.store.views.run import (
     Agents,
     BestCandidate,
     CallCosts,
+    InitialProgram,
     RunLine,
     RunStatus,
     Spent,

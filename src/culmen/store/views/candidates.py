@@ -18,8 +18,9 @@ from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode, escape, unescape
 from culmen.store.database import read_meta, reading
-from culmen.store.ranking import place, pooled_sd
+from culmen.store.ranking import place
 from culmen.store.reader import PAGE, Texts, assemble, candidate_of, lookup_in
+from culmen.store.views.scores import Scores, search_score
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
@@ -32,8 +33,11 @@ Order = Literal["best", "score", "worst", "count", "new", "old"]
 class CandidateRow(msgspec.Struct, frozen=True):
     """A candidate with the statistics of its scores (in the task's own direction).
 
-    `count` scored evaluations with `mean`, `sd` (None below two) and standard error `se` (from the spread pooled over
-    all candidates; None if it is not known); `bound` is what `best` orders by. `statuses` counts what gave no score.
+    `mean` over `count` evaluations, with standard error `se` and `margin`, half the width of the 95 % interval (None:
+    not known), is the one number of the candidate (`views.scores`). If it is `fresh`, the final choice measured it, and
+    `fresh_failures` of these evaluations gave no score. `search_mean` over `search_count` is what the search scored,
+    `sd` the deviation of these scores (None below two), `bound` what `best` orders by; `statuses` counts what gave no
+    score in the search.
     `trust` is the level of the weakest score ("": there is none), `certified` the worst value that the
     verifier certified (None: not asked, or not all accepted). `grave`: it showed a grave sign, `barred`: and was
     rejected for it.
@@ -55,6 +59,11 @@ class CandidateRow(msgspec.Struct, frozen=True):
     certified: float | None = None
     barred: bool = False
     grave: bool = False
+    margin: float | None = None
+    fresh: bool = False
+    fresh_failures: int = 0
+    search_mean: float | None = None
+    search_count: int = 0
 
 
 class CandidateDetail(msgspec.Struct, frozen=True):
@@ -98,17 +107,17 @@ def candidates(
     appearance. `failed` True keeps those with a failed evaluation, False those without.
     """
     with reading(Path(run)) as connection:
-        direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
+        scores = Scores(connection)
         if order not in ("new", "old") and operator is model is failed is None:
             # Candidates never evaluated come last: while the page is full without them, tallies alone will do.
-            short = _ordered(sql.select(sql.tally.c.candidate), order, direction, sd).offset(offset).limit(limit)
+            short = _ordered(sql.select(sql.tally.c.candidate), order, scores).offset(offset).limit(limit)
             rows = fetch(connection, connection.execute(short).scalars().all())
             if len(rows) == limit:
-                return [row_of(row, direction, sd) for row in rows]
+                return [row_of(row, scores) for row in rows]
         names = sql.select(sql.candidate.c.id).select_from(
             sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
         )
-        query = _ordered(names.order_by(sql.tally.c.candidate.is_(None)), order, direction, sd)
+        query = _ordered(names.order_by(sql.tally.c.candidate.is_(None)), order, scores)
         if operator is not None:
             query = query.where(sql.candidate.c.operator == operator)
         if model is not None:
@@ -117,7 +126,7 @@ def candidates(
             failures = sql.func.coalesce(sql.tally.c.failed, 0)
             query = query.where(failures > 0 if failed else failures == 0)
         page = connection.execute(query.offset(offset).limit(limit)).scalars().all()
-        return [row_of(row, direction, sd) for row in fetch(connection, page)]
+        return [row_of(row, scores) for row in fetch(connection, page)]
 
 
 def find_candidate(run: Path | str, prefix: str) -> str:
@@ -134,8 +143,8 @@ def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> Ca
         found = connection.execute(sql.select(sql.candidate).where(sql.candidate.c.id == name)).one()
         blobs = Blobs(folder / "blobs", lookup_in(connection))
         whole = candidate_of(connection, folder, found)
-        direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
-        row = row_of(connection.execute(with_tallies().where(sql.candidate.c.id == name)).one(), direction, sd)
+        found_row = connection.execute(with_tallies().where(sql.candidate.c.id == name)).one()
+        row = row_of(found_row, Scores(connection))
         first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == found.seq)).all()
         source = assemble(connection, folder, first, Texts())[0].entry.result if first else None
         source = source if isinstance(source, Proposal) else Proposal()
@@ -167,12 +176,12 @@ def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[An
     return [found[name] for name in names if name in found]
 
 
-def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str, sd: float) -> Select[*tuple[Any, ...]]:
-    sign = 1.0 if direction == "max" else -1.0
+def _ordered(query: Select[*tuple[Any, ...]], order: Order, scores: Scores) -> Select[*tuple[Any, ...]]:
+    sign = 1.0 if scores.direction == "max" else -1.0
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
-    reward, (rank, value) = sql.tally.c.mean * sign, place(direction, sd)
+    reward, (rank, value) = sql.tally.c.mean * sign, place(scores.direction, scores.sd)
     keys: dict[str, tuple[Any, ...]] = {
-        "best": (unscored, rank, value.desc()),
+        "best": (unscored, _chosen(scores), rank, value.desc()),
         "score": (unscored, reward.desc()),
         "worst": (unscored, reward),
         "count": (sql.func.coalesce(sql.tally.c.count, 0).desc(),),
@@ -184,25 +193,30 @@ def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str, sd: 
     return query.order_by(*keys[order], sql.tally.c.first, sql.tally.c.candidate)
 
 
-def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> CandidateRow:
+def _chosen(scores: Scores) -> Any:
+    """The winner of the final choice comes first."""
+    return sql.case((sql.tally.c.candidate == escape(scores.winner), 0), else_=1)
+
+
+def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
     """A fetched row as a `CandidateRow`."""
-    count = row._mapping["count"] or 0
-    mean = row.mean if count else None
-    se = sd / math.sqrt(count) if count and sd else None
-    sign = 1.0 if direction == "max" else -1.0
-    worst = row.low if direction == "max" else row.high
-    certified = worst if count and row.accepted == row.asked else None
-    bound = None if mean is None else mean - sign * (se or 0.0)
+    name, searched = unescape(row.id), row._mapping["count"] or 0
+    score = scores.of(name, searched, row.mean)
+    sign = 1.0 if scores.direction == "max" else -1.0
+    worst = row.low if scores.direction == "max" else row.high
+    certified = worst if score is not None and row.accepted == row.asked else None
+    before = search_score(row.mean, searched, scores.sd) if searched else None
+    bound = None if before is None else before.value - sign * (before.se or 0.0)
     return CandidateRow(
-        id=unescape(row.id),
+        id=name,
         seq=row.seq,
         operator=unescape(row.operator),
         model=unescape(row.model),
         parents=tuple(unescape(row.parents).split()),
-        count=count,
-        mean=mean,
-        sd=math.sqrt(row.spread / (count - 1)) if count > 1 else None,
-        se=se,
+        count=score.count if score else 0,
+        mean=score.value if score else None,
+        sd=math.sqrt(row.spread / (searched - 1)) if searched > 1 else None,
+        se=score.se if score else None,
         bound=bound if certified is None else certified,
         failed=row.failed or 0,
         statuses={name: n for name in ("invalid", "error", "timeout", "rejected", "lost") if (n := getattr(row, name))},
@@ -210,6 +224,11 @@ def row_of(row: SqlRow[*tuple[Any, ...]], direction: str, sd: float) -> Candidat
         certified=certified,
         barred=bool(row.barred),
         grave=row.grave is not None,
+        margin=score.margin if score else None,
+        fresh=bool(score and score.fresh),
+        fresh_failures=score.failures if score else 0,
+        search_mean=before.value if before else None,
+        search_count=searched,
     )
 
 
@@ -263,11 +282,11 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def lineage(run: Path | str, id_prefix: str) -> list[Step]:
-    """The candidate's ancestors from the seed to itself, following each one's first parent."""
+    """The candidate's ancestors from the initial program to itself, following each one's first parent."""
     folder = Path(run)
     with reading(folder) as connection:
         about = read_meta(connection).task.objective
-        chain = _rows(connection, _line(connection, resolve(connection, folder, id_prefix)), about.direction)
+        chain = _rows(connection, _line(connection, resolve(connection, folder, id_prefix)))
     steps: list[Step] = []
     for row, note in chain:
         before, now = (steps[-1].row.mean if steps else None), row.mean
@@ -289,13 +308,13 @@ def _line(connection: Connection, name: str) -> list[str]:
     return found[::-1]
 
 
-def _rows(connection: Connection, names: list[str], direction: str) -> list[tuple[CandidateRow, str]]:
+def _rows(connection: Connection, names: list[str]) -> list[tuple[CandidateRow, str]]:
     """Each of them with its statistics and the note of its origin, in that order."""
-    sd, query = pooled_sd(connection), with_tallies().add_columns(sql.candidate.c.origin)
+    scores, query = Scores(connection), with_tallies().add_columns(sql.candidate.c.origin)
     found: dict[str, tuple[CandidateRow, str]] = {}
     for start in range(0, len(names), PAGE):
         for row in connection.execute(query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))):
-            found[row.id] = (row_of(row, direction, sd), decode(row.origin, Origin).note)
+            found[row.id] = (row_of(row, scores), decode(row.origin, Origin).note)
     return [found[name] for name in names]
 
 
@@ -359,15 +378,15 @@ def table(run: Path | str, query: CandidateQuery) -> CandidatePage:
         raise UserError("no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}")
     with reading(Path(run)) as connection:
         sql.taught(connection)
-        direction, sd = read_meta(connection).task.objective.direction, pooled_sd(connection)
+        scores = Scores(connection)
         joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
         wanted = _conditions(query)
         count = sql.select(sql.func.count()).select_from(joined).where(*wanted)
         total = connection.execute(count).scalar_one()
         everything = connection.execute(sql.select(sql.func.count()).select_from(sql.candidate)).scalar_one()
-        ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query, direction, sd)
+        ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query, scores)
         page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
-        rows = [row_of(row, direction, sd) for row in fetch(connection, page)]
+        rows = [row_of(row, scores) for row in fetch(connection, page)]
         origins = _origins(connection, page)
         listed = [ListedCandidate(row, origins[escape(row.id)].island, origins[escape(row.id)].note) for row in rows]
         return CandidatePage(tuple(listed), total, everything)
@@ -419,12 +438,10 @@ def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
     return found
 
 
-def _sorted(
-    ids: Select[*tuple[Any, ...]], query: CandidateQuery, direction: str, sd: float
-) -> Select[*tuple[Any, ...]]:
+def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery, scores: Scores) -> Select[*tuple[Any, ...]]:
     """Candidates without a value come last, whichever way the others go; ties are in order of appearance."""
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
-    clean, value = place(direction, sd)
+    clean, value = place(scores.direction, scores.sd)
     keys: dict[str, tuple[Any, Any]] = {
         "best": (unscored, -value),
         "mean": (unscored, sql.tally.c.mean),
@@ -444,8 +461,8 @@ def _sorted(
     last, key = keys[query.sort]
     order = [key.desc() if query.descending else key, sql.candidate.c.seq, sql.candidate.c.id]
     if query.sort == "best":  # the same to the last tie as `views.candidates`
-        order[:0] = [clean.desc() if query.descending else clean]
-        order[2:2] = [sql.tally.c.first]
+        order[:0] = [each.desc() if query.descending else each for each in (_chosen(scores), clean)]
+        order[3:3] = [sql.tally.c.first]
         return ids.order_by(sql.tally.c.candidate.is_(None), last, *order)
     return ids.order_by(*([] if isinstance(last, int) else [last]), *order)
 

@@ -13,9 +13,10 @@ from culmen.core.event import Event, Vectors
 from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import decode, escape, unescape
-from culmen.store.database import read_meta, reading
-from culmen.store.ranking import leader
+from culmen.store.database import reading
 from culmen.store.reader import PAGE, Texts, assemble
+from culmen.store.views.run import standing_best
+from culmen.store.views.scores import Scores
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
@@ -102,12 +103,14 @@ def progress(run: Path | str) -> list[ProgressPoint]:
             ).scalar()
             or 0
         )
-        best = leader(connection, read_meta(connection).task.objective.direction)
-        if best is not None and (not points or points[-1].evaluations < made):
+        best = standing_best(connection)
+        while best is not None and points and points[-1].evaluations >= made:
+            points.pop()
+        if best is not None:
             last = connection.execute(
                 sql.select(sql.event.c.elapsed, sql.event.c.seq).order_by(sql.event.c.seq.desc()).limit(1)
             ).one()
-            points.append(ProgressPoint(made, last.elapsed, best.candidate, best.value, best.count, last.seq))
+            points.append(ProgressPoint(made, last.elapsed, best.id, best.value, best.count, last.seq))
         return points
 
 
@@ -157,7 +160,7 @@ class StrategyNote(NamedTuple):
 
 
 class FamilyNode(NamedTuple):
-    """A candidate in the family tree: its first parent ("" for a root), and its scores so far."""
+    """A candidate in the family tree: its first parent ("" for a root), and its score so far (`views.scores`)."""
 
     id: str
     seq: int
@@ -297,18 +300,15 @@ def family(run: Path | str) -> list[FamilyNode]:
     )
     with reading(Path(run)) as connection:
         rows = connection.execute(query.order_by(sql.candidate.c.seq, sql.candidate.c.id)).all()
-    return [
-        FamilyNode(
-            unescape(name),
-            seq,
-            unescape(parents).partition(" ")[0],
-            unescape(operator),
-            count or 0,
-            mean if count else None,
-            failed or 0,
-        )
-        for name, seq, parents, operator, count, mean, failed in rows
-    ]
+        scores = Scores(connection)
+    return [_node(row, scores) for row in rows]
+
+
+def _node(row: Any, scores: Scores) -> FamilyNode:
+    name, parent = unescape(row.id), unescape(row.parents).partition(" ")[0]
+    score = scores.of(name, row._mapping["count"], row.mean)
+    count, mean = (0, None) if score is None else (score.count, score.value)
+    return FamilyNode(name, row.seq, parent, unescape(row.operator), count, mean, row.failed or 0)
 
 
 class _Priced(msgspec.Struct):

@@ -17,7 +17,7 @@ from culmen.store.codec import unescape
 from culmen.store.database import reading
 from culmen.store.ranking import pooled_sd
 from culmen.store.reader import PAGE, Texts, assemble
-from culmen.store.views.run import last_state
+from culmen.store.views.scores import last_state
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -19,7 +19,8 @@ from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading, run_folders
 from culmen.store.lease import owner
 from culmen.store.meta import RunMeta
-from culmen.store.ranking import RULE, Standing, findings, leader, leader_before
+from culmen.store.ranking import RULE, Standing, findings, leader, leader_before, pooled_sd
+from culmen.store.views.scores import last_state, margin_of, search_score
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -143,7 +144,12 @@ def status(run: Path | str) -> RunStatus:
 def best(run: Path | str) -> BestCandidate | None:
     """The best candidate; None if nothing has scored."""
     with reading(Path(run)) as connection:
-        return _best(connection, read_meta(connection), last_state(connection))
+        return standing_best(connection)
+
+
+def standing_best(connection: Connection) -> BestCandidate | None:
+    """`best`, inside one reading of a run."""
+    return _best(connection, read_meta(connection), last_state(connection))
 
 
 def calls(run: Path | str) -> list[CallCosts]:
@@ -167,13 +173,6 @@ def _counters(connection: Connection) -> dict[str, dict[str, int]]:
     for row in connection.execute(sql.select(sql.counter).order_by(sql.counter.c.scope, sql.counter.c.value.desc())):
         found.setdefault(row.scope, {})[unescape(row.name)] = row.value
     return found
-
-
-def last_state(connection: Connection) -> dict[str, Any]:
-    """The newest state event's body."""
-    states = sql.select(sql.event.c.body).where(sql.event.c.kind == "state", sql.event.c.topic.is_not(None))
-    raw = connection.execute(states.order_by(sql.event.c.seq.desc()).limit(1)).scalar()
-    return {} if raw is None else decode(raw, dict[str, Any])
 
 
 def _spend(connection: Connection) -> list[CallCosts]:
@@ -219,8 +218,9 @@ def _standing(connection: Connection, found: Standing | None, how: str) -> BestC
         return None
     trust = trust_of(connection, found.candidate)
     verified = reaches(trust, "verified") and found.strict is not False
-    name, told = unescape(found.candidate), {"certified": found.certified, "strict": found.strict, "trust": trust}
-    return BestCandidate(name, found.mean, found.mean, found.count, verified, how, **told)
+    score = search_score(found.mean, found.count, pooled_sd(connection))
+    told = {"certified": found.certified, "strict": found.strict, "trust": trust, "margin": score.margin}
+    return BestCandidate(unescape(found.candidate), found.mean, found.mean, found.count, verified, how, **told)
 
 
 def trust_of(connection: Connection, candidate: str) -> str:
@@ -333,14 +333,29 @@ FAILED_RULE = "the engine's final choice; it failed some of the evaluations made
 UNCONFIRMED_RULE = "the engine's final choice; no evaluations were left to confirm it"
 
 
+class InitialProgram(msgspec.Struct, frozen=True):
+    """The initial program in the final choice: mean `score` over `count` fresh evaluations, as `BestCandidate` has."""
+
+    id: str
+    score: float
+    count: int
+    se: float | None = None
+    margin: float | None = None
+    failures: int = 0
+
+
 class BestCandidate(msgspec.Struct, frozen=True):
     """The best candidate: `mean` over `count` evaluations, `score` what is reported of it; `how` it was chosen.
 
-     Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
-     standard error `se`, and `search_score` is the mean it had before. `trust` is the level of the weakest evaluation;
-    `verified`: at least at that level, and where the task has a verifier each output passed it as given
-     (`strict`). `certified` is the verifier's value, of the output or else of its strictly feasible repair (None: none
-     asked, or not accepted).
+    Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
+    standard error `se` and `margin`, half the width of the 95 % interval; `failures` of them gave no score and count as
+    the floor; they were on `cases` of the `of` cases of `split` (0: no data set). `search_score` is the mean it had
+    before. `initial` is the initial program on the same cases (None: not measured), `gain` how much the score is above
+    it, judged case by case, `gain_margin` half the width of its 95 % interval.
+
+    `trust` is the level of the weakest evaluation; `verified`: at least at that level, and where the task has a
+    verifier each output passed it as given (`strict`). `certified` is the verifier's value, of the output or else of
+    its strictly feasible repair (None: none asked, or not accepted).
     """
 
     id: str
@@ -355,6 +370,14 @@ class BestCandidate(msgspec.Struct, frozen=True):
     certified: float | None = None
     strict: bool | None = None
     trust: str = ""
+    margin: float | None = None
+    failures: int = 0
+    split: str = ""
+    cases: int = 0
+    of: int = 0
+    initial: InitialProgram | None = None
+    gain: float | None = None
+    gain_margin: float | None = None
 
     @property
     def value(self) -> float:
@@ -365,19 +388,28 @@ class BestCandidate(msgspec.Struct, frozen=True):
 def final(winner: dict[str, Any]) -> BestCandidate:
     """The engine's final choice as its state event tells it."""
     score, confirmed = float(winner["score"]), bool(winner.get("confirmed", False))
+    initial = winner.get("initial")
     return BestCandidate(
         id=str(winner["id"]),
         score=score,
         mean=float(winner.get("mean", score)),
         count=int(winner["count"]),
         verified=bool(winner.get("verified", False)),
-        how=FINAL_RULE if confirmed else FAILED_RULE if winner.get("failures") else UNCONFIRMED_RULE,
+        how=FAILED_RULE if winner.get("failures") else FINAL_RULE if confirmed else UNCONFIRMED_RULE,
         confirmed=confirmed,
         se=winner.get("se"),
         search_score=winner.get("search_score"),
         certified=winner.get("certified"),
         strict=winner.get("strict"),
         trust=str(winner.get("trust") or _trust_before_levels(winner)),
+        margin=margin_of(winner),
+        failures=int(winner.get("failures", 0)),
+        split=str(winner.get("split", "")),
+        cases=int(winner.get("cases", 0)),
+        of=int(winner.get("of", 0)),
+        initial=None if initial is None else msgspec.convert(initial, InitialProgram),
+        gain=winner.get("gain"),
+        gain_margin=winner.get("gain_margin"),
     )
 
 

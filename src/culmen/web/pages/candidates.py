@@ -12,7 +12,6 @@ from culmen.store import views
 from culmen.store.views import CandidateDetail, CandidateQuery, CandidateRow, ListedCandidate
 from culmen.web.runs import Digest
 
-Z = 1.96  # standard errors to either side: a 95 % interval of a normal mean
 _MOST = 500  # rows of one page
 _OBSERVATIONS = 200
 
@@ -63,7 +62,7 @@ def listed(each: ListedCandidate) -> dict[str, Any]:
 
 def statistics(row: CandidateRow) -> dict[str, Any]:
     """A candidate's numbers; `low` to `high` is the 95 % interval of its mean (None: the noise is not known)."""
-    interval = None if row.mean is None or row.se is None else (row.mean - Z * row.se, row.mean + Z * row.se)
+    interval = None if row.mean is None or row.margin is None else (row.mean - row.margin, row.mean + row.margin)
     low, high = interval or (None, None)
     return {
         "id": row.id,
@@ -74,6 +73,10 @@ def statistics(row: CandidateRow) -> dict[str, Any]:
         "count": row.count,
         "mean": row.mean,
         "se": row.se,
+        "margin": row.margin,
+        "fresh": row.fresh,
+        "search_mean": row.search_mean,
+        "search_count": row.search_count,
         "low": low,
         "high": high,
         "failed": row.failed,

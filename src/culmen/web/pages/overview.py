@@ -9,6 +9,7 @@ import msgspec
 
 from culmen.core.event import Event
 from culmen.core.task import Objective
+from culmen.observe.figures import looks, result_line
 from culmen.observe.words import words
 from culmen.store import views
 from culmen.store.address import pointer
@@ -30,6 +31,8 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "config": about.strategy.get("config") or {},
         "budgets": budgets(now),
         "final_share": now.budget.final,
+        "result": "" if now.best is None else result_line(now.best, now.direction),
+        "looks": "" if now.best is None else looks(now.best),
         "verdict": views.verdict(run.run),
         "progress": series(run),
         "lines": lines(about.task.objective, run),

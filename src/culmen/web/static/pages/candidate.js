@@ -26,9 +26,10 @@ function about(doc, ctx) {
   return section(doc.id, { wide: true, key: doc.id, aside: h("div", { class: "actions" }, doc.best ? pill("best") : null, doc.trust ? pill(doc.trust) : null, statusPill(doc)) },
     doc.hypothesis ? h("p", { class: "note" }, doc.hypothesis) : null,
     facts([
-      ["mean score", doc.mean === null ? "none" : [number(doc.mean), doc.se ? h("span", { class: "error" }, ` ${plusMinus(doc.se)}`) : null]],
+      ["mean score", doc.mean === null ? "none" : [number(doc.mean), doc.margin ? h("span", { class: "error" }, ` ${plusMinus(doc.margin)}`) : null, ` over ${count(doc.count)}${doc.fresh ? ", in the final choice" : ""}`]],
+      doc.fresh && doc.search_count ? ["in the search", `${number(doc.search_mean)} over ${count(doc.search_count)}`] : null,
       ["95 % interval", doc.low === null ? "not known: too few repeats" : `${number(doc.low)} to ${number(doc.high)}`],
-      ["evaluations", plural(doc.count + doc.failed, "evaluation") + (failed ? `, ${failed}` : "")],
+      ["evaluations", plural((doc.fresh ? doc.search_count : 0) + doc.count + doc.failed, "evaluation") + (failed ? `, ${failed}` : "")],
       ["made by", doc.operator],
       ["model", doc.model || "none"],
       ["place in the reply", doc.among > 1 ? `${doc.rank + 1} of ${doc.among}` : "the only one"],

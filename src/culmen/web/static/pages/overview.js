@@ -26,7 +26,7 @@ function tiles(doc, ctx) {
   const { usage } = doc;
   const tile = (label, value, more, big) => h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: `value ${big ? "big" : ""}` }, value), h("div", { class: "note" }, more));
   const lead = best
-    ? [number(best.score), " ", best.se ? h("span", { class: "error" }, plusMinus(best.se)) : null]
+    ? [number(best.score), " ", best.margin ? h("span", { class: "error" }, plusMinus(best.margin)) : null]
     : "–";
   const trust = best ? [idLink(ctx, best.id), best.confirmed ? pill("confirmed", best.how) : pill("not confirmed", best.how), best.trust ? pill(best.trust) : null] : "nothing has scored yet";
   const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");
@@ -110,21 +110,14 @@ function final(doc, ctx) {
   return section("Final choice", { note: best.how },
     facts([
       ["winner", idLink(ctx, best.id)],
-      ["reported score", [number(best.score), " ", h("span", { class: "error" }, plusMinus(best.se))]],
-      ["fresh evaluations", fresh(doc.verdict)],
+      ["reported score", [number(best.score), " ", h("span", { class: "error", title: "half the width of the 95 % interval" }, plusMinus(best.margin))]],
+      doc.result ? ["result", doc.result] : null,
+      ["measured", doc.looks],
       ["search believed", number(best.search_score)],
       ["fresh minus believed", signed(gap), "As rewards: below zero, the search was too hopeful"],
       ["trust", best.trust ? pill(best.trust) : best.verified ? pill("verified") : pill("self-reported")],
       best.certified !== null && best.certified !== undefined ? ["certified", number(best.certified)] : null,
     ]));
-}
-
-/** How many evaluations were made after the choice, and how they went. */
-export function fresh(verdict) {
-  if (!verdict) return "none";
-  const failed = verdict.failures || 0;
-  if (!verdict.confirmed && !failed) return "none";
-  return failed ? `${count(verdict.count + failed)}, ${failed} failed` : count(verdict.count);
 }
 
 function events(doc, ctx) {

@@ -47,13 +47,13 @@ function noise(doc) {
 function choice(doc) {
   const { winner, gap } = doc;
   if (!winner) return section("Search against fresh evaluations", {}, empty(doc.state === "finished" ? "Nothing ever scored, so nothing was chosen." : "The final choice comes when the search ends. It evaluates the winner afresh, so that luck in the search cannot pass for quality."));
-  if (!winner.confirmed && winner.failures) return section("Search against fresh evaluations", {}, empty(`The winner failed ${winner.failures} of its ${winner.count + winner.failures} fresh evaluations, so its score is not confirmed.`));
+  if (!winner.confirmed && winner.failures) return section("Search against fresh evaluations", {}, empty(`The winner failed its ${plural(winner.failures, "fresh evaluation")}, so its score is not confirmed.`));
   if (!winner.confirmed) return section("Search against fresh evaluations", {}, empty("No evaluations were left to confirm the winner: its score is the search's own mean, and may be too good to be true."));
   const many = gap !== null && winner.se && Math.abs(gap) > 2 * winner.se;
   const note = gap === null ? null : many ? (gap < 0 ? "The search was too hopeful by more than noise explains." : "The fresh score is better than the search believed.") : "The difference is within noise.";
   return section("Search against fresh evaluations", { note }, facts([
     ["search believed", `${number(winner.search_score)} over ${count(winner.search_count || 0)}`],
-    ["fresh score", [`${number(winner.score)} `, h("span", { class: "error" }, plusMinus(winner.se)), ` over ${count(winner.count)}`]],
+    ["fresh score", [`${number(winner.score)} `, h("span", { class: "error" }, plusMinus(doc.best.margin)), ` over ${count(winner.count)}${winner.failures ? `, ${winner.failures} failed` : ""}`]],
     ["gap, as reward", signed(gap)],
     ["cases", doc.split ? `${doc.split} split` : "no data set"],
     ["exact verifier", winner.strict === null || winner.strict === undefined ? "not asked" : winner.strict ? "accepts it as given" : winner.certified !== null && winner.certified !== undefined ? "accepts a repaired version" : "does not accept it"],
@@ -66,9 +66,9 @@ function finalists(doc, ctx) {
   const chosen = Boolean(doc.winner && (doc.winner.finalists || []).length);
   const places = decimals(doc.finalists.flatMap((row) => [row.mean, row.fresh]).filter((mean) => mean !== null && mean !== undefined));
   const rows = doc.finalists.map((row) => h("tr", { class: doc.winner && row.id === doc.winner.id ? "chosen" : null },
-    h("td", {}, idLink(ctx, row.id), doc.winner && row.id === doc.winner.id ? [" ", pill("winner")] : null), cell(number(row.mean, places)), cell(row.se ? plusMinus(row.se) : "–"), cell(count(row.count)), cell(number(row.fresh, places)), h("td", {}, row.trust ? pill(row.trust) : "")));
+    h("td", {}, idLink(ctx, row.id), doc.winner && row.id === doc.winner.id ? [" ", pill("winner")] : null), cell(number(row.mean, places)), cell(row.margin ? plusMinus(row.margin) : "–"), cell(count(row.count)), cell(number(row.fresh, places)), h("td", {}, row.trust ? pill(row.trust) : "")));
   return section(chosen ? "Finalists" : "Leading now", { wide: true, note: chosen ? "Run again by the engine after the search; fresh is their mean in that phase." : "By the rule of the table of candidates. The final choice looks at up to eight." },
-    table(chosen ? "Finalists" : "Leading candidates", [th("id"), th("mean of all", { class: "num" }), th("error", { class: "num" }), th("n", { class: "num" }), th("fresh", { class: "num" }), th("trust")], rows));
+    table(chosen ? "Finalists" : "Leading candidates", [th("id"), th("mean", { class: "num" }), th("95 %", { class: "num" }), th("n", { class: "num" }), th("fresh", { class: "num" }), th("trust")], rows));
 }
 
 function findings(doc, ctx) {

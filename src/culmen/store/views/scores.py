@@ -1,0 +1,87 @@
+"""The one number of a candidate: what every list, page and report shows as its score, with its count.
+
+For the winner and the initial program it is what the final choice measured, on evaluations made after the choice; for
+all others, and before the final choice, the mean of the search's evaluations. What the final choice evaluated is never
+mixed into the search's mean.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.store import sql
+from culmen.store.codec import decode
+from culmen.store.database import read_meta
+from culmen.store.ranking import pooled_sd
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Z = 1.959963984540054  # standard errors to either side: the 95 % interval of a normal mean
+
+
+class Score(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A candidate's score (in the task's own direction) over `count` evaluations, with standard error and `margin`,
+    half the width of its 95 % interval (None: not known).
+
+    `fresh`: measured by the final choice; then `failures` of the `count` gave no score and count as the floor.
+    """
+
+    value: float
+    count: int
+    se: float | None = None
+    margin: float | None = None
+    fresh: bool = False
+    failures: int = 0
+
+
+class Scores:
+    """The scores of a run's candidates at one moment."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.direction = read_meta(connection).task.objective.direction
+        self.sd = pooled_sd(connection)
+        winner = last_state(connection).get("winner")
+        self.winner = str(winner["id"]) if isinstance(winner, dict) else ""
+        self._fresh = fresh_scores(winner) if isinstance(winner, dict) else {}
+
+    def of(self, candidate: str, count: int | None, mean: float | None) -> Score | None:
+        """The score of a candidate (its id) whose `count` scored evaluations in the search have this mean; None if
+        there is none."""
+        if candidate in self._fresh:
+            return self._fresh[candidate]
+        return search_score(mean, count, self.sd) if count and mean is not None else None
+
+
+def search_score(mean: float, count: int, sd: float) -> Score:
+    """The score of a candidate from `count` evaluations of the search, whose deviation is `sd` (0: not known)."""
+    error = sd / math.sqrt(count) if sd else None
+    return Score(mean, count, error, None if error is None else Z * error)
+
+
+def fresh_scores(winner: dict[str, Any]) -> dict[str, Score]:
+    """By id, what the final choice measured, as the state event tells it: of the winner and the initial program."""
+    told = [winner] if winner.get("confirmed") or winner.get("failures") else []
+    initial = winner.get("initial")
+    return {str(each["id"]): _score(each) for each in (*([initial] if initial else []), *told)}
+
+
+def _score(told: dict[str, Any]) -> Score:
+    failures = int(told.get("failures", 0))
+    return Score(float(told["score"]), int(told["count"]), told.get("se"), margin_of(told), True, failures)
+
+
+def margin_of(told: dict[str, Any]) -> float | None:
+    """Half the width of the 95 % interval; from the standard error alone where a run was made before it was told."""
+    error = told.get("se")
+    return told.get("margin", None if error is None else Z * float(error))
+
+
+def last_state(connection: Connection) -> dict[str, Any]:
+    """The newest state event's body."""
+    states = sql.select(sql.event.c.body).where(sql.event.c.kind == "state", sql.event.c.topic.is_not(None))
+    raw = connection.execute(states.order_by(sql.event.c.seq.desc()).limit(1)).scalar()
+    return {} if raw is None else decode(raw, dict[str, Any])

@@ -1,0 +1,159 @@
+"""One number for one candidate, wherever it is shown; and scores of the final choice apart from the search's."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+import pytest
+
+from culmen.core.brief import Proposal
+from culmen.core.event import Entry
+from culmen.engine.finale import FinalChoice, InitialScore
+from culmen.observe.figures import looks, measured, result_line
+from culmen.store import views
+from culmen.store.views.run import final
+from culmen.web.pages.candidates import candidate as candidate_page
+from culmen.web.pages.candidates import candidates as table_page
+from culmen.web.pages.candidates import lineage as lineage_page
+from culmen.web.pages.overview import overview
+from culmen.web.runs import Digest
+from tests.store.runs import new_run, observed, program, state
+
+
+def late(key, candidate, score, **fields):
+    """An evaluation of the final choice."""
+    return msgspec.structs.replace(observed(key, candidate, score, **fields), body={"phase": "final"})
+
+
+def searched(tmp_path, *more):
+    """An initial program (mean 0.4 of 2) and a child (mean 0.9 of 2), then `more`."""
+    journal = new_run(tmp_path)
+    first = program(0, operator="seed")
+    child = program(1, [first.id])
+    journal.append([Entry("note", 1, effect="c", body={"note": "c"}, result=Proposal((first, child)))])
+    scores = [(first, 0.3), (first, 0.5), (child, 0.8), (child, 1.0)]
+    journal.append([observed(key, each, score) for key, (each, score) in enumerate(scores, 1)])
+    journal.append([entry(first, child) for entry in more])
+    return journal, first, child
+
+
+def chosen(first, child, **fields):
+    initial = InitialScore(first.id, 0.44, 4, 0.04, 0.09)
+    winner = FinalChoice(child.id, 0.52, 6, 0.015, 0.9, 2, True, finalists=(child.id, first.id), margin=0.035,
+                         initial=initial, gain=0.08, gain_margin=0.1)  # fmt: skip
+    return state("finished", winner=msgspec.to_builtins(msgspec.structs.replace(winner, **fields)))
+
+
+def test_evaluations_of_the_final_choice_are_not_mixed_into_the_mean_of_the_search(tmp_path):
+    def test_case(first, child):
+        return late(10, child, 100.0, case="test1")
+
+    def failed(first, child):
+        from culmen.core.evaluation import Status
+
+        return late(11, child, None, status=Status.ERROR)
+
+    journal, _, child = searched(tmp_path, test_case, failed)
+    best = views.status(journal.run_dir).best
+    assert best is not None and (best.id, best.score, best.count) == (child.id, pytest.approx(0.9), 2)
+    row = views.candidate(journal.run_dir, child.id).row
+    assert (row.mean, row.count, row.failed) == (pytest.approx(0.9), 2, 0)
+    assert views.status(journal.run_dir).evaluations == 6
+    journal.close()
+
+
+def test_an_older_run_is_read_without_the_final_choice_in_its_means(tmp_path):
+    journal, _, child = searched(tmp_path, lambda first, child: late(10, child, 100.0))
+    journal.close()
+    raw = sqlite3.connect(journal.run_dir / "journal.db")  # as an older program left it
+    raw.execute("UPDATE tally SET count = 3, mean = 33.933, spread = 6545 WHERE candidate = ?", (child.id,))
+    raw.execute("UPDATE alembic_version SET version_num = '0004'")
+    raw.commit()
+    raw.close()
+    row = views.candidate(journal.run_dir, child.id).row
+    assert (row.mean, row.count, row.sd) == (pytest.approx(0.9), 2, pytest.approx(0.1414, abs=1e-3))
+
+
+def test_every_view_gives_the_same_number_for_one_candidate_with_its_count(tmp_path):
+    journal, first, child = searched(tmp_path, lambda first, child: late(10, child, 0.52), chosen)
+    run = journal.run_dir
+    best, digest = views.status(run).best, Digest(run, {})
+    assert best is not None
+    for one, score, count in ((child, 0.52, 6), (first, 0.44, 4)):
+        row = views.candidate(run, one.id).row
+        step = next(each.row for each in views.lineage(run, child.id) if each.row.id == one.id)
+        node = next(each for each in views.family(run) if each.id == one.id)
+        listed = next(each for each in views.candidates(run) if each.id == one.id)
+        page = candidate_page(digest, {"id": one.id})
+        line = next(each for each in table_page(digest, {})["rows"] if each["id"] == one.id)
+        found = [(each.mean, each.count) for each in (row, step, node, listed)]
+        found += [(each["mean"], each["count"]) for each in (page, line)]
+        assert found == [(score, count)] * 6
+        assert row.fresh and row.search_count == 2
+    tree = lineage_page(digest, {})
+    assert tree["means"][tree["ids"].index(child.id)] == 0.52
+    assert (best.score, best.count) == (0.52, 6) and views.progress(run)[-1].mean == 0.52
+    assert overview(digest, {})["lines"]["start"] == 0.44
+    assert views.lineage(run, child.id)[-1].gain == pytest.approx(0.08)
+    assert views.candidates(run)[0].id == child.id
+    journal.close()
+
+
+def test_before_the_final_choice_it_is_the_searchs_mean(tmp_path):
+    journal, _, child = searched(tmp_path)
+    best, row = views.best(journal.run_dir), views.candidate(journal.run_dir, child.id).row
+    assert best is not None and (best.score, best.count) == (row.mean, row.count) == (pytest.approx(0.9), 2)
+    assert best.margin == row.margin and not row.fresh
+    journal.close()
+
+
+# In one line.
+
+
+def told(**fields):
+    first, child = program(0), program(1)
+    return final(chosen(first, child, **fields).body["winner"])
+
+
+def test_the_result_in_one_line():
+    line = "initial 0.440 ± 0.09 → best 0.520 ± 0.035: +0.08"
+    assert result_line(told(), "max") == f"{line}, within noise"
+    assert result_line(told(gain_margin=0.05), "max") == f"{line}, beyond noise"
+    assert result_line(told(gain_margin=None), "max") == f"{line}, noise not known"
+    assert result_line(told(gain_margin=0.05), "min").startswith("nothing better than the initial program was found: ")
+    first = program(0)
+    same = final(chosen(first, first, gain=None, gain_margin=None).body["winner"])
+    assert result_line(same, "max") == "nothing better than the initial program was found (initial 0.440 ± 0.09)"
+    assert result_line(told(initial=None), "max") == ""
+    exact = told(margin=0.0, gain=0.25, gain_margin=0.0, initial=InitialScore("a", 0.27, 1, 0.0, 0.0))
+    assert result_line(exact, "max") == "initial 0.27 ± 0 → best 0.52 ± 0: +0.25"
+
+
+def test_on_how_many_cases_in_words():
+    assert looks(told()) == "mean of 6 evaluations made after it was chosen"
+    some = told(split="test", cases=10, of=100, count=10)
+    assert looks(some) == "mean of 10 evaluations made after it was chosen, on 10 of 100 test cases"
+    whole = told(split="val", cases=25, of=25, count=25, failures=3)
+    assert looks(whole) == (
+        "mean of 25 evaluations made after it was chosen, on all 25 val cases; 3 of them failed and count as the floor"
+    )
+    assert "not confirmed" in looks(told(confirmed=False))
+
+
+@pytest.mark.parametrize(
+    ("score", "margin", "text"),
+    [(0.52312, 0.035, "0.523 ± 0.035"), (1234.5, 20.0, "1234 ± 20"), (0.5, None, "0.5"), (2.5, 0.0, "2.5 ± 0")],
+)
+def test_a_score_has_the_digits_that_its_interval_tells(score, margin, text):
+    assert measured(score, margin) == text
+
+
+def test_a_run_that_was_made_before_these_were_told_is_read(tmp_path):
+    journal = new_run(tmp_path)
+    winner = {"id": "abc", "score": 0.5, "count": 12, "se": 0.1, "confirmed": True, "verified": True}
+    journal.append([state("finished", winner=winner)])
+    best = views.best(journal.run_dir)
+    assert best is not None and best.margin == pytest.approx(0.196, abs=1e-3) and best.initial is None
+    assert result_line(best, "max") == ""
+    journal.close()
