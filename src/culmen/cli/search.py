@@ -290,7 +290,7 @@ def limits_data(meta: RunMeta) -> dict[str, Any]:
     """The limits for `--json`: what there is of the budget, and dollars (null: nothing limits them)."""
     known = _prices(meta)
     limits = {name: value for name, value in msgspec.structs.asdict(meta.budget).items() if value is not None}
-    del limits["final"]  # a share of the evaluations, no limit of its own
+    limits.pop("final", None)  # a share of the evaluations, no limit of its own
     return {**limits, "dollars": _most_dollars(meta.budget, known), "price_unknown": known.unknown}
 
 
