@@ -251,7 +251,7 @@ def test_retry_after_forms() -> None:
     import email.utils
     import time
 
-    from culmen.llm.backends import retry_after
+    from culmen.llm.endpoint import retry_after
 
     assert retry_after({"retry-after": "12"}) == 12.0
     assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25

@@ -73,7 +73,11 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Per evaluation: wall seconds, megabytes of memory and of files, processes, kilobytes of output kept."""
+    """Per evaluation: wall seconds, megabytes of memory and of files, processes, kilobytes of output kept.
+
+    `calls`: evaluations after which the process of a Python function is replaced; 1: each has a process of its own, as
+    candidates in the jail always have.
+    """
 
     seconds: float = 60.0
     memory_mb: int = 2048
@@ -81,6 +85,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     files_mb: int = 256
     output_kb: int = 1024
     scorer_seconds: float = 60.0
+    calls: int = 1000
 
 
 class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):

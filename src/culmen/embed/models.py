@@ -13,9 +13,10 @@ import msgspec
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.ports import Embedder
 from culmen.core.usage import Usage, total
-from culmen.llm.backends import Endpoint, read_body, read_tokens
+from culmen.llm.backends import read_body, read_tokens
 from culmen.llm.call import BadResponse, Call, ChatMessage, Completion, ModelBackend, Reply, Tokens
 from culmen.llm.caller import Caller, Providers
+from culmen.llm.endpoint import Endpoint
 from culmen.llm.spec import ModelSpec, PriceList, RetryPolicy
 
 _MODE = "<encoder-only>"
@@ -75,11 +76,9 @@ class _Embeddings:
         self._endpoint = endpoint
 
     async def complete(self, call: Call) -> Reply:
-        create = self._endpoint.client.embeddings.with_raw_response.create
         texts = [message.content for message in call.messages]
-        raw = await self._endpoint.post(
-            create, model=call.model, input=texts, encoding_format="float", extra_body=call.extra or None
-        )
+        asked = {"model": call.model, "input": texts, "encoding_format": "float", **call.extra}
+        raw = await self._endpoint.post("/embeddings", asked)
         body = read_body(raw)
         tokens = read_tokens(body.get("usage"))
         return Reply(tuple(Completion(text) for text in _vectors(body.get("data"), len(texts), raw)), tokens)

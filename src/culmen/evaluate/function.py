@@ -1,33 +1,52 @@
-"""A Python callable of the user's own process as evaluator: forked, not jailed.
+"""A Python callable of the user's own process as evaluator: in processes forked from it, not jailed.
 
-A fork-server is forked from this process when the backend starts, so closures work without pickling; every evaluation
-is a child of its own with time, memory and process limits. Environment, files and network stay the user's: the function
-is trusted. Scores are self-reported, because candidate and function share a process.
+A fork-server is forked from this process when the backend starts, so closures work without pickling. It forks a process
+for each worker, which is called again and again, and is replaced by a fresh copy after a failure that may have harmed
+it, when a call left something behind (`culmen.evaluate.leftovers`), and after `Limits.calls` calls. Time, memory and
+processor time are limited call by call. Environment, files and network stay the user's: the function is trusted.
+Scores are self-reported, because candidate and function share a process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import importlib
 import inspect
+import math
 import os
 import random
+import resource
 import signal
 import socket
 import sys
+import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
-from culmen.core.evaluation import Case, Scoring
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Scoring, Status
 from culmen.core.task import Task
+from culmen.evaluate import outcome
 from culmen.evaluate.jail import kernel, probes, procfs, wire
 from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_descriptors, set_limits
-from culmen.evaluate.jail.fork_server import Jail
+from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
+from culmen.evaluate.jail.fork_server import ChildExit, Jail, JailFailed, OutputLog, read_frame, write_frame
 from culmen.evaluate.jail.plain import number
 from culmen.evaluate.jail.runner import REQUEST_LIMIT, describe, leave
 from culmen.evaluate.jail.zygote import Zygote
+from culmen.evaluate.leftovers import Leftovers
 from culmen.evaluate.local import LocalBackend
+from culmen.evaluate.outcome import EvaluationOutcome
+
+_EVER = 1e6  # seconds; the limit of a call is kept by this side
+_COUNTED_SECONDS = 30.0  # after which the user's processes are counted again, on top of which those of a call come
+_HARMFUL = ("crash", "no_output", "memory_limit", "exit", "bad_frame")  # what earlier calls may have caused
 
 
 class FunctionBackend(LocalBackend):
@@ -36,11 +55,16 @@ class FunctionBackend(LocalBackend):
     `candidate` is the text of a candidate with one part, else the dict of its parts; `case` the `Case` or None. The
     function returns a number, `(score, feedback or dict)`, or a dict with "score" or "combined_score"; coroutine
     functions work too. Raising `culmen.Invalid` says that the candidate is not acceptable.
+
+    What the function keeps in its variables lives on from call to call within a process, and begins anew, as it was
+    when the backend started, in the next one. `Limits(calls=1)` gives every call a process of its own; the final choice
+    always does.
     """
 
     def __init__(self, task: Task, fn: Callable[..., Any], workers: int, require: str | None = None) -> None:
         super().__init__(task, workers, require, level="limits")
-        self.fn = fn
+        self.fn, self._calls = fn, max(1, task.limits.calls)
+        self._crew: dict[int, _Worker] = {}
 
     async def start(self) -> str:
         """Fork the server; the level is always "limits". Raises IsolationError if more is required."""
@@ -55,12 +79,151 @@ class FunctionBackend(LocalBackend):
     def _new_jail(self, level: str) -> Jail:
         return _ForkedJail(self.fn)
 
+    async def _alone(
+        self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
+    ) -> EvaluationOutcome:
+        """One call; what may be the fault of earlier calls in the same process is tried again in a fresh one."""
+        if (unfit := outcome.of_texts(candidate)) is not None:
+            return unfit
+        content = {
+            "parts": candidate.parts,
+            "case": None if case is None else msgspec.to_builtins(case),
+            "seed": seed,
+            "cpu": math.ceil(self.task.limits.seconds * (os.cpu_count() or 1)) + 1,
+            "alone": self._calls == 1,
+        }
+        request = encode_request(content, self.task, case)
+        verdict, fresh = await self._called(request, slot)
+        if verdict.reason in _HARMFUL and not fresh:
+            verdict, _ = await self._called(request, slot)
+        return verdict
+
+    async def _called(self, request: bytes, slot: int) -> tuple[EvaluationOutcome, bool]:
+        """A call by the slot's process, and whether it was that process's first one."""
+        worker = self._crew.pop(slot, None)
+        if worker is not None and worker.end.done():
+            await worker.dismiss()
+            worker = None
+        try:
+            worker = worker or _Worker(await self._healthy(), self.task, slot)
+        except JailFailed as error:
+            return outcome.lost("zygote_died", str(error)), True
+        fresh, kept = worker.calls == 0, False
+        try:
+            verdict = await worker.call(request)
+            kept = worker.sound and worker.calls < self._calls
+        finally:
+            if kept:
+                self._crew[slot] = worker
+            else:
+                await worker.dismiss()
+        return verdict, fresh
+
+    async def renew(self) -> None:
+        """From now on every call has a process of its own: what a candidate may have left behind does not count."""
+        self._calls = 1
+        crew, self._crew = self._crew, {}
+        for worker in crew.values():
+            await worker.dismiss()
+
+    async def close(self) -> None:
+        """End every process this backend made."""
+        crew, self._crew = self._crew, {}
+        for worker in crew.values():
+            worker.let_go()
+        await super().close()
+
+
+class _Worker:
+    """One process that calls the function, seen from here. Not to be used again once it is not `sound`."""
+
+    def __init__(self, jail: Jail, task: Task, slot: int) -> None:
+        limits = task.limits
+        self._jail, self._task, self._room = jail, task, limits.output_kb * 1024
+        self._log = OutputLog(self._room)
+        self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)
+        self.number, self.end = jail.submit(
+            theirs, self._log.write, slot=slot, seed=0, seconds=_EVER,
+            memory_mb=limits.memory_mb, processes=limits.processes, files_mb=limits.files_mb,
+        )  # fmt: skip
+        theirs.close()
+        self._log.handed_over()
+        self.end.add_done_callback(self._ended)
+        self.calls, self.sound = 0, True
+
+    async def call(self, request: bytes) -> EvaluationOutcome:
+        """Call the function once."""
+        self._log.cut()  # what a thread wrote since the last answer belongs to nobody
+        started = time.monotonic()
+        verdict, patience = None, GRACE_SECONDS
+        try:
+            if not self.calls:
+                async with asyncio.timeout(GRACE_SECONDS + self._task.limits.seconds):
+                    await read_frame(self._channel, 1 << 16)
+            self.calls += 1
+            started, patience = time.monotonic(), self._task.limits.seconds
+            async with asyncio.timeout(patience):
+                verdict = await self._answer(request)
+        except TimeoutError:
+            verdict = outcome.of_end(ChildExit("timeout"), 0.0)
+        except wire.TooLarge:
+            verdict = outcome.too_large(self._room)
+        except EOFError:
+            pass
+        seconds = max(0.0, time.monotonic() - started)
+        if verdict is None:
+            verdict = await self._failed()
+        return replace(verdict, seconds=seconds).with_log(self._log.cut())
+
+    async def _answer(self, request: bytes) -> EvaluationOutcome | None:
+        """Ask, and read the answer: a capital letter if the process may go on, and the number of the call."""
+        self.sound = False
+        await write_frame(self._channel, "Q", request)
+        kind, payload = await read_frame(self._channel, self._room + 4)
+        if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E"):
+            return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the process sent an answer to nothing")
+        self.sound = kind.isupper()
+        if kind.upper() == "R":
+            return outcome.of_report(payload[4:], self._task.objective)
+        return outcome.of_exception(payload[4:])
+
+    async def _failed(self) -> EvaluationOutcome:
+        """The verdict on a process that ended without an answer."""
+        self.sound = False
+        await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
+        if not self.end.done():
+            self._jail.drop()
+        ended = await self.end
+        if ended.end == "exit" and not self.calls:
+            return outcome.lost("jail_error", f"the process left with status {ended.code} before it was ready")
+        return outcome.of_end(ended, math.inf)
+
+    async def dismiss(self) -> None:
+        """Kill the process, with whatever it started, and wait until it is gone."""
+        self._jail.kill(self.number)
+        self.let_go()
+        await asyncio.wait({self.end}, timeout=GRACE_SECONDS)
+        if not self.end.done():
+            self._jail.drop()
+
+    def let_go(self) -> None:
+        """Close our ends."""
+        self.sound = False
+        self._log.close()
+        self._channel.close()
+
+    def _ended(self, _: object) -> None:
+        """Wake who waits for an answer; what was sent before is still read."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RD)
+
 
 class _ForkedJail(Jail):
     """A fork-server made by fork alone."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        super().__init__("limits")
+        super().__init__("limits", folders=False)
         self.fn = fn
         self._pid = 0
 
@@ -70,7 +233,7 @@ class _ForkedJail(Jail):
             warnings.simplefilter("ignore", DeprecationWarning)  # our threads hold no lock that a child needs
             self._pid = os.fork()
         if self._pid == 0:
-            _serve(theirs.fileno(), self.fn, self.scratch)
+            _serve(theirs.fileno(), self.fn)
         theirs.close()
         ours.setblocking(False)
         self._control = ours
@@ -83,7 +246,17 @@ class _ForkedJail(Jail):
             await asyncio.to_thread(os.waitpid, pid, 0)
 
 
-def _serve(control: int, fn: Callable[..., Any], scratch: str) -> NoReturn:
+class _FunctionServer(Zygote):
+    """A fork-server whose children stay: most of the time they do nothing and have started nothing."""
+
+    def memory(self) -> dict[int, int]:
+        """The whole table of processes is read only where a child has started some."""
+        busy = [pid for pid in self.running if procfs.children(pid)]
+        alone = {pid: procfs.resident_kb(pid) for pid in self.running if pid not in busy}
+        return alone | (procfs.memory(busy, self.limit_kb) if busy else {})
+
+
+def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
     """The forked server. Objects of the parent are never freed here: their descriptors are closed already."""
     try:
         gc.disable()
@@ -98,18 +271,23 @@ def _serve(control: int, fn: Callable[..., Any], scratch: str) -> NoReturn:
         os.dup2(control, CHANNEL)
         os.closerange(CHANNEL + 1, 1 << 20)
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        born = time.time() - 1.0  # clocks of file systems are coarse
+        if "numpy" in sys.modules:
+            importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
 
         def child(cage: JailPolicy, job: ForkRequest, channel: int, log: int, _line: int) -> NoReturn:
-            _call_once(fn, cage, job, channel, log)
+            _call(fn, cage, job, channel, log, born)
 
-        cage = JailPolicy("limits", scratch=scratch, baseline=procfs.data_bytes())
-        Zygote(socket.socket(fileno=CHANNEL), cage, child).serve()
+        cage = JailPolicy("limits", baseline=procfs.data_bytes())
+        _FunctionServer(socket.socket(fileno=CHANNEL), cage, child).serve()
     finally:
         os._exit(0)
 
 
-def _call_once(fn: Callable[..., Any], cage: JailPolicy, job: ForkRequest, channel_fd: int, log: int) -> NoReturn:
-    """One evaluation in a child of its own."""
+def _call(
+    fn: Callable[..., Any], cage: JailPolicy, job: ForkRequest, channel_fd: int, log: int, born: float
+) -> NoReturn:
+    """A worker's process: one call after the other, until nobody asks any more."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     own_descriptors(channel_fd, log)
@@ -117,19 +295,45 @@ def _call_once(fn: Callable[..., Any], cage: JailPolicy, job: ForkRequest, chann
     sys.stdout = sys.stderr = os.fdopen(1, "w", buffering=1, closefd=False, errors="replace")
     channel = socket.socket(fileno=CHANNEL)
     try:
-        set_limits(cage, job)
+        gc.enable()
+        set_limits(cage, job, hard=False)
+        counted, calls, before = time.monotonic(), 0, None
         wire.send(channel, "K")
-        request = wire.decode(wire.receive(channel, REQUEST_LIMIT)[1])
-        random.seed(job.seed)
-        numpy: Any = sys.modules.get("numpy")
-        if numpy is not None:
-            numpy.random.seed(job.seed % (1 << 32))
-        report = report_of(fn, request)
-        wire.send(channel, "R", wire.encode(report))
-    except BaseException as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
-        wire.send(channel, "E", describe(error))
+        while True:
+            request = wire.decode(wire.receive(channel, REQUEST_LIMIT)[1])
+            if time.monotonic() > counted + _COUNTED_SECONDS:
+                counted = time.monotonic()
+                set_limits(cage, job, hard=False)
+            calls += 1
+            if not request["alone"]:
+                before = before or Leftovers(fn, job.memory_mb, born)
+            kind, payload = _answer(fn, request)
+            kind = kind.lower() if before is None or before.found() else kind
+            wire.send(channel, kind, calls.to_bytes(4, "little") + payload)
     finally:
         leave()
+
+
+def _answer(fn: Callable[..., Any], request: dict[str, Any]) -> tuple[str, bytes]:
+    """The kind and payload of the answer to a request; a small letter if the process should not go on."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = math.ceil(used.ru_utime + used.ru_stime) + request["cpu"]
+    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu if most == resource.RLIM_INFINITY else min(cpu, most), most))
+    random.seed(request["seed"])
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(request["seed"] % (1 << 32))
+    try:
+        answer = "R", wire.encode(report_of(fn, request))
+    except Exception as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
+        answer = "e" if isinstance(error, MemoryError) else "E", describe(error)
+    except BaseException as error:  # noqa: BLE001 - as SystemExit: whoever raises that does not mean to go on
+        answer = "e", describe(error)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    return answer
 
 
 def report_of(fn: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]:

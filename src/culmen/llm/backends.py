@@ -1,20 +1,17 @@
-"""Model backends: OpenAI-compatible endpoints by the `openai` SDK, all others by the optional `litellm` package.
+"""Model backends: OpenAI-compatible endpoints over HTTP, all others by the optional `litellm` package.
 
-Both packages are imported when the first call is made, and their own retries are off. Bodies are read with distrust:
-whatever is malformed raises `BadResponse`.
+Bodies are read with distrust: whatever is malformed raises `BadResponse`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import json
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from culmen.core.errors import Unavailable, UserError
+from culmen.core.errors import UserError
 from culmen.llm.call import (
     BadResponse,
     Call,
@@ -26,60 +23,8 @@ from culmen.llm.call import (
     ServerFailed,
     Tokens,
 )
+from culmen.llm.endpoint import Endpoint, translate
 from culmen.llm.spec import Key
-
-if TYPE_CHECKING:
-    from openai import APIStatusError, AsyncOpenAI
-
-_TOO_LONG = ("context_length_exceeded", "string_above_max_length", "maximum context length", "too many tokens")
-_FILTERED = ("content_filter", "content_policy", "content management policy")
-
-
-class Endpoint:
-    """One provider's address and key; makes the SDK's client when it is first needed."""
-
-    def __init__(self, key: Key, base_url: str | None = None, timeout: float = 300.0) -> None:
-        self.key, self.base_url, self._timeout = key, base_url, timeout
-        self._client: AsyncOpenAI | None = None
-
-    @property
-    def client(self) -> AsyncOpenAI:
-        """The SDK's client. Raises `UserError` if the key is missing."""
-        if self._client is None:
-            from openai import AsyncOpenAI
-
-            self._client = AsyncOpenAI(
-                api_key=self.key.reveal(), base_url=self.base_url, max_retries=0, timeout=self._timeout
-            )
-        return self._client
-
-    async def post(self, create: Any, **body: Any) -> str:
-        """The text of the response to `create(**body)` (a raw-response method of the client).
-
-        Raises the typed errors of `culmen.llm.call`, and `UserError` for a wrong key or model. The SDK's exceptions
-        hold request headers, so they are never chained.
-        """
-        import openai
-
-        failure: Exception
-        try:
-            response = await create(**body)
-            return response.http_response.text
-        except openai.APIStatusError as error:
-            failure = translate(error, self.key, str(body.get("model", "")))
-        except openai.APITimeoutError:
-            failure = Interrupted("timeout")
-        except openai.APIConnectionError as error:
-            failure = _connection(error, self.key)
-        except UnicodeError:
-            failure = Declined("bad_request", "the request holds text that is not valid Unicode")
-        raise failure from None
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            await client.close()
 
 
 class OpenAIBackend:
@@ -93,8 +38,7 @@ class OpenAIBackend:
     async def complete(self, call: Call) -> Reply:
         """One attempt; see `culmen.llm.call.ModelBackend`."""
         body = body_of(call, max_tokens_name=self._max_tokens_name, send_seed=self._send_seed)
-        create = self._endpoint.client.chat.completions.with_raw_response.create
-        return read_reply(await self._endpoint.post(create, **body, extra_body=call.extra or None))
+        return read_reply(await self._endpoint.post("/chat/completions", {**body, **call.extra}))
 
     async def close(self) -> None:
         """Close the endpoint's connections."""
@@ -128,57 +72,9 @@ class LiteLLMBackend:
         except openai.APIConnectionError as error:
             failure = ServerFailed("no_connection", self._key.scrub(str(error))[:200])
         except openai.APIStatusError as error:
-            failure = translate(error, self._key, call.model)
+            said = f"{error.code or ''} {error.message}"
+            failure = translate(error.status_code, said, error.response.headers, self._key, call.model)
         raise failure from None
-
-
-def translate(error: APIStatusError, key: Key, model: str) -> Exception:
-    """The error for a status of 4xx or 5xx."""
-    status = error.status_code
-    text = key.scrub(f"{error.code or ''} {error.message}")[:500]
-    if status in (401, 403, 404):
-        return _mistake(status, key, model, text)
-    if status == 402 or "insufficient_quota" in text:
-        return Unavailable(f"the provider says the account has no credit left: {text[:200]}", where=key.name)
-    if status == 429:
-        return RateLimited(text, retry_after=retry_after(error.response.headers))
-    if status >= 500 or status in (408, 409, 425):
-        return ServerFailed("server_error", text)
-    if status == 413 or any(mark in text for mark in _TOO_LONG):
-        return Declined("too_long", text, raw=text)
-    return Declined("refused" if any(mark in text for mark in _FILTERED) else "bad_request", text, raw=text)
-
-
-def retry_after(headers: Any) -> float | None:
-    """Seconds that the server asks to wait (`retry-after-ms`, or `Retry-After` in seconds or as a date), or None."""
-    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            seconds = float(value) * scale
-        except ValueError:
-            date = email.utils.parsedate_tz(value)
-            seconds = -1.0 if date is None else email.utils.mktime_tz(date) - time.time()
-        if 0 <= seconds < float("inf"):
-            return seconds
-    return None
-
-
-def _mistake(status: int, key: Key, model: str, text: str) -> UserError:
-    if status == 404:
-        return UserError(f"the provider knows no model '{model}'", where=text[:200], fix="check --model and base_url")
-    what = "rejects the API key" if status == 401 else f"denies access to '{model}'"
-    return UserError(f"the provider {what} (status {status})", where=key.name, fix="check that key and its rights")
-
-
-def _connection(error: Exception, key: Key) -> Exception:
-    """Never connected costs nothing; cut in the middle may have cost what a whole reply costs."""
-    cause = error.__cause__
-    reason = key.scrub(f"{type(cause).__name__}: {cause}")[:200] if cause is not None else "no connection"
-    if cause is not None and type(cause).__name__ in ("ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"):
-        return ServerFailed("no_connection", reason)
-    return Interrupted("cut", reason)
 
 
 def _cost(response: Any) -> float | None:

@@ -262,7 +262,8 @@ def make_backend(model: ModelSpec) -> MinimalModel:
         from culmen.llm.backends import LiteLLMBackend
 
         return LiteLLMBackend(provider.key, base_url=provider.base_url, send_seed=model.send_seed)
-    from culmen.llm.backends import Endpoint, OpenAIBackend
+    from culmen.llm.backends import OpenAIBackend
+    from culmen.llm.endpoint import Endpoint
 
     endpoint = Endpoint(provider.key, provider.address, provider.timeout)
     return OpenAIBackend(endpoint, max_tokens_name=model.max_tokens_name, send_seed=model.send_seed)

@@ -169,8 +169,11 @@ def _other_identity(cage: JailPolicy, job: ForkRequest) -> None:
         kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if cage.search else []))
 
 
-def set_limits(cage: JailPolicy, job: ForkRequest) -> None:
-    """The limits of the operating system; processes of a user who keeps his uid are counted on top of what runs."""
+def set_limits(cage: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None:
+    """The limits of the operating system; processes of a user who keeps his uid are counted on top of what runs.
+
+    `hard`: the child can never raise them again.
+    """
     data = cage.baseline + job.memory_mb * _MB
     cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
     processes = job.processes if cage.switch else job.processes + _processes_of_user()
@@ -186,9 +189,9 @@ def set_limits(cage: JailPolicy, job: ForkRequest) -> None:
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
     ):
-        hard = resource.getrlimit(limit)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
+        most = resource.getrlimit(limit)[1]
+        value = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(limit, (value, value if hard else most))
 
 
 def _processes_of_user() -> int:

@@ -60,7 +60,8 @@ class ChildExit:
 class Jail:
     """One fork-server at one level. Not thread-safe: it belongs to the event loop that started it.
 
-    Children see the paths `visible` and `shut`, those submitted as `blind` only the former.
+    Children see the paths `visible` and `shut`, those submitted as `blind` only the former. Each has a folder of its
+    own if `folders`.
     """
 
     def __init__(
@@ -69,11 +70,13 @@ class Jail:
         packages: tuple[str, ...] = (),
         visible: tuple[str, ...] = (),
         shut: tuple[str, ...] = (),
+        *,
+        folders: bool = True,
     ) -> None:
         self.level, self.packages, self.visible, self.shut = level, packages, (*visible, *shut), shut
         self._open = visible
         self.scratch = os.path.join(tempfile.gettempdir(), f"culmen-jail-{secrets.token_hex(6)}")
-        if level != "namespaces":
+        if folders and level != "namespaces":
             os.mkdir(self.scratch, 0o711)
         self._ends: dict[int, asyncio.Future[ChildExit]] = {}
         self._count = 0
@@ -342,6 +345,19 @@ class OutputLog:
 
     def _drain_again(self) -> None:
         self._loop.add_reader(self._read, self._drain)
+
+    def cut(self) -> str:
+        """The text since the last cut, all of what was written so far; reading goes on."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._drain()
+        text = self._text() if self.kept else ""
+        cut, self.dropped = self.dropped, 0
+        self.kept.clear()
+        if cut:
+            self._loop.add_reader(self._read, self._drain)
+        return text
 
     def close(self) -> str:
         """Stop reading; the text kept, with a note if something was cut. Further calls give the same text."""

@@ -71,6 +71,15 @@ def memory(roots: list[int], limit_kb: Callable[[int], int]) -> dict[int, int]:
     return result
 
 
+def resident_kb(pid: int) -> int:
+    """Kilobytes of memory that one process occupies; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_KB
+    except OSError:
+        return 0
+
+
 def _own(pid: int, table: dict[int, tuple[int, int]], owner: dict[int, int]) -> int:
     """Which root `pid` descends from, 0 if from none."""
     path = []

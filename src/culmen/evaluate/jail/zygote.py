@@ -94,7 +94,7 @@ class Zygote:
                 # the next fork becomes process 1 of a fresh namespace, so one fork suffices and its end ends all
                 kernel.setns(self.namespace, kernel.CLONE_NEWPID)
                 kernel.unshare(kernel.CLONE_NEWPID)
-            else:
+            elif self.cage.scratch:
                 os.mkdir(job.work, 0o700)
                 if self.cage.switch == "uid":
                     os.chown(job.work, self.cage.first_uid + job.slot, self.cage.first_uid + job.slot)
@@ -138,7 +138,8 @@ class Zygote:
     def _finish(self, running: _Running, status: int, cpu: float, peak_kb: int) -> None:
         if self.cage.level != "namespaces":
             self._sweep()
-            self._remove(running.job.work)
+            if self.cage.scratch:
+                self._remove(running.job.work)
         code = os.waitstatus_to_exitcode(status)
         if code != -signal.SIGKILL:  # it ended by itself before our signal came
             running.end = "exit"
@@ -151,13 +152,18 @@ class Zygote:
                 self._stop(running.job.id, "timeout")
         if self.running and now >= self.next_watch:
             self.next_watch = now + WATCH_SECONDS
-            for pid, kilobytes in procfs.memory(list(self.running), self._limit_kb).items():
-                if kilobytes > self._limit_kb(pid):
+            for pid, kilobytes in self.memory().items():
+                if kilobytes > self.limit_kb(pid):
                     self._stop(self.running[pid].job.id, "memory")
             if self.cage.level != "namespaces":
                 self._sweep()
 
-    def _limit_kb(self, pid: int) -> int:
+    def memory(self) -> dict[int, int]:
+        """Kilobytes in use by each child and what it has started."""
+        return procfs.memory(list(self.running), self.limit_kb)
+
+    def limit_kb(self, pid: int) -> int:
+        """Kilobytes that a child and what it has started may use."""
         return self.running[pid].job.memory_mb * 1024 + self.cage.baseline // 1024
 
     def _sweep(self) -> None:
@@ -185,7 +191,8 @@ class Zygote:
                 os.waitpid(pid, 0)
             self.running.clear()
             self._sweep()
-            self._remove(self.cage.scratch)
+            if self.cage.scratch:
+                self._remove(self.cage.scratch)
 
     def _report(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -1,0 +1,151 @@
+"""Requests to one OpenAI-compatible server: POST of JSON, and what its failures mean.
+
+`httpx2` is imported when the first request is made. One attempt a call; retries and deadlines are the caller's.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from culmen import __version__
+from culmen.core.errors import Unavailable, UserError
+from culmen.llm.call import Declined, Interrupted, RateLimited, ServerFailed
+from culmen.llm.spec import Key
+
+OPENAI = "https://api.openai.com/v1"
+_TOO_LONG = ("context_length_exceeded", "string_above_max_length", "maximum context length", "too many tokens")
+_FILTERED = ("content_filter", "content_policy", "content management policy")
+_KEPT = 100  # connections that wait for the next request
+_CONNECT_SECONDS = 30.0
+_ACCOUNT = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}  # headers, and variables
+
+
+class Endpoint:
+    """One provider's address and key; the connections are made when they are first needed, and kept."""
+
+    def __init__(self, key: Key, base_url: str | None = None, timeout: float = 300.0) -> None:
+        self.key, self.base_url, self._timeout = key, (base_url or OPENAI).rstrip("/"), timeout
+        self._client: Any = None
+        self._headers: dict[str, str] = {}
+
+    async def post(self, path: str, body: dict[str, Any]) -> str:
+        """The text of the response to the JSON `body`, sent to `path` below the address.
+
+        Raises the typed errors of `culmen.llm.call`, and `UserError` for a missing or wrong key, an address that is
+        none, or an unknown model. The client's exceptions hold request headers, so they are never chained.
+        """
+        import httpx2
+
+        client = self._connect()
+        failure: Exception
+        try:
+            content = msgspec.json.encode(body)
+            response = await client.post(self.base_url + path, content=content, headers=self._headers)
+            if response.is_success:
+                return response.text
+            failure = translate(response.status_code, response.text, response.headers, self.key, str(body["model"]))
+        except UnicodeError:
+            failure = Declined("bad_request", "the request holds text that is not valid Unicode")
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:  # nothing was sent
+            failure = ServerFailed("no_connection", self._reason(error))
+        except httpx2.TimeoutException:
+            failure = Interrupted("timeout")
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            failure = UserError(f"not an address: {error}", where=f"base_url {self.base_url}", fix="http(s)://HOST/v1")
+        except httpx2.HTTPError as error:  # cut in the middle: it may have cost what a whole reply costs
+            failure = Interrupted("cut", self._reason(error))
+        raise failure from None
+
+    def _connect(self) -> Any:
+        """The client. Raises `UserError` if the key is missing or no key."""
+        if self._client is None:
+            import httpx2
+
+            key = self.key.reveal()
+            if not (key.isascii() and key.isprintable()):
+                raise UserError(
+                    "the API key holds characters that no key has", where=self.key.name, fix="copy the key again"
+                )
+            self._headers = _headers(key, self.base_url)
+            self._client = httpx2.AsyncClient(
+                timeout=httpx2.Timeout(self._timeout, connect=min(_CONNECT_SECONDS, self._timeout), pool=None),
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT),
+                follow_redirects=True,
+            )
+        return self._client
+
+    def _reason(self, error: Exception) -> str:
+        return self.key.scrub(f"{type(error).__name__}: {error}")[:200]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.aclose()
+
+
+def _headers(key: str, base_url: str) -> dict[str, str]:
+    headers = {
+        "Authorization": f"Bearer {key}",
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "User-Agent": f"culmen/{__version__}",
+    }
+    if base_url == OPENAI:
+        headers |= {name: os.environ[source] for name, source in _ACCOUNT.items() if os.environ.get(source)}
+    return headers
+
+
+def translate(status: int, content: str, headers: Any, key: Key, model: str) -> Exception:
+    """The error that a status other than 2xx means; `content` is the response's body."""
+    text = key.scrub(told(content))[:500]
+    if status in (401, 403, 404):
+        return _mistake(status, key, model, text)
+    if status == 402 or "insufficient_quota" in text:
+        return Unavailable(f"the provider says the account has no credit left: {text[:200]}", where=key.name)
+    if status == 429:
+        return RateLimited(text, retry_after=retry_after(headers))
+    if status >= 500 or status in (408, 409, 425):
+        return ServerFailed("server_error", text)
+    if status == 413 or any(mark in text for mark in _TOO_LONG):
+        return Declined("too_long", text, raw=text)
+    return Declined("refused" if any(mark in text for mark in _FILTERED) else "bad_request", text, raw=text)
+
+
+def told(content: str) -> str:
+    """What a refusal's body says: the code and the message of its `error`, else the body itself."""
+    try:
+        error = json.loads(content)["error"]
+        named = {"code": error} if isinstance(error, str) else dict(error)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return content
+    return " ".join(str(named[name]) for name in ("code", "type", "message") if named.get(name)) or content
+
+
+def retry_after(headers: Any) -> float | None:
+    """Seconds that the server asks to wait (`retry-after-ms`, or `Retry-After` in seconds or as a date), or None."""
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * scale
+        except ValueError:
+            date = email.utils.parsedate_tz(value)
+            seconds = -1.0 if date is None else email.utils.mktime_tz(date) - time.time()
+        if 0 <= seconds < float("inf"):
+            return seconds
+    return None
+
+
+def _mistake(status: int, key: Key, model: str, text: str) -> UserError:
+    if status == 404:
+        return UserError(f"the provider knows no model '{model}'", where=text[:200], fix="check --model and base_url")
+    what = "rejects the API key" if status == 401 else f"denies access to '{model}'"
+    return UserError(f"the provider {what} (status {status})", where=key.name, fix="check that key and its rights")
