@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import math
 import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from culmen.core.candidate import Candidate
@@ -23,13 +33,27 @@ TASK = Task("f", evaluator=Evaluator(form="function"), limits=Limits(seconds=1.5
 def call() -> Iterator[Callable[..., list[Observation]]]:
     with asyncio.Runner() as runner:
 
-        def run(fn: Callable[..., Any], *texts: str | dict[str, str], case: Case | None = None) -> list[Observation]:
+        def run(
+            fn: Callable[..., Any],
+            *texts: str | dict[str, str],
+            case: Case | None = None,
+            workers: int = 2,
+            task: Task = TASK,
+            renew_before: int = 10**9,
+        ) -> list[Observation]:
             async def work() -> list[Observation]:
-                backend = FunctionBackend(TASK, fn, 2)
+                backend = FunctionBackend(task, fn, workers)
                 assert await backend.start() == "limits"
                 try:
                     candidates = [Candidate.of({"text": t} if isinstance(t, str) else t) for t in texts]
-                    return list(await asyncio.gather(*(backend.evaluate(c, case, 3) for c in candidates)))
+                    if workers > 1:
+                        return list(await asyncio.gather(*(backend.evaluate(c, case, 3) for c in candidates)))
+                    found = []
+                    for number, candidate in enumerate(candidates):
+                        if number == renew_before:
+                            await backend.renew()
+                        found.append(await backend.evaluate(candidate, case, 3))
+                    return found
                 finally:
                     await backend.close()
 
@@ -103,6 +127,208 @@ def test_descriptors_of_the_process_stay_closed(call: Callable[..., list[Observa
     finally:
         os.close(read)
         os.close(write)
+
+
+# -- one process for many calls --------------------------------------------------------------------------------------
+
+Call = Callable[..., list[Observation]]
+
+
+class Counting:
+    """A function with a state: it says which process it is in and how often it was called there."""
+
+    def __init__(self, act: Callable[[str], Any] = lambda _: None) -> None:
+        self.act, self.calls = act, 0
+
+    def __call__(self, text: str) -> Any:
+        self.calls += 1
+        self.act(text)
+        return float(self.calls), f"{os.getpid()}"
+
+
+def calls(observations: list[Observation]) -> list[float | None]:
+    return [o.score for o in observations]
+
+
+def test_a_process_serves_call_after_call_and_keeps_its_state(call: Call) -> None:
+    seen = call(Counting(), *"abcd", workers=1)
+    assert calls(seen) == [1, 2, 3, 4] and len({o.feedback for o in seen}) == 1
+
+
+def test_the_state_of_the_users_own_process_is_never_changed(call: Call) -> None:
+    function = Counting()
+    call(function, *"abc", workers=1)
+    assert function.calls == 0
+    assert calls(call(function, *"ab", workers=1)) == [1, 2]
+
+
+def test_a_process_is_replaced_after_so_many_calls(call: Call) -> None:
+    few = msgspec.structs.replace(TASK, limits=Limits(seconds=1.5, memory_mb=512, calls=3))
+    assert calls(call(Counting(), *"abcdefg", workers=1, task=few)) == [1, 2, 3, 1, 2, 3, 1]
+    alone = msgspec.structs.replace(TASK, limits=Limits(seconds=1.5, memory_mb=512, calls=1))
+    assert calls(call(Counting(), *"abc", workers=1, task=alone)) == [1, 1, 1]
+
+
+def test_the_final_choice_gives_every_call_a_process_of_its_own(call: Call) -> None:
+    assert calls(call(Counting(), *"abcde", workers=1, renew_before=2)) == [1, 2, 1, 1, 1]
+
+
+def _hang(_: str) -> None:
+    while True:
+        pass
+
+
+def _sleeping_child(_: str) -> None:
+    subprocess.Popen(["sleep", "60"])
+
+
+def _leave_a_thread(_: str) -> None:
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+
+
+def _raise(error: BaseException) -> Callable[[str], None]:
+    def act(_: str) -> None:
+        raise error
+
+    return act
+
+
+def _patch(_: str) -> None:
+    math.sqrt = abs  # type: ignore[assignment]
+
+
+def _import_text(_: str) -> None:
+    sys.modules["made_here"] = type(os)("made_here")
+
+
+def _close_everything(_: str) -> None:
+    os.closerange(3, 100)
+
+
+def _answer_twice(_: str) -> None:
+    from culmen.evaluate.jail import wire
+
+    answer = wire.encode({"score": 99.0, "metrics": {}, "feedback": "", "artifacts": {}})
+    socket.socket(fileno=os.dup(3)).sendall(wire.frame("R", (2).to_bytes(4, "little") + answer))
+
+
+HARM: dict[str, tuple[Callable[[str], Any], str]] = {
+    "hangs": (_hang, "timeout"),
+    "leaves": (lambda _: os._exit(3), "no_output"),
+    "dies": (lambda _: os.kill(os.getpid(), signal.SIGKILL), "crash"),
+    "segfault": (lambda _: os.kill(os.getpid(), signal.SIGSEGV), "crash"),
+    "interrupt": (_raise(KeyboardInterrupt()), "exception"),
+    "exit": (_raise(SystemExit(1)), "exit"),
+    "hoard": (lambda _: bytearray(1 << 33), "memory_limit"),
+    "closes": (_close_everything, "no_output"),
+    "spins": (lambda _: signal.raise_signal(signal.SIGXCPU), "cpu_limit"),
+}
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_harm_ends_one_call_and_the_next_has_a_fresh_process(call: Call, name: str) -> None:
+    act, reason = HARM[name]
+
+    def once(text: str) -> None:
+        if text == "bad":
+            act(text)
+
+    first, harmed, *after = call(Counting(once), "a", "bad", "b", "c", workers=1)
+    assert (first.score, harmed.reason, harmed.score) == (1.0, reason, None)
+    assert calls(after) == [1, 2] and after[0].feedback != first.feedback
+
+
+def test_an_answer_too_many_is_not_taken_for_the_next_calls(call: Call) -> None:
+    def once(text: str) -> None:
+        if text == "bad":
+            _answer_twice(text)
+
+    _, forged, *after = call(Counting(once), "a", "bad", "b", "c", workers=1)
+    assert forged.score == 99.0  # as self-reported as any other
+    assert calls(after) == [1, 2]
+
+
+LEFT: dict[str, Callable[[str], Any]] = {
+    "thread": _leave_a_thread,
+    "child": _sleeping_child,
+    "folder": lambda _: os.chdir("/"),
+    "environment": lambda _: os.environ.update(LEFT_BEHIND="1"),
+    "path": lambda _: sys.path.insert(0, "/nowhere"),
+    "patch": _patch,
+    "module": _import_text,
+    "timer": lambda _: signal.setitimer(signal.ITIMER_REAL, 60),
+    "descriptors": lambda _: [os.dup(0) for _ in range(40)],
+    "memory": lambda _: vars(KEPT).setdefault("it", b"x" * (200 << 20)),
+}
+KEPT = type("Kept", (), {})()
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_a_call_leaves_behind_never_reaches_the_next(call: Call, name: str) -> None:
+    def once(text: str) -> None:
+        if text == "bad":
+            LEFT[name](text)
+
+    first, leaving, *after = call(Counting(once), "a", "bad", "b", "c", workers=1)
+    assert (first.score, leaving.score) == (1.0, 2.0)  # the call itself counts
+    assert calls(after) == [1, 2]
+
+
+def test_a_failure_that_earlier_calls_may_have_caused_is_tried_again_in_a_fresh_process(call: Call) -> None:
+    def worn(text: str) -> float:
+        KEPT.count = getattr(KEPT, "count", 0) + 1
+        if KEPT.count > 1:
+            os._exit(1)
+        return 5.0
+
+    assert calls(call(worn, *"abc", workers=1)) == [5.0, 5.0, 5.0]
+
+
+def test_a_candidate_written_to_a_file_and_imported_is_never_an_earlier_one(call: Call, tmp_path: Path) -> None:
+    """The usual evaluator that imports what it wrote: with one process, the first module would stay for all."""
+
+    def evaluate(text: str) -> float:
+        (tmp_path / "culmen_written.py").write_text(text)
+        sys.path.insert(0, str(tmp_path))
+        sys.dont_write_bytecode = True
+        return float(importlib.import_module("culmen_written").VALUE)
+
+    texts = [f"VALUE = {value}\n" for value in (3, 1, 2)]
+    assert calls(call(evaluate, *texts, workers=1)) == [3, 1, 2]
+
+
+def test_what_is_printed_belongs_to_its_own_call(call: Call) -> None:
+    def fn(text: str) -> float:
+        print(text * 3)
+        os.write(2, b"to the descriptor\n")
+        return 1.0
+
+    seen = call(fn, "a", "b" * 400_000, "c", workers=1)
+    logs = [o.artifacts["log"] for o in seen]
+    assert logs[0] == "aaa\nto the descriptor\n" and logs[2] == "ccc\nto the descriptor\n"
+    assert logs[1].startswith("bbb") and logs[1].endswith("[cut: the log was longer]")
+
+
+def test_random_numbers_depend_on_the_evaluation_alone(call: Call) -> None:
+    import random
+
+    assert len({o.score for o in call(lambda text: random.random(), *"abc", workers=1)}) == 1
+
+
+def test_orphans_of_a_call_end(call: Call, tmp_path: Path) -> None:
+    mark = tmp_path / "alive"
+
+    def fn(text: str) -> float:
+        subprocess.run(["sh", "-c", f"(while true; do date > {mark}; sleep 0.05; done) & echo $! > {mark}.pid"])
+        return 1.0
+
+    call(fn, "a", "b", workers=1)
+    assert not Path(f"/proc/{Path(f'{mark}.pid').read_text().strip()}").exists()
+
+
+def test_cases_and_workers_side_by_side(call: Call) -> None:
+    seen = call(lambda text: (float(text), str(os.getpid())), *map(str, range(40)))
+    assert calls(seen) == list(range(40)) and len({o.feedback for o in seen}) == 2
 
 
 def test_no_stronger_level_can_be_required() -> None:
