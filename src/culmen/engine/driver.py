@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -37,6 +38,7 @@ from culmen.engine.replay import Replayed, replay
 from culmen.engine.search import Estimate, Search
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
+_SOON = 0.05  # seconds after which the start of an evaluation is journaled even if nothing else happens
 _TOLD = ("agent", "kind", "tool", "reason", "closing")  # fields of a custom effect's payload that are journaled
 _PAUSES = (1.0, 2.0, 5.0, 10.0)  # seconds between attempts to write to a full disk; the last one repeats
 
@@ -129,7 +131,7 @@ class Driver:
             if self._interrupts:
                 return await self._wind_down()
             self._launch()
-            await self._sleep_until_woken(self._seconds_left())
+            await self._sleep_until_woken(min(self._seconds_left(), _SOON if self._outbox else math.inf))
             if self._seconds_left() <= 0:
                 self._outbox.append(Entry("stop", body={"reason": "seconds"}))
             await self._commit()
@@ -146,12 +148,14 @@ class Driver:
         return self.search.deadline - self.elapsed
 
     async def _sleep_until_woken(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        alarm = None if math.isinf(seconds) else loop.call_later(max(0.0, seconds), self._wake.set)
         try:
-            await asyncio.wait_for(self._wake.wait(), None if seconds == float("inf") else max(0.0, seconds))
-        except TimeoutError:
-            return
+            await self._wake.wait()
         finally:
             self._wake.clear()
+            if alarm is not None:
+                alarm.cancel()
 
     def _enqueue(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -191,7 +195,10 @@ class Driver:
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
 
     async def _commit(self) -> None:
-        """Make the outbox durable in one transaction, then deliver it; the search's notes go with the next one."""
+        """Make the outbox durable in one transaction, then deliver it; the search's notes go with the next one.
+
+        Rows that say no more than that an evaluation has started wait for company: the next result, or `_SOON`.
+        """
         while self._outbox or self.search.outbox:
             elapsed = self.elapsed
             notes, self.search.outbox = self.search.outbox, []
@@ -211,6 +218,12 @@ class Driver:
                 await prepare()
             if not self._interrupts and self._failure is None:
                 self._launch()
+            if not self._pressing():
+                return
+
+    def _pressing(self) -> bool:
+        """Whether what is to be written cannot wait: more than the starts of evaluations."""
+        return bool(self._durable_first or self.search.outbox) or any(e.kind != "started" for e in self._outbox)
 
     async def _append(self, batch: list[Entry]) -> list[Event]:
         """Append to the journal; retry while it cannot be written."""
