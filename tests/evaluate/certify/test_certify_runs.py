@@ -161,8 +161,8 @@ def test_a_certified_evaluation_is_another_effect() -> None:
 def test_one_evaluation_is_kept_even_of_small_budgets(tmp_path: Path) -> None:
     task = load(folder(tmp_path))
     plain = msgspec.structs.replace(task, evaluator=msgspec.structs.replace(task.evaluator, verifier=""))
-    assert [final_share(Budget(evaluations=n), task) for n in (1, 5, 100)] == [0, 1, 3]
-    assert [final_share(Budget(evaluations=n), plain) for n in (1, 5, 100)] == [0, 0, 3]
+    assert [final_share(Budget(evaluations=n), task) for n in (1, 5, 100)] == [0, 1, 4]
+    assert [final_share(Budget(evaluations=n), plain) for n in (1, 5, 100)] == [0, 0, 4]
 
 
 @dataclass(frozen=True)
