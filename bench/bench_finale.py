@@ -3,8 +3,9 @@
 Simulated searches (a start of 0.10; a child is 0.05 better with probability 0.15, as good with 0.21, else worse by an
 exponential amount of mean 0.06) follow the highest mean with four workers, 300 evaluations with everything. Each world
 changes one thing: noise, cases, failures. Printed, over the random seeds: true reward of the reported candidate, claim
-minus truth with its standard error, share of intervals that hold the truth (of the best, of the initial program, of the
-gain), how often a true gain was called beyond noise (seen), and how often one that is none (false). On a data set the truth is the mean of the split.
+minus truth with its standard error, mean half width of the 95 % intervals, share of intervals that hold the truth (of
+the best, of the initial program, of the gain), how often a true gain was called beyond noise (seen), and how often one
+that is none (false). On a data set the truth is the mean of the split.
 
     python bench/bench_finale.py [--seeds 100] [--evaluations 300] [--world NAME]
 """
@@ -193,9 +194,8 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=300)
     parser.add_argument("--world", default="")
     given = parser.parse_args()
-    print(
-        f"{'world':45}{'true':>6}{'claim - truth':>16}{'±':>8}{'best':>8}{'initial':>8}{'gain':>8}{'seen':>8}{'false':>8}"
-    )
+    columns = (("true", 6), ("claim - truth", 16), ("±", 8), *((name, 8) for name in _SHARES))
+    print(f"{'world':45}" + "".join(f"{name:>{width}}" for name, width in columns))
     for name, world in WORLDS.items():
         if given.world in name:
             print(line(name, world, given.evaluations, given.seeds), flush=True)
