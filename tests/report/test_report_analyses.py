@@ -47,12 +47,12 @@ def column(table: Any, name: str, **where: Any) -> list[Any]:
 
 def test_best_so_far_counts_failures_and_keeps_to_the_direction(tmp_path: Path):
     up = read_run(run(tmp_path, Noting((1.0, None, 3.0, 2.0)), name="up"))
-    assert up.evaluations == 5  # four of the search, one of the engine's choice
-    table = best_so_far([up], "evaluations", steps=5)
-    assert column(table, "evaluations") == [1, 2, 3, 4, 5]
-    assert column(table, "score") == [1.0, 1.0, 3.0, 3.0, 3.0]
+    assert up.evaluations == 6  # four of the search, two of the final choice
+    table = best_so_far([up], "evaluations", steps=6)
+    assert column(table, "evaluations") == [1, 2, 3, 4, 5, 6]
+    assert column(table, "score") == [1.0, 1.0, 3.0, 3.0, 3.0, 3.0]
     down = read_run(run(tmp_path, Noting((3.0, None, 1.0, 2.0)), name="down", direction="min"))
-    assert column(best_so_far([down], "evaluations", steps=5), "score") == [3.0, 3.0, 1.0, 1.0, 1.0]
+    assert column(best_so_far([down], "evaluations", steps=6), "score") == [3.0, 3.0, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_best_so_far_over_runs_is_a_median_with_quartiles(tmp_path: Path):
@@ -65,9 +65,9 @@ def test_best_so_far_over_runs_is_a_median_with_quartiles(tmp_path: Path):
 
 def test_best_so_far_against_seconds_and_dollars(tmp_path: Path):
     record = read_run(run(tmp_path, Asking(2), Told([[5.0], [7.0]])))
-    seconds = best_so_far([record], "seconds", steps=6)  # seed 1, ask 2, child 3, ask 4, child 5, choice 6
-    assert column(seconds, "seconds") == [1, 2, 3, 4, 5, 6]
-    assert column(seconds, "score") == [1.0, 1.0, 5.0, 5.0, 7.0, 7.0]
+    seconds = best_so_far([record], "seconds", steps=7)  # initial 1, ask 2, child 3, ask 4, child 5, choice 6, 7
+    assert column(seconds, "seconds") == [1, 2, 3, 4, 5, 6, 7]
+    assert column(seconds, "score") == [1.0, 1.0, 5.0, 5.0, 7.0, 7.0, 7.0]
     dollars = best_so_far([record], "dollars", steps=2)
     assert column(dollars, "dollars") == [1.0, 2.0]
     assert column(dollars, "score") == [5.0, 7.0]
@@ -93,10 +93,10 @@ def test_coverage_adds_cells_over_islands_and_weighs_their_quality(tmp_path: Pat
         ({**grid, "island": 0, "cells": 2, "quality": 8.0},),
     )
     record = read_run(run(tmp_path, Noting((0.0, 1.0, 2.0), notes)))
-    table = coverage([record], snapshots=4)
-    assert column(table, "evaluations") == [1, 2, 3, 4]
-    assert column(table, "cells") == [1, 4, 5, 5]
-    assert column(table, "quality") == [1.0, (1 + 9) / 4, (16 + 9) / 5, 5.0]
+    table = coverage([record], snapshots=5)
+    assert column(table, "evaluations") == [1, 2, 3, 4, 5]
+    assert column(table, "cells") == [1, 4, 5, 5, 5]
+    assert column(table, "quality") == [1.0, (1 + 9) / 4, (16 + 9) / 5, 5.0, 5.0]
 
 
 def test_top_m_keeps_the_first_m_and_looks_at_the_widest_requests(tmp_path: Path):
