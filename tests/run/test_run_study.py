@@ -127,7 +127,7 @@ def test_an_interrupted_study_is_resumed_and_a_fork_pays_for_nothing_twice(tmp_p
     assert longer.status.evaluations > first.status.evaluations
     assert longer.best is not None
     assert len(model.calls) < longer.status.evaluations - first.status.evaluations + 3
-    before = [o for o in first.observations()][:-2]  # the last are those of the final choice: the winner and the initial program
+    before = [o for o in first.observations()][:-2]  # the last two are the final choice's
     assert [o for o in longer.observations()][: len(before)] == before
     with pytest.raises(culmen.UserError, match="reading"):
         culmen.Study.open(first.path).run()
