@@ -27,6 +27,7 @@ from culmen.memory.quantile import Quantile
 from culmen.strategies.settings import About, hints
 
 CATALOG: dict[str, str] = {
+    "pedigree": "culmen.strategies.pedigree:PedigreeSearch",
     "polca": "culmen.strategies.polca:Polca",
     "turboevolve": "culmen.strategies.turboevolve:TurboEvolve",
     "openevolve": "culmen.strategies.openevolve:OpenEvolve",

@@ -1,0 +1,490 @@
+"""A value model of a whole run: what is known of every candidate, from its own evaluations and from its relatives'.
+
+Quantitative genetics has estimated values on family trees like this since 1950 (C. R. Henderson's animal model and its
+best linear unbiased prediction); inference is exact, by one pass up the tree and one down.
+
+    true reward of a child = its parent's + step            step ~ N(m_p, t²), m_p around the mean drift mu
+    observation            = true reward + case effect + noise       noise ~ N(0, s²)
+
+Every number in it (mu, t, s, case effects) is estimated from the run itself, so the unit of the score does not matter.
+Where an evaluator seems exact, values are what was measured. Failures are kept apart from scores: a candidate that
+scores 1 half of the time and fails otherwise is worth half of the way from the floor to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+DAMPING = 0.85  # of the mean drift: an undamped one makes a search timid
+KIN = 6.0  # pseudo-children with the mean drift that each parent has
+PRIOR = 2.0  # pseudo-steps of the first guess of t²
+LOST = 0.6  # share of the degrees of freedom that the parents' drifts take from t²
+DOUBT = 12.0  # repeats that the estimate of the noise from all observations counts as, at most
+TINY = 1e-8  # noise variance of an exact evaluator, as a share of the scores' variance
+DECADES = 100.0  # ratio of the 90 % to the 10 % quantile from which scores of one sign are taken as logarithms
+ABSURD = 30.0  # spreads below the median and the first candidate from which a score counts as a failure
+HEAVY = 5.0  # Student's degrees of freedom, for noise with heavy tails
+
+
+class Value(NamedTuple):
+    """What is known of one candidate: reward expected (failures at the floor) and its standard deviation, from `count`
+    scored evaluations of its own and from its relatives; nan while nothing is known."""
+
+    mean: float
+    sd: float
+    count: int
+    failures: int
+
+
+class Noise(NamedTuple):
+    """What was found of the evaluator: `exact` while no repeat differed (a hypothesis until `repeats` were made), `sd`
+    of one evaluation in units of the score (on a logarithmic scale: relative)."""
+
+    exact: bool
+    sd: float
+    repeats: int
+
+
+class Pedigree:
+    """The model of one run. Rewards are higher-is-better; `floor` is the least one can be (None: the least seen).
+
+    `exact` is a user's word on whether repeating an evaluation gives the same score; None: found out. Nodes are
+    numbered as they are added; `index` gives a candidate's number, `parent` its first parent's (-1: none).
+    """
+
+    def __init__(self, floor: float | None = None, exact: bool | None = None) -> None:
+        self.declared, self._floor = exact, floor
+        self.index: dict[str, int] = {}
+        self.ids: list[str] = []
+        self._parent = np.full(64, -1, np.int64)
+        self._inner: list[int] = []  # nodes with children, in order
+        self._failures = np.zeros(64)
+        self._node, self._case = np.zeros(64, np.int64), np.zeros(64, np.int64)
+        self._raw = np.zeros(64)
+        self._count = self._entered = 0
+        self._barren: dict[int, int] = {}  # requests for children that brought nothing new
+        self._cases: dict[str, int] = {}
+        self._pairs: dict[tuple[int, int], list[float]] = {}
+        self._values: dict[float, int] = {}  # which candidate had this very score (-1: several)
+        self.confirmed = 0  # repeats that gave the same value, one that no other candidate has
+        self.differed = 0
+        self._scale: _Scale | None = None
+        self._next_look = 8
+        self._s2 = self._t2 = self._mu = math.nan
+        self._effects = np.zeros(1)
+        self._drift = np.zeros(0)
+        self._fresh = False
+        self.mean = self.variance = np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def add(self, id: str, parents: Sequence[str] = ()) -> int:
+        """Enter a candidate with its parents, of which the first that is known counts; a known one stays as it is."""
+        if id in self.index:
+            return self.index[id]
+        node = self.index[id] = len(self.ids)
+        self.ids.append(id)
+        self._parent, self._failures = _room(self._parent, node, -1), _room(self._failures, node, 0)
+        above = next((self.index[p] for p in parents if p in self.index and p != id), -1)
+        self._parent[node] = above
+        self._fresh = False
+        return node
+
+    def observe(self, id: str, reward: float | None, case: str = "") -> None:
+        """Enter one evaluation of a candidate on a case; None: it failed."""
+        node = self.add(id)
+        self._fresh = False
+        self._entered += 1
+        if reward is None:
+            self._failures[node] += 1
+            return
+        place = self._count
+        self._node, self._case = _room(self._node, place, 0), _room(self._case, place, 0)
+        self._raw = _room(self._raw, place, 0)
+        self._node[place], self._raw[place] = node, reward
+        number = self._case[place] = self._cases.setdefault(case, len(self._cases))
+        self._count += 1
+        self._repeat(node, int(number), reward)
+
+    def _repeat(self, node: int, case: int, reward: float) -> None:
+        """Judge exactness: two equal values count for it only if no other candidate has that value."""
+        seen = self._pairs.setdefault((node, case), [])
+        if seen and reward != seen[0]:
+            self.differed += 1
+        elif seen and self._values.get(reward) == node:
+            self.confirmed += 1
+        seen.append(reward)
+        self._values[reward] = node if self._values.get(reward, node) == node else -1
+
+    def barren(self, id: str) -> None:
+        """A request for children of this candidate brought nothing new."""
+        self._barren[self.index[id]] = self._barren.get(self.index[id], 0) + 1
+
+    @property
+    def evaluations(self) -> int:
+        """Observations entered so far, failures too."""
+        return self._entered
+
+    @property
+    def exact(self) -> bool:
+        """Whether repeating an evaluation on the same case is taken to give the same score."""
+        return self.differed == 0 if self.declared is None else self.declared
+
+    @property
+    def noiseless(self) -> bool:
+        """Whether one evaluation tells all: exact, and there is at most one case."""
+        return self.exact and len(self._cases) <= 1
+
+    @property
+    def parents(self) -> Ints:
+        """First parent of each node, -1 for none."""
+        return self._parent[: len(self)]
+
+    @property
+    def scored(self) -> Floats:
+        """Scored evaluations of each node, without absurd scores."""
+        self.update()
+        return self._n
+
+    @property
+    def failed(self) -> Floats:
+        """Failed evaluations of each node, absurd scores among them."""
+        self.update()
+        return self._failures[: len(self)] + self._absurd
+
+    def children(self, id: str) -> list[str]:
+        """Ids of the candidates whose first parent this is, oldest first."""
+        return [self.ids[i] for i in np.flatnonzero(self.parents == self.index[id])]
+
+    def value(self, id: str) -> Value:
+        """What is known of a candidate, in units of the reward; KeyError for an unknown one."""
+        self.update()
+        node = self.index[id]
+        count, failures = int(self._n[node]), int(self._failures[node] + self._absurd[node])
+        if self._scale is None or not self._scored_kin[node]:
+            return Value(math.nan, math.nan, count, failures)
+        mean, sd = self._scale.back(self.mean[node], math.sqrt(self.variance[node]))
+        share = float(self._failing[node])
+        floor = min(self.floor, mean)
+        return Value(
+            mean - share * (mean - floor), math.hypot((1 - share) * sd, self._flaw(node, mean)), count, failures
+        )
+
+    def worth(self) -> Floats:
+        """Posterior mean of each node on the model's scale with failures at the floor; -inf for nodes without score."""
+        self.update()
+        if self._scale is None:
+            return np.full(len(self), -np.inf)
+        floor = np.minimum(self._scale.forth(np.array([self.floor]))[0], self.mean)
+        return np.where(self._n > 0, self.mean - self._failing * (self.mean - floor), -np.inf)
+
+    @property
+    def floor(self) -> float:
+        """The reward of a failure: the declared one, else the least that was seen (absurd ones apart)."""
+        if self._floor is not None:
+            return self._floor
+        good = self._raw[: self._count]
+        good = good[self._scale.sound(good)] if self._scale else good
+        return float(good.min()) if len(good) else 0.0
+
+    @property
+    def noise(self) -> Noise:
+        """What was found of the evaluator's noise."""
+        self.update()
+        repeats = sum(len(values) - 1 for values in self._pairs.values() if len(values) > 1)
+        sd = 0.0 if self.noiseless or not self._s2 >= 0 else math.sqrt(self._s2)
+        return Noise(self.exact, sd, repeats)
+
+    @property
+    def step(self) -> tuple[float, float]:
+        """Variance of one evaluation (s²) and of a child's step (t²), on the model's scale; nan before any score."""
+        self.update()
+        return self._s2, self._t2
+
+    @property
+    def drift(self) -> Floats:
+        """Expected step of a child of each node, on the model's scale."""
+        self.update()
+        return self._drift
+
+    def births(self) -> Floats:
+        """Chance that a child of each node can be scored at all, shrunk to that of all children."""
+        self.update()
+        below = self.parents >= 0
+        tried = below & (self._n + self._failures[: len(self)] + self._absurd > 0)
+        good = tried & (self._n > 0)
+        share = (good.sum() + 1.0) / (tried.sum() + 1.0)
+        size = len(self)
+        asked = _tally(self.parents, tried, size) + 2.0
+        for node, times in self._barren.items():
+            asked[node] += times
+        return (_tally(self.parents, good, size) + 2.0 * share) / asked
+
+    def degrees(self) -> float:
+        """Degrees of freedom of what repeats alone tell of the noise."""
+        self.update()
+        return self._df
+
+    def update(self) -> None:
+        """Bring the model up to date: sweeps until its numbers settle, at most three."""
+        if self._fresh:
+            return
+        self._fresh = True
+        self._arrange()
+        if self._scale is None:
+            self.mean, self.variance = np.zeros(len(self)), np.full(len(self), np.inf)
+            self._drift = np.zeros(len(self))
+            return
+        for _ in range(3):
+            before = (self._s2, self._t2)
+            self._sweep()
+            self._learn()
+            if all(0.97 < now / old < 1.03 for now, old in zip((self._s2, self._t2), before) if old > 0):
+                break
+
+    # -- sums of the observations -------------------------------------------------------------------------------------
+
+    def _arrange(self) -> None:
+        """Scale, absurd scores, sums per node, repeats."""
+        size, raw = len(self), self._raw[: self._count]
+        if self._count and (self._scale is None or self._count >= self._next_look):
+            first = raw[0]
+            self._scale, self._next_look = _Scale.of(raw, float(first)), max(8, int(self._count * 1.25))
+            self._s2 = self._t2 = math.nan
+        if self._scale is None:
+            self._n = self._absurd = self._failing = np.zeros(size)
+            self._df = 0.0
+            return
+        sound = self._scale.sound(raw)
+        self._at, self._of = self._node[: self._count][sound], self._case[: self._count][sound]
+        self._y = self._scale.forth(raw[sound])
+        self._absurd = _tally(self._node[: self._count], ~sound, size)
+        self._n = _tally(self._at, None, size)
+        if len(self._effects) < len(self._cases):
+            self._effects = np.concatenate([self._effects, np.zeros(len(self._cases) - len(self._effects))])
+        self._weights = np.ones(len(self._y))
+        self._flaws(size)
+        self._kin(size)
+
+    def _flaws(self, size: int) -> None:
+        """Chance of each candidate to fail: its own share, shrunk to that of candidates that also scored."""
+        failed = self._failures[:size] + self._absurd
+        both = self._n > 0
+        again = float((self._n + failed)[both].sum() - both.sum())
+        rate = float(failed[both].sum()) / (again + 2.0)
+        self._failing = (failed + 2.0 * rate) / (self._n + failed + 2.0)
+
+    def _flaw(self, node: int, mean: float) -> float:
+        """Standard deviation that the uncertain chance to fail adds to a value."""
+        share = float(self._failing[node])
+        trials = float(self._n[node] + self._failures[node] + self._absurd[node])
+        return math.sqrt(share * (1 - share) / (trials + 3.0)) * max(0.0, mean - self.floor)
+
+    def _kin(self, size: int) -> None:
+        """Which nodes have children, and whose kin was ever scored."""
+        parent = self._parent[:size]
+        has = np.zeros(size, bool)
+        has[parent[parent >= 0]] = True
+        self._leaves, self._inner = np.flatnonzero(~has), [int(i) for i in np.flatnonzero(has)]
+        self._scored_kin = np.ones(size, bool) if (self._n > 0).any() else np.zeros(size, bool)
+        if not self._t2 > 0:
+            self._guess()
+
+    def _guess(self) -> None:
+        """First numbers, from the differences between children and parents."""
+        size = len(self)
+        y = _tally(self._at, self._y, size) / np.maximum(self._n, 1)
+        parent = self._parent[:size]
+        pair = np.flatnonzero((parent >= 0) & (self._n > 0) & (self._n[np.maximum(parent, 0)] > 0))
+        gaps = (y[pair] - y[parent[pair]]) ** 2
+        spread = float(np.mean(np.minimum(gaps, 9.0 * np.median(gaps) + 1e-300))) if len(pair) else 0.0
+        within, df = self._within()
+        least = (1e-6 * float(np.abs(self._y).max(initial=0.0))) ** 2  # differences below this are rounding
+        if spread <= least:
+            spread = max(within / df if df else 0.0, float(np.var(self._y)), least) or 1.0
+        self._t0, self._t2, self._mu = 0.5 * spread, spread, 0.0
+        self._s2 = within / df if df and within > least else (TINY * spread if self.noiseless else 0.5 * spread)
+        self._drift = np.zeros(size)
+
+    def _within(self) -> tuple[float, float]:
+        """Sum of squares within candidates after case effects, and its degrees of freedom."""
+        size = len(self)
+        y = self._y - self._effects[self._of]
+        mean = _tally(self._at, y, size) / np.maximum(self._n, 1)
+        rest = y - mean[self._at]
+        many = self._n[self._at] > 1
+        self._df = float(np.maximum(self._n - 1, 0).sum())
+        if not self.noiseless:
+            scale = 1.4826 * float(np.median(np.abs(rest[many]))) if many.any() else 0.0
+            if self._df >= 8 and scale > 0 and float(np.abs(rest[many]).max()) > 6.0 * scale:
+                self._weights = self._student(rest, max(self._s2, scale * scale) if self._s2 > 0 else scale * scale)
+        return float((self._weights * rest * rest).sum()), self._df
+
+    def _student(self, rest: Floats, s2: float) -> Floats:
+        """Weights of observations under Student noise: those far off count for less."""
+        return (HEAVY + 1.0) / (HEAVY + rest * rest / s2)
+
+    # -- inference ----------------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        """Exact posterior of every node given the numbers: messages up the tree, then down.
+
+        Leaves, the many, are done at once; nodes with children one by one.
+        """
+        size, s2, t2 = len(self), self._s2, self._t2
+        parent, leaves = self._parent[:size], self._leaves
+        weight = _tally(self._at, self._weights, size) / s2
+        pull = _tally(self._at, self._weights * (self._y - self._effects[self._of]), size) / s2
+        drift = np.concatenate([self._drift, np.full(size - len(self._drift), self._mu)])
+        above = drift[np.maximum(parent, 0)]
+        young = leaves[(parent[leaves] >= 0) & (weight[leaves] > 0)]
+        up_weight, up_pull = np.zeros(size), np.zeros(size)
+        up_weight[young] = 1.0 / (1.0 / weight[young] + t2)
+        up_pull[young] = up_weight[young] * (pull[young] / weight[young] - above[young])
+        weight += _tally(parent[young], up_weight[young], size)
+        pull += _tally(parent[young], up_pull[young], size)
+        far = 1.0 / (1e4 * (t2 + self._spread() ** 2))  # roots: next to no prior
+        middle = float(np.median(self._y))
+        pw, ph, uw, uh = weight.tolist(), pull.tolist(), up_weight.tolist(), up_pull.tolist()
+        kin, b = parent.tolist(), above.tolist()
+        for i in reversed(self._inner):
+            p = kin[i]
+            if p >= 0 and pw[i] > 0:
+                uw[i] = 1.0 / (1.0 / pw[i] + t2)
+                uh[i] = uw[i] * (ph[i] / pw[i] - b[i])
+                pw[p] += uw[i]
+                ph[p] += uh[i]
+        own = list(pw)
+        cavity = [0.0] * size
+        for i in self._inner:
+            p = kin[i]
+            if p < 0:
+                pw[i] += far
+                ph[i] += far * middle
+                continue
+            cw = cavity[i] = max(pw[p] - uw[i], far)
+            prior = 1.0 / (1.0 / cw + t2)
+            ph[i] += prior * ((ph[p] - uh[i]) / cw + b[i])
+            pw[i] += prior
+        total, mass = np.array(pw), np.array(ph)
+        hollow, self._own = np.array(cavity), np.array(own)
+        roots = leaves[parent[leaves] < 0]
+        total[roots] += far
+        mass[roots] += far * middle
+        below = leaves[parent[leaves] >= 0]
+        over = parent[below]
+        hollow[below] = np.maximum(total[over] - up_weight[below], far)
+        prior = 1.0 / (1.0 / hollow[below] + t2)
+        mass[below] += prior * ((mass[over] - up_pull[below]) / hollow[below] + above[below])
+        total[below] += prior
+        self._cavity, self.mean, self.variance = hollow, mass / total, 1.0 / total
+
+    def _spread(self) -> float:
+        return float(self._y.max() - self._y.min()) if len(self._y) else 0.0
+
+    def _learn(self) -> None:
+        """New numbers from the posterior: one step of expectation maximisation with the repeats as evidence."""
+        size, t2 = len(self), self._t2
+        parent = self._parent[:size]
+        seen = np.flatnonzero((parent >= 0) & (self._n > 0))
+        over = parent[seen]
+        steps = self.mean[seen] - self.mean[over]
+        born = np.bincount(over, minlength=size).astype(float)
+        self._mu = DAMPING * float(steps.sum()) / (len(seen) + PRIOR)
+        self._drift = (_tally(over, steps, size) + KIN * self._mu) / (born + KIN)
+        if len(seen):
+            rest = (steps - self._drift[over]) ** 2
+            far = 9.0 * float(np.quantile(rest, 0.8)) if len(seen) > 4 else math.inf
+            about = np.maximum(self._cavity[seen], 1e-300)
+            unsure = 1.0 / (1.0 / t2 + 1.0 / (1.0 / self._own[seen] + 1.0 / about))
+            free = len(seen) + PRIOR - LOST * float((born / (born + KIN)).sum())
+            bounded = np.minimum(rest, far) if far > 0 else rest
+            self._t2 = max(float((bounded + unsure).sum() + PRIOR * self._t0) / max(free, 1.0), 1e-12 * self._t0)
+        if self.noiseless:
+            self._s2 = TINY * self._t2
+            return
+        self._learn_effects()
+        within, df = self._within()
+        rest = (self._y - self._effects[self._of] - self.mean[self._at]) ** 2 + self.variance[self._at]
+        doubt = DOUBT * min(1.0, len(self._y) / 40.0)
+        everything = float((self._weights * rest).mean())
+        self._s2 = max((within + doubt * everything) / (df + doubt), 1e-9 * self._t2)
+
+    def _learn_effects(self) -> None:
+        """Effects of the cases, crossed with the candidates: shrunk means of what is left on each, adding to zero."""
+        cases = len(self._cases)
+        if cases < 2:
+            return
+        rest = self._y - self.mean[self._at]
+        counts = np.bincount(self._of, minlength=cases).astype(float)
+        raw = np.bincount(self._of, rest, minlength=cases) / np.maximum(counts, 1)
+        seen = counts > 0
+        spread = max(
+            float(np.mean(raw[seen] ** 2 - self._s2 / counts[seen])), 0.05 * float(np.mean(raw[seen] ** 2)), 1e-300
+        )
+        effects = raw * counts / (counts + self._s2 / spread)
+        self._effects = np.where(seen, effects - effects[seen].mean(), 0.0)
+
+
+class _Scale(NamedTuple):
+    """How rewards enter the model: as they are, or as logarithms where they have one sign and span decades; and below
+    which reward one counts as a failure. `sign` is 0 for as they are, else that of all rewards."""
+
+    sign: int
+    least: float  # magnitude below which logarithms are cut
+    absurd: float
+
+    @classmethod
+    def of(cls, raw: Floats, first: float) -> _Scale:
+        """From the rewards so far, and the first candidate's."""
+        middle = float(np.median(raw))
+        spread = max(float(np.quantile(raw, 0.95)) - float(np.quantile(raw, 0.25)), abs(first - middle))
+        absurd = min(middle, first) - ABSURD * spread if spread > 0 else -math.inf
+        size = np.abs(raw[raw != 0])
+        signs = np.unique(np.sign(raw[raw != 0]))
+        if len(raw) >= 8 and len(signs) == 1 and (raw != 0).mean() > 0.9:
+            small, large = np.quantile(size, (0.1, 0.9))
+            if large > DECADES * small:
+                return cls(int(signs[0]), float(size.min()), -math.inf)
+        return cls(0, 0.0, absurd)
+
+    def sound(self, raw: Floats) -> NDArray[np.bool_]:
+        """Which rewards are no failures."""
+        return raw >= self.absurd
+
+    def forth(self, raw: Floats) -> Floats:
+        """On the model's scale."""
+        if not self.sign:
+            return raw
+        return self.sign * np.log(np.maximum(self.sign * raw, self.least))
+
+    def back(self, mean: float, sd: float) -> tuple[float, float]:
+        """Mean and standard deviation in units of the reward."""
+        if not self.sign:
+            return float(mean), float(sd)
+        size = math.exp(min(self.sign * mean, 700.0))
+        return self.sign * size, size * sd
+
+
+def _room(array: NDArray[np.generic], place: int, fill: float) -> NDArray[np.generic]:  # type: ignore[type-arg]
+    """The array, twice as long if `place` does not fit."""
+    if place < len(array):
+        return array
+    return np.concatenate([array, np.full(len(array), fill, array.dtype)])
+
+
+def _tally(at: Ints, weights: NDArray[np.generic] | None, size: int) -> Floats:
+    """Sums by node; nodes below 0 are passed over."""
+    if len(at) and at.min() < 0:
+        keep = at >= 0
+        at, weights = at[keep], None if weights is None else weights[keep]
+    return np.bincount(at, weights, minlength=size).astype(float)

@@ -1,0 +1,55 @@
+"""What an action costs, as the largest share that it takes of any remaining budget."""
+
+from __future__ import annotations
+
+import math
+
+from culmen.core.brief import Proposal
+from culmen.core.ports import Lab
+
+_OUTPUT = 4.0  # what an output token costs, in input tokens, where only the price of a whole call is known
+
+
+class Costs:
+    """Costs of evaluations and of requests for `k` candidates, learnt from those made so far."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._evaluations = self._calls = self._candidates = 0
+        self._seconds = self._waited = self._input = self._output = self._dollars = 0.0
+
+    def evaluated(self, seconds: float) -> None:
+        """Enter the seconds of one evaluation."""
+        self._evaluations += 1
+        self._seconds += seconds
+
+    def answered(self, answer: Proposal, asked: int, seconds: float) -> None:
+        """Enter one answer to a request for `asked` candidates, and how long it took."""
+        usage = answer.usage
+        self._calls += 1
+        self._candidates += max(len(answer.candidates), 1)
+        self._waited += max(seconds, 0.0)
+        self._input, self._output = self._input + usage.input_tokens, self._output + usage.output_tokens
+        self._dollars += usage.dollars
+
+    def evaluation(self) -> float:
+        """Share of one evaluation: of the evaluations left, or of the seconds."""
+        seconds = self._seconds / max(self._evaluations, 1) / self._lab.workers
+        return max(self._part("evaluations", 1.0), self._part("seconds", seconds))
+
+    def request(self, k: int) -> float:
+        """Share of one call that asks for `k` candidates, their first evaluations included."""
+        calls, each = max(self._calls, 1), max(self._candidates, 1)
+        fixed, growing = self._input / calls, self._output / each
+        tokens = fixed + growing * k
+        worth, usual = fixed + _OUTPUT * growing * k, fixed + _OUTPUT * self._output / calls
+        dollars = self._dollars / calls * (worth / usual if usual else 1.0)
+        seconds = (self._waited / calls + k * self._seconds / max(self._evaluations, 1)) / self._lab.workers
+        wanted = {"calls": 1.0, "tokens": tokens, "dollars": dollars, "evaluations": float(k), "seconds": seconds}
+        return max(self._part(name, amount) for name, amount in wanted.items()) or 1.0
+
+    def _part(self, budget: str, amount: float) -> float:
+        left = self._lab.left(budget)
+        if left == math.inf or not amount:
+            return 0.0
+        return amount / left if left > amount else 1.0

@@ -1,0 +1,155 @@
+"""What a search does next: evaluate again, or ask for children? The knowledge gradient per share of budget decides."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from culmen.memory.gain import gain, of_best
+from culmen.memory.pedigree import Pedigree
+from culmen.memory.records import Lineages, Records
+from culmen.strategies.costs import Costs
+
+Floats = NDArray[np.float64]
+
+_REPEATS, _LOOKS = 8, 3  # repeats by which noise is known well, and most looks at one leader until then
+_AGAIN = 0.5  # weight of another evaluation against a child: gains of children compound, which one step does not see
+_CROWD = 0.3  # a child with j brothers in flight gains 1 / (1 + 0.3 j)
+_STALL, _LOST = 0.01, 1e-4  # chance of the wait for a record below which half, and all, children are of other lineages
+_PATIENCE = 20  # evaluations without a record that are never a stall
+_MARGIN = 0.5  # steps by which a record must pass the last one under noise
+_AMONG = 25  # candidates of largest gain that are looked through for one that can be evaluated again
+
+
+class Move(NamedTuple):
+    """Evaluate `again`, or ask for `k` children of `parent` ("": from scratch). `gain` is what is expected of it, as a
+    share of the remaining budget; `stalled`: it begins a new lineage."""
+
+    again: str = ""
+    parent: str = ""
+    k: int = 1
+    gain: float = 0.0
+    stalled: bool = False
+
+
+class KnowledgeGradient:
+    """Decides for any number of lanes at once: what is in flight counts as pending.
+
+    `most` children at a time; `cases` is how many there are to evaluate a candidate on (1 without a data set).
+    """
+
+    def __init__(self, model: Pedigree, costs: Costs, cases: int, most: int, rng: Random) -> None:
+        self.model, self.costs, self.cases, self.most, self.rng = model, costs, cases, most, rng
+        self.repeating: dict[int, int] = {}  # evaluations in flight of candidates that were evaluated before
+        self.expected: dict[int, int] = {}  # children in flight, by parent
+        self.records, self.lineages = Records(), Lineages()
+        self._turns = 0
+
+    def decide(self) -> Move:
+        """What promises the largest gain per share of budget now."""
+        model = self.model
+        worth = model.worth()
+        if not len(worth) or not (model.scored > 0).any():
+            return Move(parent=model.ids[0] if len(worth) else "")
+        best = int(worth.argmax())
+        if self._unsure(best):
+            return Move(again=model.ids[best])
+        side, stalled = self._stalled(worth, best)
+        rates = [self._child(worth, best, side, k) for k in range(1, self.most + 1)]
+        k = max(range(len(rates)), key=lambda i: rates[i][0])
+        rate, parent = rates[k]
+        if not side and not model.noiseless:
+            again, node = self._again(worth, best)
+            if again > rate:
+                return Move(again=model.ids[node], gain=again)
+        return Move("", model.ids[parent], k + 1, rate, stalled)
+
+    def begin(self, move: Move) -> None:
+        """Count a move as in flight; `end` it when its results are in the model."""
+        self._count(move, 1)
+
+    def end(self, move: Move, children: list[str]) -> None:
+        """The move is done; `children` are the candidates it brought."""
+        self._count(move, -1)
+        if move.parent and self.model.index[move.parent] in self.lineages.members:
+            for child in children:
+                self.lineages.grow(self.model.index[child])
+
+    def _count(self, move: Move, change: int) -> None:
+        flying = self.repeating if move.again else self.expected
+        node = self.model.index.get(move.again or move.parent)
+        if node is not None:
+            flying[node] = flying.get(node, 0) + change * (1 if move.again else move.k)
+            if not flying[node]:
+                del flying[node]
+
+    def _unsure(self, best: int) -> bool:
+        """Whether the leader is evaluated again to learn of the noise (exactness is a hypothesis till values differ)."""
+        model = self.model
+        if model.declared or not self._open(best):
+            return False
+        looks = model.scored[best] + model.failed[best] + self.repeating.get(best, 0)
+        if model.exact:
+            return looks < 2
+        return looks < _LOOKS and model.degrees() + sum(self.repeating.values()) < _REPEATS
+
+    def _open(self, node: int) -> bool:
+        """Whether another evaluation of this candidate could tell anything."""
+        if not self.model.exact:
+            return True
+        known = self.model.scored[node] + self.model.failed[node] + self.repeating.get(node, 0)
+        return bool(known < self.cases + (self.model.declared is None))
+
+    def _again(self, worth: Floats, best: int) -> tuple[float, int]:
+        """Largest gain per share of another evaluation, and of whom; its deviation is as after those in flight."""
+        model, (noise, _) = self.model, self.model.step
+        variance = model.variance.copy()
+        for node, flying in self.repeating.items():
+            variance[node] = 1.0 / (1.0 / variance[node] + flying / noise)
+        gaps = np.where(model.scored > 0, worth[best] - worth, np.inf)
+        gaps[best] = np.delete(gaps, best).min(initial=np.inf)
+        gains = gain(gaps, variance / np.sqrt(variance + noise))
+        for node in np.argsort(-gains, kind="stable")[:25]:
+            if self._open(int(node)):
+                return _AGAIN * float(gains[node]) / (self.costs.evaluation() or 1.0), int(node)
+        return 0.0, best
+
+    def _child(self, worth: Floats, best: int, side: bool, k: int) -> tuple[float, int]:
+        """Largest gain per share of a request for `k` children, and whose; `side`: within the lineage alone."""
+        model, (noise, step) = self.model, self.model.step
+        lead = max(worth[node] for node in self.lineages.members) if side else worth[best]
+        spread = model.variance + step
+        gains = of_best(lead - worth - model.drift, spread / np.sqrt(spread + noise), k) * model.births()
+        for node, flying in self.expected.items():
+            gains[node] /= 1.0 + _CROWD * flying
+        out = model.scored == 0
+        if side:
+            out = out | ~np.isin(np.arange(len(worth)), self.lineages.members)
+        gains[out] = -1.0
+        top = int(gains.argmax())
+        return float(gains[top]) / self.costs.request(k), top
+
+    def _stalled(self, worth: Floats, best: int) -> tuple[bool, bool]:
+        """Whether the next child is of another lineage, and whether that one begins now."""
+        model, now = self.model, self.model.evaluations
+        margin = 0.0 if model.noiseless else _MARGIN * model.step[1] ** 0.5
+        self.records.see(float(worth[best]), now, margin)
+        chance = self.records.chance(now)
+        if chance >= _STALL or now - self.records.at < _PATIENCE:
+            return False, False
+        lineages, begins = self.lineages, False
+        if lineages.members:
+            lineages.see(max(float(worth[node]) for node in lineages.members), margin)
+        if not lineages.members or lineages.over(self.records, _STALL):
+            childless = model.scored > 0
+            childless[model.parents[model.parents >= 0]] = False
+            untried = [node for node in childless.nonzero()[0].tolist() if node not in self.expected]
+            if not untried:
+                return False, False
+            lineages.begin(untried, [float(worth[node]) for node in untried], self.rng)
+            begins = True
+        self._turns += 1
+        return begins or chance < _LOST or self._turns % 2 == 0, begins

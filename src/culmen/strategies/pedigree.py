@@ -1,0 +1,160 @@
+"""Pedigree: a value model of all candidates and their kin, and the knowledge gradient per share of budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from culmen.core.brief import Brief, Exhibit
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.ports import Lab
+from culmen.strategies.costs import Costs
+from culmen.strategies.settings import About, WorkerLanes, check
+from culmen.strategies.summarizer import Summarizer
+
+if TYPE_CHECKING:
+    from culmen.strategies.knowledge_gradient import Move
+
+_KEPT = 6  # newest observations of a candidate that a prompt may show
+
+
+@dataclass(frozen=True)
+class PedigreeSearch:
+    """Estimates every candidate's true reward from its own evaluations and its relatives', and spends each share of
+    the budget where the best estimate should rise most: on another evaluation of a candidate, or on children of one.
+
+    Noise is measured: the first candidate is evaluated twice, each new leader once more, until two values differ. With
+    exact scores nothing else is paid twice; with noisy ones a candidate that can no longer be best is not evaluated on.
+    Cases of a data set are evaluated one at a time, as they pay. When a record is long overdue, the search goes on from
+    candidates that were never tried as parents, and a summary of what was seen is asked for. For every kind of task;
+    lanes run side by side and never wait for one another.
+    """
+
+    paper = (
+        "knowledge gradient (Frazier, Powell, Dayanik, 2008) on a pedigree's best linear prediction (Henderson, 1975)"
+    )
+
+    most: Annotated[int, About("most programs asked for at a time; the budgets decide how many", least=1, most=8)] = 4
+    inspirations: Annotated[int, About("other good programs shown with the one to improve", least=0)] = 2
+    format: Annotated[str, About("reply format: rewrite, diff, verbalized, verbalized_diff, blocks")] = "rewrite"
+    summarizer: Annotated[Summarizer | None, About("writes a summary when progress stalls; off: none")] = field(
+        default=Summarizer()
+    )
+    lanes: WorkerLanes = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        run = _Run(self, lab)
+        await lab.gather(*(run.evaluate(seed) for seed in lab.seeds))
+        await lab.gather(*(self.lane(lab, run) for _ in range(self.lanes or lab.workers)))
+
+    async def lane(self, lab: Lab, run: _Run) -> None:
+        """One decision after another; every turn awaits an evaluation or a proposal."""
+        while True:
+            move = run.choice.decide()
+            run.choice.begin(move)
+            children = await run.repeat(move) if move.again else await run.children(move)
+            run.choice.end(move, children)
+            run.tell(move)
+
+
+class _Run:
+    """The memory of one search, and its effects."""
+
+    def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
+        from culmen.memory.pedigree import Pedigree  # with numpy, which describing a strategy need not load
+        from culmen.memory.queue import PriorityQueue
+        from culmen.strategies.knowledge_gradient import KnowledgeGradient
+
+        task = lab.task
+        self.settings, self.lab, self.context = settings, lab, ""
+        self.cases: tuple[Case | None, ...] = task.split("train") or (None,)
+        self.model = Pedigree(task.objective.floor, task.deterministic or None)
+        self.costs = Costs(lab)
+        self.choice = KnowledgeGradient(self.model, self.costs, len(self.cases), settings.most, lab.rng)
+        self.queue = PriorityQueue(task.objective.floor)  # for summaries
+        self.candidates: dict[str, Candidate] = {}
+        self.seen: dict[str, list[Observation]] = {}
+        self.looks: dict[str, dict[str, int]] = {}  # by candidate and case, those in flight too
+        self.exact: bool | None = None
+
+    async def evaluate(self, candidate: Candidate, case: Case | None = None) -> None:
+        """One evaluation, on the given case or the one to be looked at next."""
+        self.model.add(candidate.id, candidate.parents)
+        self.candidates.setdefault(candidate.id, candidate)
+        self.queue.add([candidate])
+        case = self.next_case(candidate.id)
+        looks = self.looks.setdefault(candidate.id, {})
+        name = case.id if case else ""
+        looks[name] = looks.get(name, 0) + 1
+        rollout = await self.lab.evaluate(candidate, [case])
+        (observation,), (reward,) = rollout.observations, rollout.rewards
+        self.costs.evaluated(observation.seconds)
+        if observation.status is not Status.LOST:
+            self.model.observe(candidate.id, reward, name)
+        self.queue.update([rollout])
+        self.seen[candidate.id] = [*self.seen.get(candidate.id, ()), observation][-_KEPT:]
+
+    def next_case(self, id: str) -> Case | None:
+        """Of the cases this candidate was evaluated on least, one at random; until noise is known the first again."""
+        looks = self.looks.get(id, {})
+        if len(self.cases) > 1 and self.exact is None and looks:
+            return next(case for case in self.cases if case and case.id in looks)
+        counts = [looks.get(case.id if case else "", 0) for case in self.cases]
+        least = min(counts)
+        return self.lab.rng.choice([case for case, count in zip(self.cases, counts) if count == least])
+
+    async def repeat(self, move: Move) -> list[str]:
+        """Evaluate a candidate again."""
+        await self.evaluate(self.candidates[move.again])
+        return []
+
+    async def children(self, move: Move) -> list[str]:
+        """Ask for children and evaluate what is new; the ids of what was."""
+        if move.stalled and self.settings.summarizer is not None:
+            self.context = await self.settings.summarizer.summarize(self.lab, self.queue, None)
+        asked = self.lab.elapsed
+        answer = await self.lab.propose(self.brief(move))
+        self.costs.answered(answer, move.k, self.lab.elapsed - asked)
+        offered = {c.id: c for c in (*answer.candidates, *self.lab.handed())}
+        fresh = [candidate for candidate in offered.values() if candidate.id not in self.model.index]
+        if not fresh and move.parent:
+            self.model.barren(move.parent)
+        await self.lab.gather(*(self.evaluate(candidate) for candidate in fresh))
+        return [candidate.id for candidate in fresh]
+
+    def brief(self, move: Move) -> Brief:
+        """The request for children: what was seen of the parent, worst first, and others that are good and differ."""
+        parent = self.candidates.get(move.parent)
+        if parent is None:
+            return Brief(k=move.k, format=self.settings.format, context=self.context)
+        seen = sorted(self.seen.get(parent.id, ()), key=lambda o: (o.ok, self.lab.task.reward(o) or 0.0))
+        value = self.model.value(parent.id)
+        reward = value.mean if value.count else None
+        return Brief(parent, tuple(seen), reward, self.others(parent), self.context, move.k, self.settings.format)
+
+    def others(self, parent: Candidate) -> tuple[Exhibit, ...]:
+        """The best candidates that are neither the parent, nor its parents, children or brothers."""
+        near = {parent.id, *parent.parents}
+        chosen: list[Exhibit] = []
+        for node in (-self.model.worth()).argsort(kind="stable")[:50]:
+            other = self.candidates[self.model.ids[node]]
+            if len(chosen) == self.settings.inspirations or not self.model.scored[node]:
+                break
+            if other.id not in near and near.isdisjoint(other.parents):
+                chosen.append(Exhibit(other, self.model.value(other.id).mean))
+                near.update((other.id, *other.parents))
+        return tuple(chosen)
+
+    def tell(self, move: Move) -> None:
+        """Journal the decision, and what is known of the noise when that changes."""
+        noise = self.model.noise
+        if noise.exact != self.exact and (noise.repeats or self.model.declared):
+            self.exact = noise.exact
+            self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats)
+        action = "again" if move.again else "children"
+        self.lab.note("pedigree", action=action, of=move.again or move.parent, k=move.k, gain=move.gain)
