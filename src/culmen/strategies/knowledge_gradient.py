@@ -58,14 +58,12 @@ class KnowledgeGradient:
         if self._unsure(best):
             return Move(again=model.ids[best])
         side, stalled = self._stalled(worth, best)
-        rates = [self._child(worth, best, side, k) for k in range(1, self.most + 1)]
-        k = max(range(len(rates)), key=lambda i: rates[i][0])
-        rate, parent = rates[k]
+        rate, parent, k = self._child(worth, best, side)
         if not side and not model.noiseless:
             again, node = self._again(worth, best)
             if again > rate:
                 return Move(again=model.ids[node], gain=again)
-        return Move("", model.ids[parent], k + 1, rate, stalled)
+        return Move("", model.ids[parent], k, rate, stalled)
 
     def begin(self, move: Move) -> None:
         """Count a move as in flight; `end` it when its results are in the model."""
@@ -87,7 +85,7 @@ class KnowledgeGradient:
                 del flying[node]
 
     def _unsure(self, best: int) -> bool:
-        """Whether the leader is evaluated again to learn of the noise (exactness is a hypothesis till values differ)."""
+        """Whether to evaluate the leader again to learn of the noise (exactness is a hypothesis till values differ)."""
         model = self.model
         if model.declared or not self._open(best):
             return False
@@ -117,20 +115,29 @@ class KnowledgeGradient:
                 return _AGAIN * float(gains[node]) / (self.costs.evaluation() or 1.0), int(node)
         return 0.0, best
 
-    def _child(self, worth: Floats, best: int, side: bool, k: int) -> tuple[float, int]:
-        """Largest gain per share of a request for `k` children, and whose; `side`: within the lineage alone."""
+    def _child(self, worth: Floats, best: int, side: bool) -> tuple[float, int, int]:
+        """Largest gain per share of a request for children, whose and how many; `side`: within the lineage alone."""
         model, (noise, step) = self.model, self.model.step
         lead = max(worth[node] for node in self.lineages.members) if side else worth[best]
-        spread = model.variance + step
-        gains = of_best(lead - worth - model.drift, spread / np.sqrt(spread + noise), k) * model.births()
-        for node, flying in self.expected.items():
-            gains[node] /= 1.0 + _CROWD * flying
-        out = model.scored == 0
+        gaps = np.where(model.scored > 0, lead - worth - model.drift, np.inf)
         if side:
-            out = out | ~np.isin(np.arange(len(worth)), self.lineages.members)
-        gains[out] = -1.0
-        top = int(gains.argmax())
-        return float(gains[top]) / self.costs.request(k), top
+            inside = np.zeros(len(worth), bool)
+            inside[self.lineages.members] = True
+            gaps[~inside] = np.inf
+        spread = model.variance + step
+        deviations, weights = spread / np.sqrt(spread + noise), model.births()
+        for node, flying in self.expected.items():
+            weights[node] /= 1.0 + _CROWD * flying
+        first = gain(gaps, deviations) * weights
+        top = np.argsort(-first, kind="stable")[:_AMONG]
+        found = (-1.0, int(top[0]), 1)
+        for k in range(1, self.most + 1):
+            gains = of_best(gaps[top], deviations[top], k) * weights[top]
+            place = int(gains.argmax())
+            found = max(
+                found, (float(gains[place]) / self.costs.request(k), int(top[place]), k), key=lambda one: one[0]
+            )
+        return found
 
     def _stalled(self, worth: Floats, best: int) -> tuple[bool, bool]:
         """Whether the next child is of another lineage, and whether that one begins now."""
