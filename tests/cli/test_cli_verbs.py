@@ -18,7 +18,7 @@ from .conftest import Place
 VERBS = {
     "demo", "new", "check", "run", "resume", "fork", "status", "best", "show", "diff", "lineage", "log", "export",
     "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare", "tell", "stop",
-    "watch", "archive", "vacuum",
+    "watch", "archive", "vacuum", "templates",
 }  # fmt: skip
 
 READING = [
@@ -38,6 +38,7 @@ READING = [
     ("replay", "first", "--verify"),
     ("strategies",),
     ("strategies", "polca"),
+    ("templates",),
     ("new", "--examples"),
     ("doctor",),
     ("check", "peak"),

@@ -63,7 +63,7 @@ def test_every_request_after_a_hint_carries_it_and_none_before():
 
 def test_hints_stand_before_what_the_strategy_says_in_their_order():
     world = Listening()
-    strategy = catalog.make("polca", {})
+    strategy = catalog.make("polca", {"summarizer": "summarizer(every=0)"})
     told = [(10, hint("first", "a")), (11, hint("second", "b"))]
     simulate(strategy, task(), world, BUDGET, seed=1, workers=2, told=told)
     context = world.briefs[-1].context

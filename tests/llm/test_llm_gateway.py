@@ -142,7 +142,7 @@ def test_cache_makes_hits_free(task: Task, parent: Candidate, tmp_path: Path) ->
     assert again.usage == Usage(cache_hits=1)
     assert again.candidates == first.candidates and other.candidates != first.candidates
     more = ask(model, task, Brief(parent=parent, k=2), 1, cache_dir=tmp_path)
-    assert more.usage.cache_hits == 1 and more.usage.calls == 1 and more.candidates[0] == first.candidates[0]
+    assert more.usage.cache_hits == 1 and more.usage.calls == 1 and more.candidates[0].id == first.candidates[0].id
     assert model.calls[-1].samples == 1
     assert ask(model, task, Brief(parent=parent, context="new"), 1, cache_dir=tmp_path).usage.calls == 1
 

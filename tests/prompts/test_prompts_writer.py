@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from culmen.core.brief import Brief, Exhibit
+from culmen.core.brief import Attempt, Brief, Exhibit, Measured
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Objective, Surface, Task
 from culmen.core.wording import clip, fence
 from culmen.prompts.formats import FORMATS, SEVERAL, ReplyFormat
-from culmen.prompts.template import Templates
+from culmen.prompts.template import Templates, read_folder, shipped
 from culmen.prompts.writer import Prompt, PromptWriter
 from culmen.strategies.pacevolve.advisor import STEPS
 
@@ -42,8 +42,18 @@ def full_brief(parent: Candidate) -> Brief:
             ),
         ),
         reward=1.25,
-        inspirations=(Exhibit(Candidate.of({"main.py": "def run(n):\n    return []\n"}), 0.75, "Empty."),),
+        inspirations=(
+            Exhibit(Candidate.of({"main.py": "def run(n):\n    return []\n"}), 0.75, "Empty.", metrics={"gap": 1.0}),
+            Exhibit(parent, 1.25),
+        ),
         context="Hexagonal starts did better than grids.",
+        measured=Measured(7, 1, 0.041),
+        attempts=(
+            Attempt("Radii halved.", 0.6, Measured(2, 0, 0.07)),
+            Attempt("Rows moved by a tenth.", 1.27, Measured(3, 0, 0.06)),
+            Attempt("2 lines in, 1 out: while True:", fault="timeout (wall_clock)"),
+            Attempt("Larger circles first."),
+        ),
     )
 
 
@@ -77,20 +87,31 @@ def test_seedless(task: Task) -> None:
 
 
 def test_summarizer(task: Task) -> None:
-    trace = {"case": "a", "reward": 0.9, "status": "ok", "input": '{"n": 3}', "feedback": "well\nspread"}
+    trace = {"case": "a", "score": 0.9, "status": "ok", "input": '{"n": 3}', "feedback": "well\nspread"}
     pairs = [
         {
             "id": "aa",
-            "mean": 0.4,
+            "mean score": 0.4,
             "count": 3,
             "failures": 1,
             "program": "x = 1\ny = 2\n",
             "success": trace,
             "failure": None,
         },
-        {"id": "bb", "mean": 0.1, "count": 1, "failures": 0, "program": "x = 2", "success": None, "failure": trace},
+        {
+            "id": "bb",
+            "mean score": 0.1,
+            "count": 1,
+            "failures": 0,
+            "program": "x = 2",
+            "success": None,
+            "failure": trace,
+        },
     ]
-    check("summarizer", PromptWriter(task).prose("summarizer", {"goal": "g", "level": 0.5, "pairs": pairs}))
+    check(
+        "summarizer",
+        PromptWriter(task).prose("summarizer", {"goal": "g", "success": "a score above 0.5", "pairs": pairs}),
+    )
 
 
 def test_a_role_without_a_template(task: Task) -> None:
@@ -110,15 +131,26 @@ def test_hidden_cases_and_answers_are_never_shown(task: Task, parent: Candidate)
 def test_user_templates(tmp_path: Path, task: Task, parent: Candidate) -> None:
     (tmp_path / "improve.md").write_text("$goal! Costs $$5.\n\n$context\n\n$reply")
     (tmp_path / "critic.md").write_text("Critic of $goal: $question")
-    writer = PromptWriter(task, Templates(tmp_path))
+    writer = PromptWriter(task, Templates(read_folder(tmp_path)))
     user = writer.brief(Brief(parent=parent), FORMATS["rewrite"]).user
     assert user.startswith(f"{task.goal}! Costs $5.\n\n# Format")
     assert writer.prose("critic", {"question": "$goal?"}).user == f"Critic of {task.goal}: $goal?\n"
-    (tmp_path / "improve.md").write_text("$nobody")
     with pytest.raises(UserError, match="nobody"):
-        writer.brief(Brief(parent=parent), FORMATS["rewrite"])
+        PromptWriter(task, Templates({"improve": "$nobody"})).brief(Brief(parent=parent), FORMATS["rewrite"])
+
+
+def test_a_folder_of_templates_is_read_with_care(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
-        Templates(tmp_path / "missing")
+        read_folder(tmp_path / "missing")
+    with pytest.raises(UserError, match="no template"):
+        read_folder(tmp_path)
+    for text, said in (("$nobody", "nobody"), ("costs $5", "begins no slot")):
+        (tmp_path / "improve.md").write_text(text)
+        with pytest.raises(UserError, match=said):
+            read_folder(tmp_path)
+    for name, text in shipped().items():
+        (tmp_path / f"{name}.md").write_text(text)
+    assert read_folder(tmp_path) == shipped()
 
 
 def test_long_texts_are_cut_in_the_middle_and_fences_cannot_be_closed() -> None:

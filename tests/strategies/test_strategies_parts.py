@@ -101,8 +101,8 @@ def queue_of(*rollouts):
 def test_contrast_draws_one_of_each_kind_and_the_one_there_is():
     queue = queue_of(rollout("mixed", 1.0, 0.0, None), rollout("good", 1.0), rollout("bad", None, feedback="boom"))
     cases = {"c": Case("c", input={"n": 1})}
-    mixed, good, bad = contrast(queue, 0.5, 10, 9000, cases, Random(0))
-    assert mixed["success"]["reward"] == 1.0 and mixed["failure"]["reward"] in (0.0, None)
+    mixed, good, bad = contrast(queue, 0.5, 10, 9000, cases, Random(0), Objective())
+    assert mixed["success"]["score"] == 1.0 and mixed["failure"]["score"] in (0.0, None)
     assert mixed["success"]["input"] == '{"n": 1}' and mixed["program"] == "mixed" and mixed["count"] == 3
     assert good["success"] and good["failure"] is None
     assert bad["success"] is None and bad["failure"]["status"] == "error" and bad["failure"]["feedback"] == "boom"
@@ -111,7 +111,9 @@ def test_contrast_draws_one_of_each_kind_and_the_one_there_is():
 def test_contrast_varies_with_the_generator_and_leaves_out_the_unseen():
     queue = queue_of(*(rollout(f"{n}", float(n)) for n in range(30)))
     queue.add([Candidate.of({"p": "unseen"})])
-    drawn = [[p["program"] for p in contrast(queue, 15.0, 6, 9000, {}, Random(seed))] for seed in (1, 1, 2)]
+    drawn = [
+        [p["program"] for p in contrast(queue, 15.0, 6, 9000, {}, Random(seed), Objective())] for seed in (1, 1, 2)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(names[:3] == ["29", "28", "27"] and "unseen" not in names for names in drawn)
 

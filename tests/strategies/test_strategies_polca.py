@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 import pytest
 
 from culmen.core.evaluation import Case
 from culmen.core.usage import Budget
+from culmen.engine.lab import pack
 from culmen.memory.priorities import Newest, ThisRound
-from culmen.strategies.polca import FreshBatch, Polca
+from culmen.memory.quantile import Quantile
+from culmen.strategies.polca import ByEmbedder, FreshBatch, Polca
 from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Faults, Landscape, task, truth
 from culmen.testing.virtual import simulate
@@ -25,7 +29,8 @@ def run(strategy, on=CASES, world=None, order="request", **budget):
 
 
 def test_one_iteration_is_embed_evaluate_summarize_propose_embed_evaluate():
-    witness, _ = run(Polca(), world=Landscape(sigma=0.1, delta0=1.0), evaluations=4)
+    paper = Polca(summarizer=Summarizer(every=0))  # a summary in every iteration
+    witness, _ = run(paper, world=Landscape(sigma=0.1, delta0=1.0), evaluations=4)
     assert witness.kinds == ["embed", "evaluate", "evaluate", "write", "propose", "embed", "evaluate", "evaluate"]
     seed, child = witness.evaluations[0].candidate, witness.evaluations[2].candidate
     assert child.parents == (seed.id,)
@@ -131,20 +136,51 @@ def test_deterministic_tasks_pay_once_for_a_program():
 
 
 def test_the_summary_shows_contrasting_pairs_within_its_size():
-    witness, _ = run(Polca(summarizer=Summarizer(programs=3, chars=2000)))
+    witness, _ = run(Polca(summarizer=Summarizer(programs=3, chars=2000, every=0)))
     for request in witness.summaries:
         assert request.role == "summarizer" and request.slots["goal"] == "climb"
         assert 1 <= len(request.slots["pairs"]) <= 3
         for pair in request.slots["pairs"]:
-            assert pair["success"] is None or pair["success"]["reward"] > request.slots["level"]
-            assert pair["failure"] is None or pair["failure"]["reward"] <= request.slots["level"]
+            assert pair["success"] is None or pair["success"]["score"] > request.slots["level"]
+            assert pair["failure"] is None or pair["failure"]["score"] <= request.slots["level"]
             assert pair["success"] or pair["failure"]
         assert len(msgspec.json.encode(request.slots["pairs"])) < 6000
 
 
 def test_notes_tell_the_size_of_the_memory_and_the_distances():
-    _, result = run(Polca())
+    _, result = run(Polca(epsilon=0.1))
     notes = [event.entry.body for event in result.journal.read() if event.entry.kind == "note"]
     last = [body for body in notes if body["note"] == "memory"][-1]
     assert last["size"] > 1 and last["epsilon"] == 0.1 and last["quantiles"]["q0.5"] >= last["quantiles"]["q0.1"]
     assert all(len(body["parents"]) <= 5 for body in notes if body["note"] == "priority")
+
+
+def test_the_distance_of_the_paper_counts_for_its_embedders_only():
+    rule = ByEmbedder()
+    assert rule.of("gemini/text-embedding-004") == rule.of("gemini-embedding-001") == 0.1
+    assert rule.of("hashing-256-v1") == rule.of("openai/text-embedding-3-small") == Quantile(0.05)
+
+
+@dataclass(frozen=True)
+class Close(Landscape):
+    """Every candidate is nearly the same to the embedder, as small edits of a program are to a hashing one."""
+
+    def embed(self, candidates):
+        rows = [(1.0, 0.001 * (int(c.digest[:6], 16) % 1000) / 1000) for c in candidates]
+        return pack(rows, "hashing-256-v1")
+
+
+@pytest.mark.parametrize("epsilon", [0.1, Quantile(0.9)], ids=str)
+def test_a_filter_that_refuses_most_of_what_was_paid_for_says_so_once(epsilon):
+    _, result = run(Polca(epsilon=epsilon), world=Close(), calls=300)
+    notes = [event.entry.body for event in result.journal.read() if event.entry.kind == "note"]
+    crowded = [body for body in notes if body["note"] == "filter_crowded"]
+    assert crowded and ["told" in body for body in crowded] == [True] + [False] * (len(crowded) - 1)
+    assert "refused most" in crowded[0]["told"] and "epsilon" in crowded[0]["told"]
+
+
+def test_by_default_such_a_filter_widens_until_the_refused_are_a_minority():
+    witness, result = run(Polca(epsilon=ByEmbedder(share=0.9)), world=Close(), calls=300)
+    last = [e.entry.body for e in result.journal.read() if e.entry.body.get("note") == "memory"][-1]
+    seen = {request.candidate.id for request in witness.evaluations}
+    assert last["refused"] < len(witness.briefs) / 2 < len(seen)

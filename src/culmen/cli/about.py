@@ -1,4 +1,4 @@
-"""Verbs about culmen and this machine: strategies, doctor."""
+"""Verbs about culmen and this machine: strategies, templates, doctor."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
+from culmen.core.errors import UserError
 from culmen.observe.figures import clean, count, dollars, joined
 
 if TYPE_CHECKING:
@@ -55,6 +56,32 @@ def _show_strategy(screen: Screen, page: dict[str, Any]) -> None:
 def _default(field: dict[str, Any]) -> str:
     """`default 5; a whole number`."""
     return joined([f"default {field['default']}" if field["default"] else "", field["type"]], "; ")
+
+
+def templates(
+    screen: Screen,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Write them there, to be changed. Default: list them.")
+    ] = None,
+) -> Answer:
+    """List the prompt templates and their slots, or write them to a folder for `culmen run TASK --templates DIR`.
+
+    Keep only the files that you change: the others are taken from culmen.
+    """
+    from culmen.prompts.template import shipped, slots_of
+
+    texts = shipped()
+    slots = {name: slots_of(text) for name, text in texts.items()}
+    if folder is None:
+        rows = [(name, " ".join(f"${slot}" for slot in found)) for name, found in slots.items()]
+        return Answer({"templates": slots}, lambda screen: screen.table(["template", "slots"], rows))
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError("this folder is not empty", where=str(folder), fix="name another one")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    steps = (f"culmen run TASK --templates {folder}", "use them; keep only the files that you change")
+    return Answer({"templates": slots, "folder": str(folder)}, lambda screen: screen.next_steps(steps))
 
 
 def doctor(

@@ -35,7 +35,7 @@ PANELS = {
     "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell),
     "Compare runs": (compare.analyze, bench.bench, compare.compare),
     "Keep a run": (keep.export, keep.replay, keep.recover, keep.archive, keep.vacuum),
-    "About": (about.strategies, about.doctor),
+    "About": (about.strategies, about.templates, about.doctor),
 }
 GROUPS = {  # of the panel "Keep a run": what `culmen GROUP --help` says, and its verbs
     "db": (

@@ -72,6 +72,10 @@ class SearchFlags:
             metavar="SCORE", help="End once a candidate is known to score as much; or: target, the task's own."
         ),
     ] = None
+    templates: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Prompt templates to use instead of culmen's own. See: culmen templates."),
+    ] = None
     agent: Annotated[
         str | None,
         typer.Option(
@@ -195,9 +199,16 @@ def _given(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
         "require": place.require,
         "embedder": flags.embedder,
         "integrity": flags.integrity,
+        "templates": None if flags.templates is None else _templates(flags.templates),
     }
     given = {name: value for name, value in named.items() if value is not None}
     return given if flags.stop_at is None else {**given, "stop_at": flags.stop_at}
+
+
+def _templates(folder: Path) -> dict[str, str]:
+    from culmen.prompts.template import read_folder
+
+    return read_folder(folder)
 
 
 def _checked(options: RunOptions) -> RunOptions:

@@ -306,6 +306,7 @@ def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
         ("agents", _agents(meta, known)),
         ("model", ", ".join(known.names) or "offline: syntax-tree edits, no language model"),
         ("embedder", meta.embedder),
+        ("templates", ", ".join(sorted(meta.templates))),
         ("at most", _limits(meta, known)),
         ("until", "" if meta.stop_at is None else f"a candidate is known to score {number(float(meta.stop_at))}"),
         ("random seed", f"{meta.seed}, {workers}"),

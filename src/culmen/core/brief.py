@@ -9,12 +9,37 @@ from culmen.core.evaluation import Observation
 from culmen.core.usage import Usage
 
 
+class Measured(msgspec.Struct, frozen=True):
+    """How well a mean reward is known: from `count` evaluations with a score, beside `failures` without one.
+
+    `margin` is the half width of its 95 % interval in the unit of the score; None: it cannot be told, 0: exact.
+    """
+
+    count: int = 0
+    failures: int = 0
+    margin: float | None = None
+
+
 class Exhibit(msgspec.Struct, frozen=True):
-    """A candidate shown for inspiration, with its mean reward (higher is better) if it has one."""
+    """A candidate shown for inspiration, with its mean reward (higher is better) if it has one; `metrics` are those
+    of its latest evaluation."""
 
     candidate: Candidate
     reward: float | None = None
     feedback: str = ""
+    measured: Measured = Measured()
+    metrics: dict[str, float] = {}
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """An earlier change of a brief's parent: `change` says which, in its author's words or by lines that came and
+    went. `reward` is its mean reward; None while there is no score, and `fault` then says why ("": not evaluated
+    yet)."""
+
+    change: str
+    reward: float | None = None
+    measured: Measured = Measured()
+    fault: str = ""
 
 
 class Brief(msgspec.Struct, frozen=True):
@@ -25,8 +50,12 @@ class Brief(msgspec.Struct, frozen=True):
 
     `parent` is what to improve (None: write the first one), `observations` what was just seen of it, `reward` its mean
     reward so far, `inspirations` others to learn from, `context` global guidance (POLCA's c_history), `format` how the
-    reply should carry the candidates: rewrite | diff | verbalized. `role` picks the model. `hypothesis` is what to try,
-    where that was decided before (PACEvolve++'s selected experiment).
+    reply should carry the candidates: rewrite | diff | verbalized | verbalized_diff | blocks | json; auto and
+    verbalized_auto edit long parents and rewrite short ones (`settled`). `role` picks the model. `hypothesis` is what
+    to try, where that was decided before (PACEvolve++'s selected experiment).
+
+    The engine fills what it knows better than a strategy, in every brief that a model gets: `reward` and `measured`
+    over all evaluations so far, `attempts` on this parent, count, interval and metrics of the inspirations.
     """
 
     parent: Candidate | None = None
@@ -35,10 +64,28 @@ class Brief(msgspec.Struct, frozen=True):
     inspirations: tuple[Exhibit, ...] = ()
     context: str = ""
     k: int = 1
-    format: str = "rewrite"
+    format: str = "auto"
     role: str = "proposer"
     island: int | None = None
     hypothesis: str = ""
+    measured: Measured = Measured()
+    attempts: tuple[Attempt, ...] = ()
+
+
+LONG = 4_000
+"""Characters from which a parent is edited by a diff where the format is left open: about a hundred lines."""
+
+
+def settled(format: str, parent: Candidate | None, frozen: tuple[str, ...] = ()) -> str:
+    """The format of a reply, with `auto` and `verbalized_auto` settled by the length of the parent's parts that may
+    change."""
+    family, auto, rest = format.rpartition("auto")
+    if not auto or rest:
+        return format
+    length = sum(len(text) for name, text in parent.parts.items() if name not in frozen) if parent else 0
+    if family:
+        return "verbalized_diff" if length > LONG else "verbalized"
+    return "diff" if length > LONG else "rewrite"
 
 
 class HumanInput(msgspec.Struct, frozen=True):

@@ -59,6 +59,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     integrity    what is done about grave signs of gaming: warn, reject or stop
     stop_at      score at which the search ends before its budget does; "target" is the task's own
     fork_of      the run whose finished results are used again
+    templates    texts of prompt templates by name, instead of those that culmen brings
     """
 
     model: str | dict[str, str] | None = "offline"
@@ -72,6 +73,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     integrity: str = "warn"
     stop_at: float | str | None = None
     fork_of: str | None = None
+    templates: dict[str, str] = {}
 
     @property
     def offline(self) -> bool:

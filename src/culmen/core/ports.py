@@ -36,6 +36,7 @@ class Lab(Protocol):
     seeds: tuple[Candidate, ...]
     rng: Random
     workers: int
+    embedder: str  # name of what made the latest vectors, "" before there are any
 
     @property
     def progress(self) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from culmen.core.candidate import Candidate
 from culmen.core.task import Objective, Task
 
+_TEXTS = ("", "text", "markdown")  # languages of what is no program
 _BACKTICKS = re.compile(r"`{3,}")
 
 
@@ -24,10 +26,10 @@ def direction(objective: Objective) -> str:
 def rules(task: Task, parent: Candidate | None) -> str:
     """What may be edited, and what the evaluator relies on."""
     surface, lines = task.surface, list[str]()
-    if surface.language:
+    if language(task) not in _TEXTS:
         lines.append(f"The language is {surface.language}.")
     if parent is not None and (interface := contract(task)):
-        lines.append(f"{interface} Keep to that interface.")
+        lines.append(f"{interface} Keep to that interface." if _runs(task) else interface)
     if surface.frozen:
         lines.append(f"These parts must not change: {', '.join(surface.frozen)}.")
     if (
@@ -39,14 +41,44 @@ def rules(task: Task, parent: Candidate | None) -> str:
         lines.append(
             f"{must} text between the EVOLVE-BLOCK-START and EVOLVE-BLOCK-END lines may change; keep those lines."
         )
-    lines.append(f"One evaluation may take {number(task.limits.seconds)} s and {task.limits.memory_mb} MB.")
-    return "\n".join(["# Rules", "", *(f"- {line}" for line in lines)])
+    if _runs(task):
+        lines.append(f"One evaluation may take {number(task.limits.seconds)} s and {task.limits.memory_mb} MB.")
+    return "\n".join(["# Rules", "", *(f"- {line}" for line in lines)]) if lines else ""
+
+
+def is_text(task: Task) -> bool:
+    """Whether candidates are texts for people or models, and no programs."""
+    return language(task) in _TEXTS
+
+
+def language(task: Task) -> str:
+    """The language of what may change; "" for a text that a function of the user's judges and that is no Python."""
+    named = task.surface.language
+    if named != "python" or task.evaluator.form != "function" or not task.seeds:
+        return named
+    texts = [text for name, text in task.seeds[0].items() if name not in task.surface.frozen]
+    return named if any(_is_python(text) for text in texts) else ""
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _runs(task: Task) -> bool:
+    """Whether something of a candidate is run, as far as is known."""
+    return task.evaluator.form not in ("call", "serve") or bool(task.evaluator.entry)
 
 
 def contract(task: Task) -> str:
     """How the evaluator uses a candidate, in one or two sentences; "" if nothing is known."""
     evaluator = task.evaluator
     module = f"The part `{evaluator.module}`" if evaluator.module else "The candidate"
+    if not _runs(task):
+        return "The evaluator reads the candidate's text; nothing of it is run."
     if evaluator.form == "call":
         given = "a case's input" if task.cases else "no arguments"
         return f"{module} is loaded as a module and its function `{evaluator.entry}` is called with {given}."

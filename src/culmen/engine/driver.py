@@ -249,6 +249,9 @@ class Driver:
     def _tell(self, events: list[Event]) -> None:
         for observer in self._observers:  # through the event loop: an observer's error is reported, not ours
             asyncio.get_running_loop().call_soon(observer.see, events)
+        for event in events:
+            if event.entry.kind == "note" and "told" in event.entry.body:
+                self._say(str(event.entry.body["told"]))
 
     def _say(self, text: str) -> None:
         """Send a message to all observers."""

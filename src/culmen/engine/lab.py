@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from culmen.core.brief import Brief, HumanInput, Proposal, Text
+from culmen.core.brief import Brief, HumanInput, Proposal, Text, settled
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout
@@ -48,13 +48,15 @@ class DirectProposer:
 class SearchPort(NamedTuple):
     """What a lab does through its search: `issue` turns a request into a future, `remembered` gives the future of an
     evaluation that was issued before (None: none was), `find` a candidate that was evaluated, `remark` journals a note,
-    `short` names the budget that has no room for a request or so much usage."""
+    `short` names the budget that has no room for a request or so much usage, `informed` fills a brief with what is
+    known."""
 
     issue: Callable[[Request], Future[Any]]
     remembered: Callable[[EvaluateRequest], Future[Any] | None]
     find: Callable[[str], Candidate]
     remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None]
     short: Callable[[Usage | Request], str]
+    informed: Callable[[Brief], Brief]
 
 
 class EngineLab:
@@ -73,7 +75,8 @@ class EngineLab:
         self.task, self.workers, self.rng = task, workers, Random(seed)
         self.seeds = task.candidates()
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
-        self._issue, self._remembered, self.find, self._remark, self._short = outlets
+        self._issue, self._remembered, self.find, self._remark, self._short, self._informed = outlets
+        self.embedder = ""
         self._seed = seed
         self._known: set[int] = set()  # candidates, by the key of their id
         self._occurrences: dict[int, int] = {}  # how often what was asked
@@ -101,7 +104,7 @@ class EngineLab:
         """The budget without room for these evaluations, this brief or this question to a role's model; "" for none."""
         needs: list[Usage | Request] = [Usage(evaluations=evaluations)] if evaluations else []
         if brief is not None:
-            brief = self._hinted(brief)
+            brief = self._ready(brief)
             needs.append(ProposeRequest(brief, self._next_seed("propose", encode(brief))))
         if role:
             needs.append(WriteRequest(role, slots, self._next_seed(role, encode(slots))))
@@ -143,8 +146,8 @@ class EngineLab:
         return proposal
 
     async def ask(self, brief: Brief) -> Proposal:
-        """Ask the model of `brief.role`; a person's hints are part of the prompt."""
-        brief = self._hinted(brief)
+        """Ask the model of `brief.role`; the prompt has a person's hints and what is known of the candidates."""
+        brief = self._ready(brief)
         proposal: Proposal = await self._issue(ProposeRequest(brief, self._seed_for("propose", encode(brief))))
         self._meet(proposal.candidates)
         return proposal
@@ -158,6 +161,7 @@ class EngineLab:
         if not candidates:
             return ()
         vectors: Vectors = await self._issue(EmbedRequest(tuple(candidates)))
+        self.embedder = vectors.embedder
         return unpack(vectors)
 
     async def edit(self, tool: str, candidates: Sequence[Candidate], **options: Any) -> Edits:
@@ -209,6 +213,11 @@ class EngineLab:
     def issued(self) -> None:
         """Called by the search when an effect is issued: the strategy is not spinning."""
         self._idle = 0
+
+    def _ready(self, brief: Brief) -> Brief:
+        """The brief as a model gets it: its format settled, filled with what is known and with a person's hints."""
+        form = settled(brief.format, brief.parent, self.task.surface.frozen)
+        return self._hinted(msgspec.structs.replace(self._informed(brief), format=form))
 
     def _hinted(self, brief: Brief) -> Brief:
         """The brief with the hints so far before its context."""

@@ -82,6 +82,7 @@ class Scoreboard:
         self.task = task
         self.evaluations = 0
         self.slowest = 0.0  # seconds of the longest evaluation that gave a score
+        self.degrees, self.squares = 0, 0.0  # of the spread of rewards within candidates, pooled
         self._places: dict[int, int] = {}
         self._rows = bytearray()
         self._least = math.inf
@@ -114,7 +115,9 @@ class Scoreboard:
             tally.failures += 1
         else:
             self.slowest = max(self.slowest, observation.seconds)
+            before = tally.m2
             tally.add(reward)
+            self.degrees, self.squares = self.degrees + (tally.count > 1), self.squares + tally.m2 - before
             self._least = min(self._least, reward)
             self._pair(tally.order, observation.case, reward)
             tally.trust = weakest((observation.trust, tally.trust or observation.trust))

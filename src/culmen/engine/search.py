@@ -32,6 +32,7 @@ from culmen.engine.lab import DirectProposer, EngineLab, SearchPort
 from culmen.engine.ledger import NOTHING, Estimate, Ledger, final_seconds, final_share, usage_of
 from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
+from culmen.engine.past import Past
 from culmen.engine.record import Memo, MemoryStore, Scoreboard
 
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
@@ -65,6 +66,7 @@ class Search:
         self._halts = integrity == "stop"
         self.ledger = Ledger(budget, final_share(budget, task))
         self.record = Scoreboard(task)
+        self._past = Past(task, self.record)
         self._goal = None if stop_at is None else Goal(task, stop_at, self.record)
         self.in_flight: dict[int, Effect] = {}
         self.watch: Callable[[Effect], None] | None = None
@@ -82,7 +84,9 @@ class Search:
         self._notes = 0
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
-        outlets = SearchPort(self._issue, self._recall.future, self._recall.find, self._remark, self._short)
+        outlets = SearchPort(
+            self._issue, self._recall.future, self._recall.find, self._remark, self._short, self._past.informed
+        )
         self.lab = EngineLab(task, proposer or DirectProposer(), self.ledger, self._loop, seed, workers, outlets)
         self._finale: Finale | None = None
         self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
@@ -176,11 +180,14 @@ class Search:
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             if self._finale is None:
                 self.record.see(effect.request.candidate, entry.result)
+                self._past.seen(effect.request.candidate, entry.result)
             else:
                 self._finale.see(effect.request.candidate, entry.result)
             self._recall.delivered(effect.mark, effect.request.candidate, entry.result)
             halt = self._halts and entry.result.barred
             self._look(effect.request.candidate)
+        if isinstance(effect.request, ProposeRequest) and isinstance(entry.result, Proposal):
+            self._past.asked(effect.request.brief, entry.result)
         if self.watch is not None:
             self.watch(effect)
         self._futures.pop(entry.key).resolve(entry.result)

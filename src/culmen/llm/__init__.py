@@ -17,12 +17,12 @@ def make_gateway(
     model: str | object | Mapping[str, Any] | None,
     models_file: str | None = None,
     cache_dir: str | PathLike[str] | None = None,
-    templates: str | None = None,
+    templates: Mapping[str, str] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Gateway:
     """A gateway for a `--model` text, a backend object, a mapping role -> either, or what a models file says.
 
-    A ready gateway is passed through. `templates` is a folder whose files replace the shipped prompts, `tell` gets a
+    A ready gateway is passed through. `templates` are texts that replace the shipped prompts, by name, `tell` gets a
     message when a provider goes down or comes back (default: a log warning). Raises `UserError` for what cannot be
     read; API keys are read at the first call.
     """

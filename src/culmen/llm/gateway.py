@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.brief import Brief, Proposal, Text
+from culmen.core.brief import Brief, Proposal, Text, settled
 from culmen.core.errors import UserError
 from culmen.core.event import ProposeRequest, Request, WriteRequest
 from culmen.core.ports import Gateway, Permit
@@ -143,7 +143,8 @@ class ModelGateway(Gateway):
         return None, None
 
     def _brief_call(self, brief: Brief, model: ModelSpec, seed: int) -> tuple[ReplyFormat, Call]:
-        name = "json" if model.json and brief.format == "rewrite" else brief.format
+        wanted = settled(brief.format, brief.parent, self._task.surface.frozen)
+        name = "json" if model.json and wanted == "rewrite" else wanted
         form = self._formats.get(name)
         if form is None:
             raise UserError(f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}")

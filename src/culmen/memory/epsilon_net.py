@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
-from culmen.memory.quantile import Quantile, RunningSample
+from culmen.memory.quantile import Quantile, RunningSample, quantile
 
 Vector = Sequence[float]
 _WARM = 20  # distances to see before a quantile of them is used
 _BLOCK = 250_000  # multiplications per block
+_WINDOW = 20  # latest proposals among which the refused must be a minority
+_FAR = 2.0  # distance of a proposal to an empty memory: the most that rows of length 1 can have
 _SLACK = 1e-5  # relative rounding error allowed to the float32 products; closer calls are decided in float64
 
 
@@ -59,7 +62,9 @@ class EpsilonNet:
 
     `epsilon` is a Euclidean distance between embeddings (0..2 for rows of length 1), or a `Quantile` of the distances
     at which proposals arrived so far: `Quantile(0.1)` refuses about the closest tenth of them, whatever the embedder.
-    Until twenty distances were seen a quantile refuses exact duplicates only.
+    Until twenty distances were seen a quantile refuses exact duplicates only. What is proposed has been paid for:
+    `crowded` counts how often more than half of the latest twenty were refused, and with `widens` the distance is then
+    lowered to their lower quartile.
 
     The test is `>= epsilon`, as Algorithm 4 prints it; the paper's text says `> epsilon`. They differ at exact ties
     only, and at epsilon = 0, where `>=` admits everything: exact duplicates are therefore always refused by digest.
@@ -70,8 +75,11 @@ class EpsilonNet:
 
     needs_vectors = True
 
-    def __init__(self, epsilon: float | Quantile = 0.1) -> None:
-        self._epsilon = epsilon
+    def __init__(self, epsilon: float | Quantile = 0.1, widens: bool = False) -> None:
+        self.configured = epsilon
+        self.crowded, self._widens = 0, widens
+        self._most = float("inf")
+        self._latest: deque[tuple[float, bool]] = deque(maxlen=_WINDOW)
         self._members: dict[str, Candidate] = {}
         self._rows: NDArray[np.float32] = np.empty((0, 0), np.float32)
         self._squares: NDArray[np.float32] = np.empty(0, np.float32)
@@ -87,11 +95,11 @@ class EpsilonNet:
     @property
     def epsilon(self) -> float:
         """The distance in force now."""
-        if isinstance(self._epsilon, float | int):
-            return float(self._epsilon)
+        if isinstance(self.configured, float | int):
+            return min(float(self.configured), self._most)
         if len(self._arrivals) < _WARM:
             return 0.0
-        return self._arrivals.quantiles(self._epsilon.q)[0]
+        return min(self._arrivals.quantiles(self.configured.q)[0], self._most)
 
     def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Those not in the memory yet, each content once, in their order."""
@@ -121,7 +129,16 @@ class EpsilonNet:
         self._arrivals.extend(float(d) for d in distances)
         new = self._select(remaining, points, distances, self.epsilon)
         self.refused -= len(new)
+        self._widen()
         return new
+
+    def _widen(self) -> None:
+        if len(self._latest) < _WINDOW or 2 * sum(refused for _, refused in self._latest) <= _WINDOW:
+            return
+        self.crowded += 1
+        if self._widens:
+            self._most = quantile(sorted(distance for distance, _ in self._latest), 0.25)
+        self._latest.clear()
 
     def _select(
         self, remaining: list[Candidate], points: NDArray[np.float32], distances: NDArray[np.float64], epsilon: float
@@ -132,9 +149,11 @@ class EpsilonNet:
             if distances[farthest] < epsilon:  # lines 8, 10
                 break  # line 14
             new.append(remaining[farthest])  # line 11
+            self._latest.append((min(float(distances[farthest]), _FAR), False))
             self._join(remaining[farthest], points[farthest])
             distances = np.minimum(distances, _exact(points, points[farthest]))
             distances[farthest] = -np.inf  # line 12
+        self._latest.extend((float(distance), True) for distance in distances if distance >= 0)
         return new
 
     def distances(self, points: NDArray[np.float32]) -> NDArray[np.float64]:

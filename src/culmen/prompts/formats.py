@@ -20,6 +20,7 @@ from culmen.prompts import fragments
 from culmen.prompts.fragments import Mismatch, OutsideBlocks, apply_edits, inherit, read_edits, without_thoughts
 from culmen.prompts.template import Templates
 
+_NOTE = 120  # characters of what a reply says of its candidate that are kept with it
 _DECODER = json.JSONDecoder(strict=False)  # line breaks in strings are common
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _ALIASES = {"py": "python", "python3": "python", "js": "javascript", "ts": "typescript", "c++": "cpp", "rs": "rust"}
@@ -422,7 +423,8 @@ def read_replies(samples: tuple[Completion, ...], form: ReplyFormat, task: Task,
         if parsed.fault:
             faults[parsed.fault] += 1
         for draft in parsed.drafts:
-            made = _candidate(draft.parts, draft.weight, form.name, model, len(found), brief)
+            said = parsed.hypothesis if len(samples) > 1 else ""  # one alone is the proposal's
+            made = _candidate(draft.parts, draft.weight, form.name, model, len(found), brief, said)
             if made.id in known:
                 faults["unchanged" if brief.parent and made.id == brief.parent.id else "duplicate"] += 1
             else:
@@ -458,10 +460,12 @@ def summary(reply: str) -> str:
 
 
 def _candidate(
-    parts: dict[str, str], weight: float | None, operator: str, model: str, rank: int, brief: Brief
+    parts: dict[str, str], weight: float | None, operator: str, model: str, rank: int, brief: Brief, said: str
 ) -> Candidate:
     parents = tuple(
         c.id for c in (*((brief.parent,) if brief.parent else ()), *(e.candidate for e in brief.inspirations))
     )
     origin = Origin(operator=operator, model=model, rank=rank, weight=weight, island=brief.island)
+    if said:
+        origin = msgspec.structs.replace(origin, note=" ".join(said.split())[:_NOTE])
     return Candidate.of(parts, tuple(dict.fromkeys(parents)), origin)

@@ -1,8 +1,9 @@
-"""Prompt templates: plain files with `$name` slots, each of which a folder of the user's may replace."""
+"""Prompt templates: plain files with `$name` slots, each of which a file of the user's may replace."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -14,39 +15,80 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 class Templates:
-    """The files of this package's `templates` folder; files of the same name in `folder` come first."""
+    """The files of this package's `templates` folder; texts of the same names in `own` come first."""
 
-    def __init__(self, folder: str | Path | None = None) -> None:
-        self._folder = Path(folder).expanduser() if folder else None
-        if self._folder is not None and not self._folder.is_dir():
-            raise UserError("the templates folder does not exist", where=str(folder))
+    def __init__(self, own: Mapping[str, str] | None = None) -> None:
+        self._own = dict(own or {})
 
     def has(self, name: str) -> bool:
         """Whether there is a template of this name."""
-        return self._own(name) is not None or _shipped(name) is not None
+        return name in self._own or _shipped(name) is not None
 
     def fill(self, name: str, **slots: str) -> str:
         """The template with its slots filled; empty slots leave no gap. Raises `UserError` for a slot without a
         value."""
-        text = self._own(name) or _shipped(name)
+        text = self._own.get(name) or _shipped(name)
         if text is None:
-            raise UserError(f"there is no template '{name}'", where=str(self._folder or "culmen.prompts.templates"))
+            raise UserError(f"there is no template '{name}'", where="templates", fix="culmen templates lists them")
         empty = "|".join(re.escape(slot) for slot, value in slots.items() if not value)
         if empty:
             text = re.sub(rf"^\$(?:{empty})\n+", "", text, flags=re.MULTILINE)
         try:
             filled = Template(text).substitute(slots)
         except (KeyError, ValueError) as error:
-            raise UserError(
-                f"template '{name}' has a slot without a value: {error}",
-                where=str(self._folder or ""),
-                fix=f"use {', '.join(f'${slot}' for slot in sorted(slots))}; write $$ for a dollar sign",
-            ) from None
+            raise _unknown(f"{name}.md", str(error), sorted(slots)) from None
         return filled.strip() + "\n"
 
-    def _own(self, name: str) -> str | None:
-        path = self._folder / f"{name}.md" if self._folder and _NAME.fullmatch(name) else None
-        return path.read_text(encoding="utf-8") if path and path.is_file() else None
+
+def read_folder(folder: str | Path) -> dict[str, str]:
+    """The texts of a folder's `NAME.md` files by name.
+
+    Raises `UserError` if there is no folder or no such file in it, and for a slot that the template it replaces does
+    not have.
+    """
+    place = Path(folder).expanduser()
+    fix = f"culmen templates {folder} writes those that culmen brings there, to be changed"
+    if not place.is_dir():
+        raise UserError("the templates folder does not exist", where=str(folder), fix=fix)
+    files = {path.stem: path for path in sorted(place.glob("*.md")) if _NAME.fullmatch(path.stem)}
+    if not files:
+        raise UserError("there is no template in this folder", where=str(folder), fix=fix)
+    texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    for name, text in texts.items():
+        shipped = _shipped(name)
+        known = _GENERAL if shipped is None else _GENERAL | set(Template(shipped).get_identifiers())
+        unknown = [slot for slot in _slots(text, files[name]) if shipped is not None and slot not in known]
+        if unknown:
+            raise _unknown(str(files[name]), unknown[0], sorted(known))
+    return texts
+
+
+_GENERAL = {"goal"}
+
+
+def _slots(text: str, path: Path) -> list[str]:
+    template = Template(text)
+    if not template.is_valid():
+        raise UserError("a template has a $ that begins no slot", where=str(path), fix="write $$ for a dollar sign")
+    return template.get_identifiers()
+
+
+def _unknown(where: str, slot: str, known: list[str]) -> UserError:
+    listed = ", ".join(f"${name}" for name in known)
+    fix = f"use {listed}; write $$ for a dollar sign"
+    return UserError(f"a template has a slot without a value: {slot}", where=where, fix=fix)
+
+
+def slots_of(text: str) -> list[str]:
+    """The slots of a template, in the order in which they first occur."""
+    return Template(text).get_identifiers()
+
+
+def shipped() -> dict[str, str]:
+    """The texts of all templates that culmen brings, by name."""
+    folder = resources.files("culmen.prompts").joinpath("templates")
+    names = sorted(file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md"))
+    return {name: _shipped(name) or "" for name in names}
 
 
 @cache

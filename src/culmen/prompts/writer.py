@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import unified_diff
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from culmen.core import wording
-from culmen.core.brief import Brief, Exhibit
+from culmen.core.brief import Attempt, Brief, Exhibit, Measured
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Objective, Task
@@ -41,19 +45,22 @@ class PromptWriter:
             "rules": wording.rules(task, brief.parent),
             "context": _titled("Lessons of the search so far", wording.clip(brief.context.strip(), shown.context)),
             "hypothesis": _titled("What to try, and nothing else", brief.hypothesis.strip()),
-            "inspirations": inspirations(brief.inspirations, task.objective, task.surface.language, shown),
+            "inspirations": inspirations(brief, task.objective, wording.language(task), shown),
             "reply": form.instructions(self._templates, task, brief.parent, max(1, brief.k)).strip(),
         }
         if brief.parent is None:
             known = filter(None, (wording.contract(task), wording.stub(task), examples(task.split("train"), shown)))
             contract = _titled("How a candidate is used", "\n\n".join(known))
-            user = self._templates.fill("seedless", contract=contract, **common)
+            advice = _FACTS if wording.is_text(task) else ""
+            user = self._templates.fill("seedless", contract=contract, advice=advice, **common)
         else:
             user = self._templates.fill(
                 "improve",
-                parent=candidate(brief.parent, task.surface.language),
+                parent=candidate(brief.parent, wording.language(task)),
                 reward=self._reward(brief),
-                observations=observations(brief.observations, self._cases, shown),
+                observations=observations(brief.observations, self._cases, shown, task.objective),
+                attempts=attempts(brief, task.objective),
+                advice=_FACTS if wording.is_text(task) else "",
                 **common,
             )
         return Prompt(task.system.strip() or self._templates.fill("system").strip(), user)
@@ -68,16 +75,28 @@ class PromptWriter:
         filled = {key: material(value, 3) for key, value in slots.items() if key != "goal"}
         everything = material({key: value for key, value in slots.items() if key != "goal"})
         goal = str(slots.get("goal") or self._task.goal or "Find the best candidate.").strip()
-        known = {"pairs": "", "level": "the usual", "rules": wording.rules(self._task, None)}
+        direction = wording.direction(self._task.objective)
+        known = {
+            "pairs": "",
+            "level": "",
+            "success": "a good score",
+            "rules": wording.rules(self._task, None),
+            "direction": direction,
+        }
         user = self._templates.fill(name, **{**known, **filled, "goal": goal, "role": role, "slots": everything})
         systems = (f"{role}.system", f"{role.partition('.')[0]}.system", "system")
         system = next(name for name in systems if self._templates.has(name))
         return Prompt(self._templates.fill(system).strip(), user)
 
     def _reward(self, brief: Brief) -> str:
-        if brief.reward is None:
-            return ""
-        return f"Its mean score so far: {wording.number(self._task.objective.score(brief.reward))}."
+        said = rated(brief.reward, brief.measured, self._task.objective, "95 % interval")
+        return f"Its score so far: {said}." if said else ""
+
+
+_FACTS = (
+    "The candidate is a text. Work out the facts and rules of the domain that the results reveal, and state them so "
+    "that they hold for cases that are not shown. Do not copy cases or their answers into it."
+)
 
 
 def _titled(title: str, text: str) -> str:
@@ -96,57 +115,161 @@ class Shown(msgspec.Struct, frozen=True):
     feedback: int = 3_000
     artifact: int = 2_000
     artifacts: int = 4
-    exhibit: int = 8_000
+    exhibit: int = 6_000
+    exhibits: int = 16_000
+    metrics: int = 12
     context: int = 8_000
 
 
 def candidate(shown: Candidate, language: str) -> str:
     """All parts, each in a fenced block that opens with its name."""
-    return "\n\n".join(fence(text, f"{language} {name}".strip()) for name, text in shown.parts.items())
+    tags = {name: "" if name.endswith((".txt", ".md")) else language for name in shown.parts}
+    return "\n\n".join(fence(text, f"{tags[name]} {name}".strip()) for name, text in shown.parts.items())
 
 
-def observations(seen: tuple[Observation, ...], cases: Mapping[str, Case], shown: Shown) -> str:
-    """The results of the current candidate, failures first, as many as `shown` allows."""
+def rated(reward: float | None, measured: Measured, objective: Objective, interval: str = "") -> str:
+    """A mean score ± half of its 95 % interval (in words, if `interval` gives them), and how many evaluations it was
+    made of; "" where nothing is known."""
+    failed = f"{measured.failures} failed" if measured.failures else ""
+    if reward is None:
+        return f"none ({failed})" if failed else ""
+    count = (
+        "" if not measured.count or measured.margin == 0 else f"{measured.count} evaluation{'s'[: measured.count - 1]}"
+    )
+    said, known = number(objective.score(reward)), [count, failed]
+    if measured.margin:
+        places = max(0, 1 - math.floor(math.log10(measured.margin)))
+        said = f"{objective.score(reward):.{places}f} ± {measured.margin:.{places}f}"
+        known = [interval, *known]
+    notes = ", ".join(filter(None, known))
+    return f"{said} ({notes})" if notes else said
+
+
+def attempts(brief: Brief, objective: Objective) -> str:
+    """Earlier changes of the current candidate, oldest first, each with what came of it."""
+    if not brief.attempts:
+        return ""
+    lines = [f"- {_came_of(each, brief, objective)}: {each.change}" for each in brief.attempts]
+    return "\n".join(["# Changes of it tried before, and what came of them", "", *lines])
+
+
+def _came_of(attempt: Attempt, brief: Brief, objective: Objective) -> str:
+    if attempt.reward is None:
+        return (
+            attempt.fault
+            if attempt.fault == "no candidate"
+            else f"failed, {attempt.fault}"
+            if attempt.fault
+            else "not evaluated yet"
+        )
+    said = f"score {rated(attempt.reward, attempt.measured, objective)}"
+    if brief.reward is None:
+        return said
+    gain = attempt.reward - brief.reward
+    noise = math.hypot(attempt.measured.margin or 0.0, brief.measured.margin or 0.0)
+    verdict = "equal" if gain == 0 else f"{'better' if gain > 0 else 'worse'} by {abs(gain):.3g}"
+    return f"{said}, {verdict}{', within the noise' if gain and abs(gain) <= noise else ''}"
+
+
+def observations(seen: tuple[Observation, ...], cases: Mapping[str, Case], shown: Shown, objective: Objective) -> str:
+    """The results of the current candidate, the worst first, as many as `shown` allows; no text of them twice."""
     if not seen:
         return ""
-    ordered = sorted(seen, key=lambda o: o.ok)[: shown.observations]
-    blocks = [_observation(o, cases.get(o.case), shown) for o in ordered]
+
+    def worth(observation: Observation) -> tuple[bool, float]:
+        return observation.ok, 0.0 if observation.score is None else objective.reward(observation.score)
+
+    ordered, told = sorted(seen, key=worth)[: shown.observations], set[str]()
+    blocks = [_observation(o, cases.get(o.case), shown, told) for o in ordered]
     if len(seen) > len(ordered):
-        blocks.append(f"({len(seen) - len(ordered)} more results are not shown.)")
-    return "\n\n".join(["# Its latest results", *blocks])
+        blocks.append(f"({len(seen) - len(ordered)} better results are not shown.)")
+    title = "# Its latest results, worst first" if len(ordered) > 1 else "# Its latest result"
+    return "\n\n".join([title, *blocks])
 
 
-def _observation(seen: Observation, case: Case | None, shown: Shown) -> str:
+def _observation(seen: Observation, case: Case | None, shown: Shown, told: set[str]) -> str:
     reason = f" ({seen.reason})" if seen.reason else ""
     verdict = f"score {number(seen.score)}" if seen.ok else f"failed: {seen.status.value}{reason}"
     if seen.status is Status.TIMEOUT:
         verdict += f" after {seen.seconds:.3g} s"
     lines = [f"## {f'Case {seen.case}' if seen.case else 'Evaluation'}: {verdict}"]
     if case is not None:
-        lines.append("Input:\n" + fence(clip(plain(case.input), shown.case_input)))
+        lines.append(_once("Input", plain(case.input), shown.case_input, told))
     if seen.metrics:
-        lines.append("Metrics: " + ", ".join(f"{k} = {number(v)}" for k, v in sorted(seen.metrics.items())))
+        lines.append(f"Metrics: {_metrics(seen.metrics, shown)}")
     if seen.feedback.strip():
-        lines.append("Feedback:\n" + fence(clip(seen.feedback.strip(), shown.feedback)))
-    for name, text in sorted(seen.artifacts.items())[: shown.artifacts]:
-        lines.append(f"{name}:\n" + fence(clip(text, shown.artifact)))
+        lines.append(_once("Feedback", seen.feedback.strip(), shown.feedback, told))
+    for name, text in _output(seen)[: shown.artifacts]:
+        lines.append(_once(name, text, shown.artifact, told))
     return "\n".join(lines)
 
 
-def inspirations(exhibits: tuple[Exhibit, ...], objective: Objective, language: str, shown: Shown) -> str:
-    """Other candidates to learn from, with their mean scores."""
-    if not exhibits:
+def _output(seen: Observation) -> list[tuple[str, str]]:
+    """What the candidate printed, unless the feedback ends with it, and the evaluator's artifacts."""
+    rest = [(name, text) for name, text in sorted(seen.artifacts.items()) if name not in ("log", "certificate")]
+    log = seen.artifacts.get("log", "").strip()
+    return ([("It printed", log)] if log and log[-200:] not in seen.feedback else []) + rest
+
+
+def _once(title: str, text: str, limit: int, told: set[str]) -> str:
+    if len(text) > 60 and f"{title}:{text}" in told:
+        return f"{title}: the same as above."
+    told.add(f"{title}:{text}")
+    return f"{title}:\n{fence(clip(text, limit))}"
+
+
+def _metrics(metrics: Mapping[str, float], shown: Shown) -> str:
+    return ", ".join(f"{name} = {value:.6g}" for name, value in sorted(metrics.items())[: shown.metrics])
+
+
+def inspirations(brief: Brief, objective: Objective, language: str, shown: Shown) -> str:
+    """Other candidates to learn from, with scores and metrics; one that is nearly the current candidate, or nearly
+    one shown before it, as the lines that differ."""
+    exhibits = brief.inspirations[: shown.inspirations]
+    whole = [("the current candidate", brief.parent)] if brief.parent else []
+    most = min(shown.exhibit, shown.exhibits // max(1, len(exhibits)))
+    blocks: list[str] = []
+    for exhibit in exhibits:
+        if any(exhibit.candidate.parts == other.parts for _, other in whole):
+            continue
+        title = f"candidate {len(blocks) + 1}"
+        text = _unlike(exhibit.candidate, whole)
+        if not text:
+            whole.append((title, exhibit.candidate))
+            share = max(200, most // len(exhibit.candidate.parts or ("",)))
+            cut = Candidate.of({name: clip(part, share) for name, part in exhibit.candidate.parts.items()})
+            text = candidate(cut, language)
+        blocks.append("\n\n".join([f"## {title.capitalize()}{_facts(exhibit, objective, shown)}", text]))
+    return "\n\n".join(["# Other candidates to learn from", *blocks]) if blocks else ""
+
+
+def _facts(exhibit: Exhibit, objective: Objective, shown: Shown) -> str:
+    said = rated(exhibit.reward, exhibit.measured, objective)
+    lines = [f": score {said}" if said else ""]
+    if exhibit.metrics:
+        lines.append(f"\nMetrics: {_metrics(exhibit.metrics, shown)}")
+    if exhibit.feedback.strip():
+        lines.append("\nFeedback:\n" + fence(clip(exhibit.feedback.strip(), shown.feedback // 2)))
+    return "\n".join(filter(None, lines))
+
+
+def _unlike(shown: Candidate, others: Sequence[tuple[str, Candidate]]) -> str:
+    """The shortest diff from one of the others, "" if none takes less than half of the text itself."""
+    found = [(difference(other.text, shown.text), title) for title, other in others]
+    text, title = min(((text, title) for text, title in found if text), key=lambda each: len(each[0]), default=("", ""))
+    return f"It differs from {title} in these lines:\n\n{fence(text, 'diff')}" if text else ""
+
+
+@lru_cache(256)
+def difference(before: str, after: str) -> str:
+    """The lines that differ, with one line around them; "" where that is no shorter than half of the text."""
+    old, new = before.splitlines(), after.splitlines()
+    shared = (Counter(old) & Counter(new)).total()
+    if 2 * shared < len(new):
         return ""
-    blocks = ["# Other candidates to learn from"]
-    for index, exhibit in enumerate(exhibits[: shown.inspirations], 1):
-        score = "" if exhibit.reward is None else f" (mean score {number(objective.score(exhibit.reward))})"
-        share = max(200, shown.exhibit // len(exhibit.candidate.parts or ("",)))
-        cut = Candidate.of({name: clip(text, share) for name, text in exhibit.candidate.parts.items()})
-        feedback = clip(exhibit.feedback.strip(), shown.feedback // 2)
-        blocks.append(f"## Candidate {index}{score}\n\n{candidate(cut, language)}")
-        if feedback:
-            blocks.append("Feedback:\n" + fence(feedback))
-    return "\n\n".join(blocks)
+    lines = [line for line in list(unified_diff(old, new, n=1, lineterm=""))[2:]]
+    text = "\n".join("@@" if line.startswith("@@") else line for line in lines)
+    return text if 2 * len(text) < len(after) else ""
 
 
 def examples(cases: Iterable[Case], shown: Shown, most: int = 2) -> str:

@@ -226,7 +226,7 @@ def _models(meta: RunMeta, objects: RunObjects) -> tuple[Gateway | None, Propose
 
     tell = partial(_say, objects) if objects.observers else None
     model = meta.model if objects.model is None else objects.model
-    gateway = make_gateway(meta.task, model, meta.models_file, _cache_dir(), tell=tell)
+    gateway = make_gateway(meta.task, model, meta.models_file, _cache_dir(), meta.templates, tell)
     return gateway, objects.proposer or FallbackProposer(), EditWorkers()
 
 
@@ -292,12 +292,13 @@ def _crafts(
         )
 
     def training() -> Craft:
+        from culmen.prompts.template import Templates
         from culmen.prompts.writer import PromptWriter
         from culmen.train.advisors import maker
         from culmen.train.craft import TrainCraft
 
         def render(role: str, slots: dict[str, Any]) -> tuple[str, str]:
-            prompt = PromptWriter(meta.task).prose(role, slots)
+            prompt = PromptWriter(meta.task, Templates(meta.templates)).prose(role, slots)
             return prompt.system, prompt.user
 
         return TrainCraft(path / "policy", maker(render, path / "policy"))

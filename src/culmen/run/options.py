@@ -6,6 +6,8 @@ options, objects = read({"model": "gpt-5", "observers": (mine,)}, RunOptions(), 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
 import msgspec
@@ -75,7 +77,7 @@ class ResumeKeywords(_SessionKeywords, total=False):
 
 class RunKeywords(_SessionKeywords, total=False):
     """Keywords of `culmen.optimize`. Options: `culmen.core.options.RunOptions`; objects: `RunObjects`. `model`,
-    `backend` and `embedder` are either a name or an object."""
+    `backend` and `embedder` are either a name or an object, `templates` a folder or texts by name."""
 
     budget: Budget
     random_seed: int
@@ -83,6 +85,7 @@ class RunKeywords(_SessionKeywords, total=False):
     integrity: str | None
     stop_at: float | str | None
     fork_of: str | None
+    templates: Mapping[str, str] | str | PathLike[str] | None
 
 
 class CreateKeywords(RunKeywords, total=False):
@@ -120,6 +123,8 @@ def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Option
             objects[name] = None if value is None else complete(_COMPLETED[name], value)
         elif name in RunObjects.__struct_fields__:
             objects[name] = value
+        elif name == "templates":
+            options[name] = _templates(value)
         else:
             options[_FIELDS.get(name, name)] = value
     if "observers" in objects:
@@ -162,6 +167,13 @@ def _embedder(value: object) -> tuple[str | None, Embedder | None]:
         return value, None
     embedder = complete(Embedder, value)
     return embedder.name, embedder
+
+
+def _templates(value: Mapping[str, str] | str | PathLike[str] | None) -> dict[str, str]:
+    """Texts by name, or those of a folder."""
+    from culmen.prompts.template import read_folder
+
+    return dict(value) if isinstance(value, Mapping) else {} if value is None else read_folder(Path(value))
 
 
 _SPLIT: dict[str, Callable[[Any], tuple[Any, Any]]] = {"model": _model, "backend": _backend, "embedder": _embedder}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from culmen.core.ports import Lab
 from culmen.memory.priorities import ThisRound
-from culmen.strategies.polca import Epsilon, History, Polca
+from culmen.strategies.polca import Epsilon, Polca, SummaryRule
 from culmen.strategies.settings import About, Batch, Proposals, check
 
 
@@ -26,7 +26,7 @@ class Beam:
     proposals: Proposals = 3
     batch: Batch = 2
     epsilon: Epsilon = None
-    summarizer: History = None
+    summarizer: SummaryRule = None
 
     def __post_init__(self) -> None:
         check(self)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from culmen.core.ports import Lab
 from culmen.strategies.seed_pool import Everywhere
-from culmen.strategies.settings import About, Cases, check
+from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.turboevolve import (
     Bins,
     Dimensions,
@@ -35,7 +35,7 @@ class OpenEvolve:
     paper = "OpenEvolve, an open evolutionary coding agent (Sharma, 2025), after AlphaEvolve (Novikov et al., 2025)"
 
     islands: Annotated[int, About("populations side by side", least=1)] = 5
-    format: Annotated[str, About("reply format: rewrite or diff")] = "rewrite"
+    format: Format = "auto"
     features: Dimensions = ()
     bins: Bins = 10
     exploration: Exploration = 0.2

@@ -14,7 +14,7 @@ from culmen.core.ports import Lab
 from culmen.memory.priorities import Earliest, Mean, Newest, Priority, Shuffled, ThisRound, Ties, Ucb, UcbSigma
 from culmen.memory.quantile import Quantile
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
-from culmen.strategies.summarizer import Summarizer, Tau
+from culmen.strategies.summarizer import History, Summarizer, Tau
 
 if TYPE_CHECKING:
     from culmen.memory.epsilon_net import EpsilonNet, KeepAll
@@ -43,11 +43,29 @@ class FreshBatch:
         return lab.minibatch(len(batch))
 
 
+@dataclass(frozen=True)
+class ByEmbedder:
+    """The distance of the paper with an embedder of the paper; a quantile with any other, for distances of different
+    embedders cannot be compared."""
+
+    distance: Annotated[float, About("with text-embedding-004 or gemini-embedding-001", least=0)] = 0.1
+    share: Annotated[float, About("quantile with any other embedder", least=0, most=1)] = 0.05
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def of(self, embedder: str) -> float | Quantile:
+        """The rule for an embedder of this name."""
+        return self.distance if embedder.rpartition("/")[2] in _PAPER_EMBEDDERS else Quantile(self.share)
+
+
+_PAPER_EMBEDDERS = ("text-embedding-004", "gemini-embedding-001")  # Sections 5 and D
+
 Epsilon = Annotated[
-    float | Quantile | None,
+    float | Quantile | ByEmbedder | None,
     About("least distance between programs in memory; q0.1: refuse the closest tenth; off: no filter", least=0),
 ]
-History = Annotated[Summarizer | None, About("writes a summary of the whole memory for every proposal; off: none")]
+SummaryRule = Annotated[Summarizer | None, About("writes summaries of the whole memory for proposals; off: none")]
 _Success = Annotated[
     Tau,
     About("score that separates success from failure; q0.5: quantile; none: 0.5 for scores in 0..1, else the median"),
@@ -77,10 +95,10 @@ class Polca:
 
     explore: Annotated[int, About("programs explored per iteration: the top k by priority", least=1)] = 5
     batch: Batch = 2
-    epsilon: Epsilon = 0.1
+    epsilon: Epsilon = field(default=ByEmbedder())
     tau: _Success = None
     priority: _Rank = field(default=Mean())
-    summarizer: History = field(default=Summarizer())
+    summarizer: SummaryRule = field(default=Summarizer())
     proposals: Proposals = 1
     validation: _Validate = field(default=SameBatch())
     ties: _TieRule = field(default=Earliest())
@@ -98,8 +116,8 @@ class Polca:
         queue.add(seeds)  # line 1
         if len(seeds) > self.explore:  # line 4 has nothing to choose by yet
             queue.update(await evaluate_all(lab, seeds, lab.minibatch(self.batch)))
-        rounds = count(1)
-        await lab.gather(*(self.lane(lab, queue, net, rounds) for _ in range(self.lanes)))
+        rounds, history = count(1), History(self.summarizer, self.tau)
+        await lab.gather(*(self.lane(lab, queue, net, rounds, history) for _ in range(self.lanes)))
 
     def net(self) -> EpsilonNet | KeepAll:
         """An empty semantic filter as configured."""
@@ -108,30 +126,37 @@ class Polca:
             KeepAll,
         )
 
-        return KeepAll() if self.epsilon is None else EpsilonNet(self.epsilon)
+        if self.epsilon is None:
+            return KeepAll()
+        given = isinstance(self.epsilon, float | int)  # a distance that a person chose stays as it is
+        return EpsilonNet(
+            Quantile(self.epsilon.share) if isinstance(self.epsilon, ByEmbedder) else self.epsilon, not given
+        )
 
-    async def lane(self, lab: Lab, queue: PriorityQueue, net: EpsilonNet | KeepAll, rounds: count[int]) -> None:
+    async def lane(
+        self, lab: Lab, queue: PriorityQueue, net: EpsilonNet | KeepAll, rounds: count[int], history: History
+    ) -> None:
         """Algorithm 1's loop; every turn awaits at least one proposal."""
         for turn in rounds:  # line 2
             batch = lab.minibatch(self.batch)  # line 3
             parents = queue.take(self.explore, self.priority, self.ties, lab.rng)  # line 4
             rollouts = await evaluate_all(lab, parents, batch)  # line 5
             queue.update(rollouts, turn)  # line 6
-            raw = await self.propose(lab, queue, rollouts)  # line 7
+            raw = await self.propose(lab, queue, rollouts, await history.read(lab, queue))  # line 7
             raw += lab.handed()  # a person's candidates count like a model's
             queue.release(parents)
-            new = await admit(lab, net, raw)  # line 8
+            new = await admit(lab, net, raw, self.epsilon)  # line 8
             rollouts = await evaluate_all(lab, new, self.validation.cases(lab, batch))  # line 9
             queue.add(new, turn)
             queue.update(rollouts, turn)  # line 10
             lab.note("memory", round=turn, admitted=len(new), **net.facts())
             lab.note("priority", round=turn, parents=[queue.statistics.as_dict(p.id) for p in parents])
 
-    async def propose(self, lab: Lab, queue: PriorityQueue, rollouts: Sequence[Rollout]) -> list[Candidate]:
-        """PROPOSEPROGRAMS (Algorithm 3). Without any program, `explore` first ones are asked for."""
-        context = ""
-        if self.summarizer is not None:
-            context = await self.summarizer.summarize(lab, queue, self.tau)  # line 3
+    async def propose(
+        self, lab: Lab, queue: PriorityQueue, rollouts: Sequence[Rollout], context: str
+    ) -> list[Candidate]:
+        """PROPOSEPROGRAMS (Algorithm 3) with c_history as context (line 3). Without any program, `explore` first ones
+        are asked for."""
         briefs = [
             Brief(r.candidate, r.observations, queue.mean(r.candidate), context=context, k=self.proposals)  # line 5
             for r in rollouts  # line 4
@@ -145,8 +170,27 @@ async def evaluate_all(lab: Lab, programs: Sequence[Candidate], cases: Sequence[
     return await lab.gather(*(lab.evaluate(program, cases) for program in programs))
 
 
-async def admit(lab: Lab, net: EpsilonNet | KeepAll, raw: Sequence[Candidate]) -> list[Candidate]:
-    """SEMANTICFILTER (Algorithm 4); exact duplicates are not even embedded."""
+async def admit(
+    lab: Lab, net: EpsilonNet | KeepAll, raw: Sequence[Candidate], epsilon: float | Quantile | ByEmbedder | None
+) -> list[Candidate]:
+    """SEMANTICFILTER (Algorithm 4); exact duplicates are not even embedded. Says so when most were refused."""
+    from culmen.memory.epsilon_net import EpsilonNet
+
     fresh = net.unknown(raw)
     net.refused += len(raw) - len(fresh)
-    return net.admit(fresh, await lab.embed(fresh) if net.needs_vectors and fresh else ())
+    vectors = await lab.embed(fresh) if net.needs_vectors and fresh else ()
+    if not isinstance(net, EpsilonNet):
+        return net.admit(fresh, vectors)
+    if isinstance(epsilon, ByEmbedder):
+        net.configured = epsilon.of(lab.embedder)
+    before, wide = net.crowded, net.epsilon
+    new = net.admit(fresh, vectors)
+    if net.crowded > before:
+        done = f"epsilon was {wide:.3g}, and is {net.epsilon:.3g} from now on" if net.epsilon < wide else _KEPT
+        said = {} if before else {"told": f"{_CROWDED}: {done}."}
+        lab.note("filter_crowded", refused=net.refused, size=len(net), epsilon=[wide, net.epsilon], **said)
+    return new
+
+
+_CROWDED = "The filter refused most of the latest 20 candidates, which were paid for, as too close to known ones"
+_KEPT = "--set epsilon=q0.05 would refuse fewer, --set epsilon=off none"

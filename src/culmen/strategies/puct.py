@@ -11,7 +11,7 @@ from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
 from culmen.memory.tree import Tree, TreeNode
 from culmen.strategies.judging import Known
-from culmen.strategies.settings import About, Cases, Proposals, WorkerLanes, check
+from culmen.strategies.settings import About, Cases, Format, Proposals, WorkerLanes, check
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class PuctSearch:
     proposals: Proposals = 4
     children: Annotated[int, About("programs kept of one expansion", least=1)] = 2
     most: Annotated[int, About("programs kept in all; initial programs always are", least=2)] = 1000
-    format: Annotated[str, About("reply format: rewrite, diff, verbalized, verbalized_diff, blocks")] = "rewrite"
+    format: Format = "auto"
     batch: Cases = None
     lanes: WorkerLanes = None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from culmen.core.ports import Lab
 from culmen.memory.priorities import Newest
-from culmen.strategies.polca import Epsilon, History, Polca
+from culmen.strategies.polca import Epsilon, Polca, SummaryRule
 from culmen.strategies.settings import Batch, check
 
 
@@ -22,7 +22,7 @@ class Sequential:
 
     batch: Batch = 2
     epsilon: Epsilon = None
-    summarizer: History = None
+    summarizer: SummaryRule = None
 
     def __post_init__(self) -> None:
         check(self)

@@ -57,6 +57,13 @@ def _range(low: float | None, high: float | None) -> str:
 
 Batch = Annotated[int, About("cases per minibatch, or repeats where the task has no cases", least=1)]
 Cases = Annotated[int | None, About("cases per evaluation; none: all training cases", least=1)]
+Format = Annotated[
+    str,
+    About(
+        "reply format: rewrite, diff, auto (diff of a long parent, else rewrite), blocks, verbalized, verbalized_diff, "
+        "verbalized_auto"
+    ),
+]
 Proposals = Annotated[int, About("programs asked for at a time", least=1)]
 Lanes = Annotated[int, About("loops over one shared memory, none waiting for another", least=1)]
 WorkerLanes = Annotated[int | None, About("loops side by side; none: one per worker", least=1)]

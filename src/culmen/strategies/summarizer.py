@@ -22,27 +22,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summarizer:
-    """Asks the model behind the role `summarizer` with the slots goal, level (the threshold as a reward) and pairs.
+    """Asks the model behind the role `summarizer` with the slots goal, success (what counts as one, in words), level
+    (the threshold) and pairs. All are scores in the task's own direction.
 
-    A pair is {id, mean, count, failures, program, success, failure}; success and failure are None or {case, reward,
-    status, input, feedback}.
+    A pair is {id, mean score, count, failures, program, success, failure}; success and failure are None or {case,
+    score, status, input, feedback}.
     """
 
     programs: Annotated[int, About("programs shown per summary", least=1)] = 10
-    chars: Annotated[int, About("characters shown per summary, about", least=1000)] = 24_000
+    chars: Annotated[int, About("characters shown per summary, about", least=1000)] = 16_000
+    every: Annotated[int, About("new programs for which a summary serves; 0: one for each iteration", least=0)] = 10
 
     def __post_init__(self) -> None:
         check(self)
 
     async def summarize(self, lab: Lab, queue: PriorityQueue, tau: Tau) -> str:
         """c_history (Algorithm 3, line 3); "" while nothing was evaluated or when the model gave nothing usable."""
-        level = threshold(tau, lab.task.objective, queue.rewards.ordered())
+        objective = lab.task.objective
+        level = threshold(tau, objective, queue.rewards.ordered())
         cases = {case.id: case for case in lab.task.cases}
-        pairs = contrast(queue, level, self.programs, self.chars, cases, lab.rng)
+        pairs = contrast(queue, level, self.programs, self.chars, cases, lab.rng, objective)
         if not pairs:
             return ""
-        reply = await lab.write("summarizer", goal=lab.task.goal, level=level, pairs=pairs)
+        score = objective.score(level)
+        success = f"a score {'above' if objective.direction == 'max' else 'below'} {score:.6g}"
+        reply = await lab.write("summarizer", goal=lab.task.goal, level=score, success=success, pairs=pairs)
         return guidance(reply.text)
+
+
+class History:
+    """c_history of one search: a summary serves all loops until `every` more programs are in the memory, and there is
+    none before so many are."""
+
+    def __init__(self, summarizer: Summarizer | None, tau: Tau) -> None:
+        self._summarizer, self._tau = summarizer, tau
+        self._text, self._size = "", 0
+
+    async def read(self, lab: Lab, queue: PriorityQueue) -> str:
+        """The summary in force, written anew where its time has come; the last one where the model gave nothing."""
+        rule = self._summarizer
+        if rule is None or (rule.every and len(queue) - self._size < rule.every):
+            return self._text
+        self._size = len(queue)
+        self._text = await rule.summarize(lab, queue, self._tau) or self._text
+        return self._text
 
 
 def guidance(reply: str) -> str:
@@ -82,7 +105,13 @@ def split(traces: Sequence[Trace], level: float) -> tuple[list[Trace], list[Trac
 
 
 def contrast(
-    queue: PriorityQueue, level: float, programs: int, chars: int, cases: Mapping[str, Case], rng: Random
+    queue: PriorityQueue,
+    level: float,
+    programs: int,
+    chars: int,
+    cases: Mapping[str, Case],
+    rng: Random,
+    objective: Objective,
 ) -> list[dict[str, Any]]:
     """Up to `programs` members, each with one success and one failure drawn at random, about `chars` characters in all.
 
@@ -95,10 +124,13 @@ def contrast(
     for row in chosen:
         candidate = queue.candidates[row]
         good, bad = split(queue.traces.of(candidate.id), level)
-        pair: dict[str, Any] = queue.statistics.as_dict(candidate.id)
+        told = queue.statistics.summary(candidate.id)
+        mean = None if told.mean is None else objective.score(told.mean)
+        pair: dict[str, Any] = {"id": candidate.id, "mean score": mean, "count": told.observations}
+        pair["failures"] = told.failures
         pair["program"] = clip(candidate.text, share // 2)
         for name, traces in (("success", good), ("failure", bad)):
-            pair[name] = _plain(rng.choice(traces), cases, share // 4) if traces else None
+            pair[name] = _plain(rng.choice(traces), cases, share // 4, objective) if traces else None
         pairs.append(pair)
     return pairs
 
@@ -112,8 +144,9 @@ def clip(text: str, chars: int) -> str:
     return f"{text[:head]}\n[... left out ...]\n{text[len(text) - tail :]}"
 
 
-def _plain(trace: Trace, cases: Mapping[str, Case], chars: int) -> dict[str, Any]:
-    plain: dict[str, Any] = {"case": trace.case, "reward": trace.reward, "status": trace.status}
+def _plain(trace: Trace, cases: Mapping[str, Case], chars: int, objective: Objective) -> dict[str, Any]:
+    score = None if trace.reward is None else objective.score(trace.reward)
+    plain: dict[str, Any] = {"case": trace.case, "score": score, "status": trace.status}
     if trace.case in cases:
         plain["input"] = clip(json.dumps(cases[trace.case].input, default=str, ensure_ascii=False), chars // 2)
     plain["feedback"] = clip(trace.feedback, chars // 2)

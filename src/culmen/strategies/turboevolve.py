@@ -14,7 +14,7 @@ from culmen.core.ports import Lab
 from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate
 from culmen.strategies.judging import Judge
 from culmen.strategies.seed_pool import Allocation, Everywhere, Kmeans, KmeansElite, Random
-from culmen.strategies.settings import About, Cases, check
+from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.width import Adaptive, Fixed, Requery, Width
 
 Dimensions = Annotated[
@@ -54,7 +54,7 @@ class TurboEvolve:
 
     islands: Annotated[int, About("populations side by side", least=1)] = 5
     width: _Widths = field(default=Adaptive())
-    format: Annotated[str, About("reply format: verbalized, verbalized_diff, blocks, rewrite, diff")] = "verbalized"
+    format: Format = "verbalized_auto"
     requery: Annotated[Requery, About("what is done where a reply holds too few candidates")] = field(default=Requery())
     allocation: _Allocate = field(default=KmeansElite())
     features: Dimensions = ()

@@ -321,9 +321,13 @@ def _dropped(answer: dict[str, Any], ideas: IdeaRepository, excess: int) -> list
 
 
 def score_line(lab: Lab, outcome: ExperimentOutcome, before: float | None) -> str:
-    """`score 2.51 (from 2.48)`, or how it failed."""
+    """`score 2.51 (better than 2.48)`, or how it failed."""
     rollout, objective = outcome.rollout, lab.task.objective
     if rollout is None or rollout.reward is None:
         return f"failed ({outcome.fault})"
-    was = "" if before is None else f" (from {objective.score(before):.6g})"
+    was = "" if before is None else f" ({_compared(rollout.reward, before)} {objective.score(before):.6g})"
     return f"score {objective.score(rollout.reward):.6g}{was}"
+
+
+def _compared(reward: float, before: float) -> str:
+    return "equal to" if reward == before else "better than" if reward > before else "worse than"

@@ -9,7 +9,7 @@ from culmen.core.brief import Brief
 from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.ports import Lab
 from culmen.strategies.pacevolve.memory import FailureMemory
-from culmen.strategies.settings import About, check
+from culmen.strategies.settings import About, Format, check
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Implementing:
 
     attempts: Annotated[int, About("requests until a reply holds a candidate", least=1)] = 3
     repairs: Annotated[int, About("times a candidate that failed is given back to be repaired", least=0)] = 2
-    format: Annotated[str, About("reply format: rewrite, diff, blocks")] = "rewrite"
+    format: Format = "auto"
 
     def __post_init__(self) -> None:
         check(self)
