@@ -39,6 +39,16 @@ def of_best(gap: Floats, deviation: Floats, k: int) -> Floats:
     return np.where(deviation > 0, deviation * below, np.maximum(-gap, 0.0))
 
 
+def largest(values: Floats, n: int) -> list[int]:
+    """Places of the `n` largest values, largest first; of equal ones the first."""
+    if len(values) > n:
+        least = np.partition(values, len(values) - n)[len(values) - n]
+        places = np.flatnonzero(values >= least)
+    else:
+        places = np.arange(len(values))
+    return [int(i) for i in places[np.argsort(-values[places], kind="stable")][:n]]
+
+
 def _ratio(gap: Floats, deviation: Floats) -> Floats:
     return np.clip(np.divide(gap, deviation, out=np.full_like(deviation, 1e8), where=deviation > 0), -1e8, 1e8)
 

@@ -31,6 +31,7 @@ DOUBT = 12.0  # repeats that the estimate of the noise from all observations cou
 TINY = 1e-8  # noise variance of an exact evaluator, as a share of the scores' variance
 DECADES = 100.0  # ratio of the 90 % to the 10 % quantile from which scores of one sign are taken as logarithms
 ABSURD = 30.0  # spreads below the median and the first candidate from which a score counts as a failure
+GROUP = 16  # least number of nodes of one height that are done at once
 HEAVY = 5.0  # Student's degrees of freedom, for noise with heavy tails
 
 
@@ -65,7 +66,10 @@ class Pedigree:
         self.index: dict[str, int] = {}
         self.ids: list[str] = []
         self._parent = np.full(64, -1, np.int64)
-        self._inner: list[int] = []  # nodes with children, in order
+        self._height = np.zeros(64, np.int64)  # of a node above its lowest descendant
+        self._sorted = 0  # how many nodes are sorted by height
+        self._groups: list[Ints] = []
+        self._top, self._top_parent = np.zeros(0, np.int64), list[int]()
         self._failures = np.zeros(64)
         self._node, self._case = np.zeros(64, np.int64), np.zeros(64, np.int64)
         self._raw = np.zeros(64)
@@ -81,7 +85,7 @@ class Pedigree:
         self._s2 = self._t2 = self._mu = math.nan
         self._effects = np.zeros(1)
         self._drift = np.zeros(0)
-        self._fresh = False
+        self._fresh = self._settled = False
         self.mean = self.variance = np.zeros(0)
 
     def __len__(self) -> int:
@@ -93,9 +97,14 @@ class Pedigree:
             return self.index[id]
         node = self.index[id] = len(self.ids)
         self.ids.append(id)
-        self._parent, self._failures = _room(self._parent, node, -1), _room(self._failures, node, 0)
+        self._parent, self._height = _room(self._parent, node, -1), _room(self._height, node, 0)
+        self._failures = _room(self._failures, node, 0)
         above = next((self.index[p] for p in parents if p in self.index and p != id), -1)
         self._parent[node] = above
+        self._height[node], height = 0, 0
+        while above >= 0 and self._height[above] <= height:
+            height += 1
+            self._height[above], above = height, int(self._parent[above])
         self._fresh = False
         return node
 
@@ -235,7 +244,7 @@ class Pedigree:
         return self._df
 
     def update(self) -> None:
-        """Bring the model up to date: sweeps until its numbers settle, at most three."""
+        """Bring the model up to date: sweeps until its numbers settle; at most three once they have."""
         if self._fresh:
             return
         self._fresh = True
@@ -244,11 +253,12 @@ class Pedigree:
             self.mean, self.variance = np.zeros(len(self)), np.full(len(self), np.inf)
             self._drift = np.zeros(len(self))
             return
-        for _ in range(3):
+        for _ in range(3 if self._settled else 30):
             before = (self._s2, self._t2)
             self._sweep()
             self._learn()
             if all(0.97 < now / old < 1.03 for now, old in zip((self._s2, self._t2), before) if old > 0):
+                self._settled = True
                 break
 
     # -- sums of the observations -------------------------------------------------------------------------------------
@@ -260,8 +270,9 @@ class Pedigree:
             first = raw[0]
             self._scale, self._next_look = _Scale.of(raw, float(first)), max(8, int(self._count * 1.25))
             self._s2 = self._t2 = math.nan
+            self._settled = False
         if self._scale is None:
-            self._n = self._absurd = self._failing = np.zeros(size)
+            self._n, self._absurd, self._failing = np.zeros(size), np.zeros(size), np.zeros(size)
             self._df = 0.0
             return
         sound = self._scale.sound(raw)
@@ -290,11 +301,18 @@ class Pedigree:
         return math.sqrt(share * (1 - share) / (trials + 3.0)) * max(0.0, mean - self.floor)
 
     def _kin(self, size: int) -> None:
-        """Which nodes have children, and whose kin was ever scored."""
-        parent = self._parent[:size]
-        has = np.zeros(size, bool)
-        has[parent[parent >= 0]] = True
-        self._leaves, self._inner = np.flatnonzero(~has), [int(i) for i in np.flatnonzero(has)]
+        """Nodes by height, and whose kin was ever scored."""
+        if self._sorted != size:
+            self._sorted, heights = size, self._height[:size]
+            counts = np.bincount(heights)
+            high = int((counts >= GROUP).sum())  # as many nodes or fewer have the next height: each needs its own child
+            order = np.argsort(heights, kind="stable")
+            ends = np.cumsum(counts)[:high]
+            self._groups = np.split(order, ends)[:high]
+            self._top = np.sort(order[int(ends[-1]) if high else 0 :])
+            place = np.full(size + 1, -1)
+            place[self._top] = np.arange(len(self._top))
+            self._top_parent = place[self._parent[self._top]].tolist()
         self._scored_kin = np.ones(size, bool) if (self._n > 0).any() else np.zeros(size, bool)
         if not self._t2 > 0:
             self._guess()
@@ -338,55 +356,65 @@ class Pedigree:
     def _sweep(self) -> None:
         """Exact posterior of every node given the numbers: messages up the tree, then down.
 
-        Leaves, the many, are done at once; nodes with children one by one.
+        Nodes of one height (above their lowest descendant) are independent of each other and done at once; the few of
+        great height one by one.
         """
-        size, s2, t2 = len(self), self._s2, self._t2
-        parent, leaves = self._parent[:size], self._leaves
-        weight = _tally(self._at, self._weights, size) / s2
-        pull = _tally(self._at, self._weights * (self._y - self._effects[self._of]), size) / s2
+        size, t2 = len(self), self._t2
+        parent = self._parent[:size]
+        weight = _tally(self._at, self._weights, size) / self._s2
+        pull = _tally(self._at, self._weights * (self._y - self._effects[self._of]), size) / self._s2
         drift = np.concatenate([self._drift, np.full(size - len(self._drift), self._mu)])
         above = drift[np.maximum(parent, 0)]
-        young = leaves[(parent[leaves] >= 0) & (weight[leaves] > 0)]
         up_weight, up_pull = np.zeros(size), np.zeros(size)
-        up_weight[young] = 1.0 / (1.0 / weight[young] + t2)
-        up_pull[young] = up_weight[young] * (pull[young] / weight[young] - above[young])
-        weight += _tally(parent[young], up_weight[young], size)
-        pull += _tally(parent[young], up_pull[young], size)
+        for group in self._groups:
+            sent = group[(parent[group] >= 0) & (weight[group] > 0)]
+            up_weight[sent] = 1.0 / (1.0 / weight[sent] + t2)
+            up_pull[sent] = up_weight[sent] * (pull[sent] / weight[sent] - above[sent])
+            np.add.at(weight, parent[sent], up_weight[sent])
+            np.add.at(pull, parent[sent], up_pull[sent])
         far = 1.0 / (1e4 * (t2 + self._spread() ** 2))  # roots: next to no prior
-        middle = float(np.median(self._y))
-        pw, ph, uw, uh = weight.tolist(), pull.tolist(), up_weight.tolist(), up_pull.tolist()
-        kin, b = parent.tolist(), above.tolist()
-        for i in reversed(self._inner):
+        middle = far * float(np.median(self._y))
+        self._climb(weight, pull, up_weight, up_pull, above, middle, far)
+        cavity = self._cavity
+        for group in reversed(self._groups):
+            roots, below = group[parent[group] < 0], group[parent[group] >= 0]
+            weight[roots] += far
+            pull[roots] += middle
+            over = parent[below]
+            cavity[below] = np.maximum(weight[over] - up_weight[below], far)
+            self._own[below] = weight[below]
+            prior = 1.0 / (1.0 / cavity[below] + t2)
+            pull[below] += prior * ((pull[over] - up_pull[below]) / cavity[below] + above[below])
+            weight[below] += prior
+        self.mean, self.variance = pull / weight, 1.0 / weight
+
+    def _climb(
+        self, weight: Floats, pull: Floats, up_weight: Floats, up_pull: Floats, above: Floats, middle: float, far: float
+    ) -> None:
+        """Both passes over the nodes of great height; changes the arrays where they stand."""
+        top, t2 = self._top, self._t2
+        w, h, uw, uh = weight[top].tolist(), pull[top].tolist(), [0.0] * len(top), [0.0] * len(top)
+        kin, b, cavity = self._top_parent, above[top].tolist(), [0.0] * len(top)
+        for i in range(len(kin) - 1, -1, -1):
             p = kin[i]
-            if p >= 0 and pw[i] > 0:
-                uw[i] = 1.0 / (1.0 / pw[i] + t2)
-                uh[i] = uw[i] * (ph[i] / pw[i] - b[i])
-                pw[p] += uw[i]
-                ph[p] += uh[i]
-        own = list(pw)
-        cavity = [0.0] * size
-        for i in self._inner:
-            p = kin[i]
+            if p >= 0 and w[i] > 0:
+                uw[i] = 1.0 / (1.0 / w[i] + t2)
+                uh[i] = uw[i] * (h[i] / w[i] - b[i])
+                w[p] += uw[i]
+                h[p] += uh[i]
+        self._own, self._cavity = np.zeros(len(self)), np.zeros(len(self))
+        self._own[top] = w
+        for i, p in enumerate(kin):
             if p < 0:
-                pw[i] += far
-                ph[i] += far * middle
+                w[i] += far
+                h[i] += middle
                 continue
-            cw = cavity[i] = max(pw[p] - uw[i], far)
-            prior = 1.0 / (1.0 / cw + t2)
-            ph[i] += prior * ((ph[p] - uh[i]) / cw + b[i])
-            pw[i] += prior
-        total, mass = np.array(pw), np.array(ph)
-        hollow, self._own = np.array(cavity), np.array(own)
-        roots = leaves[parent[leaves] < 0]
-        total[roots] += far
-        mass[roots] += far * middle
-        below = leaves[parent[leaves] >= 0]
-        over = parent[below]
-        hollow[below] = np.maximum(total[over] - up_weight[below], far)
-        prior = 1.0 / (1.0 / hollow[below] + t2)
-        mass[below] += prior * ((mass[over] - up_pull[below]) / hollow[below] + above[below])
-        total[below] += prior
-        self._cavity, self.mean, self.variance = hollow, mass / total, 1.0 / total
+            rest = w[p] - uw[i]
+            cavity[i] = rest = rest if rest > far else far
+            prior = 1.0 / (1.0 / rest + t2)
+            h[i] += prior * ((h[p] - uh[i]) / rest + b[i])
+            w[i] += prior
+        weight[top], pull[top], up_weight[top], up_pull[top], self._cavity[top] = w, h, uw, uh, cavity
 
     def _spread(self) -> float:
         return float(self._y.max() - self._y.min()) if len(self._y) else 0.0
@@ -417,7 +445,9 @@ class Pedigree:
         rest = (self._y - self._effects[self._of] - self.mean[self._at]) ** 2 + self.variance[self._at]
         doubt = DOUBT * min(1.0, len(self._y) / 40.0)
         everything = float((self._weights * rest).mean())
-        self._s2 = max((within + doubt * everything) / (df + doubt), 1e-9 * self._t2)
+        few = max(0.0, 1.0 - df / 4.0)  # until there are some repeats, a guess keeps one lucky pair from deciding
+        sums, parts = within + doubt * everything + few * 0.5 * self._t0, df + doubt + few
+        self._s2 = max(sums / parts, 1e-9 * self._t2)
 
     def _learn_effects(self) -> None:
         """Effects of the cases, crossed with the candidates: shrunk means of what is left on each, adding to zero."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from culmen.memory.gain import gain, of_best
+from culmen.memory.gain import gain, largest, of_best
 from culmen.memory.pedigree import Pedigree
 from culmen.memory.records import Lineages, Records
 from culmen.strategies.costs import Costs
@@ -129,8 +129,8 @@ class KnowledgeGradient:
         for node, flying in self.expected.items():
             weights[node] /= 1.0 + _CROWD * flying
         first = gain(gaps, deviations) * weights
-        top = np.argsort(-first, kind="stable")[:_AMONG]
-        found = (-1.0, int(top[0]), 1)
+        top = largest(first, _AMONG)
+        found = (-1.0, top[0], 1)
         for k in range(1, self.most + 1):
             gains = of_best(gaps[top], deviations[top], k) * weights[top]
             place = int(gains.argmax())

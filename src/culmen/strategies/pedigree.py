@@ -141,7 +141,7 @@ class _Run:
         """The best candidates that are neither the parent, nor its parents, children or brothers."""
         near = {parent.id, *parent.parents}
         chosen: list[Exhibit] = []
-        for node in (-self.model.worth()).argsort(kind="stable")[:50]:
+        for node in self.leaders(50):
             other = self.candidates[self.model.ids[node]]
             if len(chosen) == self.settings.inspirations or not self.model.scored[node]:
                 break
@@ -149,6 +149,12 @@ class _Run:
                 chosen.append(Exhibit(other, self.model.value(other.id).mean))
                 near.update((other.id, *other.parents))
         return tuple(chosen)
+
+    def leaders(self, n: int) -> list[int]:
+        """The `n` best nodes, best first."""
+        from culmen.memory.gain import largest
+
+        return largest(self.model.worth(), n)
 
     def tell(self, move: Move) -> None:
         """Journal the decision, and what is known of the noise when that changes."""

@@ -1,0 +1,207 @@
+"""The value model: exact inference, estimates of its numbers, failures, odd scores."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import numpy as np
+import pytest
+
+from culmen.memory import pedigree
+from culmen.memory.pedigree import Pedigree
+
+
+def tree(
+    size: int, seed: int, noise: float = 0.1, scale: float = 1.0, chain: bool = False
+) -> tuple[Pedigree, list[float]]:
+    """A model of `size` candidates with known truths; the first was evaluated nine times."""
+    rng = Random(seed)
+    model, truths = Pedigree(), [0.1 * scale]
+    for _ in range(9):
+        model.observe("0", truths[0] + scale * rng.gauss(0, noise))
+    for i in range(1, size):
+        parent = i - 1 if chain else max(rng.sample(range(i), min(i, 4)), key=lambda j: truths[j])
+        truths.append(truths[parent] + scale * rng.gauss(-0.02, 0.06))
+        model.add(str(i), (str(parent),))
+        model.observe(str(i), truths[-1] + scale * rng.gauss(0, noise))
+    return model, truths
+
+
+def dense(model: Pedigree) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of every node by solving the whole Gaussian at once, with the model's present numbers."""
+    size = len(model)
+    precision, pull = np.zeros((size, size)), np.zeros(size)
+    s2, t2, drift = model._s2, model._t2, model._drift  # pyright: ignore[reportPrivateUsage]
+    far = 1.0 / (1e4 * (t2 + model._spread() ** 2))  # pyright: ignore[reportPrivateUsage]
+    y = model._y  # pyright: ignore[reportPrivateUsage]
+    for node, value in zip(model._at, y):  # pyright: ignore[reportPrivateUsage]
+        precision[node, node] += 1.0 / s2
+        pull[node] += value / s2
+    for node, parent in enumerate(model.parents):
+        if parent < 0:
+            precision[node, node] += far
+            pull[node] += far * float(np.median(y))
+            continue
+        precision[node, node] += 1.0 / t2
+        precision[parent, parent] += 1.0 / t2
+        precision[node, parent] -= 1.0 / t2
+        precision[parent, node] -= 1.0 / t2
+        pull[node] += drift[parent] / t2
+        pull[parent] -= drift[parent] / t2
+    covariance = np.linalg.inv(precision)
+    return covariance @ pull, np.diag(covariance)
+
+
+@pytest.mark.parametrize(("size", "chain"), [(2, False), (40, False), (400, False), (60, True)])
+def test_the_sweep_is_exact_inference(size: int, chain: bool) -> None:
+    model, _ = tree(size, 1, chain=chain)
+    model.update()
+    model._sweep()  # pyright: ignore[reportPrivateUsage]  # with the numbers that `dense` reads
+    mean, variance = dense(model)
+    assert np.allclose(model.mean, mean, rtol=1e-6, atol=1e-9)
+    assert np.allclose(model.variance, variance, rtol=1e-6)
+
+
+def test_means_are_better_than_single_evaluations_and_deviations_are_true() -> None:
+    errors, alone, inside, total = 0.0, 0.0, 0, 0
+    for seed in range(20):
+        model, truths = tree(150, seed)
+        for i, truth in enumerate(truths):
+            value = model.value(str(i))
+            errors += (value.mean - truth) ** 2
+            alone += (model._y[i + 8 if i else 0] - truth) ** 2  # pyright: ignore[reportPrivateUsage]
+            inside += abs(value.mean - truth) < 1.96 * value.sd
+            total += 1
+    assert errors < 0.6 * alone
+    assert 0.90 < inside / total < 0.98
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_unit_of_the_score_does_not_matter(scale: float) -> None:
+    (model, _), (plain, _) = tree(80, 3, scale=scale), tree(80, 3)
+    for i in (0, 10, 79):
+        assert model.value(str(i)).mean / scale == pytest.approx(plain.value(str(i)).mean, rel=1e-5)
+        assert model.value(str(i)).sd / scale == pytest.approx(plain.value(str(i)).sd, rel=1e-5)
+
+
+def test_exact_scores_are_what_was_measured() -> None:
+    model, truths = tree(60, 5, noise=0.0)
+    assert model.exact and model.noise.exact and model.noise.sd == 0.0
+    for i, truth in enumerate(truths):
+        assert model.value(str(i)).mean == pytest.approx(truth, abs=1e-6)
+
+
+def test_equal_values_count_for_exactness_only_if_no_other_candidate_has_them() -> None:
+    model = Pedigree()
+    for name in ("a", "b", "a"):
+        model.observe(name, 0.0)
+    assert model.exact and model.confirmed == 0
+    model.observe("c", 0.3)
+    model.observe("c", 0.3)
+    assert model.confirmed == 1
+    model.observe("c", 0.31)
+    assert not model.exact
+
+
+def test_different_scores_on_different_cases_are_no_noise_of_the_evaluator() -> None:
+    model = Pedigree()
+    model.observe("a", 0.0, "one")
+    model.observe("a", 1.0, "two")
+    assert model.exact and not model.noiseless
+
+
+def test_the_users_word_on_exactness_wins() -> None:
+    model = Pedigree(exact=True)
+    model.observe("a", 0.1)
+    model.observe("a", 0.2)
+    assert model.exact
+
+
+def test_a_program_that_fails_half_of_the_time_is_worth_half() -> None:
+    model = Pedigree(floor=0.0)
+    for i in range(40):
+        model.observe("steady", 0.8)
+        model.observe("flaky", 1.0 if i % 2 else None)
+    steady, flaky = model.value("steady"), model.value("flaky")
+    assert flaky.mean == pytest.approx(0.5, abs=0.05) and flaky.failures == 20
+    assert steady.mean == pytest.approx(0.8, abs=0.03)
+
+
+def test_broken_children_do_not_lower_what_is_known_of_their_parent() -> None:
+    model, _ = tree(40, 7)
+    before = model.value("0")
+    for i in range(60):
+        model.add(f"x{i}", ("0",))
+        model.observe(f"x{i}", None)
+    after = model.value("0")
+    assert after.mean == pytest.approx(before.mean, abs=0.02)
+    assert model.births()[0] < 0.2 and math.isnan(model.value("x3").mean) is False
+
+
+def test_absurdly_low_scores_are_failures() -> None:
+    model, _ = tree(40, 9)
+    model.add("broken", ("0",))
+    before = model.value("5").mean
+    model.observe("broken", -1e9)
+    for i in range(20):  # the scale is looked at again as observations come
+        model.observe("0", 0.1 + 0.01 * (i % 7))
+    assert model.value("broken").failures == 1
+    assert model.value("5").mean == pytest.approx(before, abs=0.1)
+
+
+def test_losses_over_decades_are_told_apart_at_the_small_end() -> None:
+    model = Pedigree()
+    for i, loss in enumerate([1e3, 5e2, 1e2, 20, 3, 1, 0.1, 1e-2, 1e-3, 1e-4]):
+        model.add(str(i), (str(i - 1),))
+        model.observe(str(i), -loss)
+    assert model.value("9").mean == pytest.approx(-1e-4, rel=0.01)
+    worth = model.worth()
+    assert list(np.argsort(worth)) == list(range(10))
+    assert worth[9] - worth[8] > 0.2 * (worth[1] - worth[0])
+
+
+def test_effects_of_cases_are_taken_out() -> None:
+    rng = Random(3)
+    hard = {f"case{k}": rng.gauss(0, 0.5) for k in range(10)}
+    model = Pedigree()
+    for i in range(60):  # candidate i is worth i / 100; each is seen on two cases only
+        for k in rng.sample(range(10), 2):
+            model.observe(str(i), i / 100 + hard[f"case{k}"] + rng.gauss(0, 0.02), f"case{k}")
+    means = [model.value(str(i)).mean for i in range(60)]
+    assert np.corrcoef(means, range(60))[0, 1] > 0.9
+
+
+def test_heavy_tails_do_not_move_a_mean_far() -> None:
+    rng = Random(5)
+    model, _ = tree(30, 11, noise=0.02)
+    for _ in range(12):
+        model.observe("0", 0.1 + rng.gauss(0, 0.02))
+    before = model.value("0").mean
+    model.observe("0", 3.0)
+    assert abs(model.value("0").mean - before) < 0.05
+
+
+def test_an_unknown_candidate_and_one_without_scores() -> None:
+    model = Pedigree()
+    with pytest.raises(KeyError):
+        model.value("a")
+    model.observe("a", None)
+    assert math.isnan(model.value("a").mean) and model.worth()[0] == -math.inf
+
+
+def test_children_of_unknown_parents_are_roots() -> None:
+    model = Pedigree()
+    model.add("a", ("never seen",))
+    model.observe("a", 1.0)
+    assert list(model.parents) == [-1] and model.value("a").mean == pytest.approx(1.0, abs=1e-3)
+
+
+def test_nodes_of_great_height_are_handled_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    means = []
+    for group in (1, 10_000):
+        monkeypatch.setattr(pedigree, "GROUP", group)
+        model, _ = tree(200, 13)
+        model.update()
+        means.append(model.mean)
+    assert np.allclose(means[0], means[1], rtol=1e-9)
