@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import math
-from collections import Counter
+from collections import Counter, deque
 from fractions import Fraction
 from random import Random
 
@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import UserError
-from culmen.core.event import EditRequest, Edits
+from culmen.core.event import EditRequest, Edits, Entry, ProposeRequest
 from culmen.core.usage import Budget
+from culmen.engine.search import Search
 from culmen.store import views
 from culmen.strategies import catalog
 from culmen.strategies.openevolve import OpenEvolve
@@ -201,6 +202,32 @@ def test_the_baseline_asks_for_one_and_starts_everywhere_alike() -> None:
     done = run(OpenEvolve(islands=3), seeds=(0.1, 0.5), world=witness)
     assert {brief.k for brief in witness.briefs} == {1} and {brief.format for brief in witness.briefs} == {"rewrite"}
     assert all(len(note["seeds"]) == 2 for note in notes(done, "seeded"))
+
+
+@pytest.mark.parametrize(("strategy", "workers", "wanted"), [
+    (OpenEvolve(), 8, 8), (OpenEvolve(), 2, 5), (OpenEvolve(lanes=6), 2, 6), (OpenEvolve(islands=1), 4, 4),
+    (TurboEvolve(), 8, 5), (TurboEvolve(lanes=7), 2, 7),
+])  # fmt: skip
+def test_there_are_as_many_requests_at_once_as_lanes(strategy, workers: int, wanted: int) -> None:
+    """Eight workers and five islands: three of the workers used to have nothing to do."""
+    search = Search(strategy, task(), Budget(evaluations=100), 1, workers)
+    waiting, rng = deque(search.start()), Random(0)
+    while not all(isinstance(effect.request, ProposeRequest) for effect in waiting):
+        effect = next(each for each in waiting if not isinstance(each.request, ProposeRequest))
+        waiting.remove(effect)
+        result = Landscape().perform(effect, rng)[1]
+        waiting += search.feed(Entry("done", effect.key, effect.mark, effect.kind, result=result))
+    assert len(waiting) == wanted
+    search.close()
+
+
+def test_lanes_serve_the_islands_alike() -> None:
+    done = run(OpenEvolve(islands=3, lanes=5), evaluations=120)
+    turns = Counter(note["island"] for note in notes(done, "event"))
+    assert set(turns) == {0, 1, 2} and max(turns.values()) - min(turns.values()) <= 12
+    for island in turns:
+        numbers = sorted(n["turn"] for n in notes(done, "event") if n["island"] == island)
+        assert len(set(numbers)) == len(numbers)
 
 
 def test_settings_as_texts() -> None:

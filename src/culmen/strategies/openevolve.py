@@ -46,6 +46,7 @@ class OpenEvolve:
     interval: Interval = 50
     rate: Rate = 0.1
     batch: Cases = None
+    lanes: Annotated[int | None, About("iterations at once over all islands; none: one per worker", least=1)] = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -53,5 +54,6 @@ class OpenEvolve:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         shared = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        shared["lanes"] = self.lanes or lab.workers
         engine = TurboEvolve(width=Fixed(1), requery=Requery(times=0), allocation=Everywhere(), **shared)
         await engine.search(lab)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count, cycle, repeat
 from typing import Annotated, Any
 
 from culmen.core.brief import Brief, Exhibit
@@ -15,7 +15,7 @@ from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate
 from culmen.strategies.judging import Judge
 from culmen.strategies.seed_pool import Allocation, Everywhere, Kmeans, KmeansElite, Random
 from culmen.strategies.settings import About, Cases, Format, check
-from culmen.strategies.width import Adaptive, Fixed, Requery, Width
+from culmen.strategies.width import Adaptive, Fixed, Requery, Width, WidthCounter
 
 Dimensions = Annotated[
     tuple[str, ...], About("dimensions of the grid; none: the task's, else complexity and diversity")
@@ -67,6 +67,7 @@ class TurboEvolve:
     interval: Interval = 10
     rate: Rate = 0.1
     batch: Cases = None
+    lanes: Annotated[int | None, About("turns at once over all islands; none: one on each", least=1)] = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -77,7 +78,11 @@ class TurboEvolve:
         chosen = Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
         islands = [GridIsland(judge.grid(), chosen) for _ in range(self.islands)]
         await self.settle(lab, judge, islands)  # 3.3
-        await lab.gather(*(self.evolve(lab, judge, islands, i) for i in range(self.islands)))
+        clocks = [Clock(self.width.begin()) for _ in islands]
+        own = (self.evolve(lab, judge, islands, clocks, repeat(i)) for i in range(self.islands))
+        more = range(self.islands, self.lanes or 0)
+        rounds = (chain(range(i % self.islands, self.islands), cycle(range(self.islands))) for i in more)
+        await lab.gather(*own, *(self.evolve(lab, judge, islands, clocks, each) for each in rounds))
 
     async def settle(self, lab: Lab, judge: Judge, islands: list[GridIsland]) -> None:
         """Section 3.3: feasible seeds, ranked by the scores they get here, are shared out and inserted."""
@@ -91,10 +96,12 @@ class TurboEvolve:
             fates = [{**_told(island, elite), "outcome": at.outcome} for elite, at in placed]
             lab.note("seeded", island=i, seeds=fates)
 
-    async def evolve(self, lab: Lab, judge: Judge, islands: list[GridIsland], i: int) -> None:
-        """One island's loop; every turn awaits a request to a model, and nothing of the other islands."""
-        island, width = islands[i], self.width.begin()
-        for turn in count(1):
+    async def evolve(
+        self, lab: Lab, judge: Judge, islands: list[GridIsland], clocks: list[Clock], places: Iterable[int]
+    ) -> None:
+        """A loop on one island, or of a further lane on each in turn; a turn awaits nothing of any other loop."""
+        for i in places:
+            island, width, turn = islands[i], clocks[i].width, next(clocks[i].turns)
             parent = island.parent(lab.rng)
             inspirations = island.inspirations(parent, lab.rng) if parent else []
             brief = self.brief(lab, i, parent, inspirations, width.k)
@@ -129,6 +136,14 @@ class TurboEvolve:
         rollout = parent.rollout
         seen = rollout.observations
         return Brief(rollout.candidate, seen, parent.reward, shown, k=k, format=self.format, island=i)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """An island's width, and the numbers of its turns."""
+
+    width: WidthCounter
+    turns: Iterator[int] = field(default_factory=lambda: count(1))
 
 
 def _children(
