@@ -221,10 +221,10 @@ def test_there_are_as_many_requests_at_once_as_lanes(strategy, workers: int, wan
     search.close()
 
 
-def test_lanes_serve_the_islands_alike() -> None:
+def test_further_lanes_serve_every_island() -> None:
     done = run(OpenEvolve(islands=3, lanes=5), evaluations=120)
     turns = Counter(note["island"] for note in notes(done, "event"))
-    assert set(turns) == {0, 1, 2} and max(turns.values()) - min(turns.values()) <= 12
+    assert set(turns) == {0, 1, 2} and min(turns.values()) >= 20
     for island in turns:
         numbers = sorted(n["turn"] for n in notes(done, "event") if n["island"] == island)
         assert len(set(numbers)) == len(numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 
 from culmen.core.candidate import Candidate
 from culmen.core.task import Objective, Task
@@ -60,6 +61,7 @@ def language(task: Task) -> str:
     return named if any(_is_python(text) for text in texts) else ""
 
 
+@lru_cache(64)  # of an initial program, asked for again with every prompt
 def _is_python(text: str) -> bool:
     try:
         ast.parse(text)
