@@ -337,7 +337,10 @@ def score_line(row: CandidateRow) -> str:
     """`2.512 ± 0.010, mean of 12 evaluations`; of the final choice or of the search."""
     if row.mean is None:
         return "none"
-    line = f"{measured(row.mean, row.margin)}, mean of {count(row.count, 'evaluation')}"
+    score, many = measured(row.mean, row.margin), count(row.count, "evaluation")
+    if row.expected:
+        return f"{score}, expected from {many} (mean {number(row.search_mean)}) and its relatives"
+    line = f"{score}, mean of {many}"
     if not row.fresh:
         return line
     failed = f"; {row.fresh_failures} of them failed and count as the floor" if row.fresh_failures else ""

@@ -49,7 +49,7 @@ class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `score` is the mean over `count` fresh evaluations (all made after the choice), with standard error `se` and
     `margin`, half the width of its 95 % interval; `failures` of them gave no score and count as the floor.
-    `search_score` over `search_count` is what the search believed. Without fresh ones `score` is the search's mean and
+    `search_score` over `search_count` is what the search believed. Without fresh ones `score` is the same and
     `confirmed` is False. `trust` is the level of the weakest of these evaluations (`core.trust`). `verified`:
     confirmed, at least at that level, and where the task has a verifier every output passed it as given. `split` names
     the cases the fresh evaluations used: `cases` of its `of` (0 without a data set).
@@ -145,12 +145,13 @@ class Finale:
         trust = weakest(o.trust for o in seen if o.ok) if confirmed else chosen.trust
         trust = "verified" if trust == "certified" and vouched is None else trust
         gain, margin = self._gain(chosen.id)
+        believed = score(self._record.belief(chosen, self._noise)[0]) if chosen.count else None
         return FinalChoice(
             id=chosen.id,
-            score=score(chosen.mean if fresh is None else fresh.mean),
+            score=believed if fresh is None and believed is not None else score(fresh.mean if fresh else chosen.mean),
             count=chosen.count if fresh is None else fresh.count,
             se=None if fresh is None else fresh.se,
-            search_score=score(chosen.mean) if chosen.count else None,
+            search_score=believed,
             search_count=chosen.count,
             confirmed=confirmed,
             verified=confirmed and strict is not False and reaches(trust, "verified"),

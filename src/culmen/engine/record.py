@@ -1,7 +1,8 @@
 """Score statistics of every candidate, for the final choice, and lookup of past evaluations.
 
-Candidates are ranked by a shrunken mean (empirical Bayes, normal-normal): a mean over few noisy observations is
-pulled towards the mean of all candidates, so one lucky sample never wins.
+Candidates are ranked by the posterior mean of the value model (`memory.pedigree`), which knows relatives, cases and
+noise, so one lucky sample never wins. Searches too long for it are ranked by a shrunken mean (empirical Bayes,
+normal-normal): a mean over few noisy observations is pulled towards the mean of all candidates.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import struct
+from array import array
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +21,12 @@ from culmen.core.event import Effect, EvaluateRequest, mark
 from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
 from culmen.engine.loop import Future
+from culmen.memory.pedigree import Pedigree
 
 _ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
 _REFUSED, _BARRED = 1, 2
 _TRUST: tuple[str, ...] = ("", *LEVELS)
+_MODELLED = 50_000  # evaluations up to which the value model is made
 _PAIRS = 50_000  # candidates with cases whose repeats are watched, to tell noise from cases
 
 
@@ -73,7 +77,8 @@ class Noise:
 
 
 class Scoreboard:
-    """All tallies of a search, fed in journal order: a packed row of 42 bytes for each candidate, and where it stands.
+    """All tallies of a search, fed in journal order: a packed row of 42 bytes for each candidate, and where it stands;
+    of the first `_MODELLED` evaluations 16 bytes each, for the value model.
 
     What the final choice evaluates is no part of it: that may be of other cases, and must stay apart from the search.
     """
@@ -88,6 +93,10 @@ class Scoreboard:
         self._least = math.inf
         self._pairs: dict[tuple[int, str], tuple[int, float]] = {}  # by candidate and case: rewards, their mean
         self._repeats, self._squares = 0, 0.0
+        self._parents, self._who, self._where = array("q"), array("l"), array("l")
+        self._rewards = array("d")  # nan: failed
+        self._cases: dict[str, int] = {}
+        self._model: tuple[int, Pedigree] | None = None
 
     def __len__(self) -> int:
         return len(self._places)
@@ -106,9 +115,10 @@ class Scoreboard:
         if observation.status is Status.LOST:
             return
         self.evaluations += 1
-        tally = self.tally(candidate.id) or self._enter(candidate.id)
+        tally = self.tally(candidate.id) or self._enter(candidate)
         tally.barred = tally.barred or observation.barred
         reward = self.task.reward(observation)
+        self._keep(tally.order, observation.case, reward)
         if reward is not None and observation.strict is not None:
             tally.vouch(None if observation.certified is None else self.task.worth(observation))
         if reward is None:
@@ -142,14 +152,14 @@ class Scoreboard:
 
     def ranking(self, most: int, among: Collection[str] | None = None) -> list[CandidateTally]:
         """The best `most` of the candidates (or of those `among` them) that ever scored: best first by certified value
-        where there is one, else by shrunken mean.
+        where there is one, else by posterior mean.
 
         Those whose output a verifier did not accept come last; fewer failures, then age, break ties. None that was
         rejected for its integrity is among them.
         """
         noise = self.noise()
         scored = (t for t in self.tallies() if t.count and not t.barred and (among is None or t.id in among))
-        return heapq.nsmallest(most, scored, key=lambda t: (t.refused, -self._judged(t, noise), t.failures, t.order))
+        return heapq.nsmallest(most, scored, key=lambda t: (t.refused, -self.belief(t, noise)[0], t.failures, t.order))
 
     def floor(self, noise: Noise) -> float:
         """What a failed evaluation counts as: the lowest reward there is, declared, else seen."""
@@ -157,7 +167,12 @@ class Scoreboard:
         return noise.least if declared is None else declared
 
     def belief(self, tally: CandidateTally, noise: Noise) -> tuple[float, float]:
-        """Shrunken mean of the candidate's reward, failures at the floor, and the variance of this estimate."""
+        """Posterior mean of the candidate's reward, failures at the floor, and the variance of this estimate."""
+        model = self.model()
+        if model is not None and tally.certified is None and tally.count:
+            value = model.value(tally.id)
+            if math.isfinite(value.mean):
+                return value.mean, value.sd**2
         variance = noise.between
         if noise.within:
             variance = 1 / (1 / noise.between + tally.count / noise.within) if noise.between > 0 else 0.0
@@ -177,11 +192,42 @@ class Scoreboard:
         """A snapshot of the rows."""
         return _ROW.iter_unpack(bytes(self._rows))
 
-    def _enter(self, candidate: str) -> CandidateTally:
-        tally = CandidateTally(candidate, len(self))
-        self._places[key_of(candidate)] = tally.order
+    def _enter(self, candidate: Candidate) -> CandidateTally:
+        tally = CandidateTally(candidate.id, len(self))
+        known = (self._places.get(key_of(parent)) for parent in candidate.parents)
+        self._parents.append(next((place for place in known if place is not None), -1))
+        self._places[key_of(candidate.id)] = tally.order
         self._rows += bytes(_ROW.size)
         return tally
+
+    def _keep(self, place: int, case: str, reward: float | None) -> None:
+        """Keep one evaluation for the value model."""
+        if len(self._who) <= _MODELLED:
+            self._who.append(place)
+            self._where.append(self._cases.setdefault(case, len(self._cases)))
+            self._rewards.append(math.nan if reward is None else reward)
+
+    def model(self) -> Pedigree | None:
+        """The value model of the search so far; None where it would tell nothing more (scores are exact and there is
+        one case at most), or the search is too long for it."""
+        if len(self._who) > _MODELLED:
+            return None
+        if self._model is None or self._model[0] != self.evaluations:
+            self._model = self.evaluations, self._modelled()
+        found = self._model[1]
+        return None if found.noiseless else found
+
+    def _modelled(self) -> Pedigree:
+        model = Pedigree(self.task.objective.floor, True if self.task.deterministic else None)
+        names, cases = [f"{row[0]:012x}" for row in self._known()], list(self._cases)
+        roots: tuple[str, ...] = ("",) if self._parents.count(-1) > 2 else ()
+        for root in roots:  # a common parent, never evaluated: programs without parents tell what to expect of others
+            model.add(root)
+        for name, parent in zip(names, self._parents):
+            model.add(name, roots if parent < 0 else (names[parent],))
+        for place, case, reward in zip(self._who, self._where, self._rewards):
+            model.observe(names[place], None if math.isnan(reward) else reward, cases[case])
+        return model
 
     def _judged(self, tally: CandidateTally, noise: Noise) -> float:
         value = tally.mean if tally.certified is None else tally.certified

@@ -79,7 +79,7 @@ def looks(best: BestCandidate) -> str:
     """`mean of 10 evaluations made after it was chosen, on 10 of 100 test cases`; how many of them failed."""
     many = count(best.count, "evaluation")
     if not best.confirmed and not best.failures:
-        return f"mean of {many} of the search, not confirmed by a fresh one"
+        return f"from {many} of the search, not confirmed by a fresh one"
     cases = ""
     if best.cases:
         share = f"all {best.of}" if best.cases == best.of else f"{best.cases} of {best.of}"

@@ -1,8 +1,10 @@
 """Which candidate is best before the engine's final choice has been made, by the scores of the search.
 
-The best is the one with the highest lower confidence bound, mean - s / sqrt(n) (reward, higher is better), among the
-candidates all of whose evaluations gave a score; if there is none, among all that ever scored. s is the standard
-deviation within candidates, pooled over all of them, so one lucky sample of a noisy task does not win.
+The best is the one with the highest lower bound, one standard deviation below what the value model lets expect
+(`store.estimates`; failures at the floor), so one lucky sample of a noisy task does not win. Where scores are exact, or
+the run is too long for the model, and for orders by the database, the bound is mean - s / sqrt(n) (reward, higher is
+better), among the candidates all of whose evaluations gave a score; if there is none, among all that ever scored. s is
+the standard deviation within candidates, pooled over all of them.
 
 Where the exact verifier certified a candidate's outputs, the worst certified value stands in place of the bound; one
 whose outputs it did not accept counts as one that failed. A candidate rejected for its integrity is never the best.
@@ -17,13 +19,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from culmen.store import sql
+from culmen.store.codec import escape, unescape
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
+    from culmen.memory.pedigree import Pedigree
+
 RULE = (
     "certified value where there is one, else highest mean minus one standard error (spread pooled over all "
     "candidates), among candidates that never failed"
+)
+EXPECTED_RULE = (
+    "certified value where there is one, else highest score to be expected, minus one standard deviation, from its own "
+    "evaluations and those of its relatives, failures at the floor"
 )
 
 
@@ -89,8 +98,8 @@ def pooled_sd(connection: Connection) -> float:
     return math.sqrt(max(0.0, spread) / degrees) if degrees else 0.0
 
 
-def leader(connection: Connection, direction: str) -> Standing | None:
-    """The best candidate so far, None if nothing has scored.
+def leader(connection: Connection, direction: str, model: Pedigree | None = None) -> Standing | None:
+    """The best candidate so far, None if nothing has scored; with a `model`, by what it lets expect.
 
     Among candidates with equally many scores the bound follows the mean: one look into the index (failed, count, mean)
     for each count that occurs finds the best, however many candidates there are. Those few that a verifier or a guard
@@ -98,11 +107,29 @@ def leader(connection: Connection, direction: str) -> Standing | None:
     """
     sd = pooled_sd(connection)
     sign = 1.0 if direction == "max" else -1.0
-    clean = [_leader(connection, direction, sd, 0), _judged(connection, direction, _queries().certified)]
+    expected = None if model is None else _expected(connection, direction, model)
+    clean = [expected or _leader(connection, direction, sd, 0), _judged(connection, direction, _queries().certified)]
     found = [standing for standing in clean if standing is not None]
     if found:
         return max(found, key=lambda standing: sign * standing.bound)
     return _leader(connection, direction, sd, 1) or _judged(connection, direction, _queries().refused)
+
+
+def _expected(connection: Connection, direction: str, model: Pedigree) -> Standing | None:
+    """The best by the model among those that no verifier was asked about and no guard barred."""
+    sign, t = (1.0 if direction == "max" else -1.0), sql.tally.c
+    worth = model.worth() - model.variance**0.5
+    judged = sql.select(t.candidate).where(sql.judged, sql.or_(t.asked > 0, t.barred > 0))
+    for name in map(unescape, connection.execute(judged).scalars()):
+        if name in model.index:
+            worth[model.index[name]] = -math.inf
+    if not len(worth) or not math.isfinite(worth.max()):
+        return None
+    name = model.ids[int(worth.argmax())]
+    row = connection.execute(
+        sql.select(t.candidate, t.mean, t.count.label("n")).where(t.candidate == escape(name))
+    ).one()
+    return Standing(row.candidate, row.mean, row.n, sign * model.value(name).mean)
 
 
 def _judged(connection: Connection, direction: str, queries: dict[str, Select[*tuple[Any, ...]]]) -> Standing | None:

@@ -34,10 +34,10 @@ class CandidateRow(msgspec.Struct, frozen=True):
     """A candidate with the statistics of its scores (in the task's own direction).
 
     `mean` over `count` evaluations, with standard error `se` and `margin`, half the width of the 95 % interval (None:
-    not known), is the one number of the candidate (`views.scores`). If it is `fresh`, the final choice measured it, and
-    `fresh_failures` of these evaluations gave no score. `search_mean` over `search_count` is what the search scored,
-    `sd` the deviation of these scores (None below two), `bound` what `best` orders by; `statuses` counts what gave no
-    score in the search.
+    not known), is the one number of the candidate (`views.scores`): the mean of these; if `expected`, what they and
+    those of relatives let expect; if `fresh`, measured by the final choice, and `fresh_failures` of these evaluations
+    gave no score. `search_mean` over `search_count` is what the search scored, `sd` the deviation of these scores (None
+    below two), `bound` what `best` orders by; `statuses` counts what gave no score in the search.
     `trust` is the level of the weakest score ("": there is none), `certified` the worst value that the
     verifier certified (None: not asked, or not all accepted). `grave`: it showed a grave sign, `barred`: and was
     rejected for it.
@@ -64,6 +64,7 @@ class CandidateRow(msgspec.Struct, frozen=True):
     fresh_failures: int = 0
     search_mean: float | None = None
     search_count: int = 0
+    expected: bool = False
 
 
 class CandidateDetail(msgspec.Struct, frozen=True):
@@ -107,7 +108,7 @@ def candidates(
     appearance. `failed` True keeps those with a failed evaluation, False those without.
     """
     with reading(Path(run)) as connection:
-        scores = Scores(connection)
+        scores = Scores(connection, Path(run))
         if order not in ("new", "old") and operator is model is failed is None:
             # Candidates never evaluated come last: while the page is full without them, tallies alone will do.
             short = _ordered(sql.select(sql.tally.c.candidate), order, scores).offset(offset).limit(limit)
@@ -144,7 +145,7 @@ def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> Ca
         blobs = Blobs(folder / "blobs", lookup_in(connection))
         whole = candidate_of(connection, folder, found)
         found_row = connection.execute(with_tallies().where(sql.candidate.c.id == name)).one()
-        row = row_of(found_row, Scores(connection))
+        row = row_of(found_row, Scores(connection, folder))
         first = connection.execute(sql.select(sql.event).where(sql.event.c.seq == found.seq)).all()
         source = assemble(connection, folder, first, Texts())[0].entry.result if first else None
         source = source if isinstance(source, Proposal) else Proposal()
@@ -229,6 +230,7 @@ def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
         fresh_failures=score.failures if score else 0,
         search_mean=before.value if before else None,
         search_count=searched,
+        expected=bool(score and score.expected),
     )
 
 
@@ -286,7 +288,7 @@ def lineage(run: Path | str, id_prefix: str) -> list[Step]:
     folder = Path(run)
     with reading(folder) as connection:
         about = read_meta(connection).task.objective
-        chain = _rows(connection, _line(connection, resolve(connection, folder, id_prefix)))
+        chain = _rows(connection, folder, _line(connection, resolve(connection, folder, id_prefix)))
     steps: list[Step] = []
     for row, note in chain:
         before, now = (steps[-1].row.mean if steps else None), row.mean
@@ -308,9 +310,9 @@ def _line(connection: Connection, name: str) -> list[str]:
     return found[::-1]
 
 
-def _rows(connection: Connection, names: list[str]) -> list[tuple[CandidateRow, str]]:
+def _rows(connection: Connection, folder: Path, names: list[str]) -> list[tuple[CandidateRow, str]]:
     """Each of them with its statistics and the note of its origin, in that order."""
-    scores, query = Scores(connection), with_tallies().add_columns(sql.candidate.c.origin)
+    scores, query = Scores(connection, folder), with_tallies().add_columns(sql.candidate.c.origin)
     found: dict[str, tuple[CandidateRow, str]] = {}
     for start in range(0, len(names), PAGE):
         for row in connection.execute(query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))):
@@ -378,7 +380,7 @@ def table(run: Path | str, query: CandidateQuery) -> CandidatePage:
         raise UserError("no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}")
     with reading(Path(run)) as connection:
         sql.taught(connection)
-        scores = Scores(connection)
+        scores = Scores(connection, Path(run))
         joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
         wanted = _conditions(query)
         count = sql.select(sql.func.count()).select_from(joined).where(*wanted)

@@ -103,7 +103,7 @@ def progress(run: Path | str) -> list[ProgressPoint]:
             ).scalar()
             or 0
         )
-        best = standing_best(connection)
+        best = standing_best(connection, Path(run))
         while best is not None and points and points[-1].evaluations >= made:
             points.pop()
         if best is not None:
@@ -300,7 +300,7 @@ def family(run: Path | str) -> list[FamilyNode]:
     )
     with reading(Path(run)) as connection:
         rows = connection.execute(query.order_by(sql.candidate.c.seq, sql.candidate.c.id)).all()
-        scores = Scores(connection)
+        scores = Scores(connection, Path(run))
     return [_node(row, scores) for row in rows]
 
 

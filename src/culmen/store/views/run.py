@@ -19,8 +19,8 @@ from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading, run_folders
 from culmen.store.lease import owner
 from culmen.store.meta import RunMeta
-from culmen.store.ranking import RULE, Standing, findings, leader, leader_before, pooled_sd
-from culmen.store.views.scores import last_state, margin_of, search_score
+from culmen.store.ranking import EXPECTED_RULE, RULE, Standing, findings, leader, leader_before, pooled_sd
+from culmen.store.views.scores import Scores, last_state, margin_of, search_score
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -114,7 +114,7 @@ def status(run: Path | str) -> RunStatus:
             reason=str(last.get("reason", "")),
             evaluations=sum(statuses.values()),
             in_flight=counts.get("session", {}).get("in_flight", 0),
-            best=_best(connection, about, last),
+            best=_best(connection, folder, about, last),
             usage=_spent(spent),
             elapsed_seconds=_elapsed(connection),
             isolation=about.isolation,
@@ -144,12 +144,12 @@ def status(run: Path | str) -> RunStatus:
 def best(run: Path | str) -> BestCandidate | None:
     """The best candidate; None if nothing has scored."""
     with reading(Path(run)) as connection:
-        return standing_best(connection)
+        return standing_best(connection, Path(run))
 
 
-def standing_best(connection: Connection) -> BestCandidate | None:
+def standing_best(connection: Connection, folder: Path) -> BestCandidate | None:
     """`best`, inside one reading of a run."""
-    return _best(connection, read_meta(connection), last_state(connection))
+    return _best(connection, folder, read_meta(connection), last_state(connection))
 
 
 def calls(run: Path | str) -> list[CallCosts]:
@@ -198,11 +198,17 @@ def _candidates(connection: Connection) -> int:
     return connection.execute(sql.select(sql.func.count(sql.candidate.c.seq))).scalar_one()
 
 
-def _best(connection: Connection, about: RunMeta, last: dict[str, Any]) -> BestCandidate | None:
+def _best(connection: Connection, folder: Path, about: RunMeta, last: dict[str, Any]) -> BestCandidate | None:
     winner = last.get("winner")
     if isinstance(winner, dict):
         return final(winner)
-    return _standing(connection, leader(connection, about.task.objective.direction), RULE)
+    scores = Scores(connection, folder)
+    found = leader(connection, scores.direction, scores.model)
+    best = _standing(connection, found, RULE if scores.model is None else EXPECTED_RULE)
+    score = None if best is None or found is None else scores.of(best.id, best.count, found.mean)
+    if best is None or score is None:
+        return best
+    return msgspec.structs.replace(best, score=score.value, se=score.se, margin=score.margin)
 
 
 def _before(connection: Connection, about: RunMeta, first: int | None) -> BestCandidate | None:

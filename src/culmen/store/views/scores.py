@@ -1,13 +1,15 @@
 """The one number of a candidate: what every list, page and report shows as its score, with its count.
 
 For the winner and the initial program it is what the final choice measured, on evaluations made after the choice; for
-all others, and before the final choice, the mean of the search's evaluations. What the final choice evaluated is never
-mixed into the search's mean.
+all others, and before the final choice, what the search's evaluations let expect: the posterior mean of the value model
+(`store.estimates`), or the mean itself where that tells nothing more. What the final choice evaluated is never mixed
+into it.
 """
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +17,7 @@ import msgspec
 from culmen.store import sql
 from culmen.store.codec import decode
 from culmen.store.database import read_meta
+from culmen.store.estimates import estimates
 from culmen.store.ranking import pooled_sd
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     """A candidate's score (in the task's own direction) over `count` evaluations, with standard error and `margin`,
     half the width of its 95 % interval (None: not known).
 
-    `fresh`: measured by the final choice; then `failures` of the `count` gave no score and count as the floor.
+    `expected`: the value model's, from these evaluations and those of relatives; else the mean of these. `fresh`:
+    measured by the final choice; then `failures` of the `count` gave no score and count as the floor.
     """
 
     value: float
@@ -36,13 +40,16 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     margin: float | None = None
     fresh: bool = False
     failures: int = 0
+    expected: bool = False
 
 
 class Scores:
-    """The scores of a run's candidates at one moment."""
+    """The scores of a run's candidates at one moment. `model` is None where means tell all that is known."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.direction = read_meta(connection).task.objective.direction
+    def __init__(self, connection: Connection, folder: Path) -> None:
+        task = read_meta(connection).task
+        self._objective, self.direction = task.objective, task.objective.direction
+        self.model = estimates(connection, folder, task)
         self.sd = pooled_sd(connection)
         winner = last_state(connection).get("winner")
         self.winner = str(winner["id"]) if isinstance(winner, dict) else ""
@@ -53,7 +60,12 @@ class Scores:
         there is none."""
         if candidate in self._fresh:
             return self._fresh[candidate]
-        return search_score(mean, count, self.sd) if count and mean is not None else None
+        if not count or mean is None:
+            return None
+        value = self.model.value(candidate) if self.model and candidate in self.model.index else None
+        if value is None or not math.isfinite(value.mean):
+            return search_score(mean, count, self.sd)
+        return Score(self._objective.score(value.mean), count, value.sd, Z * value.sd, expected=True)
 
 
 def search_score(mean: float, count: int, sd: float) -> Score:
@@ -63,15 +75,16 @@ def search_score(mean: float, count: int, sd: float) -> Score:
 
 
 def fresh_scores(winner: dict[str, Any]) -> dict[str, Score]:
-    """By id, what the final choice measured, as the state event tells it: of the winner and the initial program."""
-    told = [winner] if winner.get("confirmed") or winner.get("failures") else []
+    """By id, what the final choice says, as the state event tells it: of the winner and the initial program."""
     initial = winner.get("initial")
-    return {str(each["id"]): _score(each) for each in (*([initial] if initial else []), *told)}
+    fresh = bool(winner.get("confirmed") or winner.get("failures"))
+    found = {str(initial["id"]): _score(initial, True)} if initial else {}
+    return found | {str(winner["id"]): _score(winner, fresh)}
 
 
-def _score(told: dict[str, Any]) -> Score:
+def _score(told: dict[str, Any], fresh: bool) -> Score:
     failures = int(told.get("failures", 0))
-    return Score(float(told["score"]), int(told["count"]), told.get("se"), margin_of(told), True, failures)
+    return Score(float(told["score"]), int(told["count"]), told.get("se"), margin_of(told), fresh, failures)
 
 
 def margin_of(told: dict[str, Any]) -> float | None:
