@@ -19,7 +19,7 @@ from culmen.core.usage import Budget
 from culmen.engine.finale import FinalChoice
 from culmen.engine.fresh import Spread, difference, fresh_mean, t95
 from culmen.engine.ledger import final_share
-from culmen.engine.record import Noise
+from culmen.engine.record import RewardNoise
 from culmen.store.journal import MemoryJournal
 from culmen.testing.virtual import simulate
 
@@ -227,7 +227,7 @@ def test_intervals_hold_the_mean_of_the_split_95_times_in_100(noise: float, case
         repeats = sum(rng.gauss(0, noise) ** 2 for _ in range(12))
         picked = rng.sample(range(100), cases)
         values = {str(i): [levels[i] + rng.gauss(0, noise)] for i in picked}
-        known = Noise(0.25 + noise**2, 0.0, 1.0, 0.0, 12, repeats)
+        known = RewardNoise(0.25 + noise**2, 0.0, 1.0, 0.0, 12, repeats)
         return values, Spread(known, 100, noise == 0), fmean(levels)
 
     assert 0.93 <= covers(draw) <= 0.99
@@ -236,7 +236,7 @@ def test_intervals_hold_the_mean_of_the_split_95_times_in_100(noise: float, case
 def test_a_few_equal_scores_are_no_certainty() -> None:
     def draw(rng: Random) -> tuple[dict[str, list[float]], Spread, float]:
         values = {"": [float(rng.random() < 0.8) for _ in range(8)]}
-        return values, Spread(Noise(0.2, 0.0, 0.1), None, False), 0.8
+        return values, Spread(RewardNoise(0.2, 0.0, 0.1), None, False), 0.8
 
     assert covers(draw) >= 0.93
 
@@ -246,7 +246,7 @@ def test_a_difference_on_shared_cases_does_not_pay_for_their_spread() -> None:
     levels = [rng.gauss(0, 5) for _ in range(10)]
     one = {str(i): [level + 0.3 + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
     other = {str(i): [level + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
-    gain, margin = difference(one, other, Spread(Noise(25.0, 0.0, 1.0), 100, False))
+    gain, margin = difference(one, other, Spread(RewardNoise(25.0, 0.0, 1.0), 100, False))
     assert gain == pytest.approx(0.3, abs=0.1) and margin is not None and margin < 0.15
 
 

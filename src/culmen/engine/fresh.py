@@ -14,7 +14,7 @@ from statistics import fmean
 
 import msgspec
 
-from culmen.engine.record import Noise
+from culmen.engine.record import RewardNoise
 
 _PSEUDO = 4.0  # degrees of freedom that the spread seen in the whole run counts for: few equal scores are no certainty
 
@@ -38,7 +38,7 @@ class Spread(msgspec.Struct, frozen=True):
     """What is known of chance before: `noise` of the run, `of` how many cases there are (None: no data set, each
     evaluation is a sample), `exact` whether equal evaluations give equal scores."""
 
-    noise: Noise
+    noise: RewardNoise
     of: int | None
     exact: bool
 

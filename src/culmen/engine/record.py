@@ -60,7 +60,7 @@ class CandidateTally:
 
 
 @dataclass(slots=True)
-class Noise:
+class RewardNoise:
     """Variance within candidates, over all cases (None: cannot tell), mean and variance of the candidates' true
     rewards, and the least reward seen.
 
@@ -133,7 +133,7 @@ class Scoreboard:
             tally.trust = weakest((observation.trust, tally.trust or observation.trust))
         _ROW.pack_into(self._rows, tally.order * _ROW.size, *_row(tally))
 
-    def noise(self) -> Noise:
+    def noise(self) -> RewardNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains after it."""
         number = degrees = 0
         means = squares = shares = 0.0
@@ -143,12 +143,12 @@ class Scoreboard:
                 means, squares, shares = means + mean, squares + m2, shares + 1 / count
         within = squares / degrees if degrees else (0.0 if self.task.deterministic else None)
         if not number:
-            return Noise(within, 0.0, 0.0)
+            return RewardNoise(within, 0.0, 0.0)
         repeats = (self._repeats, self._squares) if self.task.cases else (degrees, squares)
         centre = means / number
         spread = sum((mean - centre) ** 2 for _, count, _, mean, *_ in self._known() if count) / max(1, number - 1)
         sampling = (within or 0.0) * shares / number
-        return Noise(within, centre, max(spread - sampling, spread * 0.05), self._least, *repeats)
+        return RewardNoise(within, centre, max(spread - sampling, spread * 0.05), self._least, *repeats)
 
     def ranking(self, most: int, among: Collection[str] | None = None) -> list[CandidateTally]:
         """The best `most` of the candidates (or of those `among` them) that ever scored: best first by certified value
@@ -161,12 +161,12 @@ class Scoreboard:
         scored = (t for t in self.tallies() if t.count and not t.barred and (among is None or t.id in among))
         return heapq.nsmallest(most, scored, key=lambda t: (t.refused, -self.belief(t, noise)[0], t.failures, t.order))
 
-    def floor(self, noise: Noise) -> float:
+    def floor(self, noise: RewardNoise) -> float:
         """What a failed evaluation counts as: the lowest reward there is, declared, else seen."""
         declared = self.task.objective.floor
         return noise.least if declared is None else declared
 
-    def belief(self, tally: CandidateTally, noise: Noise) -> tuple[float, float]:
+    def belief(self, tally: CandidateTally, noise: RewardNoise) -> tuple[float, float]:
         """Posterior mean of the candidate's reward, failures at the floor, and the variance of this estimate."""
         model = self.model()
         if model is not None and tally.certified is None and tally.count:
@@ -229,7 +229,7 @@ class Scoreboard:
             model.observe(names[place], None if math.isnan(reward) else reward, cases[case])
         return model
 
-    def _judged(self, tally: CandidateTally, noise: Noise) -> float:
+    def _judged(self, tally: CandidateTally, noise: RewardNoise) -> float:
         value = tally.mean if tally.certified is None else tally.certified
         if tally.certified is None and noise.within and noise.between > 0:
             weight = noise.between / (noise.between + noise.within / tally.count)
