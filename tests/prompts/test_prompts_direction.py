@@ -22,10 +22,10 @@ from tests.strategies.helpers import Witness
 DOWN = msgspec.structs.replace(task(seeds=(0.5,)), objective=Objective("min"))
 
 
-def prose(strategy: str) -> dict[str, Prompt]:
+def prose(strategy: str, **settings: str) -> dict[str, Prompt]:
     """The last prompt of every role that a search for low scores asks for prose."""
     witness = Witness(Landscape(sigma=0.05))
-    simulate(catalog.make(strategy), DOWN, witness, Budget(evaluations=200), seed=1)
+    simulate(catalog.make(strategy, settings), DOWN, witness, Budget(evaluations=200), seed=1)
     writer = PromptWriter(DOWN)
     return {request.role: writer.prose(request.role, request.slots) for request in witness.of(WriteRequest)}
 
@@ -39,10 +39,12 @@ def test_the_summarizer_sees_scores_not_rewards() -> None:
 
 
 def test_the_advisor_is_not_told_to_raise_what_should_fall() -> None:
-    prompts = prose("pacevolve")
+    prompts = {**prose("pacevolve"), **prose("pacevolve", advising="advising", upkeep="upkeep(tries=3)")}
+    assert {"advisor.plan", "advisor.generate", "advisor.select", "advisor.result"} <= set(prompts)
     for role, prompt in prompts.items():
         assert not re.search(r"raise its score|higher", prompt.user), role
-    assert "lower scores are better" in prompts["advisor.generate"].user
+    for role in ("plan", "generate", "select"):
+        assert "lower scores are better" in prompts[f"advisor.{role}"].user
 
 
 @pytest.mark.parametrize(("direction", "word"), [("max", "better"), ("min", "worse")])

@@ -35,6 +35,8 @@ from culmen.strategies.pacevolve.starts import Puct
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
 
+from .test_strategies_pacevolve_scaffold import paper
+
 BUDGET = Budget(evaluations=40)
 BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 
@@ -216,9 +218,9 @@ def notes(run, kind):
 
 
 def test_a_forced_stall_makes_islands_go_back_and_cross_over():
-    run = simulate(Pacevolve(islands=3, freeze=2), task(), Landscape(delta0=0.0), Budget(evaluations=400), workers=3)
+    run = simulate(paper(islands=3, freeze=2), task(), Landscape(delta0=0.0), Budget(evaluations=400), workers=3)
     assert notes(run, "backtrack")
-    run = simulate(Pacevolve(islands=3, freeze=2, target=0.3), task(), Landscape(delta0=0.4), Budget(evaluations=400))
+    run = simulate(paper(islands=3, freeze=2, target=0.3), task(), Landscape(delta0=0.4), Budget(evaluations=400))
     assert notes(run, "crossover") and all(len(n["ideas"]) <= 5 for n in notes(run, "experiment"))
 
 
@@ -226,7 +228,7 @@ def test_an_exact_repeat_of_a_failure_is_refused():
     from culmen.testing.landscape import Faults
 
     world = Stubborn(faults=Faults(error=1.0))
-    run = simulate(Pacevolve(islands=1), task(), world, Budget(evaluations=60, calls=300))
+    run = simulate(paper(islands=1), task(), world, Budget(evaluations=60, calls=300))
     failures = notes(run, "experiment")[-1]["failures"]
     assert failures["repeat"] > 0
     assert sum(n["experiment"] != "" for n in notes(run, "experiment")) == 1  # made once, then blocked
@@ -235,7 +237,7 @@ def test_an_exact_repeat_of_a_failure_is_refused():
 def test_an_advisor_that_says_nothing_readable_ends_the_run_by_itself():
     from culmen.testing.landscape import Faults
 
-    run = simulate(Pacevolve(islands=2), task(), Landscape(faults=Faults(silent=1.0)), Budget(evaluations=60))
+    run = simulate(paper(islands=2), task(), Landscape(faults=Faults(silent=1.0)), Budget(evaluations=60))
     assert run.search.reason == "nothing_new"
 
 

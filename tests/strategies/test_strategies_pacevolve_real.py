@@ -9,8 +9,9 @@ from typing import Any
 
 import culmen
 from culmen.store import views
-from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.testing.scripted import ScriptedModel
+
+from .test_strategies_pacevolve_scaffold import paper
 
 SEED = "VALUE = 1.0\n"
 TOP = 4.0  # nobody gets beyond
@@ -52,7 +53,7 @@ def test_three_islands_on_a_real_evaluator(tmp_path):
     study = culmen.optimize(
         SEED,
         evaluator=closeness,
-        strategy=Pacevolve(islands=3, beta=0.2, threshold=0.01, freeze=1, backtrack_length=2, target=0.0),
+        strategy=paper(islands=3, beta=0.2, threshold=0.01, freeze=1, backtrack_length=2, target=0.0),
         model=ScriptedModel(Team()),
         budget=culmen.Budget(evaluations=60),
         deterministic=True,

@@ -25,6 +25,11 @@ from culmen.testing.landscape import Faults, Landscape, task, truth
 from culmen.testing.virtual import Simulation, simulate
 
 
+def paper(**settings: Any) -> Pacevolve:
+    """As the paper has it: a request to the advisor for every step."""
+    return Pacevolve(**{"advising": Advising(), "upkeep": Upkeep(tries=3), **settings})
+
+
 def notes(run: Simulation, kind: str) -> list[dict[str, Any]]:
     entries = (event.entry for event in run.journal.read())
     return [e.body for e in entries if e.kind == "note" and e.body["note"] == kind]
@@ -81,7 +86,7 @@ def told(run: Simulation) -> list[Any]:
 
 def test_a_minimised_task_is_searched_as_its_mirror_image_is():
     """Tournaments, momentum, best versions and interventions all look at rewards: nothing knows a direction."""
-    rules, budget = Pacevolve(islands=3, freeze=2, threshold=0.01), Budget(evaluations=150)
+    rules, budget = paper(islands=3, freeze=2, threshold=0.01), Budget(evaluations=150)
     up = simulate(rules, task(), Dealt(1.0), budget, order="request")
     mirrored = msgspec.structs.replace(task(), objective=Objective(direction="min"))
     down = simulate(rules, mirrored, Dealt(-1.0), budget, order="request")
@@ -117,7 +122,7 @@ def test_the_best_version_is_the_latest_with_the_best_program_whatever_came_betw
 
 def test_ideas_of_experiments_that_failed_are_kept():
     world = Heard(faults=Faults(error=1.0))
-    run = simulate(Pacevolve(islands=1, upkeep=Upkeep(cap=50)), task(), world, Budget(evaluations=12))
+    run = simulate(paper(islands=1, upkeep=Upkeep(cap=50, tries=3)), task(), world, Budget(evaluations=12))
     assert all(note["outcome"].startswith("failed") for note in notes(run, "experiment"))
     tried = [idea for idea in world.slots("generate")[-1]["ideas"] if idea["tried"]]
     assert tried and all(result.startswith("failed") for idea in tried for result in idea["results"])
@@ -137,7 +142,7 @@ def one_idea(step: str, slots: dict[str, Any]) -> Any:
 
 def test_a_history_is_condensed_once_each_time_it_is_due():
     world = Heard(one_idea)
-    run = simulate(Pacevolve(islands=1, upkeep=Upkeep(condense=5)), task(), world, Budget(evaluations=24))
+    run = simulate(paper(islands=1, upkeep=Upkeep(condense=5, tries=3)), task(), world, Budget(evaluations=24))
     tries = [note["ideas"][0]["tries"] for note in notes(run, "experiment")]
     assert len(world.slots("condense")) == sum(n % 5 == 0 for n in tries) > 2
     histories = [slots["ideas"][0]["results"] for slots in world.slots("generate") if slots["ideas"]]
@@ -147,7 +152,7 @@ def test_a_history_is_condensed_once_each_time_it_is_due():
 
 def test_what_is_due_is_asked_again_until_it_can_be_read_then_done_by_rule():
     world = Heard(lambda step, slots: {"nothing": 1} if step in ("prune", "classify") else None)
-    run = simulate(Pacevolve(islands=1, upkeep=Upkeep(cap=2)), task(), world, Budget(evaluations=12))
+    run = simulate(paper(islands=1, upkeep=Upkeep(cap=2, tries=3)), task(), world, Budget(evaluations=12))
     assert all(len(note["ideas"]) <= 2 for note in notes(run, "experiment"))
     for step in ("prune", "classify"):
         reminders = [bool(slots["reminder"]) for slots in world.slots(step)]
@@ -160,7 +165,7 @@ def test_code_that_failed_is_not_evaluated_again():
         def propose(self, brief: Brief, rng: Random) -> Proposal:
             return Proposal((Candidate.of({"program": "mu=0.5\nserial=1\n"}),))
 
-    run = simulate(Pacevolve(islands=2), task(), Same(faults=Faults(error=1.0)), Budget(evaluations=40, calls=200))
+    run = simulate(paper(islands=2), task(), Same(faults=Faults(error=1.0)), Budget(evaluations=40, calls=200))
     done = [e.entry.result for e in run.journal.read() if e.entry.kind == "done"]
     assert Counter(r.candidate for r in done if isinstance(r, Observation)).most_common(1)[0][1] <= 2  # of two islands
     assert notes(run, "experiment")[-1]["failures"]["no_candidate"] > 2
@@ -169,7 +174,7 @@ def test_code_that_failed_is_not_evaluated_again():
 def test_an_advisor_that_insists_on_what_failed_has_failed_by_repeating():
     says = {"generate": {"hypotheses": ["one"]}, "select": {"idea": 1, "experiment": "the same"}}
     world = Heard(lambda step, slots: says.get(step), faults=Faults(error=1.0))
-    run = simulate(Pacevolve(islands=1), task(), world, Budget(evaluations=20, calls=200))
+    run = simulate(paper(islands=1), task(), world, Budget(evaluations=20, calls=200))
     outcomes = [note["outcome"] for note in notes(run, "experiment")]
     assert outcomes[0] == "failed (error)" and set(outcomes[1:]) == {"failed (repeat)"}
     assert [slots["refused"] for slots in world.slots("select")][:7] == ["", *["", "the same", "the same"] * 2]
@@ -194,7 +199,7 @@ def test_the_failure_memory_outlives_pruning_and_going_back():
             bad = len(self.slots("select")) == 1
             return seen if not bad else Observation(candidate.id, Status.ERROR, seed=seed, reason="first")
 
-    rules = Pacevolve(islands=1, freeze=1, backtrack_every=4, upkeep=Upkeep(cap=2))
+    rules = paper(islands=1, freeze=1, backtrack_every=4, upkeep=Upkeep(cap=2, tries=3))
     run = simulate(rules, task(), First(says, delta0=0.0), Budget(evaluations=60))
     made = [note for note in notes(run, "experiment") if note["experiment"] == "again"]
     assert len(made) == 1 and made[0]["outcome"] == "failed (error)"
@@ -204,7 +209,7 @@ def test_the_failure_memory_outlives_pruning_and_going_back():
 
 def plateau(target: float, seed: int, experiments: int = 360) -> Simulation:
     """Three islands that soon stand at 0.5 and cannot go on."""
-    rules = Pacevolve(islands=3, freeze=1, backtrack_length=1, target=target)
+    rules = paper(islands=3, freeze=1, backtrack_length=1, target=target)
     return simulate(rules, task(), Landscape(delta0=0.5, bound=0.5), Budget(evaluations=experiments), seed=seed)
 
 
@@ -238,10 +243,10 @@ def test_versions_are_gone_back_to_by_the_published_weights():
 
 
 def test_an_island_may_go_back_on_a_schedule():
-    run = simulate(Pacevolve(islands=2, backtrack_every=6), task(), Landscape(), Budget(evaluations=60))
+    run = simulate(paper(islands=2, backtrack_every=6), task(), Landscape(), Budget(evaluations=60))
     turns = [(note["island"], note["turn"]) for note in notes(run, "experiment") if note["turn"] % 6 == 0]
     assert len(turns) - len(notes(run, "backtrack")) <= 2  # two at most were on a branch already
-    assert not notes(simulate(Pacevolve(islands=2), task(), Landscape(), Budget(evaluations=20)), "backtrack")
+    assert not notes(simulate(paper(islands=2), task(), Landscape(), Budget(evaluations=20)), "backtrack")
 
 
 def test_islands_run_side_by_side_with_one_experiment_in_flight_on_each():
@@ -253,7 +258,7 @@ def test_islands_run_side_by_side_with_one_experiment_in_flight_on_each():
                 asked[effect.key] = effect.request.brief.island
             return super().perform(effect, rng)
 
-    run = simulate(Pacevolve(islands=3), task(), Watched(), Budget(evaluations=60), workers=3)
+    run = simulate(paper(islands=3), task(), Watched(), Budget(evaluations=60), workers=3)
     flying, most = Counter[int | None](), 0
     for entry in (event.entry for event in run.journal.read()):
         if entry.effect == "propose" and entry.kind == "started":
@@ -266,13 +271,13 @@ def test_islands_run_side_by_side_with_one_experiment_in_flight_on_each():
 
 
 def test_without_a_seed_progress_begins_at_the_first_program_that_scores():
-    rules = Pacevolve(islands=2, freeze=1, target=0.5)
+    rules = paper(islands=2, freeze=1, target=0.5)
     run = simulate(rules, task(seeds=()), Landscape(delta0=0.5, bound=0.45), Budget(evaluations=120))
     assert notes(run, "crossover")[-1]["progress"] == pytest.approx([0.9, 0.9], abs=0.01)
 
 
 def test_every_bound_is_a_setting():
-    rules = Pacevolve(
+    rules = paper(
         islands=1,
         remembered=3,
         advising=Advising(hypotheses=2, tries=1, failures=1, program_chars=200),
@@ -303,9 +308,48 @@ def test_repairs_are_bounded_and_given_what_failed():
             name = effect.request.candidate.id if failing else ""
             return seconds, Observation(name, Status.ERROR, feedback="line 3: no") if failing else result
 
-    rules = Pacevolve(islands=1, implementing=Implementing(repairs=2))
+    rules = paper(islands=1, implementing=Implementing(repairs=2))
     run = simulate(rules, task(), Watched(), Budget(evaluations=13))
     made = [note for note in notes(run, "experiment") if note["candidate"]]
     assert len(made) >= 3 and 3 * len(made) <= len(briefs) <= 3 * len(made) + 3  # an attempt and two repairs each
     assert briefs[1].observations[0].feedback == "line 3: no" and briefs[1].role == "implementer"
     assert briefs[0].parent != briefs[1].parent and "Repair" in briefs[1].hypothesis
+
+
+def test_a_plan_is_carried_out_on_its_parent_before_the_advisor_is_asked_again():
+    world = Heard(lambda step, slots: PLAN if step == "plan" else None, delta0=0.0)
+    run = simulate(Pacevolve(islands=1), task(), world, Budget(evaluations=16))
+    made = notes(run, "experiment")
+    assert [note["experiment"] for note in made[:3]] == ["one", "two", "three"]
+    assert len({note["parent"] for note in made[:3]}) == 1
+    assert [note["idea"] for note in made[:3]] == [1, 2, 1]  # equal descriptions are one idea
+    assert len(world.slots("plan")) == -(-len(made) // 3)
+    assert {step for step, _ in world.asked} == {"plan"}  # results and upkeep by rule
+
+
+PLAN = {
+    "experiments": [
+        {"idea": None, "description": "wider", "experiment": "one"},
+        {"idea": None, "description": "finer", "experiment": "two"},
+        {"idea": None, "description": "wider", "experiment": "three"},
+        {"idea": 1},
+        "no object",
+    ]
+}
+
+
+def test_a_plan_gives_up_ideas_but_none_that_it_goes_on_with():
+    reply = {"experiments": [{"idea": 1, "experiment": "x"}], "drop": [1, 2, "9"]}
+    world = Heard(lambda step, slots: reply if step == "plan" and slots["ideas"] else None)
+    run = simulate(Pacevolve(islands=1), task(), world, Budget(evaluations=30))
+    asked = world.slots("plan")
+    assert [idea["number"] for idea in asked[1]["ideas"]][:1] == [1]
+    assert 2 not in [idea["number"] for idea in asked[2]["ideas"]] and notes(run, "experiment")
+
+
+def test_what_failed_word_by_word_is_not_carried_out_from_a_plan_again():
+    world = Heard(lambda step, slots: PLAN if step == "plan" else None, faults=Faults(error=1.0))
+    run = simulate(Pacevolve(islands=1), task(), world, Budget(evaluations=60, calls=60))
+    made = [note["experiment"] for note in notes(run, "experiment") if note["experiment"]]
+    assert made == ["one", "two", "three"]
+    assert notes(run, "experiment")[-1]["outcome"] == "failed (repeat)"

@@ -305,6 +305,7 @@ def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
         ("strategy", _strategy(meta)),
         ("agents", _agents(meta, known)),
         ("model", ", ".join(known.names) or "offline: syntax-tree edits, no language model"),
+        ("besides", _asides(meta, known)),
         ("embedder", meta.embedder),
         ("templates", ", ".join(sorted(meta.templates))),
         ("at most", _limits(meta, known)),
@@ -322,6 +323,15 @@ def _agents(meta: RunMeta, known: ModelPrices) -> str:
         f"{strategy.crew}; its model calls, if any, are its own and not counted "
         "(with --model NAME they go through culmen)"
     )
+
+
+def _asides(meta: RunMeta, known: ModelPrices) -> str:
+    """What models are asked for besides candidates."""
+    strategy = _revived(meta)
+    if strategy is None or not known.names or not strategy.asides:
+        return ""
+    told = _most_dollars(meta.budget, known) is None  # the limits give the rates then
+    return joined([strategy.asides, "" if told else _rates(known)], "; ")
 
 
 def _revived(meta: RunMeta) -> Strategy | None:
@@ -377,5 +387,8 @@ def _money(budget: Budget, known: ModelPrices) -> str:
         return note if most is None else f"{dollars(most)} ({note})"
     if most is not None:
         return dollars(most)
-    pairs = ", ".join(f"{dollars(a)} in, {dollars(b)} out per million tokens" for a, b in known.known.values())
-    return f"dollars not limited ({pairs})"
+    return f"dollars not limited ({_rates(known)})"
+
+
+def _rates(known: ModelPrices) -> str:
+    return ", ".join(f"{dollars(a)} in, {dollars(b)} out per million tokens" for a, b in known.known.values())

@@ -151,6 +151,7 @@ class Strategy(MinimalStrategy, Protocol):
     writes         whether it can write a first candidate without a model of culmen's, by programs whose spending is
                    their own
     crew           who does the work, for people ("3 x claude, 2 at once"); "" for strategies without agents
+    asides         what it asks models for besides candidates, for people; "" for nothing
     """
 
     paper: ClassVar[str] = ""
@@ -164,6 +165,10 @@ class Strategy(MinimalStrategy, Protocol):
 
     @property
     def crew(self) -> str:
+        return ""
+
+    @property
+    def asides(self) -> str:
         return ""
 
 

@@ -31,6 +31,11 @@ class Beam:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def asides(self) -> str:
+        """What it asks models for besides programs."""
+        return "" if self.summarizer is None else self.summarizer.cost
+
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         polca = Polca(

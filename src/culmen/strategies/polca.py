@@ -45,8 +45,7 @@ class FreshBatch:
 
 @dataclass(frozen=True)
 class ByEmbedder:
-    """The distance of the paper with an embedder of the paper; a quantile with any other, for distances of different
-    embedders cannot be compared."""
+    """The paper's distance with its embedders, a quantile with any other: distances of two cannot be compared."""
 
     distance: Annotated[float, About("with text-embedding-004 or gemini-embedding-001", least=0)] = 0.1
     share: Annotated[float, About("quantile with any other embedder", least=0, most=1)] = 0.05
@@ -106,6 +105,11 @@ class Polca:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def asides(self) -> str:
+        """What it asks models for besides programs."""
+        return "" if self.summarizer is None else self.summarizer.cost
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""

@@ -27,6 +27,11 @@ class Sequential:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def asides(self) -> str:
+        """What it asks models for besides programs."""
+        return "" if self.summarizer is None else self.summarizer.cost
+
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         polca = Polca(1, self.batch, self.epsilon, priority=Newest(), summarizer=self.summarizer)

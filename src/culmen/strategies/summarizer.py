@@ -36,6 +36,12 @@ class Summarizer:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def cost(self) -> str:
+        """What a summary costs and when there is one, for people."""
+        often = f"for every {self.every} new programs" if self.every else "in every iteration"
+        return f"a summary {often}, one call with up to about {_thousands(self.chars + 1500)} tokens of prompt"
+
     async def summarize(self, lab: Lab, queue: PriorityQueue, tau: Tau) -> str:
         """c_history (Algorithm 3, line 3); "" while nothing was evaluated or when the model gave nothing usable."""
         objective = lab.task.objective
@@ -66,6 +72,10 @@ class History:
         self._size = len(queue)
         self._text = await rule.summarize(lab, queue, self._tau) or self._text
         return self._text
+
+
+def _thousands(chars: int) -> str:
+    return f"{max(1, round(chars / 3 / 1000)):,},000"  # a token is taken as three bytes, as budgets do
 
 
 def guidance(reply: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 from typing import Annotated, Any, Protocol, cast
@@ -27,7 +28,7 @@ MENU = {  # the offline proposer's operators, by name
     "cma": "tune all numbers together by an evolution strategy",
 }
 
-STEPS = ("generate", "classify", "select", "result", "condense", "prune")
+STEPS = ("plan", "generate", "classify", "select", "result", "condense", "prune")
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,23 @@ def from_menu(step: str, slots: dict[str, Any], rng: Random) -> str:
     if step == "generate":
         names = rng.sample(list(MENU), min(int(slots["count"]), len(MENU)))
         return json.dumps({"hypotheses": [{"hypothesis": entry(name)} for name in names]})
+    if step == "plan":
+        numbers = {idea["description"]: idea["number"] for idea in slots["ideas"]}
+        names = [entry(rng.choice(list(MENU))) for _ in range(int(slots["count"]))]
+        plan = [{"idea": numbers.get(name), "description": name, "experiment": name} for name in names]
+        return json.dumps({"experiments": [_drawn(one, rng) for one in plan]})
     if step == "classify":
         known = {idea["description"]: idea["number"] for idea in slots["ideas"]}
         number = known.get(slots["hypothesis"])
         return json.dumps({"exists": number is not None, "idea": number})
     if step == "select":
-        option, draw = rng.choice(slots["options"]), rng.randrange(10**6)
-        return json.dumps({"idea": option["idea"], "experiment": f"{option['hypothesis']} (draw {draw})"})
+        option = rng.choice(slots["options"])
+        return json.dumps(_drawn({"idea": option["idea"], "experiment": option["hypothesis"]}, rng))
     return ""
+
+
+def _drawn(choice: dict[str, Any], rng: Random) -> dict[str, Any]:
+    return {**choice, "experiment": f"{choice['experiment']} (draw {rng.randrange(10**6)})"}
 
 
 def entry(name: str) -> str:
@@ -87,7 +97,8 @@ def entry(name: str) -> str:
 @dataclass(frozen=True)
 class Decision:
     """`experiment` is "" if there is none, and `fault` then says why: advisor_format, or repeat where every choice had
-    failed before. `ideas` is the repository with its new ideas, `samples` the trainable replies it is made of."""
+    failed before. `ideas` is the repository with its new ideas, `samples` the trainable replies it is made of,
+    `planned` further experiments with the same parent, each with the number of its idea."""
 
     ideas: IdeaRepository
     idea: int = 0
@@ -95,6 +106,7 @@ class Decision:
     samples: tuple[int, ...] = ()
     hypotheses: tuple[str, ...] = ()
     fault: str = ""
+    planned: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass
@@ -115,21 +127,27 @@ class Advising:
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def cost(self) -> str:
+        """What decisions cost, for people."""
+        return f"an advisor's decision for every experiment, {self.hypotheses + 2} calls"
+
     async def decide(
         self, lab: Lab, voice: Voice, parent: Rollout | None, ideas: IdeaRepository, failures: FailureMemory
     ) -> Decision:
         """Generate, classify, select. An experiment that failed before word by word is refused and asked for anew."""
-        draft, scene = _Draft(ideas), self._scene(lab, parent, failures)
-        hypotheses = await self._generate(lab, voice, draft, scene)
+        draft = _Draft(ideas)
+        shown = scene(lab, parent, failures, self.program_chars, self.failures)
+        hypotheses = await self._generate(lab, voice, draft, shown)
         if not hypotheses:
-            return Decision(ideas, samples=tuple(draft.samples), fault=_UNREADABLE)
+            return Decision(ideas, samples=tuple(draft.samples), fault=UNREADABLE)
         options = [await self._classify(lab, voice, draft, text) for text in hypotheses]
-        idea, experiment, fault = await self._select(lab, voice, draft, scene, options, failures)
+        idea, experiment, fault = await self._select(lab, voice, draft, shown, options, failures)
         return Decision(draft.ideas, idea, experiment, tuple(draft.samples), tuple(hypotheses), fault)
 
-    async def _generate(self, lab: Lab, voice: Voice, draft: _Draft, scene: dict[str, Any]) -> list[str]:
+    async def _generate(self, lab: Lab, voice: Voice, draft: _Draft, shown: dict[str, Any]) -> list[str]:
         for attempt in range(self.tries):
-            slots = {**scene, "ideas": told(draft.ideas), "count": self.hypotheses, "reminder": reminder(attempt)}
+            slots = {**shown, "ideas": told(draft.ideas), "count": self.hypotheses, "reminder": reminder(attempt)}
             said = await voice.say(lab, "generate", **slots)
             _keep(draft, said.sample)
             if found := read_hypotheses(said.text)[: self.hypotheses]:
@@ -160,13 +178,13 @@ class Advising:
         lab: Lab,
         voice: Voice,
         draft: _Draft,
-        scene: dict[str, Any],
+        shown: dict[str, Any],
         options: list[dict[str, Any]],
         failures: FailureMemory,
     ) -> tuple[int, str, str]:
         refused = ""
         for attempt in range(self.tries):
-            slots = {**scene, "ideas": told(draft.ideas), "options": options, "refused": refused}
+            slots = {**shown, "ideas": told(draft.ideas), "options": options, "refused": refused}
             said = await voice.say(lab, "select", **slots, reminder=reminder(attempt if not refused else 0))
             _keep(draft, said.sample)
             answer = read_object(said.text)
@@ -177,26 +195,27 @@ class Advising:
                 return number, experiment, ""
             refused = experiment
             failures.add(Failure(_name(draft.ideas, number), experiment, "repeat", "chosen again after it had failed"))
-        return 0, "", "repeat" if refused else _UNREADABLE
-
-    def _scene(self, lab: Lab, parent: Rollout | None, failures: FailureMemory) -> dict[str, Any]:
-        """Slots common to all steps: the task and the state of the search."""
-        objective = lab.task.objective
-        reward = parent.reward if parent else None
-        program = parent.candidate.text if parent else ""
-        return {
-            "goal": lab.task.goal,
-            "direction": "higher scores are better" if objective.direction == "max" else "lower scores are better",
-            "score": None if reward is None else objective.score(reward),
-            "program": program[: self.program_chars],
-            "failures": [
-                {"idea": f.idea, "experiment": f.experiment, "why": f"{f.kind}: {f.reason}".rstrip(": ")}
-                for f in failures.recent(self.failures)
-            ],
-        }
+        return 0, "", "repeat" if refused else UNREADABLE
 
 
-_UNREADABLE = "advisor_format"
+def scene(lab: Lab, parent: Rollout | None, failures: FailureMemory, chars: int, latest: int) -> dict[str, Any]:
+    """Slots common to all steps: the task and the state of the search, with `chars` characters of the parent and the
+    `latest` failures."""
+    objective = lab.task.objective
+    reward = parent.reward if parent else None
+    return {
+        "goal": lab.task.goal,
+        "direction": "higher scores are better" if objective.direction == "max" else "lower scores are better",
+        "score": None if reward is None else objective.score(reward),
+        "program": parent.candidate.text[:chars] if parent else "",
+        "failures": [
+            {"idea": f.idea, "experiment": f.experiment, "why": f"{f.kind}: {f.reason}".rstrip(": ")}
+            for f in failures.recent(latest)
+        ],
+    }
+
+
+UNREADABLE = "advisor_format"
 
 
 def told(ideas: IdeaRepository) -> list[dict[str, Any]]:
@@ -256,12 +275,13 @@ def reminder(attempt: int) -> str:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Requests to the advisor; where it gives nothing usable, a rule does the work, so the bounds always hold."""
+    """Rules, or requests to the advisor with `tries` of 1 or more; where it gives nothing usable, the rule does the
+    work, so the bounds always hold."""
 
     cap: Annotated[int, About("ideas an island keeps", least=1)] = 5
     condense: Annotated[int, About("experiments under one idea after which its history is condensed", least=2)] = 20
     sentences: Annotated[int, About("sentences of an idea's description and of a result", least=1)] = 2
-    tries: Annotated[int, About("how often it is asked before the rule does it", least=1)] = 3
+    tries: Annotated[int, About("how often it is asked before the rule does it; 0: never", least=0)] = 0
     feedback_chars: Annotated[int, About("characters of the evaluator's feedback shown for a result", least=0)] = 2000
 
     def __post_init__(self) -> None:
@@ -280,9 +300,16 @@ class Upkeep:
         return f"{line}: {str(answer.get('lesson') or '').strip() or experiment}"
 
     async def tidy(
-        self, lab: Lab, voice: Voice, ideas: IdeaRepository, number: int, failures: FailureMemory
+        self,
+        lab: Lab,
+        voice: Voice,
+        ideas: IdeaRepository,
+        number: int,
+        failures: FailureMemory,
+        planned: Collection[int] = (),
     ) -> tuple[IdeaRepository, list[int]]:
-        """The repository within its bounds, and the ideas dropped."""
+        """The repository within its bounds, and the ideas dropped; none of those under which experiments are
+        planned."""
         idea = ideas.find(number)
         if idea is not None and idea.tries and idea.tries % self.condense == 0 and len(idea.results) > 1:
             slots = {
@@ -292,11 +319,12 @@ class Upkeep:
             answer = await self._answer(lab, voice, "condense", "result", slots)
             result = str(answer.get("result") or "") or f"{idea.tries} experiments; the latest: {idea.results[-1]}"
             ideas = ideas.condensed(number, str(answer.get("description") or ""), result)
-        excess = len(ideas.ideas) - self.cap
+        free = ideas.without(planned)
+        excess = min(len(ideas.ideas) - self.cap, len(free.ideas))
         if excess <= 0:
             return ideas, []
-        answer = await self._answer(lab, voice, "prune", "drop", {"ideas": told(ideas), "count": excess})
-        dropped = _dropped(answer, ideas, excess)
+        answer = await self._answer(lab, voice, "prune", "drop", {"ideas": told(free), "count": excess})
+        dropped = _dropped(answer, free, excess)
         for one in dropped:
             if (gone := ideas.find(one)) and gone.tries:  # nothing failed under one that was never tried
                 failures.add(Failure(gone.description, "", "pruned", f"after {gone.tries} experiments"))

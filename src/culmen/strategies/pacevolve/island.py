@@ -59,7 +59,8 @@ class Branch:
 
 @dataclass
 class Island:
-    """The state of one island, worked on by one coroutine. `rollouts` finds a program by its candidate's id."""
+    """The state of one island, worked on by one coroutine. `rollouts` finds a program by its candidate's id, `plan`
+    has the experiments decided already, with parent and idea; it ends with the ideas it was made for."""
 
     population: Population
     momentum: Momentum
@@ -68,6 +69,7 @@ class Island:
     branch: Branch | None = None
     forced: Rollout | None = None
     rollouts: dict[str, Rollout] = field(default_factory=dict[str, Rollout])
+    plan: list[tuple[Rollout | None, int, str]] = field(default_factory=list[tuple[Rollout | None, int, str]])
 
     @property
     def best(self) -> float:
@@ -102,7 +104,7 @@ class Island:
             return
         self.branch.left -= 1
         if self.branch.left <= 0:
-            kept, self.branch = self.branch.kept, None
+            kept, self.branch, self.plan = self.branch.kept, None, []
             self.ideas = merged(self.ideas, kept)
 
     def keep_version(self) -> None:
@@ -114,14 +116,14 @@ class Island:
         chosen = draw(rule.weights(len(self.versions)), rng) if self.versions else 0
         version = self.versions[chosen] if self.versions else self.ideas
         start = self.rollouts.get(version.best.candidate.id) if version.best else None
-        self.branch = Branch(length, self.ideas, start)
+        self.branch, self.plan = Branch(length, self.ideas, start), []
         self.ideas = msgspec.structs.replace(version, next=max(version.next, self.ideas.next))
         self.momentum.intervene()
         return chosen
 
     def take_over(self, ideas: tuple[Idea, ...], program: Rollout | None) -> None:
         """Crossover: another island's ideas beside one's own, and its best program as the next parent, once."""
-        self.ideas, self.forced = self.ideas.joined(ideas), program
+        self.ideas, self.forced, self.plan = self.ideas.joined(ideas), program, []
         if program is not None:
             self.rollouts[program.candidate.id] = program
         self.momentum.intervene()

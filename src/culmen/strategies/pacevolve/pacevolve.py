@@ -23,6 +23,7 @@ from culmen.strategies.pacevolve.island import (
     interventions,
 )
 from culmen.strategies.pacevolve.memory import Failure, FailureMemory, IdeaRepository
+from culmen.strategies.pacevolve.planning import Planning
 from culmen.strategies.settings import About, Cases, check
 
 
@@ -32,8 +33,10 @@ class Pacevolve:
     with the results of each; hypotheses are made for one decision, put under an idea, and forgotten. An island whose
     momentum is lost goes back to an old version of its ideas, or takes over those of a more advanced island.
 
-    Roles: `advisor` (may be a small model) and `implementer` (a strong one). Without a model the advisor draws from a
-    menu of kinds of edit, and the offline proposer makes them. For expensive evaluations and long searches.
+    Roles: `advisor` (may be a small model) and `implementer` (a strong one). One request to the advisor plans several
+    experiments; `advising=advising` with `upkeep=upkeep(tries=3)` takes a request for every step, as the paper does.
+    Without a model the advisor draws from a menu of kinds of edit, and the offline proposer makes them. For expensive
+    evaluations and long searches.
     """
 
     paper = "PACEvolve (arXiv 2601.10657), the scaffold of PACEvolve++ (arXiv 2605.07039)"
@@ -45,7 +48,9 @@ class Pacevolve:
     target: Annotated[
         float | None, About("score that counts as full progress; none: the task's target or best known")
     ] = None
-    advising: Annotated[Advising, About("how a decision is made")] = field(default=Advising())
+    advising: Annotated[
+        Planning | Advising, About("how decisions are made: several in one request, or each in three steps")
+    ] = field(default=Planning())
     implementing: Annotated[Implementing, About("how an experiment becomes a candidate")] = field(
         default=Implementing()
     )
@@ -66,6 +71,12 @@ class Pacevolve:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def asides(self) -> str:
+        """What it asks models for besides programs."""
+        cost = self.advising.cost
+        return f"{cost}, and for each result and each idea given up" if self.upkeep.tries else cost
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
@@ -108,10 +119,21 @@ class Research:
         """A parent, unless it is given, and what to try on it."""
         island = self.islands[i]
         await self._take_up(island)
+        if start is None and (ready := self._planned(island)):
+            return ready
         parent = start or island.parent(self.rules.top, self.rules.tournament, self.lab.rng)
         decision = await self.rules.advising.decide(self.lab, self.voice, parent, island.ideas, self.failures)
         island.ideas = decision.ideas  # ideas of a failed decision are kept, too
+        island.plan = [(parent, idea, experiment) for idea, experiment in decision.planned]
         return parent, decision
+
+    def _planned(self, island: Island) -> tuple[Rollout | None, Decision] | None:
+        """The next experiment of the island's plan that did not fail elsewhere meanwhile."""
+        while island.plan:
+            parent, idea, experiment = island.plan.pop(0)
+            if not self.failures.blocks(experiment):
+                return parent, Decision(island.ideas, idea, experiment)
+        return None
 
     async def _take_up(self, island: Island) -> None:
         """Take in a person's candidate like a model's: the first island to run gets it, the others by crossover."""
@@ -140,7 +162,7 @@ class Research:
             island.ideas = island.ideas.tried(decision.idea, line)
         island.count_turn()
         island.ideas, dropped = await self.rules.upkeep.tidy(
-            self.lab, self.voice, island.ideas, decision.idea, self.failures
+            self.lab, self.voice, island.ideas, decision.idea, self.failures, {idea for _, idea, _ in island.plan}
         )
         if outcome.scored is None:
             self._failed(decision, outcome)

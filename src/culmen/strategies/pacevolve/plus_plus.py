@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab
+from culmen.strategies.pacevolve.advisor import Advising, Upkeep
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
 from culmen.strategies.pacevolve.pacevolve import Pacevolve, Research
 from culmen.strategies.pacevolve.policy import (
@@ -48,7 +49,7 @@ class PacevolvePlusPlus:
     paper = "PACEvolve++: Improving Test-time Learning for Evolutionary Search Agents (arXiv 2605.07039)"
 
     scaffold: Annotated[Pacevolve, About("the search around the advisor; islands are the group size n")] = field(
-        default=Pacevolve()
+        default=Pacevolve(advising=Advising(), upkeep=Upkeep(tries=3))
     )
     policy: Annotated[str, About("tiny, or the folder of a causal language model")] = "tiny"
     engine: Annotated[Engine, About("what samples and trains the policy", choices=(Local, Tinker, Vllm, Sglang))] = (
@@ -101,7 +102,10 @@ class PacevolvePlusPlus:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         policy = TrainedPolicy(self.policy, self.roles)
-        research = Research(self.scaffold, lab, policy)
+        rules = self.scaffold
+        if not isinstance(rules.advising, Advising):  # what is trained are replies of its steps
+            rules = replace(rules, advising=Advising())
+        research = Research(rules, lab, policy)
         seed, engine = lab.rng.getrandbits(31), self.engine.told()
         await policy.open(lab, seed=seed, rank=self.rank, most=self.most, engine=engine, head=self.head)
         await research.settle()
