@@ -170,3 +170,75 @@ def test_every_shipped_template_is_used(task: Task) -> None:
     assert names == {"improve", "seedless", "system", "summarizer", "summarizer.system", "write"} | steps | (
         {f.name for f in forms} - shared
     )
+
+
+LINES = "".join(f"row_{n} = {n}\n" for n in range(40))
+
+
+def shown(task: Task, *others: str, parent: str = LINES) -> str:
+    exhibits = tuple(Exhibit(Candidate.of({"main.py": text}), 0.5) for text in others)
+    brief = Brief(Candidate.of({"main.py": parent}), inspirations=exhibits)
+    return PromptWriter(task).brief(brief, FORMATS["rewrite"]).user
+
+
+def test_a_near_copy_of_the_parent_is_shown_as_a_diff_and_a_copy_not_at_all(task: Task) -> None:
+    user = shown(task, LINES.replace("row_7 = 7", "row_7 = 8"), LINES)
+    assert "differs from the current candidate" in user and "-row_7 = 7\n+row_7 = 8" in user
+    assert user.count("row_30 = 30") == 1 and "Candidate 2" not in user
+    assert "Other candidates" not in shown(task, LINES)
+
+
+def test_a_near_copy_of_another_inspiration_is_shown_as_a_diff_from_that(task: Task) -> None:
+    other = LINES.replace("row", "col")
+    user = shown(task, other, other + "last = 1\n")
+    assert user.count("col_30 = 30") == 1 and "differs from candidate 1" in user and "+last = 1" in user
+
+
+def test_the_worst_cases_come_first_by_score(task: Task, parent: Candidate) -> None:
+    import msgspec
+
+    seen = tuple(Observation(parent.id, Status.OK, score, case) for score, case in ((0.2, "a"), (0.9, "b"), (0.5, "c")))
+    failed = Observation(parent.id, Status.ERROR, None, "d")
+    for direction, order in (("max", "dacb"), ("min", "dbca")):
+        turned = msgspec.structs.replace(task, objective=Objective(direction))
+        user = PromptWriter(turned).brief(Brief(parent, (*seen, failed)), FORMATS["rewrite"]).user
+        places = [user.index(f"## Case {case}:") for case in order]
+        assert places == sorted(places)
+
+
+def test_what_a_candidate_printed_is_shown_for_each_case_but_nothing_twice(task: Task, parent: Candidate) -> None:
+    feedback = "The last two rows of the layout are empty, although there is room for six more circles there."
+    seen = [
+        Observation(parent.id, Status.OK, 0.5, "a", feedback=feedback, artifacts={"log": "best so far 0.5\n"}),
+        Observation(parent.id, Status.OK, 0.6, "b", feedback=feedback, artifacts={"certificate": "1/3"}),
+        Observation(parent.id, Status.ERROR, None, "b", feedback="at the end:\nboom", artifacts={"log": "boom\n"}),
+    ]
+    user = PromptWriter(task).brief(Brief(parent, tuple(seen)), FORMATS["rewrite"]).user
+    assert "It printed:\n```\nbest so far 0.5\n```" in user and user.count("boom") == 1
+    assert user.count(feedback) == 1 and "Feedback: the same as above." in user and "1/3" not in user
+
+
+def rules_task(**evaluator: str) -> Task:
+    seed = {"rules.txt": "a -> b\n"}
+    return Task("r", "Route.", (seed,), Evaluator(form="call", entry="", **evaluator), surface=Surface(language="text"))
+
+
+def test_a_task_that_runs_nothing_has_no_rule_about_a_function() -> None:
+    task = rules_task()
+    improving = PromptWriter(task).brief(Brief(task.candidates()[0]), FORMATS["rewrite"]).user
+    first = PromptWriter(task).brief(Brief(), FORMATS["rewrite"]).user
+    for user in (improving, first):
+        assert "``" not in user.replace("```", "") and "function" not in user and "nothing of it is run" in user
+        assert "60 s" not in user
+
+
+def test_texts_are_asked_for_facts_of_the_domain_not_for_copies_of_cases(task: Task, parent: Candidate) -> None:
+    texts = rules_task()
+    prompt = Task("p", "Answer.", ({"candidate": "You are a helpful clerk.\n"},), Evaluator(form="function"))
+    for each in (texts, prompt):
+        for brief in (Brief(each.candidates()[0]), Brief()):
+            user = PromptWriter(each).brief(brief, FORMATS["rewrite"]).user
+            assert "facts and rules of the domain" in user and "Do not copy cases" in user and "python" not in user
+    code = Task("c", "Faster.", ({"candidate": "x = 1\n"},), Evaluator(form="function"))
+    for each, candidate in ((task, parent), (code, code.candidates()[0])):
+        assert "facts" not in PromptWriter(each).brief(Brief(candidate), FORMATS["rewrite"]).user

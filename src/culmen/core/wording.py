@@ -120,3 +120,9 @@ def fence(text: str, info: str = "") -> str:
     longest = max((len(run) for run in _BACKTICKS.findall(text)), default=2)
     marks = "`" * (longest + 1)
     return f"{marks}{info}\n{text if text.endswith(chr(10)) or not text else text + chr(10)}{marks}"
+
+
+def fenced(text: str, name: str, language: str) -> str:
+    """A part in a fenced block that opens with its language, if it is a program, and its name."""
+    plain = name.endswith((".txt", ".md"))
+    return fence(text, name if plain else f"{language} {name}".strip())

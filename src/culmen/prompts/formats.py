@@ -15,7 +15,7 @@ import msgspec
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.task import Surface, Task
-from culmen.core.wording import fence
+from culmen.core.wording import fence, fenced, language
 from culmen.prompts import fragments
 from culmen.prompts.fragments import Mismatch, OutsideBlocks, apply_edits, inherit, read_edits, without_thoughts
 from culmen.prompts.template import Templates
@@ -69,7 +69,7 @@ class Rewrite:
 
     def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
         names = part_names(task, parent)
-        example = "\n\n".join(fence("...", f"{task.surface.language} {name}".strip()) for name in names)
+        example = "\n\n".join(fenced("...", name, language(task)) for name in names)
         return templates.fill("rewrite", example=example)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
@@ -290,7 +290,7 @@ class Blocks:
 
     def instructions(self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1) -> str:
         names = part_names(task, parent)
-        example = "\n\n".join(fence("...", f"{task.surface.language} {name}".strip()) for name in names)
+        example = "\n\n".join(fenced("...", name, language(task)) for name in names)
         return templates.fill("blocks", k=str(k), example=example)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:

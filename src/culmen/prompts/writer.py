@@ -17,7 +17,7 @@ from culmen.core.brief import Attempt, Brief, Exhibit, Measured
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Objective, Task
-from culmen.core.wording import clip, fence, number
+from culmen.core.wording import clip, fence, fenced, number
 from culmen.prompts.formats import ReplyFormat
 from culmen.prompts.template import Templates
 
@@ -123,8 +123,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 def candidate(shown: Candidate, language: str) -> str:
     """All parts, each in a fenced block that opens with its name."""
-    tags = {name: "" if name.endswith((".txt", ".md")) else language for name in shown.parts}
-    return "\n\n".join(fence(text, f"{tags[name]} {name}".strip()) for name, text in shown.parts.items())
+    return "\n\n".join(fenced(text, name, language) for name, text in shown.parts.items())
 
 
 def rated(reward: float | None, measured: Measured, objective: Objective, interval: str = "") -> str:

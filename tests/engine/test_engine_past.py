@@ -1,0 +1,125 @@
+"""What the engine adds to the briefs of every strategy: earlier attempts, counts and intervals, metrics."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from culmen.core.brief import LONG, Attempt, Brief, Exhibit, Proposal, settled
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.evaluation import Observation, Status
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+from culmen.engine.past import SHOWN, Past
+from culmen.engine.record import Scoreboard
+from culmen.strategies import catalog
+from culmen.testing.landscape import Faults, Landscape, task
+from culmen.testing.virtual import simulate
+from tests.strategies.helpers import Witness
+
+PARENT = Candidate.of({"p": "a = 1\nb = 2\n"})
+
+
+class Known:
+    """A past that is told results like the search tells it."""
+
+    def __init__(self, deterministic: bool = False) -> None:
+        task = Task("t", deterministic=deterministic)
+        self.record = Scoreboard(task)
+        self.past = Past(task, self.record)
+
+    def score(self, candidate: Candidate, *scores: float, **more: object) -> None:
+        for score in scores:
+            self.see(candidate, Observation(candidate.id, Status.OK, score, **more))
+
+    def see(self, candidate: Candidate, observation: Observation) -> None:
+        self.record.see(candidate, observation)
+        self.past.seen(candidate, observation)
+
+    def child(self, text: str, note: str = "", hypothesis: str = "") -> Candidate:
+        child = Candidate.of({"p": text}, (PARENT.id,), Origin("diff", note=note))
+        self.past.asked(Brief(PARENT), Proposal((child,), hypothesis))
+        return child
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        return self.past.informed(Brief(PARENT)).attempts
+
+
+def test_attempts_on_a_parent_are_told_with_what_came_of_them() -> None:
+    known = Known()
+    known.score(known.child("a = 3\nb = 2\n", hypothesis="Larger\na."), 0.5, 0.7)
+    failed = known.child("a = 1\nc = 2\nwhile True: 0\n")
+    known.see(failed, Observation(failed.id, Status.ERROR, reason="exception", feedback="Trace\nNameError: b"))
+    known.child("a = 9\nb = 2\n", note="Nine.")
+    first, second, third = known.attempts()
+    assert (first.change, first.reward, first.measured.count) == ("Larger a.", pytest.approx(0.6), 2)
+    assert second.change == "2 lines in, 1 out: c = 2; while True: 0" and second.reward is None
+    assert second.fault == "error (exception) NameError: b" and second.measured.failures == 1
+    assert third == Attempt("Nine.")  # not evaluated yet
+
+
+def test_a_reply_without_a_candidate_is_an_attempt_if_the_change_was_to_blame() -> None:
+    known = Known()
+    for fault in ("diff_mismatch", "unchanged", "refused", "empty"):
+        known.past.asked(Brief(PARENT), Proposal((), "Swap rows.", fault))
+    assert [each.change for each in known.attempts()] == [
+        "Swap rows. (the edits did not fit the text)",
+        "Swap rows. (nothing was changed)",
+    ]
+
+
+def test_attempts_are_few_the_newest_and_each_once() -> None:
+    known = Known()
+    for n in range(3 * SHOWN):
+        known.child(f"a = {n + 2}\nb = 2\n", hypothesis="x" * 1000)
+    known.child("a = 19\nb = 2\n", hypothesis="again")
+    told = known.attempts()
+    assert len(told) == SHOWN and told[-1].change == "again" and all(len(each.change) <= 240 for each in told)
+    assert known.past.informed(Brief(Candidate.of({"p": "other"}))).attempts == ()
+
+
+def test_means_have_counts_and_intervals_pooled_over_candidates() -> None:
+    known, other = Known(), Candidate.of({"p": "other"})
+    known.score(PARENT, 0.5)
+    assert known.past.informed(Brief(PARENT)).measured.margin is None  # nothing was evaluated twice yet
+    known.score(other, 0.4, 0.6, metrics={"width": 3.0, "bad": float("nan")})
+    brief = known.past.informed(Brief(PARENT, reward=9.0, inspirations=(Exhibit(other, 9.0),)))
+    assert brief.reward == 0.5 and brief.measured.count == 1
+    spread = (0.02) ** 0.5
+    assert brief.measured.margin == pytest.approx(12.71 * spread)
+    (exhibit,) = brief.inspirations
+    assert exhibit.reward == pytest.approx(0.5) and exhibit.metrics == {"width": 3.0}
+    assert exhibit.measured.margin == pytest.approx(12.71 * spread / 2**0.5)
+
+
+def test_exact_scores_have_no_interval() -> None:
+    known = Known(deterministic=True)
+    known.score(PARENT, 0.5)
+    assert known.past.informed(Brief(PARENT)).measured.margin == 0.0
+
+
+@pytest.mark.parametrize("name", ["polca", "openevolve", "puct", "gepa", "map_elites", "best_of_n", "pacevolve"])
+def test_every_strategy_tells_what_was_tried(name: str) -> None:
+    witness = Witness(Landscape(sigma=0.1, faults=Faults(error=0.2)))
+    simulate(catalog.make(name), task(), witness, Budget(evaluations=120), seed=3)
+    told = [attempt for brief in witness.briefs for attempt in brief.attempts]
+    assert any(attempt.reward is not None for attempt in told) and any("error" in attempt.fault for attempt in told)
+    assert all(brief.measured.count for brief in witness.briefs if brief.reward is not None)
+    assert any(brief.measured.margin for brief in witness.briefs) == (name in ("polca", "gepa"))  # they evaluate again
+
+
+def test_long_parents_are_edited_and_short_ones_rewritten() -> None:
+    long = Candidate.of({"p": "x" * (LONG + 1), "q": "y"})
+    for form, short_form, long_form in (
+        ("auto", "rewrite", "diff"),
+        ("verbalized_auto", "verbalized", "verbalized_diff"),
+    ):
+        assert settled(form, PARENT) == settled(form, None) == settled(form, long, ("p",)) == short_form
+        assert settled(form, long) == long_form
+    assert settled("rewrite", long) == "rewrite"
+
+
+def test_briefs_of_earlier_journals_are_still_read() -> None:
+    old = msgspec.json.encode({"parent": None, "k": 2, "format": "rewrite", "inspirations": [{"candidate": PARENT}]})
+    brief = msgspec.json.decode(old, type=Brief)
+    assert brief.attempts == () and brief.inspirations[0].metrics == {} and brief.k == 2
