@@ -69,6 +69,7 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("model", joined(_model(role, name) for role, name in now.models.items())),
         *_best_rows(now.best, now.scoring.why, now.direction),
         ("findings", findings(now)),
+        ("turns", few_turns(now)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("lost", _lost(now)),
         ("running", count(now.in_flight, "effect") if now.in_flight else ""),
@@ -173,6 +174,7 @@ def end(screen: Screen, now: RunStatus, path: Path) -> None:
     screen.pairs(
         *_best_rows(now.best, now.scoring.why, now.direction),
         ("findings", findings(now)),
+        ("turns", few_turns(now)),
         ("used", _used(now)),
         ("isolation", now.isolation),
         ("run", short_path(path)),
@@ -250,6 +252,18 @@ def findings(now: RunStatus) -> str:
         "nothing had scored before" if before is None else f"best before the first: {number(before.value)}  {before.id}"
     )
     return f"{count(now.findings, 'candidate')} with a grave sign ({now.integrity}); {rest}"
+
+
+def few_turns(now: RunStatus) -> str:
+    """What to change where the budget had room for few turns of the strategy; "" where it had room for enough."""
+    few = now.few_turns
+    if few is None:
+        return ""
+    name = strategy_name(now.strategy)
+    return (
+        f"only {few.turns} in {count(few.evaluations, 'evaluation')}; for ten: --budget evaluations={few.needed}, or "
+        f"fewer programs and cases a turn (culmen strategies {name} lists the settings)"
+    )
 
 
 def _used(now: RunStatus) -> str:

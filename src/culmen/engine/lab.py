@@ -33,6 +33,7 @@ from culmen.core.task import Task, fingerprint
 from culmen.core.usage import Usage
 from culmen.engine.ledger import Ledger
 from culmen.engine.loop import Future, Loop
+from culmen.engine.turns import Turns
 
 T = TypeVar("T")
 _STALL = 100_000  # remembered answers in a row, without a single effect, after which a strategy counts as spinning
@@ -49,7 +50,7 @@ class SearchPort(NamedTuple):
     """What a lab does through its search: `issue` turns a request into a future, `remembered` gives the future of an
     evaluation that was issued before (None: none was), `find` a candidate that was evaluated, `remark` journals a note,
     `short` names the budget that has no room for a request or so much usage, `informed` fills a brief with what is
-    known."""
+    known, `turns` counts those of the strategy."""
 
     issue: Callable[[Request], Future[Any]]
     remembered: Callable[[EvaluateRequest], Future[Any] | None]
@@ -57,6 +58,7 @@ class SearchPort(NamedTuple):
     remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None]
     short: Callable[[Usage | Request], str]
     informed: Callable[[Brief], Brief]
+    turns: Turns
 
 
 class EngineLab:
@@ -75,7 +77,7 @@ class EngineLab:
         self.task, self.workers, self.rng = task, workers, Random(seed)
         self.seeds = task.candidates()
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
-        self._issue, self._remembered, self.find, self._remark, self._short, self._informed = outlets
+        self._issue, self._remembered, self.find, self._remark, self._short, self._informed, self._turns = outlets
         self.embedder = ""
         self._seed = seed
         self._known: set[int] = set()  # candidates, by the key of their id
@@ -141,7 +143,9 @@ class EngineLab:
 
     async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
         """Ask the run's proposer; what it evaluates itself goes `through` another lab, where one is given."""
+        self._turns.asked()
         proposal = await self._proposer.propose(through or self, brief)
+        self._turns.answered()
         self._admit(proposal.candidates)
         return proposal
 

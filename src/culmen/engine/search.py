@@ -34,6 +34,7 @@ from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
 from culmen.engine.past import Past
 from culmen.engine.record import Memo, MemoryStore, Scoreboard
+from culmen.engine.turns import Turns
 
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
 _FUTILE_PROPOSALS = 200  # proposals in a row that brought nothing to evaluate: only money would end the run
@@ -84,9 +85,9 @@ class Search:
         self._notes = 0
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
-        outlets = SearchPort(
-            self._issue, self._recall.future, self._recall.find, self._remark, self._short, self._past.informed
-        )
+        self.turns = Turns()
+        known = (self._recall.future, self._recall.find)
+        outlets = SearchPort(self._issue, *known, self._remark, self._short, self._past.informed, self.turns)
         self.lab = EngineLab(task, proposer or DirectProposer(), self.ledger, self._loop, seed, workers, outlets)
         self._finale: Finale | None = None
         self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
@@ -121,6 +122,7 @@ class Search:
         """Deliver a durable `done`, `torn`, `tell` or `stop` entry; returns the effects to start now."""
         self.ledger.elapsed = max(self.ledger.elapsed, entry.elapsed)
         if entry.kind == "done":
+            self.turns.delivered()
             self._complete(entry)
         elif entry.kind == "torn":
             self.ledger.lose(Usage(**entry.body.get("usage", {})))
@@ -287,6 +289,9 @@ class Search:
         if self.phase == "final":
             self.phase = "done"
         if self.phase == "search":
+            few = self.turns.few(self.budget.evaluations, self.ledger.spent.evaluations)
+            if few is not None and reason in ("evaluations", "budget"):
+                self._remark("few_turns", few, ())
             self.phase, self.reason = "final", reason
             self.ledger.open_reserve()
             kept = self.ledger.left("evaluations")

@@ -39,7 +39,10 @@ _BARREN = 500  # proposals in a row without a child after which the run ends: no
 _FADE = 0.98  # older trials count less, so that operators that pay only later are found
 _OVERHEAD = 0.02  # seconds that an evaluation takes beside the candidate's own, roughly
 _CALL = 1e-4  # seconds that one call of a loop's criterion is reckoned at
-_QUICK, _LONG = 0.15, 4.0  # seconds that the loops of a program should take, first and last
+_LONG = 1.0  # seconds that the loops of a program should take in the end
+_FIRST, _SHORT = 0.06, 0.2  # shares of that: all loops at first, and the short ones of a race in the end
+_TURNS = 11  # a strategy's turns that any budget of evaluations has room for; the last one may be cut short
+_GENERATION = 6  # texts in a generation of CMA-ES, at least
 _GUARD = 5  # times what a loop is reckoned at, after which it ends in any case
 
 
@@ -69,12 +72,30 @@ class Birth:
     reward: float
 
 
+@dataclass
+class Ration:
+    """Evaluations that are left to one child; a text takes `price` of them, one for each of its cases."""
+
+    left: float
+    price: int
+
+    @property
+    def holds(self) -> float:
+        """How many texts can still be evaluated."""
+        return max(0.0, self.left / self.price)
+
+    def take(self, count: int) -> int:
+        """Spend on so many texts; the evaluations that takes."""
+        self.left -= count * self.price
+        return count * self.price
+
+
 class EvaluationAllowance:
     """Costs and limits of one search, computed from the journal alone.
 
     Where evaluations are limited, nothing depends on the clock unless the time limit will end the run first, so choices
     are the same on slow and fast machines. Up to `most` variants are evaluated side by side, fewer where two of them
-    would cost more than `share` of the budget left.
+    would cost more than `share` of the budget left. All that one proposal evaluates is rationed (`open`).
     """
 
     def __init__(self, most: int, share: float) -> None:
@@ -82,11 +103,25 @@ class EvaluationAllowance:
         self._most = most
         self._whole = math.inf  # evaluations there were to begin with
         self._spent = self._usual = 0.0  # seconds of evaluation: all so far, a typical one of late
+        self._asked = self._beginning = self._together = self._own = 0
 
-    def open(self, lab: Lab) -> None:
-        """Record the number of evaluations in the budget before any is spent; later calls do nothing."""
+    async def open(self, lab: Lab) -> float:
+        """A proposal begins: the evaluations that it may take, so that ten turns of the strategy fit into the budget.
+
+        Proposals that begin together share a turn. What the strategy itself evaluated for each comes off its share.
+        """
         if self._whole == math.inf:
             self._whole = max(1.0, lab.left("evaluations"))
+        self._together = self._together + 1 if self._beginning else 1
+        self._asked, self._beginning = self._asked + 1, self._beginning + 1
+        await lab.spawn(_nothing())  # the others of this turn begin
+        self._beginning -= 1
+        others = (self._whole - lab.left("evaluations") - self._own) / self._asked if self._whole < math.inf else 0.0
+        return self._whole / (_TURNS * self._together) - max(0.0, others)
+
+    def buy(self, count: int) -> None:
+        """Count evaluations that the proposer asks for."""
+        self._own += count
 
     def pay(self, rollouts: Sequence[Rollout]) -> None:
         """Count the seconds of these evaluations."""
@@ -110,27 +145,37 @@ class EvaluationAllowance:
             return 1 / self._whole
         return self._usual * lab.progress / self._spent if self._spent > 0 else 0.0
 
-    def width(self, lab: Lab) -> int:
-        """Number of variants to evaluate: as many as a small share of the remaining budget pays for.
+    def width(self, lab: Lab, room: float = math.inf) -> int:
+        """Number of variants to evaluate, at least one: as many as `room` evaluations hold and a small share of the
+        remaining budget pays for.
 
         On a deterministic task without cases an evaluation is never wasted, since a strategy that admits the child
         reuses its score: there is at least one variant per worker.
         """
         price = self.price(lab)
         least = min(self._most, lab.workers) if lab.task.deterministic and not lab.task.cases else 1
-        if price <= 0:
-            return self._most
-        return max(least, min(self._most, int(self.share * (1 - self.progress(lab)) / price)))
+        paid = self._most if price <= 0 else min(self._most, int(self.share * (1 - self.progress(lab)) / price))
+        return max(1, int(min(room, max(least, paid))))
 
     def allowed(self, lab: Lab) -> dict[str, Any]:
         """Tool options that limit inserted loops (see `edits`): short loops first, long ones last."""
-        longest = self._longest(lab)
-        quick = min(_QUICK, longest)
-        seconds = quick * (longest / quick) ** self.progress(lab) if quick > 0 else 0.0
+        longest, progress = self._longest(lab), self.progress(lab)
+        first = _FIRST * longest
+        calls, most = (max(10, round(first * growth**progress / _CALL)) for growth in (_SHORT / _FIRST, 1 / _FIRST))
         pace = min(_GUARD * _CALL, 0.5 * lab.task.limits.seconds / max(longest / _CALL, 1.0))
-        return {"calls": max(10, round(quick / _CALL)), "most": max(10, round(seconds / _CALL)), "pace": pace}
+        return {"calls": calls, "most": most, "pace": pace}
 
-    def rungs(self, lab: Lab) -> list[int]:
+    def race(self, lab: Lab, room: float) -> tuple[int, list[int]] | None:
+        """How many variants a race begins with and the calls of its rungs, so that `room` evaluations hold it; None if
+        they hold none of three variants."""
+        rungs = self._rungs(lab)
+        for kept in (rungs, [rungs[0], rungs[-1]], rungs[:1]):
+            for field in range(_FIELD * self.width(lab), 2, -1):
+                if _race_cost(field, len(kept), lab.workers) <= room:
+                    return field, kept
+        return None
+
+    def _rungs(self, lab: Lab) -> list[int]:
         """Calls of the criterion for the rungs of a race, each four times the last."""
         allowed = self.allowed(lab)
         rungs = [int(allowed["calls"])]
@@ -171,29 +216,29 @@ class OfflineProposer(Proposer):
         if brief.parent is None:
             return Proposal(fault="no_parent", model="offline")
         self._learn(brief)
-        self._allowance.open(lab)
+        ration, price = await self._allowance.open(lab), len(_cases(lab, brief) or lab.task.split("train") or (None,))
         if brief.hypothesis:
-            return await self._directed(lab, brief, brief.parent)
+            return await self._directed(lab, brief, brief.parent, Ration(ration, price))
         children: dict[str, Candidate] = {}
         for _ in range(brief.k):
-            child = await self._child(lab, brief, brief.parent)
+            child = await self._child(lab, brief, brief.parent, Ration(ration / brief.k, price))
             if child is not None:
                 children.setdefault(child.id, child)
         return Proposal(tuple(children.values()), fault="" if children else "inapplicable", model="offline")
 
-    async def _directed(self, lab: Lab, brief: Brief, parent: Candidate) -> Proposal:
+    async def _directed(self, lab: Lab, brief: Brief, parent: Candidate, room: Ration) -> Proposal:
         """Children by the operators that the hypothesis names, not evaluated here."""
         named = {name: 1.0 for name in OPERATORS if name in brief.hypothesis.partition(":")[0].split("+")}
         options = self._options(lab) | {"weights": named or {"numbers": 1.0}, "count": brief.k, "again": 0.0}
         mates = [exhibit.candidate for exhibit in brief.inspirations]
         if "cma" in named:
-            best = await self._tune(lab, brief, parent)
+            best = await self._tune(lab, brief, parent, room)
             return Proposal((best.candidate,) if best else (), fault="" if best else "inapplicable", model="offline")
         edits: Edits = await lab.edit("vary", (parent, *mates), **options)
         children = tuple(_bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes))
         return Proposal(children[: brief.k], fault="" if children else "inapplicable", model="offline")
 
-    async def _child(self, lab: Lab, brief: Brief, parent: Candidate) -> Candidate | None:
+    async def _child(self, lab: Lab, brief: Brief, parent: Candidate, room: Ration) -> Candidate | None:
         """The best of a few rounds of edits, None if nothing could be edited or no variant was scored.
 
         On a deterministic task without cases a parent that is proposed from again continues at its last improvement: a
@@ -201,20 +246,17 @@ class OfflineProposer(Proposer):
         """
         start, reward = self._reached.get(parent.id, (parent, _level(lab, brief)))
         best, repeats = start, lab.task.deterministic and not lab.task.cases
-        for _ in range(self._depth):
-            if repeats and self._loops:
-                top = await self._race(lab, brief, best)
-            elif lab.rng.random() < self._odds("cma"):
-                top = await self._tune(lab, brief, best)
-                self._credit(("cma",), top is not None and _above(top.reward, reward))
+        if not repeats and self._allowance.width(lab, room.holds) == 1:
+            variants = await self._variants(lab, brief, start, 1)
+            return self._unseen(variants[0], brief) if variants else None
+        for turn in range(self._depth):
+            race = self._allowance.race(lab, room.holds) if repeats and self._loops else None
+            if turn and (room.holds < 1 or (repeats and self._loops and race is None)):
+                break
+            if race is None:
+                top = await self._round(lab, brief, best, reward, room)
             else:
-                variants = await self._variants(lab, brief, best)
-                if len(variants) == 1 and self._allowance.width(lab) == 1 and not repeats:
-                    return self._unseen(variants[0], brief)
-                rollouts = await self._try(lab, brief, variants)
-                for rollout in rollouts:
-                    self._credit(_operators(rollout.candidate), _above(rollout.reward, reward))
-                top = _best([rollout for rollout in rollouts if rollout.reward != reward])  # the rest had no effect
+                top = await self._race(lab, brief, best, room, race)
             better = top is not None and _above(top.reward, reward)
             if top is not None and top.reward is not None and (better or best.id == start.id):
                 best, reward = top.candidate, top.reward
@@ -224,21 +266,39 @@ class OfflineProposer(Proposer):
                 break
         return None if best.id == start.id else best
 
-    async def _race(self, lab: Lab, brief: Brief, parent: Candidate) -> Rollout | None:
+    async def _round(
+        self, lab: Lab, brief: Brief, parent: Candidate, reward: float | None, room: Ration
+    ) -> Rollout | None:
+        """The best of a few variants, or of a tuning of the numbers; None if nothing had an effect that was scored."""
+        if room.holds >= _GENERATION and lab.rng.random() < self._odds("cma"):
+            top = await self._tune(lab, brief, parent, room)
+            self._credit(("cma",), top is not None and _above(top.reward, reward))
+            return top
+        variants = await self._variants(lab, brief, parent, self._allowance.width(lab, room.holds))
+        rollouts = await self._try(lab, brief, variants, room)
+        for rollout in rollouts:
+            self._credit(_operators(rollout.candidate), _above(rollout.reward, reward))
+        return _best([rollout for rollout in rollouts if rollout.reward != reward])
+
+    async def _race(
+        self, lab: Lab, brief: Brief, parent: Candidate, room: Ration, race: tuple[int, list[int]]
+    ) -> Rollout | None:
         """Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943) over how long inserted loops work: many
         variants with short loops, the best quarter of them with loops four times as long, and so on.
 
         The parent runs along. Its short form says which variants are better, and its loops get longer like theirs.
         """
-        rungs = self._allowance.rungs(lab)
+        field, rungs = race
         short = (await self._paced(lab, brief, [parent], rungs[0]))[0]
-        if self._credits["refine"].tried and lab.rng.random() < self._odds("cma"):  # not first: it is slow to load
-            (base,) = await self._try(lab, brief, [short])
-            top = await self._tune(lab, brief, short)
+        # not first: it is slow to load
+        tuned = self._credits["refine"].tried and field >= _GENERATION and lab.rng.random() < self._odds("cma")
+        if tuned:
+            (base,) = await self._try(lab, brief, [short], room)
+            top = await self._tune(lab, brief, short, room, field)
             rollouts = [base, *([top] if top else [])]
         else:
-            variants = await self._variants(lab, brief, short, _FIELD, most=_ANY, rung=rungs[0])
-            base, *rollouts = await self._try(lab, brief, [short, *variants])
+            variants = await self._variants(lab, brief, short, field, most=_ANY, rung=rungs[0])
+            base, *rollouts = await self._try(lab, brief, [short, *variants], room)
             rollouts = [base, *(each for each in rollouts if each.reward != base.reward)]  # the rest had no effect
         for each in rollouts[1:]:
             self._credit(_operators(each.candidate), _above(each.reward, base.reward))
@@ -246,8 +306,8 @@ class OfflineProposer(Proposer):
             ranked = sorted(
                 (each for each in rollouts if each.reward is not None), key=lambda each: -(each.reward or 0)
             )
-            kept = [each.candidate for each in ranked[: max(lab.workers, len(ranked) // 4)]]
-            rollouts = await self._try(lab, brief, await self._paced(lab, brief, kept, rung))
+            kept = [each.candidate for each in ranked[: _kept(len(ranked), lab.workers)]]
+            rollouts = await self._try(lab, brief, await self._paced(lab, brief, kept, rung), room)
         return _best(rollouts)
 
     async def _paced(self, lab: Lab, brief: Brief, programs: Sequence[Candidate], calls: int) -> list[Candidate]:
@@ -257,15 +317,12 @@ class OfflineProposer(Proposer):
         pairs = zip(programs, edits.parts)
         return [old if old.parts == parts else _bred(parts, brief, _named(old)) for old, parts in pairs]
 
-    async def _variants(
-        self, lab: Lab, brief: Brief, parent: Candidate, times: int = 1, **more: Any
-    ) -> list[Candidate]:
-        """Different edits of the parent, by operators drawn according to their credit."""
+    async def _variants(self, lab: Lab, brief: Brief, parent: Candidate, count: int, **more: Any) -> list[Candidate]:
+        """Up to `count` different edits of the parent, by operators drawn according to their credit."""
         mates = [exhibit.candidate for exhibit in brief.inspirations]
         weights = {name: credit.weight for name, credit in self._credits.items() if name != "cma"}
         if "rung" in more:
             weights.pop("effort", None)
-        count = times * self._allowance.width(lab)
         options = self._options(lab) | {"weights": weights, "count": count, "again": _AGAIN} | more
         edits: Edits = await lab.edit("vary", (parent, *mates), **options)
         self._barren = 0 if edits.parts else self._barren + 1
@@ -273,26 +330,32 @@ class OfflineProposer(Proposer):
             raise _nothing_to_edit()
         return [_bred(parts, brief, names) for parts, names in zip(edits.parts, edits.notes)]
 
-    async def _try(self, lab: Lab, brief: Brief, variants: Sequence[Candidate]) -> list[Rollout]:
+    async def _try(self, lab: Lab, brief: Brief, variants: Sequence[Candidate], room: Ration) -> list[Rollout]:
         """Evaluate on the cases of the brief, and record the cost."""
         cases = _cases(lab, brief)
+        self._allowance.buy(room.take(len(variants)))
         rollouts = await lab.gather(*(lab.evaluate(variant, cases) for variant in variants))
         self._allowance.pay(rollouts)
         return rollouts
 
-    async def _tune(self, lab: Lab, brief: Brief, parent: Candidate) -> Rollout | None:
+    async def _tune(
+        self, lab: Lab, brief: Brief, parent: Candidate, room: Ration, count: float = math.inf
+    ) -> Rollout | None:
         """CMA-ES over the parent's numbers until it stalls or its share of the budget is spent; the best seen."""
-        size, best, stalled, rewards = max(6, 2 * lab.workers), None, 0, list[list[float | None]]()
+        size, best, stalled, rewards = max(_GENERATION, 2 * lab.workers), None, 0, list[list[float | None]]()
+        size = int(min(size, max(4.0, room.holds), max(4.0, count)))
         begun = self._allowance.progress(lab)
         most = 5 * self._allowance.share * (1 - begun)
         options = self._options(lab) | {"seed": lab.rng.getrandbits(30), "size": size, "step": 0.15}
-        while stalled < 2 and self._allowance.progress(lab) - begun + size * self._allowance.price(lab) <= most:
+        while stalled < 2 and size <= min(room.holds, count):
+            if self._allowance.progress(lab) - begun + size * self._allowance.price(lab) > most:
+                break
             edits: Edits = await lab.edit("cma", (parent,), generations=rewards, **options)
             if not edits.parts:
                 break
-            generation = await self._try(lab, brief, [_bred(parts, brief, "cma") for parts in edits.parts])
+            generation = await self._try(lab, brief, [_bred(parts, brief, "cma") for parts in edits.parts], room)
             rewards.append([rollout.reward for rollout in generation])
-            top = _best(generation, best)
+            top, count = _best(generation, best), count - size
             stalled = stalled + 1 if top is best else 0
             best = top
         return best
@@ -342,6 +405,24 @@ class OfflineProposer(Proposer):
                 del self._births[candidate.id]
                 for name in birth.operators if reward > birth.reward else ():
                     self._credits[name].better += 1.0
+
+
+def _kept(racing: int, workers: int) -> int:
+    """How many go on to the next rung of a race."""
+    return min(racing, max(workers, racing // 4))
+
+
+def _race_cost(field: int, rungs: int, workers: int) -> int:
+    """Evaluations that a race takes at most: the parent and `field` variants, and those kept at each further rung."""
+    racing = cost = 1 + field
+    for _ in range(rungs - 1):
+        racing = _kept(racing, workers)
+        cost += racing
+    return cost
+
+
+async def _nothing() -> None:
+    """Awaited as a coroutine of its own, it lets all others that are ready go first."""
 
 
 def _nothing_to_edit() -> UserError:

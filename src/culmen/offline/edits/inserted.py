@@ -2,7 +2,7 @@
 
 
 def refine_by_gradient(score, start, reduce="sum", sign=1, calls=1000, seconds=0.5, step=0.1, pairs=4, seed=0):
-    """The numbers in `start` moved along slopes of sign * reduce(score(.)) estimated from random mirrored pairs."""
+    """The numbers in `start` moved along slopes of sign * reduce(score(.)), from mirrored pairs at right angles."""
     import time
 
     import numpy as np
@@ -23,22 +23,26 @@ def refine_by_gradient(score, start, reduce="sum", sign=1, calls=1000, seconds=0
 
     best, top = x.copy(), gain(x)
     scale = step * (np.std(x) or np.max(np.abs(x), initial=0.0) or 1.0)
-    speed, square, turns = np.zeros_like(x), np.zeros_like(x), 0
+    speed, square, turns, ways = np.zeros_like(x), np.zeros_like(x), 0, []
     begin, used = time.process_time(), vars(refine_by_gradient).setdefault("used", {})
     looks, (done, took) = 1, used.get(score.__code__, (0, 0.0))
     room, time_left = min(calls, 2 * calls - done), min(seconds, 2 * seconds - took)  # one place gets twice that
+    room = room if x.size else 0
     while (spent := max(looks / max(room, 1), 2 * (time.process_time() - begin) / max(time_left, 1e-9) - 1)) < 1:
-        width, slope, turns = scale * (1 - spent) ** 2 + 1e-3 * scale, 0, turns + 1
+        width, slope, turns = scale * (1 - spent) ** 1.5 + 1e-3 * scale, 0, turns + 1
         for _ in range(max(1, int(pairs))):
-            move = rng.standard_normal(x.size)
+            if not ways:
+                block = rng.standard_normal((x.size, min(x.size, 64, 1 + 10**6 // x.size)))
+                ways = list(np.linalg.qr(block)[0].T * np.sqrt(x.size))
+            move = ways.pop()
             up, down, looks = gain(x + width * move), gain(x - width * move), looks + 2
             if min(up, down) > -1e30:
                 slope = slope + move * (up - down)
             for value, point in ((up, x + width * move), (down, x - width * move)):
                 if value > top:
                     best, top = point, value
-        speed, square = 0.9 * speed + 0.1 * slope, 0.99 * square + 0.01 * slope**2
-        x = x + width * (speed / (1 - 0.9**turns)) / (np.sqrt(square / (1 - 0.99**turns)) + 1e-12)
+        speed, square = 0.8 * speed + 0.2 * slope, 0.97 * square + 0.03 * slope**2
+        x = x + width * (speed / (1 - 0.8**turns)) / (np.sqrt(square / (1 - 0.97**turns)) + 1e-12)
     used[score.__code__] = done + looks, took + time.process_time() - begin
     return rebuild(best)
 

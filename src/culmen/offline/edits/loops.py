@@ -140,10 +140,10 @@ def _goal(edit: EditContext) -> str:
 
 
 def _settings(loop: str, edit: EditContext, allowed: str) -> str:
-    rng, step = edit.rng, f"{10 ** edit.rng.uniform(-2.0, -0.3):.2g}"
+    rng, step = edit.rng, f"{10 ** edit.rng.uniform(-2.0, -0.5):.2g}"
     text = f"{allowed}, seed={rng.randrange(1000)}"
     if loop == "refine_by_gradient":
-        return f"{text}, step={step}, pairs={rng.choice((2, 4, 8))}"
+        return f"{text}, step={step}, pairs={rng.choice((4, 8))}"
     return f"{text}, step={step}, moved={rng.choice((1, 2, 4))}, heat={rng.choice((0.0, 0.003, 0.01, 0.03))}"
 
 

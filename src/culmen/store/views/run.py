@@ -77,6 +77,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     best_before_first_finding: BestCandidate | None = None
     agents: Agents | None = None  # None for strategies without any
     training: Training | None = None  # None for strategies that train nothing
+    few_turns: FewTurns | None = None  # None where the strategy had turns enough, or the search still goes on
 
 
 class CallCosts(msgspec.Struct, frozen=True):
@@ -138,6 +139,7 @@ def status(run: Path | str) -> RunStatus:
             best_before_first_finding=_before(connection, about, found[1]),
             agents=agents(connection),
             training=training(connection),
+            few_turns=few_turns(connection),
         )
 
 
@@ -337,6 +339,20 @@ def training(connection: Connection) -> Training | None:
 FINAL_RULE = "the engine's final choice, scored on evaluations made after it was chosen"
 FAILED_RULE = "the engine's final choice; it failed some of the evaluations made after it was chosen"
 UNCONFIRMED_RULE = "the engine's final choice; no evaluations were left to confirm it"
+
+
+class FewTurns(msgspec.Struct, frozen=True):
+    """The strategy finished only so many turns in so many evaluations; ten would need a budget of about `needed`."""
+
+    turns: int
+    evaluations: int
+    needed: int
+
+
+def few_turns(connection: Connection) -> FewTurns | None:
+    """What the engine noted at the end of a search with few turns; None if it noted nothing."""
+    body = latest(connection, "few_turns")
+    return FewTurns(int(body["turns"]), int(body["evaluations"]), int(body["needed"])) if body else None
 
 
 class InitialProgram(msgspec.Struct, frozen=True):
