@@ -10,7 +10,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Lab
 from culmen.strategies.costs import Costs
-from culmen.strategies.settings import About, WorkerLanes, check
+from culmen.strategies.settings import About, Format, WorkerLanes, check
 from culmen.strategies.summarizer import Summarizer
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PedigreeSearch:
 
     most: Annotated[int, About("most programs asked for at a time; the budgets decide how many", least=1, most=8)] = 4
     inspirations: Annotated[int, About("other good programs shown with the one to improve", least=0)] = 2
-    format: Annotated[str, About("reply format: rewrite, diff, verbalized, verbalized_diff, blocks")] = "rewrite"
+    format: Format = "auto"
     summarizer: Annotated[Summarizer | None, About("writes a summary when progress stalls; off: none")] = field(
         default=Summarizer()
     )
@@ -45,6 +45,11 @@ class PedigreeSearch:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def asides(self) -> str:
+        """What it asks models for besides programs."""
+        return "" if self.summarizer is None else f"{self.summarizer.price}, whenever progress stalls"
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""

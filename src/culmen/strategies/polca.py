@@ -14,7 +14,7 @@ from culmen.core.ports import Lab
 from culmen.memory.priorities import Earliest, Mean, Newest, Priority, Shuffled, ThisRound, Ties, Ucb, UcbSigma
 from culmen.memory.quantile import Quantile
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
-from culmen.strategies.summarizer import History, Summarizer, Tau
+from culmen.strategies.summarizer import RunningSummary, Summarizer, Tau
 
 if TYPE_CHECKING:
     from culmen.memory.epsilon_net import EpsilonNet, KeepAll
@@ -120,7 +120,7 @@ class Polca:
         queue.add(seeds)  # line 1
         if len(seeds) > self.explore:  # line 4 has nothing to choose by yet
             queue.update(await evaluate_all(lab, seeds, lab.minibatch(self.batch)))
-        rounds, history = count(1), History(self.summarizer, self.tau)
+        rounds, history = count(1), RunningSummary(self.summarizer, self.tau)
         await lab.gather(*(self.lane(lab, queue, net, rounds, history) for _ in range(self.lanes)))
 
     def net(self) -> EpsilonNet | KeepAll:
@@ -138,7 +138,7 @@ class Polca:
         )
 
     async def lane(
-        self, lab: Lab, queue: PriorityQueue, net: EpsilonNet | KeepAll, rounds: count[int], history: History
+        self, lab: Lab, queue: PriorityQueue, net: EpsilonNet | KeepAll, rounds: count[int], history: RunningSummary
     ) -> None:
         """Algorithm 1's loop; every turn awaits at least one proposal."""
         for turn in rounds:  # line 2

@@ -37,10 +37,14 @@ class Summarizer:
         check(self)
 
     @property
+    def price(self) -> str:
+        """What a summary costs, for people."""
+        return f"a summary, one call with up to about {_thousands(self.chars + 1500)} tokens of prompt"
+
+    @property
     def cost(self) -> str:
-        """What a summary costs and when there is one, for people."""
-        often = f"for every {self.every} new programs" if self.every else "in every iteration"
-        return f"a summary {often}, one call with up to about {_thousands(self.chars + 1500)} tokens of prompt"
+        """What summaries cost and when there is one, for people."""
+        return f"{self.price}, {f'for every {self.every} new programs' if self.every else 'in every iteration'}"
 
     async def summarize(self, lab: Lab, queue: PriorityQueue, tau: Tau) -> str:
         """c_history (Algorithm 3, line 3); "" while nothing was evaluated or when the model gave nothing usable."""
@@ -56,7 +60,7 @@ class Summarizer:
         return guidance(reply.text)
 
 
-class History:
+class RunningSummary:
     """c_history of one search: a summary serves all loops until `every` more programs are in the memory, and there is
     none before so many are."""
 
