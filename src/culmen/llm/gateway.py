@@ -22,6 +22,7 @@ from culmen.prompts.template import Templates
 from culmen.prompts.writer import Prompt, PromptWriter
 
 _JSON = ("json", "verbalized", "verbalized_diff")  # replies of these formats are one JSON object
+_KEPT = 64  # requests
 
 
 def _allow(_: Usage) -> bool:
@@ -51,6 +52,7 @@ class ModelGateway(Gateway):
         self._permit: Permit = _allow
         self._sampler = ReplySampler(providers or Providers(), cache, self._permitted)
         self.faults: Counter[str] = Counter()
+        self._latest: dict[int, tuple[Brief, str, int, ReplyFormat, Call]] = {}
 
     def begin(self, permit: Permit) -> None:
         """From now on ask `permit` before anything is spent on a retry."""
@@ -143,6 +145,15 @@ class ModelGateway(Gateway):
         return None, None
 
     def _brief_call(self, brief: Brief, model: ModelSpec, seed: int) -> tuple[ReplyFormat, Call]:
+        """The request for a brief; what was priced is sent a moment later, so the latest ones are kept."""
+        known = self._latest.get(id(brief))
+        if known is None or known[0] is not brief or known[1:3] != (model.name, seed):
+            known = self._latest[id(brief)] = (brief, model.name, seed, *self._made(brief, model, seed))
+            while len(self._latest) > _KEPT:
+                del self._latest[next(iter(self._latest))]
+        return known[3:]
+
+    def _made(self, brief: Brief, model: ModelSpec, seed: int) -> tuple[ReplyFormat, Call]:
         wanted = settled(brief.format, brief.parent, self._task.surface.frozen)
         name = "json" if model.json and wanted == "rewrite" else wanted
         form = self._formats.get(name)
