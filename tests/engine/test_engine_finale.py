@@ -9,6 +9,7 @@ from statistics import fmean
 
 import msgspec
 import pytest
+import scipy.stats
 
 from culmen.core.brief import Text
 from culmen.core.candidate import Candidate
@@ -252,3 +253,5 @@ def test_a_difference_on_shared_cases_does_not_pay_for_their_spread() -> None:
 
 def test_quantiles_of_students_t() -> None:
     assert [round(t95(df), 3) for df in (1, 5, 30, float("inf"))] == [12.706, 2.571, 2.042, 1.96]
+    for degrees in (1.3, 2, 2.7, 8, 1e3, 1e6):
+        assert t95(degrees) == pytest.approx(scipy.stats.t.ppf(0.975, degrees), rel=1e-5)

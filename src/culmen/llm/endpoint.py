@@ -1,6 +1,6 @@
 """Requests to one OpenAI-compatible server: POST of JSON, and what its failures mean.
 
-`httpx2` is imported when the first request is made. One attempt a call; retries and deadlines are the caller's.
+One attempt a call; retries and deadlines are the caller's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from culmen import __version__
 from culmen.core.errors import Unavailable, UserError
 from culmen.llm.call import Declined, Interrupted, RateLimited, ServerFailed
+from culmen.llm.http import Broken, Connections, NotConnected, Response
 from culmen.llm.spec import Key
 
 OPENAI = "https://api.openai.com/v1"
@@ -31,62 +32,90 @@ class Endpoint:
 
     def __init__(self, key: Key, base_url: str | None = None, timeout: float = 300.0) -> None:
         self.key, self.base_url, self._timeout = key, (base_url or OPENAI).rstrip("/"), timeout
-        self._client: Any = None
         self._headers: dict[str, str] = {}
+        self._connections: Connections | None = None
+        self._client: Any = None
 
     async def post(self, path: str, body: dict[str, Any]) -> str:
         """The text of the response to the JSON `body`, sent to `path` below the address.
 
         Raises the typed errors of `culmen.llm.call`, and `UserError` for a missing or wrong key, an address that is
-        none, or an unknown model. The client's exceptions hold request headers, so they are never chained.
+        none, or an unknown model. Exceptions of the clients may hold request headers, so they are never chained.
         """
+        self._headers = self._headers or self._authorized()
+        said = await self._attempt(path, body)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    async def _attempt(self, path: str, body: dict[str, Any]) -> str | Exception:
+        """The response's text, or what went wrong: raised elsewhere, so that its traceback shows no response."""
+        try:
+            response = await self._send(path, msgspec.json.encode(body))
+        except UnicodeError:
+            return Declined("bad_request", "the request holds text that is not valid Unicode")
+        except NotConnected as error:
+            return ServerFailed("no_connection", self.key.scrub(str(error))[:200])
+        except Broken as error:  # in the middle: it may have cost what a whole reply costs
+            return Interrupted("cut", self.key.scrub(str(error))[:200])
+        except TimeoutError:
+            return Interrupted("timeout")
+        if 200 <= response.status < 300:
+            return response.text
+        return translate(response.status, response.text, response.headers, self.key, str(body["model"]))
+
+    async def _send(self, path: str, content: bytes) -> Response:
+        """Over our own connections, or by the general client where those do not lead."""
+        if self._client is None and self._connections is None and Connections.plain(self.base_url):
+            self._connections = Connections(self.base_url)
+        if self._connections is not None:
+            response = await self._connections.post(path, self._headers, content, self._timeout)
+            if not response.elsewhere:
+                return response
+            self._connections.close()
+            self._connections = None
+        return await self._generally(path, content)
+
+    async def _generally(self, path: str, content: bytes) -> Response:
+        """By `httpx2`: proxies, redirects, compression."""
         import httpx2
 
-        client = self._connect()
-        failure: Exception
-        try:
-            content = msgspec.json.encode(body)
-            response = await client.post(self.base_url + path, content=content, headers=self._headers)
-            if response.is_success:
-                return response.text
-            failure = translate(response.status_code, response.text, response.headers, self.key, str(body["model"]))
-        except UnicodeError:
-            failure = Declined("bad_request", "the request holds text that is not valid Unicode")
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:  # nothing was sent
-            failure = ServerFailed("no_connection", self._reason(error))
-        except httpx2.TimeoutException:
-            failure = Interrupted("timeout")
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            failure = UserError(f"not an address: {error}", where=f"base_url {self.base_url}", fix="http(s)://HOST/v1")
-        except httpx2.HTTPError as error:  # cut in the middle: it may have cost what a whole reply costs
-            failure = Interrupted("cut", self._reason(error))
-        raise failure from None
-
-    def _connect(self) -> Any:
-        """The client. Raises `UserError` if the key is missing or no key."""
         if self._client is None:
-            import httpx2
-
-            key = self.key.reveal()
-            if not (key.isascii() and key.isprintable()):
-                raise UserError(
-                    "the API key holds characters that no key has", where=self.key.name, fix="copy the key again"
-                )
-            self._headers = _headers(key, self.base_url)
             self._client = httpx2.AsyncClient(
                 timeout=httpx2.Timeout(self._timeout, connect=min(_CONNECT_SECONDS, self._timeout), pool=None),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT),
                 follow_redirects=True,
             )
-        return self._client
+        try:
+            headers = {**self._headers, "Accept-Encoding": "gzip, deflate"}
+            got = await self._client.post(self.base_url + path, content=content, headers=headers)
+            return Response(got.status_code, got.headers, got.text)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+            raise NotConnected(f"{type(error).__name__}: {error}") from None
+        except httpx2.TimeoutException:
+            raise TimeoutError from None
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            said = UserError(f"not an address: {error}", where=f"base_url {self.base_url}", fix="http(s)://HOST/v1")
+            raise said from None
+        except httpx2.HTTPError as error:
+            raise Broken(f"{type(error).__name__}: {error}") from None
 
-    def _reason(self, error: Exception) -> str:
-        return self.key.scrub(f"{type(error).__name__}: {error}")[:200]
+    def _authorized(self) -> dict[str, str]:
+        """The headers of every request. Raises `UserError` if the key is missing or none."""
+        key = self.key.reveal()
+        if not (key.isascii() and key.isprintable()):
+            raise UserError(
+                "the API key holds characters that no key has", where=self.key.name, fix="copy the key again"
+            )
+        return _headers(key, self.base_url)
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._client is not None:
-            client, self._client = self._client, None
+        connections, self._connections = self._connections, None
+        client, self._client = self._client, None
+        if connections is not None:
+            connections.close()
+        if client is not None:
             await client.aclose()
 
 
@@ -95,6 +124,7 @@ def _headers(key: str, base_url: str) -> dict[str, str]:
         "Authorization": f"Bearer {key}",
         "Content-Type": "application/json",
         "Accept": "application/json",
+        "Accept-Encoding": "identity",
         "User-Agent": f"culmen/{__version__}",
     }
     if base_url == OPENAI:
