@@ -21,7 +21,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.core.event import Entry
-from culmen.core.options import DEFAULT_BUDGET, RunOptions
+from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunOptions
 from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Limits, Task
 from culmen.run import inputs, options
@@ -67,7 +67,7 @@ def optimize(
     seed: str | Mapping[str, str] | Sequence[str] | None,
     evaluator: Callable[..., Any] | str | Path,
     *,
-    strategy: MinimalStrategy | str = "polca",
+    strategy: MinimalStrategy | str = DEFAULT_STRATEGY,
     cases: Iterable[Any] = (),
     goal: str = "",
     direction: str = "max",
@@ -104,7 +104,7 @@ class Study:
     def create(
         cls,
         task: Task | str | Path,
-        strategy: MinimalStrategy | str = "polca",
+        strategy: MinimalStrategy | str = DEFAULT_STRATEGY,
         *,
         run_dir: str | Path | None = None,
         db: str | None = None,

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from culmen.memory import pedigree
-from culmen.memory.pedigree import Pedigree
+from culmen.memory.pedigree import ValueModel
 
 
 def tree(
     size: int, seed: int, noise: float = 0.1, scale: float = 1.0, chain: bool = False
-) -> tuple[Pedigree, list[float]]:
+) -> tuple[ValueModel, list[float]]:
     """A model of `size` candidates with known truths; the first was evaluated nine times."""
     rng = Random(seed)
-    model, truths = Pedigree(), [0.1 * scale]
+    model, truths = ValueModel(), [0.1 * scale]
     for _ in range(9):
         model.observe("0", truths[0] + scale * rng.gauss(0, noise))
     for i in range(1, size):
@@ -28,7 +28,7 @@ def tree(
     return model, truths
 
 
-def dense(model: Pedigree) -> tuple[np.ndarray, np.ndarray]:
+def dense(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of every node by solving the whole Gaussian at once, with the model's present numbers."""
     size = len(model)
     precision, pull = np.zeros((size, size)), np.zeros(size)
@@ -93,7 +93,7 @@ def test_exact_scores_are_what_was_measured() -> None:
 
 
 def test_equal_values_count_for_exactness_only_if_no_other_candidate_has_them() -> None:
-    model = Pedigree()
+    model = ValueModel()
     for name in ("a", "b", "a"):
         model.observe(name, 0.0)
     assert model.exact and model.confirmed == 0
@@ -105,21 +105,21 @@ def test_equal_values_count_for_exactness_only_if_no_other_candidate_has_them() 
 
 
 def test_different_scores_on_different_cases_are_no_noise_of_the_evaluator() -> None:
-    model = Pedigree()
+    model = ValueModel()
     model.observe("a", 0.0, "one")
     model.observe("a", 1.0, "two")
     assert model.exact and not model.noiseless
 
 
 def test_the_users_word_on_exactness_wins() -> None:
-    model = Pedigree(exact=True)
+    model = ValueModel(exact=True)
     model.observe("a", 0.1)
     model.observe("a", 0.2)
     assert model.exact
 
 
 def test_a_program_that_fails_half_of_the_time_is_worth_half() -> None:
-    model = Pedigree(floor=0.0)
+    model = ValueModel(floor=0.0)
     for i in range(40):
         model.observe("steady", 0.8)
         model.observe("flaky", 1.0 if i % 2 else None)
@@ -151,7 +151,7 @@ def test_absurdly_low_scores_are_failures() -> None:
 
 
 def test_losses_over_decades_are_told_apart_at_the_small_end() -> None:
-    model = Pedigree()
+    model = ValueModel()
     for i, loss in enumerate([1e3, 5e2, 1e2, 20, 3, 1, 0.1, 1e-2, 1e-3, 1e-4]):
         model.add(str(i), (str(i - 1),))
         model.observe(str(i), -loss)
@@ -164,7 +164,7 @@ def test_losses_over_decades_are_told_apart_at_the_small_end() -> None:
 def test_effects_of_cases_are_taken_out() -> None:
     rng = Random(3)
     hard = {f"case{k}": rng.gauss(0, 0.5) for k in range(10)}
-    model = Pedigree()
+    model = ValueModel()
     for i in range(60):  # candidate i is worth i / 100; each is seen on two cases only
         for k in rng.sample(range(10), 2):
             model.observe(str(i), i / 100 + hard[f"case{k}"] + rng.gauss(0, 0.02), f"case{k}")
@@ -183,7 +183,7 @@ def test_heavy_tails_do_not_move_a_mean_far() -> None:
 
 
 def test_an_unknown_candidate_and_one_without_scores() -> None:
-    model = Pedigree()
+    model = ValueModel()
     with pytest.raises(KeyError):
         model.value("a")
     model.observe("a", None)
@@ -191,7 +191,7 @@ def test_an_unknown_candidate_and_one_without_scores() -> None:
 
 
 def test_children_of_unknown_parents_are_roots() -> None:
-    model = Pedigree()
+    model = ValueModel()
     model.add("a", ("never seen",))
     model.observe("a", 1.0)
     assert list(model.parents) == [-1] and model.value("a").mean == pytest.approx(1.0, abs=1e-3)

@@ -21,6 +21,9 @@ from .optimizers import HillClimber
 
 PACKAGES = (culmen.agents.team, culmen.memory, culmen.strategies)
 VARIANTS = {
+    "pedigree": {},
+    "pedigree bare": {"summarizer": "off", "inspirations": "0", "lanes": "2", "most": "1"},
+    "polca pedigree": {"priority": "pedigree"},
     "polca": {},
     "polca lanes": {"lanes": "3", "explore": "2", "ties": "shuffled", "validation": "fresh_batch", "proposals": "2"},
     "polca bare": {"summarizer": "off", "epsilon": "off", "priority": "ucb(1.0)"},

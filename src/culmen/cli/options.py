@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from culmen.core.errors import UserError
-from culmen.core.options import DEFAULT_BUDGET, BackendChoice, RunOptions
+from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, complete
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -30,7 +30,7 @@ BudgetText = Annotated[str | None, typer.Option("--budget", metavar="NAME=N,..."
 class SearchFlags:
     """What `run` and `fork` are told of the search; None where the command line said nothing."""
 
-    strategy: Annotated[str | None, typer.Option(help="See: culmen strategies.", show_default="polca")] = None
+    strategy: Annotated[str | None, typer.Option(help="See: culmen strategies.", show_default=DEFAULT_STRATEGY)] = None
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable.")
     ] = None
@@ -137,7 +137,7 @@ def of_run(task: Task, flags: SearchFlags, place: PlaceFlags) -> tuple[MinimalSt
 
     own = task.defaults if "strategy" in task.defaults else {}  # an OpenEvolve folder speaks of another program's
     model = ",".join(flags.model or ()) or own.get("model") or OFFLINE
-    name = flags.strategy or (catalog.WITH_AGENTS if flags.agent else own.get("strategy")) or "polca"
+    name = flags.strategy or (catalog.WITH_AGENTS if flags.agent else own.get("strategy")) or DEFAULT_STRATEGY
     settings = _pairs(flags.settings)
     if name == own.get("strategy"):
         settings = {**_texts(own.get("settings", {})), **settings}

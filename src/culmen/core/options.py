@@ -6,6 +6,7 @@ import msgspec
 
 from culmen.core.usage import Budget
 
+DEFAULT_STRATEGY = "pedigree"
 DEFAULT_BUDGET = Budget(evaluations=200)
 
 

@@ -54,7 +54,7 @@ class Noise(NamedTuple):
     repeats: int
 
 
-class Pedigree:
+class ValueModel:
     """The model of one run. Rewards are higher-is-better; `floor` is the least one can be (None: the least seen).
 
     `exact` is a user's word on whether repeating an evaluation gives the same score; None: found out. Nodes are

@@ -28,6 +28,8 @@ class Observed(Protocol):
 
     def widths(self, n: int | None = None) -> Floats: ...
 
+    def posterior(self) -> Floats: ...
+
 
 class Priority(Protocol):
     """p_explore: one number per candidate, in order of arrival.
@@ -96,6 +98,14 @@ class UcbSigma:
 
     def __call__(self, statistics: Observed) -> Floats:
         return statistics.means() + 2.0 * self.sigma * statistics.widths(self.horizon)
+
+
+@dataclass(frozen=True)
+class Pedigree:
+    """Posterior mean of the value model (`memory.pedigree`): a candidate's own observations and its relatives'."""
+
+    def __call__(self, statistics: Observed) -> Floats:
+        return statistics.posterior()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.memory.pedigree import ValueModel
 from culmen.memory.priorities import Earliest, Priority, Ties
 from culmen.memory.quantile import RunningSample
 
@@ -51,6 +52,7 @@ class PriorityQueue:
         for candidate in candidates:
             if candidate.id not in self._rows:
                 self._rows[candidate.id] = self.statistics.add(candidate.id, round)
+                self.statistics.model.add(candidate.id, candidate.parents)
                 self.candidates.append(candidate)
 
     def update(self, rollouts: Iterable[Rollout], round: int = 0) -> None:
@@ -129,6 +131,7 @@ class Statistics:
         self._cases: dict[str, dict[str, list[float]]] = {}
         self._data = {name: np.zeros(64) for name in self._columns}
         self._total = 0
+        self.model = ValueModel(floor)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -169,6 +172,7 @@ class Statistics:
             if observation.status is Status.LOST:
                 continue
             self._total += 1
+            self.model.observe(key, reward, observation.case)
             self._count(row, reward)
             if observation.case:
                 self._count_case(key, observation.case, reward)
@@ -223,6 +227,11 @@ class Statistics:
         """
         counts = self.counts()
         return np.where(counts > 0, math.log(max(n or self.total, 1)) / np.maximum(counts, 1), 0.0) ** 0.5
+
+    def posterior(self) -> Floats:
+        """Posterior mean of the value model per candidate; -inf without any score."""
+        rows = [self.model.index.get(key, -1) for key in self._index]
+        return np.append(self.model.worth(), -np.inf)[rows]
 
     def summary(self, key: str) -> Summary:
         """The numbers of one candidate; KeyError for an unknown one."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.memory.gain import gain, largest, of_best
-from culmen.memory.pedigree import Pedigree
+from culmen.memory.pedigree import ValueModel
 from culmen.memory.records import Lineages, Records
 from culmen.strategies.costs import Costs
 
@@ -41,7 +41,7 @@ class KnowledgeGradient:
     `most` children at a time; `cases` is how many there are to evaluate a candidate on (1 without a data set).
     """
 
-    def __init__(self, model: Pedigree, costs: Costs, cases: int, most: int, rng: Random) -> None:
+    def __init__(self, model: ValueModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
         self.model, self.costs, self.cases, self.most, self.rng = model, costs, cases, most, rng
         self.repeating: dict[int, int] = {}  # evaluations in flight of candidates that were evaluated before
         self.expected: dict[int, int] = {}  # children in flight, by parent

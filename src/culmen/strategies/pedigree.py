@@ -71,14 +71,14 @@ class _Run:
     """The memory of one search, and its effects."""
 
     def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
-        from culmen.memory.pedigree import Pedigree  # with numpy, which describing a strategy need not load
+        from culmen.memory.pedigree import ValueModel  # with numpy, which describing a strategy need not load
         from culmen.memory.queue import PriorityQueue
         from culmen.strategies.knowledge_gradient import KnowledgeGradient
 
         task = lab.task
         self.settings, self.lab, self.context = settings, lab, ""
         self.cases: tuple[Case | None, ...] = task.split("train") or (None,)
-        self.model = Pedigree(task.objective.floor, task.deterministic or None)
+        self.model = ValueModel(task.objective.floor, task.deterministic or None)
         self.costs = Costs(lab)
         self.choice = KnowledgeGradient(self.model, self.costs, len(self.cases), settings.most, lab.rng)
         self.queue = PriorityQueue(task.objective.floor)  # for summaries

@@ -11,7 +11,18 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
-from culmen.memory.priorities import Earliest, Mean, Newest, Priority, Shuffled, ThisRound, Ties, Ucb, UcbSigma
+from culmen.memory.priorities import (
+    Earliest,
+    Mean,
+    Newest,
+    Pedigree,
+    Priority,
+    Shuffled,
+    ThisRound,
+    Ties,
+    Ucb,
+    UcbSigma,
+)
 from culmen.memory.quantile import Quantile
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 from culmen.strategies.summarizer import RunningSummary, Summarizer, Tau
@@ -70,7 +81,7 @@ _Success = Annotated[
     About("score that separates success from failure; q0.5: quantile; none: 0.5 for scores in 0..1, else the median"),
 ]
 _Rank = Annotated[
-    Priority, About("what makes a program worth exploring", choices=(Mean, Ucb, UcbSigma, Newest, ThisRound))
+    Priority, About("what makes a program worth exploring", choices=(Mean, Ucb, UcbSigma, Pedigree, Newest, ThisRound))
 ]
 _Validate = Annotated[Validation, About("cases on which new programs are first seen", choices=(SameBatch, FreshBatch))]
 _TieRule = Annotated[Ties, About("order among equal priorities", choices=(Earliest, Shuffled))]
