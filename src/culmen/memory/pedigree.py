@@ -268,7 +268,7 @@ class ValueModel:
         size, raw = len(self), self._raw[: self._count]
         if self._count and (self._scale is None or self._count >= self._next_look):
             first = raw[0]
-            self._scale, self._next_look = _Scale.of(raw, float(first)), max(8, int(self._count * 1.25))
+            self._scale, self._next_look = _Scale.of(raw, float(first)), max(self._count + 1, int(self._count * 1.25))
             self._s2 = self._t2 = math.nan
             self._settled = False
         if self._scale is None:

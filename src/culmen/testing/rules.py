@@ -1,0 +1,97 @@
+"""Plain rules to compare strategies with: what one would write in ten lines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
+from culmen.core.ports import Lab
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Asks for one child at a time of the candidate that `index` puts first, and evaluates it once; with `again`, the
+    parent is evaluated once more, too. `lanes` side by side."""
+
+    again: bool = False
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        seen: dict[str, list[float]] = {}
+        known: dict[str, Candidate] = {}
+        for candidate in lab.seeds:
+            await self.look(lab, candidate, seen, known)
+        await lab.gather(*(self.lane(lab, seen, known) for _ in range(lab.workers)))
+
+    async def lane(self, lab: Lab, seen: dict[str, list[float]], known: dict[str, Candidate]) -> None:
+        """One child after another."""
+        while True:
+            total = sum(len(scores) for scores in seen.values())
+            parent = known[max(seen, key=lambda name: self.index(seen[name], total))] if seen else lab.seeds[0]
+            answer = await lab.propose(Brief(parent))
+            for candidate in (*answer.candidates, *((parent,) if self.again else ())):
+                await self.look(lab, candidate, seen, known)
+
+    async def look(
+        self, lab: Lab, candidate: Candidate, seen: dict[str, list[float]], known: dict[str, Candidate]
+    ) -> None:
+        """One evaluation, on a case drawn at random where there are cases."""
+        rollout = await lab.evaluate(candidate, lab.minibatch(1))
+        known[candidate.id] = candidate
+        scores = [reward for reward in rollout.rewards if reward is not None]
+        if scores:
+            seen.setdefault(candidate.id, []).extend(scores)
+
+    def index(self, scores: list[float], total: int) -> float:
+        """What a candidate is chosen by."""
+        return sum(scores) / len(scores)
+
+
+@dataclass(frozen=True)
+class Greedy(Rule):
+    """The parent is the candidate with the highest score ever seen."""
+
+    def index(self, scores: list[float], total: int) -> float:
+        return max(scores)
+
+
+@dataclass(frozen=True)
+class FollowMean(Rule):
+    """The parent is the candidate with the highest mean, and is evaluated again after every child."""
+
+    again: bool = True
+
+
+@dataclass(frozen=True)
+class UpperBound(Rule):
+    """The highest mean plus 0.1 sqrt(log n / T); the parent is evaluated again after every child."""
+
+    again: bool = True
+    width: float = 0.1
+
+    def index(self, scores: list[float], total: int) -> float:
+        return super().index(scores, total) + self.width * math.sqrt(math.log(max(total, 2)) / len(scores))
+
+
+@dataclass(frozen=True)
+class Halving:
+    """Generations: eight children of the leader; with each round of evaluations the worse half goes; the last leads."""
+
+    brood: int = 8
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        leader = lab.seeds[0]
+        while True:
+            answers = await lab.gather(*(lab.propose(Brief(leader)) for _ in range(self.brood)))
+            field = [leader, *(child for answer in answers for child in answer.candidates)]
+            scores: dict[str, list[float]] = {candidate.id: [] for candidate in field}
+            while len(field) > 1:
+                rollouts = await lab.gather(*(lab.evaluate(candidate, lab.minibatch(1)) for candidate in field))
+                for rollout in rollouts:
+                    scores[rollout.candidate.id] += [reward for reward in rollout.rewards if reward is not None]
+                means = {name: sum(seen) / len(seen) if seen else -math.inf for name, seen in scores.items()}
+                field = sorted(field, key=lambda candidate: -means[candidate.id])[: (len(field) + 1) // 2]
+            leader = field[0]

@@ -1,0 +1,268 @@
+"""A family of simulated tasks with known truths, on which strategies are compared: `FAMILY`, by name.
+
+Every candidate has a hidden quality in 0..1 (`quality`), its reward is a function of that. They differ in how children
+relate to parents (`shape`), in the noise of an evaluation, and in what is odd about the scores. One step is 0.05.
+Half of the family (`HELD_OUT`) was never looked at while constants were chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from random import Random
+
+from culmen.core.brief import Brief, Proposal
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
+from culmen.core.task import Objective, Task
+from culmen.core.usage import Usage
+from culmen.testing.landscape import PART, Landscape
+
+STEP = 0.05
+START = 0.10
+GENES, LINKS = 20, 4  # of the rugged shape: NK landscapes (Kauffman and Levin, 1987)
+
+Shape = Callable[["Genome", Random, int], "Genome"]
+
+
+@dataclass(frozen=True)
+class Genome:
+    """What a candidate of these worlds is: its hidden quality, the basin or genes it has, whether it always fails."""
+
+    quality: float
+    genes: int = 0
+    broken: bool = False
+
+    def parts(self, serial: int) -> dict[str, str]:
+        """The text of a candidate; `serial` makes it one of its own."""
+        return {PART: f"mu={self.quality!r}\nserial={serial}\ngenes={self.genes}\nbroken={int(self.broken)}\n"}
+
+
+def genome(candidate: Candidate) -> Genome:
+    """What stands in a candidate's text."""
+    lines = dict(line.split("=") for line in candidate.text.splitlines())
+    return Genome(float(lines["mu"]), int(lines["genes"]), lines["broken"] == "1")
+
+
+def quality(candidate: Candidate) -> float:
+    """The hidden quality of a candidate, 0..1."""
+    return genome(candidate).quality
+
+
+def _moved(parent: Genome, rng: Random, better: float, same: float, gain: float = STEP, most: float = 1.0) -> Genome:
+    """Better by `gain` with probability `better`, the same with `same`, else worse by an exponential amount."""
+    draw, value = rng.random(), parent.quality
+    if draw < better:
+        value += gain
+    elif draw >= better + same:
+        value -= rng.expovariate(1 / 0.06)
+    return replace(parent, quality=min(most, max(0.0, value)))
+
+
+def smooth(parent: Genome, rng: Random, world: int) -> Genome:
+    """A child is a step better with probability 0.15, the same with 0.21, else worse (mean 0.06)."""
+    return _moved(parent, rng, 0.15, 0.21)
+
+
+def flat(parent: Genome, rng: Random, world: int) -> Genome:
+    """Gains are rare (0.05) and most children are the same."""
+    return _moved(parent, rng, 0.05, 0.70)
+
+
+def needle(parent: Genome, rng: Random, world: int) -> Genome:
+    """One child in fifty is far better (0.15), nothing else is better at all."""
+    return _moved(parent, rng, 0.02, 0.28, gain=0.15)
+
+
+def deceptive(parent: Genome, rng: Random, world: int) -> Genome:
+    """The first basin ends at 0.5; one child in ten falls into the other, 0.1 to 0.2 lower, which ends at 1."""
+    if not parent.genes and rng.random() < 0.1:
+        return Genome(max(0.0, parent.quality - 0.1 - 0.1 * rng.random()), 1)
+    return _moved(parent, rng, 0.15, 0.21, most=1.0 if parent.genes else 0.5)
+
+
+def rugged(parent: Genome, rng: Random, world: int) -> Genome:
+    """One or two of 20 genes change, each of which depends on four others."""
+    genes = parent.genes
+    for _ in range(1 if rng.random() < 0.7 else 2):
+        genes ^= 1 << rng.randrange(GENES)
+    return Genome(_fitness(genes, world), genes)
+
+
+@cache
+def _tables(world: int) -> list[list[float]]:
+    rng = Random(f"nk/{world}")
+    return [[rng.random() for _ in range(2 ** (LINKS + 1))] for _ in range(GENES)]
+
+
+def _fitness(genes: int, world: int) -> float:
+    total = 0.0
+    for i, table in enumerate(_tables(world)):
+        place = 0
+        for j in range(LINKS + 1):
+            place = 2 * place + (genes >> ((i + j) % GENES) & 1)
+        total += table[place]
+    return total / GENES
+
+
+def plain(value: float) -> float:
+    """The reward is the quality."""
+    return value
+
+
+@dataclass(frozen=True)
+class World(Landscape):
+    """One member of the family.
+
+    `noise` is the deviation of an evaluation in units of quality; `tails` Student's degrees of freedom (0: normal);
+    `unequal`: each candidate has a noise of its own, log-normal about it; `coin`: scores are 0 or 1 with the quality
+    as chance. `reward` maps quality to the score; all is multiplied by `unit`. `broken` is the share of children that
+    always fail (with `absurd`, they score that instead), `flaky` the chance of any evaluation to fail. `twins`: one
+    child in three may be the text of an older one. `cases` of a data set have effects of deviation `effect`, and
+    interactions with each candidate of `interaction`. `cross`: a child is of its parent and one inspiration.
+    """
+
+    shape: Shape = smooth
+    noise: float = 0.0
+    tails: int = 0
+    unequal: float = 0.0
+    coin: bool = False
+    unit: float = 1.0
+    reward: Callable[[float], float] = plain
+    broken: float = 0.0
+    absurd: float | None = None
+    flaky: float = 0.0
+    twins: bool = False
+    cross: bool = False
+    cases: int = 0
+    effect: float = 0.0
+    interaction: float = 0.0
+    number: int = 0  # of the world, among those with these parameters: one for each random seed
+    evaluate_seconds: float = 1.0
+    propose_seconds: float = 1.0
+
+    def task(self) -> Task:
+        """The task of this world; its initial program has quality 0.1 (rugged: that of random genes)."""
+        first = Genome(START)
+        if self.shape is rugged:
+            genes = Random(f"start/{self.number}").getrandbits(GENES)
+            first = Genome(_fitness(genes, self.number), genes)
+        cases = tuple(Case(f"case-{k}", k) for k in range(self.cases))
+        bounds = (0.0, 1.0) if self.coin else (None, None)
+        return Task("world", goal="climb", seeds=(first.parts(0),), cases=cases, objective=Objective(bounds=bounds))
+
+    def truth(self, candidate: Candidate) -> float:
+        """The expected score of a candidate over evaluations and cases, failures at 0."""
+        found = genome(candidate)
+        if found.broken:
+            return 0.0
+        value = self.unit * self.reward(found.quality)
+        if self.cases:
+            shifts = [self._shift(candidate, f"case-{k}") for k in range(self.cases)]
+            value += self.unit * sum(shifts) / len(shifts)
+        return value * (1.0 - self.flaky)
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        """The duration and the result of an effect."""
+        request = effect.request
+        if isinstance(request, EvaluateRequest):
+            case = request.case.id if request.case else ""
+            draws = Random(f"{request.seed}/{request.candidate.digest}/{case}")
+            found = self._score(request.candidate, case, draws)
+            status = Status.ERROR if found is None else Status.OK
+            told = Observation(request.candidate.id, status, found, case, seed=request.seed, trust="verified")
+            return rng.expovariate(1.0) * self.evaluate_seconds, told
+        if isinstance(request, ProposeRequest):
+            return rng.expovariate(1.0) * self.propose_seconds, self.propose(request.brief, Random(request.seed))
+        return super().perform(effect, rng)
+
+    def propose(self, brief: Brief, rng: Random) -> Proposal:
+        """`brief.k` children."""
+        children = tuple(self._born(brief, rank, rng) for rank in range(brief.k))
+        return Proposal(children, model="world", usage=Usage(calls=1, input_tokens=2000, output_tokens=800 * brief.k))
+
+    def _born(self, brief: Brief, rank: int, rng: Random) -> Candidate:
+        assert brief.parent is not None
+        parent, parents = genome(brief.parent), (brief.parent.id,)
+        if self.cross and brief.inspirations:
+            other = brief.inspirations[0].candidate
+            parent, parents = replace(parent, quality=(parent.quality + quality(other)) / 2), (*parents, other.id)
+        child = self.shape(parent, rng, self.number)
+        if self.broken and rng.random() < self.broken:
+            child = replace(child, broken=True)
+        serial = rng.getrandbits(40)
+        if self.twins and rng.random() < 1 / 3:
+            child, serial = replace(child, quality=round(child.quality / STEP) * STEP), 0
+        return Candidate.of(child.parts(serial), parents, Origin("world", rank=rank))
+
+    def _score(self, candidate: Candidate, case: str, draws: Random) -> float | None:
+        found = genome(candidate)
+        if found.broken:
+            return self.absurd
+        if self.flaky and draws.random() < self.flaky:
+            return None
+        if self.coin:
+            return float(draws.random() < found.quality)
+        value = self.reward(found.quality) + (self._shift(candidate, case) if case else 0.0)
+        return self.unit * (value + self._noise(candidate, draws))
+
+    def _noise(self, candidate: Candidate, draws: Random) -> float:
+        if not self.noise:
+            return 0.0
+        own = math.exp(self.unequal * Random(f"noise/{candidate.digest}").gauss(0, 1)) if self.unequal else 1.0
+        wide = math.sqrt(self.tails / (2 * draws.gammavariate(self.tails / 2, 1.0))) if self.tails else 1.0
+        return self.noise * own * wide * draws.gauss(0, 1)
+
+    def _shift(self, candidate: Candidate, case: str) -> float:
+        """Effect of the case, and of this case on this candidate."""
+        common = self.effect * Random(f"effect/{self.number}/{case}").gauss(0, 1)
+        return common + self.interaction * Random(f"shift/{candidate.digest}/{case}").gauss(0, 1)
+
+
+def decades(value: float) -> float:
+    """A loss that falls from 1000 to 0.1 as quality rises, as a reward."""
+    return -(10.0 ** (3.0 - 4.0 * value))
+
+
+def ceiling(value: float) -> float:
+    """Nothing above 0.6 pays."""
+    return min(value, 0.6)
+
+
+TUNED: dict[str, World] = {
+    "smooth": World(),
+    "smooth, noise 2 steps": World(noise=0.1),
+    "smooth, noise 6 steps": World(noise=0.3),
+    "flat": World(shape=flat),
+    "flat, noise 2 steps": World(shape=flat, noise=0.1),
+    "rugged": World(shape=rugged),
+    "rugged, noise 1 step": World(shape=rugged, noise=0.05),
+    "needle": World(shape=needle),
+    "deceptive": World(shape=deceptive),
+    "deceptive, noise 1 step": World(shape=deceptive, noise=0.05),
+    "Student noise": World(noise=0.05, tails=2),
+    "0/1 scores": World(coin=True),
+    "data set": World(noise=0.05, cases=30, effect=0.3, interaction=0.1),
+    "broken children": World(noise=0.1, broken=0.3),
+}
+HELD_OUT: dict[str, World] = {
+    "smooth, noise 1 step": World(noise=0.05),
+    "smooth, noise 4 steps": World(noise=0.2),
+    "needle, noise 2 steps": World(shape=needle, noise=0.1),
+    "rugged, noise 2 steps": World(shape=rugged, noise=0.1),
+    "deceptive, noise 2 steps": World(shape=deceptive, noise=0.1),
+    "unequal noise": World(noise=0.05, unequal=1.0),
+    "exact data set": World(cases=20, effect=0.3, interaction=0.1),
+    "ceiling": World(noise=0.1, reward=ceiling),
+    "unit 1e6": World(noise=0.1, unit=1e6),
+    "unit 1e-6": World(unit=1e-6),
+    "losses over decades": World(reward=decades),
+    "scores of -1e9": World(noise=0.05, broken=0.2, absurd=-1e9),
+    "flaky": World(noise=0.05, flaky=0.2),
+    "twins": World(noise=0.1, twins=True),
+    "crossovers": World(noise=0.1, cross=True),
+}
+FAMILY = {**TUNED, **HELD_OUT}
