@@ -21,7 +21,7 @@ from culmen.core.event import Effect, EvaluateRequest, mark
 from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
 from culmen.engine.loop import Future
-from culmen.memory.pedigree import Pedigree
+from culmen.memory.pedigree import ValueModel
 
 _ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
 _REFUSED, _BARRED = 1, 2
@@ -207,7 +207,7 @@ class Scoreboard:
             self._where.append(self._cases.setdefault(case, len(self._cases)))
             self._rewards.append(math.nan if reward is None else reward)
 
-    def model(self) -> Pedigree | None:
+    def model(self) -> ValueModel | None:
         """The value model of the search so far; None where it would tell nothing more (scores are exact and there is
         one case at most), or the search is too long for it."""
         if len(self._who) > _MODELLED:
@@ -217,8 +217,8 @@ class Scoreboard:
         found = self._model[1]
         return None if found.noiseless else found
 
-    def _modelled(self) -> Pedigree:
-        model = Pedigree(self.task.objective.floor, True if self.task.deterministic else None)
+    def _modelled(self) -> ValueModel:
+        model = ValueModel(self.task.objective.floor, True if self.task.deterministic else None)
         names, cases = [f"{row[0]:012x}" for row in self._known()], list(self._cases)
         roots: tuple[str, ...] = ("",) if self._parents.count(-1) > 2 else ()
         for root in roots:  # a common parent, never evaluated: programs without parents tell what to expect of others

@@ -17,7 +17,7 @@ from culmen.store.codec import unescape
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from culmen.memory.pedigree import Pedigree
+    from culmen.memory.pedigree import ValueModel
 
 _MODELLED = 20_000  # evaluations up to which it is made
 _KEPT = 8
@@ -25,10 +25,10 @@ ANCESTOR = ""  # common parent, never evaluated, of candidates without parents
 _Key = tuple[str, int, int]
 
 _lock = threading.Lock()
-_kept: OrderedDict[_Key, Pedigree | None] = OrderedDict()
+_kept: OrderedDict[_Key, ValueModel | None] = OrderedDict()
 
 
-def estimates(connection: Connection, folder: Path, task: Task) -> Pedigree | None:
+def estimates(connection: Connection, folder: Path, task: Task) -> ValueModel | None:
     """The model of the search so far; None where it would tell nothing more than the scores themselves (they are exact
     and there is one case at most), or where the run is too long for it."""
     seen = sql.observation.c
@@ -45,10 +45,10 @@ def estimates(connection: Connection, folder: Path, task: Task) -> Pedigree | No
         return _kept[key]
 
 
-def _made(connection: Connection, task: Task) -> Pedigree | None:
-    from culmen.memory.pedigree import Pedigree
+def _made(connection: Connection, task: Task) -> ValueModel | None:
+    from culmen.memory.pedigree import ValueModel
 
-    model = Pedigree(task.objective.floor, True if task.deterministic else None)
+    model = ValueModel(task.objective.floor, True if task.deterministic else None)
     born = sql.select(sql.candidate.c.id, sql.candidate.c.parents).order_by(sql.candidate.c.seq, sql.candidate.c.id)
     family = [(unescape(row.id), unescape(row.parents).split()) for row in connection.execute(born)]
     many = sum(not parents for _, parents in family) > 2

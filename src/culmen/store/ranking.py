@@ -24,7 +24,7 @@ from culmen.store.codec import escape, unescape
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
-    from culmen.memory.pedigree import Pedigree
+    from culmen.memory.pedigree import ValueModel
 
 RULE = (
     "certified value where there is one, else highest mean minus one standard error (spread pooled over all "
@@ -98,7 +98,7 @@ def pooled_sd(connection: Connection) -> float:
     return math.sqrt(max(0.0, spread) / degrees) if degrees else 0.0
 
 
-def leader(connection: Connection, direction: str, model: Pedigree | None = None) -> Standing | None:
+def leader(connection: Connection, direction: str, model: ValueModel | None = None) -> Standing | None:
     """The best candidate so far, None if nothing has scored; with a `model`, by what it lets expect.
 
     Among candidates with equally many scores the bound follows the mean: one look into the index (failed, count, mean)
@@ -115,7 +115,7 @@ def leader(connection: Connection, direction: str, model: Pedigree | None = None
     return _leader(connection, direction, sd, 1) or _judged(connection, direction, _queries().refused)
 
 
-def _expected(connection: Connection, direction: str, model: Pedigree) -> Standing | None:
+def _expected(connection: Connection, direction: str, model: ValueModel) -> Standing | None:
     """The best by the model among those that no verifier was asked about and no guard barred."""
     sign, t = (1.0 if direction == "max" else -1.0), sql.tally.c
     worth = model.worth() - model.variance**0.5
