@@ -96,7 +96,7 @@ class Scoreboard:
         self._parents, self._who, self._where = array("q"), array("l"), array("l")
         self._rewards = array("d")  # nan: failed
         self._cases: dict[str, int] = {}
-        self._model: tuple[int, Pedigree] | None = None
+        self._model: tuple[int, ValueModel] | None = None
 
     def __len__(self) -> int:
         return len(self._places)
