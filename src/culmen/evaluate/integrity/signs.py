@@ -12,9 +12,11 @@ process isolation (docs/security.md) and exact verifiers (docs/certified.md).
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import msgspec
 
 from culmen.core.evaluation import Observation, Sign
 from culmen.core.task import Objective, Task
+from culmen.evaluate.integrity import inserted
 
 GAP = 1e-7  # share of the score by which a certified value may fall short before it is grave; below: solvers' rounding
 _NOTED_GAP = 1e-10
@@ -112,7 +115,7 @@ def _scan(parts: Mapping[str, str], task: Task, names: ScanContext) -> list[Sign
     for part, text in parts.items():
         if part in task.surface.frozen or not is_python(part, task):
             continue
-        seen = set[tuple[str, str]]()
+        seen, text = set[tuple[str, str]](), without_inserted(text)
         for name, evidence, line in scan(text, names.evaluator, names.answers, names.prints):
             each = sign(name, evidence, part, line)
             if _gist(each) not in seen:
@@ -122,6 +125,33 @@ def _scan(parts: Mapping[str, str], task: Task, names: ScanContext) -> list[Sign
             found += [msgspec.structs.replace(each, part=part) for each in of_prose(words(text))]
         found += _literals(part, text, names)
     return found
+
+
+def without_inserted(text: str) -> str:
+    """The text with `pass` for each loop that the offline proposer inserted: a function that is, byte for byte, one of
+    `inserted`, at any indentation. Its lines stay as empty ones; what a comment or a name claims counts for nothing."""
+    if not any(f"def {name}(" in text for name in _inserted()):
+        return text
+    tree, lines = _parsed(text), text.split("\n")
+    for node in ast.walk(tree) if tree and not _ODD_LINES.search(text) else ():
+        if isinstance(node, ast.FunctionDef) and node.name in _inserted() and not node.decorator_list:
+            low, high = node.lineno - 1, node.end_lineno or 0
+            own = lines[low:high]
+            if textwrap.dedent("\n".join(own)) == _inserted()[node.name]:
+                indent = own[0][: len(own[0]) - len(own[0].lstrip())]
+                lines[low:high] = [f"{indent}pass", *[""] * (high - low - 1)]
+    plain = "\n".join(lines)
+    return plain if _parsed(plain) is not None else text
+
+
+_ODD_LINES = re.compile(r"[\r\f]")  # Python's parser may count lines differently there
+
+
+@cache
+def _inserted() -> dict[str, str]:
+    """The source of every loop that the offline proposer inserts, by name, without the last line's end."""
+    functions = (inserted.refine_by_gradient, inserted.refine_by_climbing)
+    return {each.__name__: inspect.getsource(each).rstrip("\n") for each in functions}
 
 
 def _literals(part: str, text: str, names: ScanContext) -> list[Sign]:

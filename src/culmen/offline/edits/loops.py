@@ -12,7 +12,7 @@ import textwrap
 from dataclasses import dataclass
 from functools import cache
 
-from culmen.offline.edits import inserted
+from culmen.evaluate.integrity import inserted
 from culmen.offline.edits.source import INSERTED, EditableText, EditContext, Span
 
 _REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2}

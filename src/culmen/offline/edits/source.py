@@ -16,7 +16,7 @@ from random import Random
 
 Span = tuple[int, int]
 _MARKER = re.compile(r"EVOLVE-BLOCK-(START|END)\b")
-INSERTED = frozenset({"refine_by_gradient", "refine_by_climbing"})  # the functions of `inserted`
+INSERTED = frozenset({"refine_by_gradient", "refine_by_climbing"})  # of `evaluate.integrity.inserted`
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]+$")
 
 

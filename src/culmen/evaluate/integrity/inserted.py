@@ -1,4 +1,7 @@
-"""The loops that `refine` writes into programs: functions that stand alone, inserted by their source text."""
+"""The loops that the offline proposer writes into programs: functions that stand alone, inserted by their source text.
+
+They lie beside the signs because a candidate that holds one as it is shows none by it.
+"""
 
 
 def refine_by_gradient(score, start, reduce="sum", sign=1, calls=1000, seconds=0.5, step=0.1, pairs=4, seed=0):
