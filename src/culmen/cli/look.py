@@ -55,7 +55,8 @@ def best(
     candidate = views.candidate(path, found.id).candidate
     files = [] if out is None else _write_parts(candidate.parts, out)
     data = {"run": path.name, "best": found, "parts": candidate.parts, "files": [str(file) for file in files]}
-    return Answer(data, lambda screen: pages.best(screen, found, candidate, files))
+    direction = views.meta(path).task.objective.direction
+    return Answer(data, lambda screen: pages.best(screen, found, candidate, files, direction))
 
 
 def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:

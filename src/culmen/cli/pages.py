@@ -301,9 +301,9 @@ def strategy_name(strategy: str) -> str:
     return next((name for path, name in NAMES.items() if path.endswith(f":{strategy}")), strategy)
 
 
-def best(screen: Screen, found: BestCandidate, candidate: Candidate, files: Sequence[Path]) -> None:
+def best(screen: Screen, found: BestCandidate, candidate: Candidate, files: Sequence[Path], direction: str) -> None:
     """What is known of the best to standard error, its text to standard output (unless it went to files)."""
-    screen.pairs(*_best_rows(found), err=True)
+    screen.pairs(*_best_rows(found, direction=direction), err=True)
     if files:
         for file in files:
             screen.line(f"wrote {file}")
