@@ -9,7 +9,7 @@ cases, and a failed evaluation counts as the floor.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -26,7 +26,8 @@ from culmen.engine.record import CandidateTally, Scoreboard
 
 _FINALISTS = 8
 _UNBUDGETED = 24  # evaluations for the final choice where no evaluations budget says how many were kept
-_CHOOSING = 0.4  # share of what is kept that picks the winner, where the cases leave it open
+_CHOOSING = 0.25  # share of what is kept that picks the winner, where the whole split does not fit
+_VALIDATING = 0.4  # the same where val cases pick it, which the search never saw
 _EACH = 3  # evaluations of each finalist that a round of halving is worth
 _FIRST = 4  # one in so many evaluations of a confirmation goes first: it may show that the winner fails
 _LOOKS = 3  # equal repeats after which scores are taken for exact
@@ -123,11 +124,15 @@ class Finale:
         field = await self._halving(lab, self._field, plan.choosing) if plan.choosing else self._field
         self._finalists = self._named(field)
         self._confirming = True
-        await lab.gather(self._confirm(lab, field, cases), self._compare(lab, cases))
+        compared = lab.spawn(self._compare(lab, cases))
+        await self._confirm(lab, field, cases, compared)
+        await compared
         await self._doubt(lab)
 
     def see(self, candidate: Candidate, observation: Observation) -> None:
         """Count one evaluation of the final choice; lost ones count for nothing."""
+        if observation.barred:
+            self._record.bar(candidate.id)
         if observation.status is not Status.LOST:
             kept = self._fresh if self._confirming or self._task.evaluator.verifier else self._looks
             kept.setdefault(candidate.id, []).append(observation)
@@ -231,7 +236,8 @@ class Finale:
         kept, whole = self._kept, len(self._pool)
         both = 1 + (self._initial is not None)
         open_choice = self._open and len(self._field) > 1
-        choosing = int(kept * _CHOOSING) if open_choice else 0
+        share = _VALIDATING if self._task.split("val") else _CHOOSING
+        choosing = int(kept * share) if open_choice else 0
         if whole and kept >= both * whole:
             rounds = 1 if self._exact else max(1, (kept - choosing) // (both * whole))
             return _Plan(kept - both * whole * rounds if open_choice else 0, whole * rounds)
@@ -280,7 +286,7 @@ class Finale:
         """Minus the mean reward to be expected: of the search and the choice together, each by its precision."""
         belief, variance = self._record.belief(tally, self._noise)
         looks = self._looks.get(tally.id, [])
-        if any(seen.barred for seen in looks):
+        if self._barred(tally.id):
             return math.inf
         if self._task.split("val"):  # what holds on the training cases may not hold on others
             variance += self._noise.between
@@ -292,19 +298,29 @@ class Finale:
 
     # The confirmation.
 
-    async def _confirm(self, lab: EngineLab, field: Sequence[CandidateTally], cases: Sequence[Case | None]) -> None:
-        """Evaluate the finalists one after the other on these cases, until one does not fail."""
+    async def _confirm(
+        self,
+        lab: EngineLab,
+        field: Sequence[CandidateTally],
+        cases: Sequence[Case | None],
+        compared: Awaitable[None],
+    ) -> None:
+        """Evaluate the finalists one after the other on these cases, until one does not fail; the initial program is
+        evaluated on them meanwhile, and is when `compared` ends."""
         left = self._kept - sum(map(len, self._looks.values()))
         left -= len(cases) if self._initial is not None else 0
         tried: list[CandidateTally] = []
         for tally, following in zip(field, [*field[1:], None]):
             self._chosen = tally
-            if tally.id != self._initial:
+            if tally.id == self._initial:
+                await compared
+            else:
                 left -= await self._evaluate(lab, tally, following, cases[: max(0, left)])
             tried.append(tally)
             if not self._fails(tally, following):
                 return
-        self._chosen = max(tried, key=lambda tally: fmean(map(self._worth, self._fresh[tally.id])))
+        alive = [tally for tally in tried if self._fresh.get(tally.id) and not self._barred(tally.id)]
+        self._chosen = max(alive, key=lambda tally: fmean(map(self._worth, self._fresh[tally.id])), default=None)
 
     async def _evaluate(
         self, lab: EngineLab, tally: CandidateTally, following: CandidateTally | None, cases: Sequence[Case | None]
@@ -323,7 +339,7 @@ class Finale:
         seen = self._fresh.get(tally.id, [])
         if all(one.ok for one in seen) or not seen:
             return False
-        if self._exact or following is None or not any(one.ok for one in seen) or any(one.barred for one in seen):
+        if self._exact or following is None or not any(one.ok for one in seen) or self._barred(tally.id):
             return True
         return fmean(map(self._worth, seen)) < -self._standing_in_choice(following)
 
@@ -364,7 +380,7 @@ class Finale:
             nonlocal best
             roll = await lab.evaluate_afresh(lab.find(field[place].id), cases)
             seen = (*self._standing(roll), place)
-            if seen < best or self._chosen is None:
+            if not self._barred(field[place].id) and (seen < best or self._chosen is None):
                 best, self._chosen = seen, field[place]
 
         # Side by side where time may end it, else one after another: perhaps the first will do.
@@ -374,6 +390,10 @@ class Finale:
             if value is not None and self._task.objective.reward(value) >= field[first].mean:
                 return  # those that follow were never seen to do better
             await lab.gather(*(look(place) for place in range(first, min(first + together, len(field)))))
+
+    def _barred(self, name: str) -> bool:
+        tally = self._record.tally(name)
+        return tally is not None and tally.barred
 
     def _standing(self, roll: Rollout) -> tuple[int, float]:
         """Certified ones by value, then those that scored, then those that failed; lower is better."""

@@ -133,6 +133,13 @@ class Scoreboard:
             tally.trust = weakest((observation.trust, tally.trust or observation.trust))
         _ROW.pack_into(self._rows, tally.order * _ROW.size, *_row(tally))
 
+    def bar(self, candidate: str) -> None:
+        """A finalist was rejected for its integrity: it can never be the best."""
+        tally = self.tally(candidate)
+        if tally is not None:
+            tally.barred = True
+            _ROW.pack_into(self._rows, tally.order * _ROW.size, *_row(tally))
+
     def noise(self) -> RewardNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains after it."""
         number = degrees = 0
