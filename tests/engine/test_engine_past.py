@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -28,7 +30,7 @@ class Known:
         self.record = Scoreboard(task)
         self.past = Past(task, self.record)
 
-    def score(self, candidate: Candidate, *scores: float, **more: object) -> None:
+    def score(self, candidate: Candidate, *scores: float, **more: Any) -> None:
         for score in scores:
             self.see(candidate, Observation(candidate.id, Status.OK, score, **more))
 

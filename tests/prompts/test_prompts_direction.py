@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import msgspec
 import pytest
@@ -27,7 +28,8 @@ def prose(strategy: str, **settings: str) -> dict[str, Prompt]:
     witness = Witness(Landscape(sigma=0.05))
     simulate(catalog.make(strategy, settings), DOWN, witness, Budget(evaluations=200), seed=1)
     writer = PromptWriter(DOWN)
-    return {request.role: writer.prose(request.role, request.slots) for request in witness.of(WriteRequest)}
+    asked = [effect.request for effect in witness.effects if isinstance(effect.request, WriteRequest)]
+    return {request.role: writer.prose(request.role, request.slots) for request in asked}
 
 
 def test_the_summarizer_sees_scores_not_rewards() -> None:
@@ -48,7 +50,9 @@ def test_the_advisor_is_not_told_to_raise_what_should_fall() -> None:
 
 
 @pytest.mark.parametrize(("direction", "word"), [("max", "better"), ("min", "worse")])
-def test_what_came_of_earlier_changes_has_the_direction_of_the_task(direction: str, word: str) -> None:
+def test_what_came_of_earlier_changes_has_the_direction_of_the_task(
+    direction: Literal["max", "min"], word: str
+) -> None:
     objective = Objective(direction)
     parent, other = Candidate.of({"p": "x = 1\n"}), Candidate.of({"p": "y = 2\n"})
     brief = Brief(

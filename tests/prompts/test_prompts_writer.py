@@ -199,8 +199,8 @@ def test_the_worst_cases_come_first_by_score(task: Task, parent: Candidate) -> N
 
     seen = tuple(Observation(parent.id, Status.OK, score, case) for score, case in ((0.2, "a"), (0.9, "b"), (0.5, "c")))
     failed = Observation(parent.id, Status.ERROR, None, "d")
-    for direction, order in (("max", "dacb"), ("min", "dbca")):
-        turned = msgspec.structs.replace(task, objective=Objective(direction))
+    for objective, order in ((Objective("max"), "dacb"), (Objective("min"), "dbca")):
+        turned = msgspec.structs.replace(task, objective=objective)
         user = PromptWriter(turned).brief(Brief(parent, (*seen, failed)), FORMATS["rewrite"]).user
         places = [user.index(f"## Case {case}:") for case in order]
         assert places == sorted(places)
@@ -218,9 +218,9 @@ def test_what_a_candidate_printed_is_shown_for_each_case_but_nothing_twice(task:
     assert user.count(feedback) == 1 and "Feedback: the same as above." in user and "1/3" not in user
 
 
-def rules_task(**evaluator: str) -> Task:
+def rules_task() -> Task:
     seed = {"rules.txt": "a -> b\n"}
-    return Task("r", "Route.", (seed,), Evaluator(form="call", entry="", **evaluator), surface=Surface(language="text"))
+    return Task("r", "Route.", (seed,), Evaluator(form="call", entry=""), surface=Surface(language="text"))
 
 
 def test_a_task_that_runs_nothing_has_no_rule_about_a_function() -> None:

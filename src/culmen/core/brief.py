@@ -54,8 +54,9 @@ class Brief(msgspec.Struct, frozen=True):
     verbalized_auto edit long parents and rewrite short ones (`settled`). `role` picks the model. `hypothesis` is what
     to try, where that was decided before (PACEvolve++'s selected experiment).
 
-    The engine fills what it knows better than a strategy, in every brief that a model gets: `reward` and `measured`
-    over all evaluations so far, `attempts` on this parent, count, interval and metrics of the inspirations.
+    The engine fills what it knows better than a strategy, in every brief that a model gets: `attempts` on this parent,
+    metrics of the inspirations, and, unless the strategy has said how well it knows its numbers, `reward` and
+    `measured` of both over all evaluations so far.
     """
 
     parent: Candidate | None = None

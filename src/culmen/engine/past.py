@@ -65,27 +65,30 @@ class Past:
         exhibits = tuple(self._exhibit(exhibit) for exhibit in brief.inspirations)
         if brief.parent is None:
             return msgspec.structs.replace(brief, inspirations=exhibits)
-        reward, measured = self._measured(brief.parent.id, brief.reward)
+        reward, measured = self._measured(brief.parent.id, brief.reward, brief.measured)
         attempts = tuple(self._attempt(*each) for each in self._attempts.get(key_of(brief.parent.id), ()))
         return msgspec.structs.replace(
             brief, reward=reward, measured=measured, attempts=attempts, inspirations=exhibits
         )
 
     def _exhibit(self, exhibit: Exhibit) -> Exhibit:
-        reward, measured = self._measured(exhibit.candidate.id, exhibit.reward)
+        reward, measured = self._measured(exhibit.candidate.id, exhibit.reward, exhibit.measured)
         metrics = exhibit.metrics or self._metrics.get(key_of(exhibit.candidate.id), {})
         return msgspec.structs.replace(exhibit, reward=reward, measured=measured, metrics=metrics)
 
     def _attempt(self, child: str, what: str) -> Attempt:
         if not child:
             return Attempt(what, fault="no candidate")
-        reward, measured = self._measured(child, None)
+        reward, measured = self._measured(child, None, Measured())
         failed = measured.failures and (reward is None or measured.failures > 1)
         return Attempt(what, reward, measured, self._faults.get(key_of(child), "") if failed else "")
 
-    def _measured(self, id: str, otherwise: float | None) -> tuple[float | None, Measured]:
-        """Mean reward over all evaluations with a score, and how well it is known."""
+    def _measured(self, id: str, otherwise: float | None, known: Measured) -> tuple[float | None, Measured]:
+        """Mean reward over all evaluations with a score, and how well it is known; a strategy that has said how well
+        it knows its own number keeps it."""
         tally = self._record.tally(id)
+        if known != Measured():
+            return otherwise, known
         if tally is None:
             return otherwise, Measured()
         if not tally.count:

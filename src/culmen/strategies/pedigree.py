@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from culmen.core.brief import Brief, Exhibit
+from culmen.core.brief import Brief, Exhibit, Measured
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Lab
@@ -138,9 +138,16 @@ class _Run:
         if parent is None:
             return Brief(k=move.k, format=self.settings.format, context=self.context)
         seen = sorted(self.seen.get(parent.id, ()), key=lambda o: (o.ok, self.lab.task.reward(o) or 0.0))
-        value = self.model.value(parent.id)
-        reward = value.mean if value.count else None
-        return Brief(parent, tuple(seen), reward, self.others(parent), self.context, move.k, self.settings.format)
+        reward, measured = self.known(parent)
+        others, form = self.others(parent), self.settings.format
+        return Brief(parent, tuple(seen), reward, others, self.context, move.k, form, measured=measured)
+
+    def known(self, candidate: Candidate) -> tuple[float | None, Measured]:
+        """The value model's mean of a candidate, and how well it is known; nothing while it has no score."""
+        value = self.model.value(candidate.id)
+        if not value.count:
+            return None, Measured()
+        return value.mean, Measured(value.count, value.failures, 1.96 * value.sd)
 
     def others(self, parent: Candidate) -> tuple[Exhibit, ...]:
         """The best candidates that are neither the parent, nor its parents, children or brothers."""
@@ -151,7 +158,8 @@ class _Run:
             if len(chosen) == self.settings.inspirations or not self.model.scored[node]:
                 break
             if other.id not in near and near.isdisjoint(other.parents):
-                chosen.append(Exhibit(other, self.model.value(other.id).mean))
+                reward, measured = self.known(other)
+                chosen.append(Exhibit(other, reward, measured=measured))
                 near.update((other.id, *other.parents))
         return tuple(chosen)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
@@ -49,7 +49,7 @@ class Planning:
             slots = {**shown, "ideas": told(ideas), "count": self.experiments, "sentences": ideas.sentences}
             said = await voice.say(lab, "plan", **slots, reminder=reminder(attempt if fault == UNREADABLE else 0))
             answer = read_object(said.text)
-            found = [one for one in items(answer.get("experiments")) if isinstance(one, dict)][: self.experiments]
+            found = [one for one in map(_object, items(answer.get("experiments"))) if one][: self.experiments]
             after, plan = _filed(found, ideas.without(_given_up(answer, found)))
             fresh = tuple((idea, text) for idea, text in plan if not failures.blocks(text))
             if fresh:
@@ -58,13 +58,17 @@ class Planning:
         return Decision(ideas, fault=fault)
 
 
-def _given_up(answer: dict[str, Any], found: list[Any]) -> set[int]:
+def _object(value: Any) -> dict[str, Any]:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def _given_up(answer: dict[str, Any], found: list[dict[str, Any]]) -> set[int]:
     """Ideas that the reply gives up and plans nothing under."""
     used = {whole(one.get("idea")) for one in found}
     return {number for number in map(whole, items(answer.get("drop"))) if number is not None and number not in used}
 
 
-def _filed(found: list[Any], ideas: IdeaRepository) -> tuple[IdeaRepository, list[tuple[int, str]]]:
+def _filed(found: list[dict[str, Any]], ideas: IdeaRepository) -> tuple[IdeaRepository, list[tuple[int, str]]]:
     """The repository with the new ideas of a plan, and each experiment with the number of its idea."""
     plan: dict[str, int] = {}
     fresh: dict[str, int] = {}
