@@ -18,7 +18,7 @@ from culmen.engine.replay import replay
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog
-from culmen.testing.landscape import Landscape, program, task
+from culmen.testing.landscape import Landscape, program, task, truth
 from culmen.testing.strategy_kit import outcome
 from culmen.testing.virtual import simulate
 
@@ -74,8 +74,7 @@ def test_a_candidate_that_a_person_hands_in_is_evaluated_and_may_win():
     run = simulate(catalog.make("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1, told=[(5, handed())])
     assert run.search.record.tally(OWN.id)
     assert run.verdict is not None
-    winner = run.search.lab.find(run.verdict.id)
-    assert OWN.id in (winner.id, *winner.parents)  # it wins, or what came of it
+    assert truth(run.search.lab.find(run.verdict.id)) >= 0.97  # it wins, or what came of it
     without = simulate(catalog.make("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1)
     assert not without.search.record.tally(OWN.id)
 
