@@ -85,11 +85,10 @@ class Leftovers:
             return True
 
     def _patched(self) -> bool:
-        for now, before in self._watched:
-            if any(now.get(name) is not value for name, value in before.items()):
-                return True
-        now, before = self._own
-        return any(now.get(name) is not value for name, value in before.items())
+        try:
+            return not all(before.items() <= now.items() for now, before in (*self._watched, self._own))
+        except (ValueError, TypeError):  # another object, whose comparison fails
+            return True
 
 
 def _code(value: object) -> bool:

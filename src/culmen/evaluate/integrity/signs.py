@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -294,7 +294,7 @@ def scan(text: str, evaluator: frozenset[str], answers: frozenset[str], prints: 
     if tree is None:
         return []
     reader = _Reader(evaluator, answers, prints, tree)
-    reader.visit(tree)
+    reader.read(text)
     return sorted(reader.found, key=lambda each: each[2])
 
 
@@ -387,6 +387,18 @@ def _children(kind: type[ast.AST]) -> tuple[str, ...]:
     return tuple(name for name in kind._fields if name not in _TEXTS)
 
 
+class _Statement(NamedTuple):
+    """What a statement gave: its signs, by lines from its first one, and the names and tiny numbers known after it."""
+
+    found: tuple[Found, ...]
+    names: dict[str, str]
+    tiny: frozenset[str]
+
+
+_MOST_STATEMENTS = 4096
+_STATEMENTS: dict[object, _Statement] = {}
+
+
 class _Reader(_Walker):
     """Collects signs, tracking which names stand for modules and which for tiny numbers."""
 
@@ -398,6 +410,35 @@ class _Reader(_Walker):
         self._names: dict[str, str] = {}  # local name -> dotted name of a module or of something in one
         self._tiny: set[str] = set()
         self._shielded = 0  # inside a comparison, a divisor, or a call that keeps numbers off zero
+
+    def read(self, text: str) -> None:
+        """Visit the whole tree, which `text` is the source of, statement by statement.
+
+        A child shares most statements with its parents: what one gave is kept by its source and by what was known
+        before it. Where the rest of the program matters (`_divides`), nothing is kept.
+        """
+        lines = text.splitlines(keepends=True)
+        fixed = (self._evaluator, self._answers, self._prints)
+        for node in self._tree.body:
+            first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+            source = "".join(lines[first - 1 : node.end_lineno])
+            key = (source, node.col_offset, *fixed, frozenset(self._names.items()), frozenset(self._tiny))
+            known = None if "_divides" in vars(self) else _STATEMENTS.get(key)
+            if known is None:
+                known = self._read_one(node, first, key)
+            self.found += [(name, evidence, line + first) for name, evidence, line in known.found]
+            self._names, self._tiny = dict(known.names), set(known.tiny)
+
+    def _read_one(self, node: ast.stmt, first: int, key: object) -> _Statement:
+        before, self.found = self.found, []
+        self.visit(node)
+        shifted = tuple((name, evidence, line - first) for name, evidence, line in self.found)
+        self.found, known = before, _Statement(shifted, dict(self._names), frozenset(self._tiny))
+        if "_divides" not in vars(self):
+            _STATEMENTS[key] = known
+            if len(_STATEMENTS) > _MOST_STATEMENTS:
+                del _STATEMENTS[next(iter(_STATEMENTS))]
+        return known
 
     def _add(self, name: str, node: ast.AST, evidence: str = "") -> None:
         self.found.append((name, evidence or ast.unparse(node), getattr(node, "lineno", 0)))
