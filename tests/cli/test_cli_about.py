@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
+from culmen.store import views
+
 from .conftest import Place
 
 METADATA = """Metadata-Version: 2.4
@@ -33,3 +35,24 @@ def test_doctor_takes_the_extras_from_the_package(place: Place, tmp_path: Path) 
 def test_doctor_knows_every_extra(done: Place) -> None:
     names = importlib.metadata.metadata("culmen").get_all("Provides-Extra")
     assert names and set(done.here("doctor", "--json").document["extras"]) == set(names)
+
+
+def test_templates_are_written_changed_and_used_and_the_run_keeps_them(place: Place) -> None:
+    place.task("peak")
+    listed = place.here("templates", "--json").document["templates"]
+    assert "$goal" not in listed["improve"] and {"goal", "parent", "attempts", "reply"} <= set(listed["improve"])
+    assert place.here("templates", "mine").code == 0
+    folder = place.root / "mine"
+    assert {path.stem for path in folder.iterdir()} == set(listed)
+    refused = place.here("templates", "mine")
+    assert refused.code == 2 and "not empty" in refused.err
+    for path in folder.iterdir():
+        if path.name != "improve.md":
+            path.unlink()
+    run = ("run", "peak", "--templates", "mine", "--budget", "evaluations=2", "--run-dir", "runs/own")
+    made = place.here(*run)
+    assert made.code == 0 and "templates    improve" in made.err
+    assert list(views.meta(place.root / "runs" / "own").templates) == ["improve"]
+    (folder / "improve.md").write_text("$nothing")
+    wrong = place.here(*run[:-1], "runs/wrong")
+    assert wrong.code == 2 and "nothing" in wrong.err and "$goal" in wrong.err

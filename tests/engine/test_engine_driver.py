@@ -191,6 +191,23 @@ def test_a_full_disk_is_waited_for_and_the_run_goes_on():
     assert "database or disk is full" in waiting and "goes on" in on
 
 
+class Talking(Climb):
+    """Has something to say to a person, once."""
+
+    async def search(self, lab):
+        lab.note("crowded", told="Most were refused.")
+        lab.note("crowded", refused=3)
+        await super().search(lab)
+
+
+def test_a_note_that_is_for_a_person_is_told_once_also_when_the_run_is_resumed():
+    journal, listener = MemoryJournal(), Listener()
+    for evaluations in (20, 20):
+        run = driver(journal, Instant(), Budget(evaluations=evaluations), Talking(), observers=(listener,))
+        assert asyncio.run(run.run()) == "finished"
+    assert listener.heard == ["Most were refused."]
+
+
 def test_a_disk_that_stays_full_ends_the_session_with_everything_acknowledged_readable():
     journal = FullDisk(lambda n: n >= 12)
     with pytest.raises(Unavailable):

@@ -173,3 +173,30 @@ def test_a_run_made_with_a_function_asks_for_it_on_resume(tmp_path):
     )
     with pytest.raises(culmen.UserError, match="Python function"):
         culmen.Study.resume(study.path, model=ScriptedModel(improve)).run()
+
+
+def test_templates_of_ones_own_are_asked_with_and_kept_for_the_resumed_run(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "improve.md").write_text("MY WORDS $parent $reply")
+    second = ScriptedModel(improve)
+
+    class Enough(Exception):
+        pass
+
+    def stop(call):
+        if len(first.calls) > 3:
+            raise Enough
+        return improve(call)
+
+    first = ScriptedModel(stop)
+    budget = culmen.Budget(evaluations=12)
+    run = tmp_path / "run"
+    with pytest.raises(Enough):
+        culmen.optimize(
+            SEED, evaluator=closeness, strategy="best_of_n", model=first, budget=budget, run_dir=run, templates=folder
+        )
+    (folder / "improve.md").unlink()
+    culmen.Study.resume(run, evaluator=closeness, model=second).run()
+    assert first.calls and second.calls
+    assert all(call.messages[1].content.startswith("MY WORDS") for call in (*first.calls, *second.calls))
