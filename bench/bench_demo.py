@@ -1,11 +1,11 @@
 """The offline demo, three seeds: what `culmen demo` reaches in a minute on two workers, start-up included.
 
     python bench/bench_demo.py                            # seeds 0, 1, 2
-    python bench/bench_demo.py --seeds 10 --seconds 50
-    python bench/bench_demo.py --strategy map_elites      # another strategy, through `culmen run`
+    python bench/bench_demo.py --seeds 10 --strategy polca
+    python bench/bench_demo.py --run map_elites --seconds 50     # another strategy, through `culmen run`
 
-Every run is a process of its own, so the seconds printed are what a person waits. A machine that does the demo's
-evaluations in time finds the same for a seed; the load average says whether it had the machine to itself.
+Every run is a process of its own, so the seconds printed are what a person waits. Evaluations end the demo, so any
+machine finds the same for a seed; the load average says whether it had the machine to itself.
 """
 
 from __future__ import annotations
@@ -54,20 +54,22 @@ def measure(options: argparse.Namespace, seed: int) -> dict[str, Any]:
 def _command(options: argparse.Namespace, seed: int) -> list[str]:
     culmen = [sys.executable, "-m", "culmen.cli.main"]
     common = ["--seed", str(seed), "--workers", "2", "--json"]
-    if not options.strategy:
-        return [*culmen, "demo", "--seconds", str(options.seconds), *common]
+    if not options.run:
+        limit = ["--seconds", str(options.seconds)] if options.seconds else []
+        return [*culmen, "demo", "--strategy", options.strategy, *limit, *common]
     from culmen.evaluate.taskfiles import example_path
 
-    task, budget = str(example_path("circle_packing")), f"seconds={options.seconds}"
-    return [*culmen, "run", task, "--strategy", options.strategy, "--model", "offline", "--budget", budget, *common]
+    task, budget = str(example_path("circle_packing")), f"seconds={options.seconds or 55}"
+    return [*culmen, "run", task, "--strategy", options.run, "--model", "offline", "--budget", budget, *common]
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="how many (default 3)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
-    parser.add_argument("--seconds", type=float, default=55.0, help="the run's budget (default 55, the demo's)")
-    parser.add_argument("--strategy", default="", help="run this strategy instead of the demo")
+    parser.add_argument("--seconds", type=float, help="the run's budget (default: none for the demo, else 55)")
+    parser.add_argument("--strategy", default="pedigree", help="the demo's strategy (default pedigree)")
+    parser.add_argument("--run", default="", help="run this strategy instead of the demo")
     return parser.parse_args()
 
 

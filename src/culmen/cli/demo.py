@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 TASK = "circle_packing"
 DIFF_LINES = 40
-SETTINGS = {"explore": "1", "epsilon": "0.03", "lanes": "1"}  # greedy: there is under a minute
-EVALUATIONS = 280  # one lane, counted evaluations: a machine that does them in time finds the same for a seed
+SETTINGS = {  # one lane and one child at a time: the proposer evaluates side by side
+    "pedigree": {"most": "1", "lanes": "1"},
+    "polca": {"explore": "1", "epsilon": "0.03", "lanes": "1"},
+}
+EVALUATIONS = 280  # they alone end it, so that a slow machine finds the same for a seed
 ISLANDS, BARRIERS = 8, 16  # of the demo with an advisor
 ADVISOR_SETTINGS = {
     "scaffold": f"pacevolve(islands={ISLANDS}, implementing=implementing(repairs=0))",  # one evaluation a decision
@@ -44,15 +47,17 @@ _ADVISOR_WELCOME = (
 _ADVISORS = {"none": "untrained advisor", "phase_adaptive": "trained advisor"}
 
 
-def demonstrate(screen: Screen, seed: int, seconds: float, workers: int, run_dir: Path | None) -> Answer:
-    """Search for at most `seconds` with POLCA and the offline proposer, then show what was gained and how."""
+def demonstrate(
+    screen: Screen, strategy: str, seed: int, seconds: float | None, workers: int, run_dir: Path | None
+) -> Answer:
+    """Search with the offline proposer, at most `seconds`, then show what was gained and how."""
     from culmen.evaluate import taskfiles
 
     task = taskfiles.load(taskfiles.example_path(TASK))
     if not screen.as_json:
         screen.err.print(_WELCOME, style="dim", markup=False)
     budget = Budget(evaluations=EVALUATIONS, seconds=seconds)
-    answer = _search(screen, task, "polca", SETTINGS, budget, seed, workers, run_dir)
+    answer = _search(screen, task, strategy, SETTINGS[strategy], budget, seed, workers, run_dir)
     path = Path(answer.data["path"])
     best = views.best(path)
     if best is None:
@@ -122,8 +127,8 @@ def without_helpers(lines: Sequence[str]) -> list[str]:
     return kept[:-1]
 
 
-def demonstrate_advisor(screen: Screen, seed: int, workers: int, run_dir: Path | None) -> Answer:
-    """Two searches of the same length with PACEvolve++, one with its advisor untrained, one with it trained on the way;
+def demonstrate_advisor(screen: Screen, strategy: str, seed: int, workers: int, run_dir: Path | None) -> Answer:
+    """Two searches of the same length, one with its advisor untrained, one with it trained on the way;
     then what the advisors chose, and what it was worth."""
     from culmen.evaluate import taskfiles
     from culmen.train.engine import require
@@ -138,7 +143,7 @@ def demonstrate_advisor(screen: Screen, seed: int, workers: int, run_dir: Path |
         if not screen.as_json:
             screen.err.print(f"\n{title}:", markup=False)
         settings, folder = {**ADVISOR_SETTINGS, "objective": name}, None if run_dir is None else run_dir / name
-        runs[name] = _search(screen, task, "pacevolve_plus_plus", settings, budget, seed, workers, folder)
+        runs[name] = _search(screen, task, strategy, settings, budget, seed, workers, folder)
     notes = {name: _barriers(Path(answer.data["path"])) for name, answer in runs.items()}
     values = _values(notes.values())
     sums = {name: _summary(bodies, values) for name, bodies in notes.items()}

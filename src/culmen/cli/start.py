@@ -15,6 +15,8 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Direction, Proxy, SeedProgram
 from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
+from culmen.core.options import DEFAULT_STRATEGY
+from culmen.core.ports import Strategy, complete
 from culmen.observe.figures import clean, count, duration, joined, number
 
 if TYPE_CHECKING:
@@ -29,24 +31,31 @@ _SLOW = 5.0  # seconds of one evaluation from which on the remaining time is sho
 def demo(
     screen: Screen,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Seconds at most, final choice included.")] = 55.0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Seconds at most, final choice included.", show_default="until it is done"),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 2,
     run_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder to write the run to.", show_default="runs/...")
     ] = None,
     strategy: Annotated[
-        str, typer.Option(help="polca, or pacevolve_plus_plus, which trains an advisor (needs the extra 'train').")
-    ] = "polca",
+        str,
+        typer.Option(
+            help="pedigree, polca, or pacevolve_plus_plus, which trains an advisor (needs the extra 'train')."
+        ),
+    ] = DEFAULT_STRATEGY,
 ) -> Answer:
     """Watch a real search: circle packing, offline, in about a minute."""
-    from culmen.cli.demo import demonstrate, demonstrate_advisor
+    from culmen.cli.demo import SETTINGS, demonstrate, demonstrate_advisor
+    from culmen.strategies import catalog
 
-    if strategy == "pacevolve_plus_plus":
-        return demonstrate_advisor(screen, seed, workers, run_dir)
-    if strategy != "polca":
+    if complete(Strategy, catalog.load(strategy)).trains:
+        return demonstrate_advisor(screen, strategy, seed, workers, run_dir)
+    if strategy not in SETTINGS:
         fix = f"culmen new DIR --example circle_packing, then culmen run DIR --strategy {strategy}"
         raise UserError(f"there is no demo of '{strategy}'", where="--strategy", fix=fix)
-    return demonstrate(screen, seed, seconds, workers, run_dir)
+    return demonstrate(screen, strategy, seed, seconds, workers, run_dir)
 
 
 def new(

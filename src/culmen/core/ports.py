@@ -148,6 +148,7 @@ class Strategy(MinimalStrategy, Protocol):
     agent_setting  name of the setting that says which agent does the work; "" for strategies without agents
     retraces       whether a fork with a larger budget takes the path of its parent, from the parent's results. False
                    for what leaves traces outside the journal: a repository, weights
+    trains         whether it trains a model while it searches
     writes         whether it can write a first candidate without a model of culmen's, by programs whose spending is
                    their own
     crew           who does the work, for people ("3 x claude, 2 at once"); "" for strategies without agents
@@ -158,6 +159,7 @@ class Strategy(MinimalStrategy, Protocol):
     ends_at: ClassVar[str] = ""
     agent_setting: ClassVar[str] = ""
     retraces: ClassVar[bool] = True
+    trains: ClassVar[bool] = False
 
     @property
     def writes(self) -> bool:

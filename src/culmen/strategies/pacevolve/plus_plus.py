@@ -45,6 +45,7 @@ class PacevolvePlusPlus:
     """
 
     retraces: ClassVar[bool] = False  # training leaves weights
+    trains: ClassVar[bool] = True
 
     paper = "PACEvolve++: Improving Test-time Learning for Evolutionary Search Agents (arXiv 2605.07039)"
 
