@@ -234,3 +234,17 @@ def test_a_policy_that_does_not_exist() -> None:
 def test_a_share_of_something_is_no_tolerance() -> None:
     assert "tolerance" not in found("def run(width, tol):\n    return width + 0.001 * width\n")
     assert "tolerance" in found("def run(width, tol):\n    return width + 0.5 * tol\n")
+
+
+def test_a_statement_seen_before_is_judged_by_the_program_it_stands_in() -> None:
+    def found(text: str) -> list[tuple[str, int]]:
+        return [(name, line) for name, _, line in signs.scan(text, frozenset(), frozenset(), False)]
+
+    for _ in range(2):
+        assert found("import os as m\nm._exit(0)\n") == [("exit", 2)]
+        assert found("import math as m\nm._exit(0)\n") == []
+        assert found("import os as m\n\n\nm._exit(0)\n") == [("exit", 4)]
+        assert found("import os as m\nx = 1\nm._exit(0); m._exit(1)\n") == [("exit", 3), ("exit", 3)]
+        assert found("tol = 1e-9\nx = y + tol\n") == [("tolerance", 2)]
+        assert found("tol = 1e-9\nx = y + tol\nz = x / tol\n") == []
+        assert found("tol = 2\nx = y + tol\n") == []

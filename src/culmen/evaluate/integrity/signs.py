@@ -387,12 +387,14 @@ def _children(kind: type[ast.AST]) -> tuple[str, ...]:
     return tuple(name for name in kind._fields if name not in _TEXTS)
 
 
+_Known = tuple[frozenset[tuple[str, str]], frozenset[str]]  # names with what they stand for, and tiny numbers
+
+
 class _Statement(NamedTuple):
-    """What a statement gave: its signs, by lines from its first one, and the names and tiny numbers known after it."""
+    """What a statement gave: its signs, by lines from its first one, and what is known after it, if that is more."""
 
     found: tuple[Found, ...]
-    names: dict[str, str]
-    tiny: frozenset[str]
+    after: _Known | None
 
 
 _MOST_STATEMENTS = 4096
@@ -418,27 +420,33 @@ class _Reader(_Walker):
         before it. Where the rest of the program matters (`_divides`), nothing is kept.
         """
         lines = text.splitlines(keepends=True)
-        fixed = (self._evaluator, self._answers, self._prints)
+        fixed, before = (self._evaluator, self._answers, self._prints), self._known()
         for node in self._tree.body:
             first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
             source = "".join(lines[first - 1 : node.end_lineno])
-            key = (source, node.col_offset, *fixed, frozenset(self._names.items()), frozenset(self._tiny))
-            known = None if "_divides" in vars(self) else _STATEMENTS.get(key)
-            if known is None:
-                known = self._read_one(node, first, key)
-            self.found += [(name, evidence, line + first) for name, evidence, line in known.found]
-            self._names, self._tiny = dict(known.names), set(known.tiny)
+            key = (source, node.col_offset, *fixed, *before)
+            kept = None if "_divides" in vars(self) else _STATEMENTS.get(key)
+            if kept is None:
+                kept = self._read_one(node, first, key, before)
+            self.found += [(name, evidence, line + first) for name, evidence, line in kept.found]
+            if kept.after is not None:
+                before = kept.after
+                self._names, self._tiny = dict(before[0]), set(before[1])
 
-    def _read_one(self, node: ast.stmt, first: int, key: object) -> _Statement:
-        before, self.found = self.found, []
+    def _known(self) -> _Known:
+        return frozenset(self._names.items()), frozenset(self._tiny)
+
+    def _read_one(self, node: ast.stmt, first: int, key: object, before: _Known) -> _Statement:
+        others, self.found = self.found, []
         self.visit(node)
         shifted = tuple((name, evidence, line - first) for name, evidence, line in self.found)
-        self.found, known = before, _Statement(shifted, dict(self._names), frozenset(self._tiny))
+        after = self._known()
+        self.found, kept = others, _Statement(shifted, None if after == before else after)
         if "_divides" not in vars(self):
-            _STATEMENTS[key] = known
+            _STATEMENTS[key] = kept
             if len(_STATEMENTS) > _MOST_STATEMENTS:
                 del _STATEMENTS[next(iter(_STATEMENTS))]
-        return known
+        return kept
 
     def _add(self, name: str, node: ast.AST, evidence: str = "") -> None:
         self.found.append((name, evidence or ast.unparse(node), getattr(node, "lineno", 0)))
