@@ -72,7 +72,7 @@ def optimize(
     goal: str = "",
     direction: str = "max",
     name: str = "study",
-    deterministic: bool = False,
+    deterministic: bool | None = None,
     limits: Limits | None = None,
     run_dir: str | Path | None = None,
     **keywords: Unpack[RunKeywords],

@@ -72,6 +72,10 @@ class SearchFlags:
             metavar="SCORE", help="End once a candidate is known to score as much; or: target, the task's own."
         ),
     ] = None
+    prior: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Start from what that run of the same task learnt of noise and steps."),
+    ] = None
     templates: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Prompt templates to use instead of culmen's own. See: culmen templates."),
@@ -142,6 +146,8 @@ def of_run(task: Task, flags: SearchFlags, place: PlaceFlags) -> tuple[MinimalSt
     if name == own.get("strategy"):
         settings = {**_texts(own.get("settings", {})), **settings}
     strategy = catalog.make(name, _with_agent(name, flags.agent, settings, model))
+    if flags.prior is not None:
+        strategy = _with_prior(strategy, flags.prior, task, model)
     start = RunOptions(
         model=model,
         budget=_budget(flags.budget, task) or DEFAULT_BUDGET,
@@ -257,6 +263,26 @@ def _with_agent(name: str, agent: str | None, settings: dict[str, str], model: s
     if kind not in (OFFLINE, BUILTIN):
         _check_installed(kind)
     return {**settings, field: kind}
+
+
+def _with_prior(strategy: Any, run: Path, task: Task, model: str) -> MinimalStrategy:
+    """The strategy with what a run has learnt as its prior."""
+    from culmen.store import views
+    from culmen.strategies.pedigree import PedigreeSearch, Prior
+
+    where = f"--prior {run}"
+    if not isinstance(strategy, PedigreeSearch):
+        raise UserError("only the strategy pedigree takes a prior", where=where, fix="leave out --prior or --strategy")
+    about, law = views.meta(run), views.step_law(run)
+    if about.task.digest != task.digest or about.model_name != model:
+        raise UserError(
+            "that run is of another task or model, so its steps say nothing of this one's",
+            where=where,
+            fix="name a run of the same task with the same --model",
+        )
+    if law is None:
+        raise UserError("that run has no scores to learn from", where=where, fix="name a run that scored something")
+    return dataclasses.replace(strategy, prior=Prior(*law))
 
 
 def _check_installed(kind: str) -> None:

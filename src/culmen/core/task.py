@@ -136,6 +136,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything a search needs to know of the problem. Paths are absolute; `digest` covers all that shapes a score.
 
     `deterministic` tasks give the same observation for the same candidate and case: the lab asks once and remembers.
+    None: nobody said, so it is measured.
     `notes` are warnings for people, from the loader (ignored keys, guessed settings).
     """
 
@@ -148,7 +149,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     surface: Surface = Surface()
     limits: Limits = Limits()
     features: tuple[str, ...] = ()
-    deterministic: bool = False
+    deterministic: bool | None = None
     system: str = ""
     defaults: dict[str, Any] = {}
     notes: tuple[str, ...] = ()

@@ -26,10 +26,11 @@ Ints = NDArray[np.int64]
 DAMPING = 0.85  # of the mean drift: an undamped one makes a search timid
 KIN = 6.0  # pseudo-children with the mean drift that each parent has
 PRIOR = 2.0  # pseudo-steps of the first guess of t²
+KNOWN = 10.0  # pseudo-steps, and repeats, of what an earlier run has learnt
 LOST = 0.6  # share of the degrees of freedom that the parents' drifts take from t²
 DOUBT = 12.0  # repeats that the estimate of the noise from all observations counts as, at most
 TINY = 1e-8  # noise variance of an exact evaluator, as a share of the scores' variance
-DECADES = 100.0  # ratio of the 90 % to the 10 % quantile from which scores of one sign are taken as logarithms
+EVIDENCE = 3.0  # by how much the log likelihood of steps must be larger for scores to be taken as logarithms
 ABSURD = 30.0  # spreads below the median and the first candidate from which a score counts as a failure
 GROUP = 16  # least number of nodes of one height that are done at once
 HEAVY = 5.0  # Student's degrees of freedom, for noise with heavy tails
@@ -54,15 +55,26 @@ class Noise(NamedTuple):
     repeats: int
 
 
+class StepLaw(NamedTuple):
+    """How children differ from parents and evaluations from the truth, as deviations in units of the score; of
+    logarithmic scores (`sign` not 0: that of all rewards) as logarithms."""
+
+    noise: float
+    step: float
+    drift: float
+    sign: int = 0
+
+
 class ValueModel:
     """The model of one run. Rewards are higher-is-better; `floor` is the least one can be (None: the least seen).
 
     `exact` is a user's word on whether repeating an evaluation gives the same score; None: found out. Nodes are
-    numbered as they are added; `index` gives a candidate's number, `parent` its first parent's (-1: none).
+    numbered as they are added; `index` gives a candidate's number, `parents` their first parents' (-1: none). `prior`
+    is what was learnt of the same task before.
     """
 
-    def __init__(self, floor: float | None = None, exact: bool | None = None) -> None:
-        self.declared, self._floor = exact, floor
+    def __init__(self, floor: float | None = None, exact: bool | None = None, prior: StepLaw | None = None) -> None:
+        self.declared, self._floor, self._prior = exact, floor, prior
         self.index: dict[str, int] = {}
         self.ids: list[str] = []
         self._parent = np.full(64, -1, np.int64)
@@ -83,6 +95,7 @@ class ValueModel:
         self._scale: _Scale | None = None
         self._next_look = 8
         self._s2 = self._t2 = self._mu = math.nan
+        self._t0, self._weight = 0.0, PRIOR
         self._effects = np.zeros(1)
         self._drift = np.zeros(0)
         self._fresh = self._settled = False
@@ -220,6 +233,14 @@ class ValueModel:
         return self._s2, self._t2
 
     @property
+    def law(self) -> StepLaw | None:
+        """What was learnt of steps and noise; None before any score."""
+        self.update()
+        if self._scale is None:
+            return None
+        return StepLaw(math.sqrt(self._s2), math.sqrt(self._t2), self._mu, self._scale.sign)
+
+    @property
     def drift(self) -> Floats:
         """Expected step of a child of each node, on the model's scale."""
         self.update()
@@ -267,10 +288,12 @@ class ValueModel:
         """Scale, absurd scores, sums per node, repeats."""
         size, raw = len(self), self._raw[: self._count]
         if self._count and (self._scale is None or self._count >= self._next_look):
-            first = raw[0]
-            self._scale, self._next_look = _Scale.of(raw, float(first)), max(self._count + 1, int(self._count * 1.25))
-            self._s2 = self._t2 = math.nan
-            self._settled = False
+            new = _Scale.of(raw, float(raw[0]), *self._pairs_of_kin(raw))
+            self._next_look = max(self._count + 1, int(self._count * 1.25))
+            if self._scale is None or new.sign != self._scale.sign or self._count <= 8:
+                self._s2 = self._t2 = math.nan
+                self._settled = False
+            self._scale = new
         if self._scale is None:
             self._n, self._absurd, self._failing = np.zeros(size), np.zeros(size), np.zeros(size)
             self._df = 0.0
@@ -285,6 +308,14 @@ class ValueModel:
         self._weights = np.ones(len(self._y))
         self._flaws(size)
         self._kin(size)
+
+    def _pairs_of_kin(self, raw: Floats) -> tuple[Floats, Floats]:
+        """Mean rewards of parents and of their children, where both were scored."""
+        size, at = len(self), self._node[: self._count]
+        counts = _tally(at, None, size)
+        means = _tally(at, raw, size) / np.maximum(counts, 1)
+        children = np.flatnonzero((self.parents >= 0) & (counts > 0) & (counts[np.maximum(self.parents, 0)] > 0))
+        return means[self.parents[children]], means[children]
 
     def _flaws(self, size: int) -> None:
         """Chance of each candidate to fail: its own share, shrunk to that of candidates that also scored."""
@@ -318,8 +349,15 @@ class ValueModel:
             self._guess()
 
     def _guess(self) -> None:
-        """First numbers, from the differences between children and parents."""
-        size = len(self)
+        """First numbers: those of the prior, else from the differences between children and parents."""
+        size, prior = len(self), self._prior
+        self._weight = PRIOR
+        if prior is not None and self._scale is not None and prior.sign == self._scale.sign and prior.step > 0:
+            self._weight = KNOWN
+            self._t0 = self._t2 = prior.step**2
+            self._s2 = TINY * self._t2 if self.noiseless else max(prior.noise**2, 1e-9 * self._t2)
+            self._mu, self._drift = prior.drift, np.full(size, prior.drift)
+            return
         y = _tally(self._at, self._y, size) / np.maximum(self._n, 1)
         parent = self._parent[:size]
         pair = np.flatnonzero((parent >= 0) & (self._n > 0) & (self._n[np.maximum(parent, 0)] > 0))
@@ -427,16 +465,17 @@ class ValueModel:
         over = parent[seen]
         steps = self.mean[seen] - self.mean[over]
         born = np.bincount(over, minlength=size).astype(float)
-        self._mu = DAMPING * float(steps.sum()) / (len(seen) + PRIOR)
+        known = self._weight * self._prior.drift if self._prior and self._weight == KNOWN else 0.0
+        self._mu = (DAMPING * float(steps.sum()) + known) / (len(seen) + self._weight)
         self._drift = (_tally(over, steps, size) + KIN * self._mu) / (born + KIN)
         if len(seen):
             rest = (steps - self._drift[over]) ** 2
             far = 9.0 * float(np.quantile(rest, 0.8)) if len(seen) > 4 else math.inf
             about = np.maximum(self._cavity[seen], 1e-300)
             unsure = 1.0 / (1.0 / t2 + 1.0 / (1.0 / self._own[seen] + 1.0 / about))
-            free = len(seen) + PRIOR - LOST * float((born / (born + KIN)).sum())
+            free = len(seen) + self._weight - LOST * float((born / (born + KIN)).sum())
             bounded = np.minimum(rest, far) if far > 0 else rest
-            self._t2 = max(float((bounded + unsure).sum() + PRIOR * self._t0) / max(free, 1.0), 1e-12 * self._t0)
+            self._t2 = max(float((bounded + unsure).sum() + self._weight * self._t0) / max(free, 1.0), 1e-12 * self._t0)
         if self.noiseless:
             self._s2 = TINY * self._t2
             return
@@ -445,8 +484,10 @@ class ValueModel:
         rest = (self._y - self._effects[self._of] - self.mean[self._at]) ** 2 + self.variance[self._at]
         doubt = DOUBT * min(1.0, len(self._y) / 40.0)
         everything = float((self._weights * rest).mean())
-        few = max(0.0, 1.0 - df / 4.0)  # until there are some repeats, a guess keeps one lucky pair from deciding
-        sums, parts = within + doubt * everything + few * 0.5 * self._t0, df + doubt + few
+        few, guess = max(0.0, 1.0 - df / 4.0), 0.5 * self._t0  # one lucky pair of repeats must not decide
+        if self._prior and self._weight == KNOWN and self._prior.noise > 0:
+            few, guess = KNOWN, self._prior.noise**2
+        sums, parts = within + doubt * everything + few * guess, df + doubt + few
         self._s2 = max(sums / parts, 1e-9 * self._t2)
 
     def _learn_effects(self) -> None:
@@ -466,25 +507,28 @@ class ValueModel:
 
 
 class _Scale(NamedTuple):
-    """How rewards enter the model: as they are, or as logarithms where they have one sign and span decades; and below
-    which reward one counts as a failure. `sign` is 0 for as they are, else that of all rewards."""
+    """How rewards enter the model: as they are, or as logarithms where they have one sign and steps from parents to
+    children are more alike so; and below which reward one counts as a failure. `sign` is 0 for as they are, else that
+    of all rewards."""
 
     sign: int
     least: float  # magnitude below which logarithms are cut
     absurd: float
 
     @classmethod
-    def of(cls, raw: Floats, first: float) -> _Scale:
-        """From the rewards so far, and the first candidate's."""
+    def of(cls, raw: Floats, first: float, parents: Floats, children: Floats) -> _Scale:
+        """From the rewards so far, the first candidate's, and those of parents and their children."""
         middle = float(np.median(raw))
         spread = max(float(np.quantile(raw, 0.95)) - float(np.quantile(raw, 0.25)), abs(first - middle))
         absurd = min(middle, first) - ABSURD * spread if spread > 0 else -math.inf
-        size = np.abs(raw[raw != 0])
-        signs = np.unique(np.sign(raw[raw != 0]))
-        if len(raw) >= 8 and len(signs) == 1 and (raw != 0).mean() > 0.9:
-            small, large = np.quantile(size, (0.1, 0.9))
-            if large > DECADES * small:
-                return cls(int(signs[0]), float(size.min()), -math.inf)
+        sign = int(np.sign(first))
+        if sign and len(children) >= 6 and (np.sign(raw) == sign).all():
+            steps, ratios = np.abs(children - parents), np.abs(np.log(children / parents))
+            if ratios.any():  # Laplace likelihoods; the Jacobian of the logarithm is 1/score
+                plain = -len(steps) * math.log(float(steps.mean()))
+                logs = -len(steps) * math.log(float(ratios.mean())) - float(np.log(np.abs(children)).sum())
+                if logs > plain + EVIDENCE:
+                    return cls(sign, float(np.abs(raw).min()), -math.inf)
         return cls(0, 0.0, absurd)
 
     def sound(self, raw: Floats) -> NDArray[np.bool_]:

@@ -21,7 +21,8 @@ class Records:
         """Enter the best value after `now` evaluations; whether it is a record by more than `margin`."""
         if level <= self.level + margin:
             return False
-        self.level, self.at, self.count = level, now, self.count + 1
+        self.count += self.level > -math.inf  # the first value is no record
+        self.level, self.at = level, now
         return True
 
     def chance(self, now: int, evaluations: int = 0, records: int = 0) -> float:
@@ -33,7 +34,7 @@ class Records:
 class Lineages:
     """Searches of their own inside a search that has stalled, one after another: a lineage is a candidate that was
     never tried as a parent, and its descendants. Its records count within the lineage alone, so a search can walk
-    through worse candidates to better ones. It is given up when its wait is as improbable as that which began it.
+    through worse candidates to better ones. It is given up when its wait has become improbable, too.
     """
 
     def __init__(self, longest: int = 60) -> None:

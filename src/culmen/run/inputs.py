@@ -135,7 +135,7 @@ def function_task(
     goal: str,
     direction: str,
     name: str,
-    deterministic: bool,
+    deterministic: bool | None,
     limits: Limits | None,
     evaluator: Callable[..., Any],
 ) -> Task:

@@ -17,7 +17,7 @@ from culmen.store.codec import unescape
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from culmen.memory.pedigree import ValueModel
+    from culmen.memory.pedigree import StepLaw, ValueModel
 
 _MODELLED = 20_000  # evaluations up to which it is made
 _KEPT = 8
@@ -45,10 +45,24 @@ def estimates(connection: Connection, folder: Path, task: Task) -> ValueModel | 
         return _kept[key]
 
 
+def step_law(connection: Connection, task: Task) -> StepLaw | None:
+    """What the search of this run learnt of steps and noise; None without scores."""
+    return _fed(connection, task).law
+
+
 def _made(connection: Connection, task: Task) -> ValueModel | None:
+    model = _fed(connection, task)
+    if model.noiseless:
+        return None
+    model.update()
+    return model
+
+
+def _fed(connection: Connection, task: Task) -> ValueModel:
+    """The model with all observations of the search."""
     from culmen.memory.pedigree import ValueModel
 
-    model = ValueModel(task.objective.floor, True if task.deterministic else None)
+    model = ValueModel(task.objective.floor, task.deterministic)
     born = sql.select(sql.candidate.c.id, sql.candidate.c.parents).order_by(sql.candidate.c.seq, sql.candidate.c.id)
     family = [(unescape(row.id), unescape(row.parents).split()) for row in connection.execute(born)]
     many = sum(not parents for _, parents in family) > 2
@@ -60,7 +74,4 @@ def _made(connection: Connection, task: Task) -> ValueModel | None:
     made = sql.select(seen.candidate, seen.score, seen.case).where(seen.phase != "final", seen.status != "lost")
     for name, score, case in connection.execute(made.order_by(seen.seq)):
         model.observe(unescape(name), None if score is None else task.objective.reward(score), unescape(case))
-    if model.noiseless:
-        return None
-    model.update()
     return model

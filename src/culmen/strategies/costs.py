@@ -52,4 +52,4 @@ class Costs:
         left = self._lab.left(budget)
         if left == math.inf or not amount:
             return 0.0
-        return amount / left if left > amount else 1.0
+        return amount / max(left, 1e-9)

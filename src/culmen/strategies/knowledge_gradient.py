@@ -19,6 +19,7 @@ _REPEATS, _LOOKS = 8, 3  # repeats by which noise is known well, and most looks 
 _AGAIN = 0.5  # weight of another evaluation against a child: gains of children compound, which one step does not see
 _CROWD = 0.3  # a child with j brothers in flight gains 1 / (1 + 0.3 j)
 _STALL, _LOST = 0.01, 1e-4  # chance of the wait for a record below which half, and all, children are of other lineages
+_GIVE_UP = 0.1  # the same for a lineage: then the next one is tried
 _PATIENCE = 20  # evaluations without a record that are never a stall
 _MARGIN = 0.5  # steps by which a record must pass the last one under noise
 _AMONG = 25  # candidates of largest gain that are looked through for one that can be evaluated again
@@ -54,7 +55,7 @@ class KnowledgeGradient:
         worth = model.worth()
         if not len(worth) or not (model.scored > 0).any():
             return Move(parent=model.ids[0] if len(worth) else "")
-        best = int(worth.argmax())
+        best = self._best(worth)
         if self._unsure(best):
             return Move(again=model.ids[best])
         side, stalled = self._stalled(worth, best)
@@ -64,6 +65,13 @@ class KnowledgeGradient:
             if again > rate:
                 return Move(again=model.ids[node], gain=again)
         return Move("", model.ids[parent], k, rate, stalled)
+
+    def _best(self, worth: Floats) -> int:
+        """The leader; of exact scores that are equal, the first that had it."""
+        least = float(worth.max())
+        if self.model.noiseless:
+            least -= 1e-3 * self.model.step[1] ** 0.5
+        return int((worth >= least).argmax())
 
     def begin(self, move: Move) -> None:
         """Count a move as in flight; `end` it when its results are in the model."""
@@ -142,7 +150,7 @@ class KnowledgeGradient:
     def _stalled(self, worth: Floats, best: int) -> tuple[bool, bool]:
         """Whether the next child is of another lineage, and whether that one begins now."""
         model, now = self.model, self.model.evaluations
-        margin = 0.0 if model.noiseless else _MARGIN * model.step[1] ** 0.5
+        margin = (1e-3 if model.noiseless else _MARGIN) * model.step[1] ** 0.5
         self.records.see(float(worth[best]), now, margin)
         chance = self.records.chance(now)
         if chance >= _STALL or now - self.records.at < _PATIENCE:
@@ -150,7 +158,7 @@ class KnowledgeGradient:
         lineages, begins = self.lineages, False
         if lineages.members:
             lineages.see(max(float(worth[node]) for node in lineages.members), margin)
-        if not lineages.members or lineages.over(self.records, _STALL):
+        if not lineages.members or lineages.over(self.records, _GIVE_UP):
             childless = model.scored > 0
             childless[model.parents[model.parents >= 0]] = False
             untried = [node for node in childless.nonzero()[0].tolist() if node not in self.expected]

@@ -16,7 +16,20 @@ from culmen.strategies.summarizer import Summarizer
 if TYPE_CHECKING:
     from culmen.strategies.knowledge_gradient import Move
 
+_EXACT = "Repeating an evaluation gave the same score: scores are taken as exact until one differs."
+_NOISY = "Repeating an evaluation gave another score: scores are noisy. Standard deviation of one, so far: about"
 _KEPT = 6  # newest observations of a candidate that a prompt may show
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Deviations of an evaluation and of a child's step, and the mean step, in units of the score; `sign` is 0, or that
+    of all rewards where they are taken as logarithms."""
+
+    noise: float = 0.0
+    step: float = 0.0
+    drift: float = 0.0
+    sign: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,7 @@ class PedigreeSearch:
     summarizer: Annotated[Summarizer | None, About("writes a summary when progress stalls; off: none")] = field(
         default=Summarizer()
     )
+    prior: Annotated[Prior | None, About("what an earlier run of the task learnt: see --prior")] = None
     lanes: WorkerLanes = None
 
     def __post_init__(self) -> None:
@@ -71,14 +85,16 @@ class _Run:
     """The memory of one search, and its effects."""
 
     def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
-        from culmen.memory.pedigree import ValueModel  # with numpy, which describing a strategy need not load
+        from culmen.memory.pedigree import StepLaw, ValueModel  # with numpy, which describing a strategy need not load
         from culmen.memory.queue import PriorityQueue
         from culmen.strategies.knowledge_gradient import KnowledgeGradient
 
         task = lab.task
         self.settings, self.lab, self.context = settings, lab, ""
         self.cases: tuple[Case | None, ...] = task.split("train") or (None,)
-        self.model = ValueModel(task.objective.floor, task.deterministic or None)
+        given = settings.prior
+        law = None if given is None else StepLaw(given.noise, given.step, given.drift, given.sign)
+        self.model = ValueModel(task.objective.floor, task.deterministic, law)
         self.costs = Costs(lab)
         self.choice = KnowledgeGradient(self.model, self.costs, len(self.cases), settings.most, lab.rng)
         self.queue = PriorityQueue(task.objective.floor)  # for summaries
@@ -174,6 +190,7 @@ class _Run:
         noise = self.model.noise
         if noise.exact != self.exact and (noise.repeats or self.model.declared):
             self.exact = noise.exact
-            self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats)
+            told = _EXACT if noise.exact else f"{_NOISY} {noise.sd:.3g}."
+            self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats, told=told)
         action = "again" if move.again else "children"
         self.lab.note("pedigree", action=action, of=move.again or move.parent, k=move.k, gain=move.gain)

@@ -49,7 +49,7 @@ def truth(candidate: Candidate) -> float:
     return float(next(iter(candidate.parts.values())).partition("\n")[0].removeprefix("mu="))
 
 
-def task(*, deterministic: bool = False, seeds: Sequence[float] = (0.0,)) -> Task:
+def task(*, deterministic: bool | None = None, seeds: Sequence[float] = (0.0,)) -> Task:
     """A task whose seeds have these true rewards; none at all for a search from scratch."""
     return Task("landscape", goal="climb", seeds=tuple(program(mu) for mu in seeds), deterministic=deterministic)
 

@@ -122,7 +122,7 @@ class World(Landscape):
     as chance. `reward` maps quality to the score; all is multiplied by `unit`. `broken` is the share of children that
     always fail (with `absurd`, they score that instead), `flaky` the chance of any evaluation to fail. `twins`: one
     child in three may be the text of an older one. `cases` of a data set have effects of deviation `effect`, and
-    interactions with each candidate of `interaction`. `cross`: a child is of its parent and one inspiration.
+    interactions with each candidate of `interaction`. `cross`: three children in ten are of one inspiration, too.
     """
 
     shape: Shape = smooth
@@ -187,7 +187,7 @@ class World(Landscape):
     def _born(self, brief: Brief, rank: int, rng: Random) -> Candidate:
         assert brief.parent is not None
         parent, parents = genome(brief.parent), (brief.parent.id,)
-        if self.cross and brief.inspirations:
+        if self.cross and brief.inspirations and rng.random() < 0.3:
             other = brief.inspirations[0].candidate
             parent, parents = replace(parent, quality=(parent.quality + quality(other)) / 2), (*parents, other.id)
         child = self.shape(parent, rng, self.number)

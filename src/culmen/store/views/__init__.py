@@ -69,4 +69,5 @@ from culmen.store.views.run import (
     run_lines,
     runs,
     status,
+    step_law,
 )

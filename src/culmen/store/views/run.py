@@ -17,6 +17,7 @@ from culmen.store import sql
 from culmen.store.address import Owner, anchor, has_run, is_address, journal_file, parse, pointer
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading, run_folders
+from culmen.store.estimates import step_law as learnt
 from culmen.store.lease import owner
 from culmen.store.meta import RunMeta
 from culmen.store.ranking import EXPECTED_RULE, RULE, Standing, findings, leader, leader_before, pooled_sd
@@ -24,6 +25,8 @@ from culmen.store.views.scores import Scores, last_state, margin_of, search_scor
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from culmen.memory.pedigree import StepLaw
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -94,6 +97,12 @@ def meta(run: Path | str) -> RunMeta:
     """The run's task and settings."""
     with reading(Path(run)) as connection:
         return read_meta(connection)
+
+
+def step_law(run: Path | str) -> StepLaw | None:
+    """What the search of this run learnt of steps and noise (`memory.pedigree`); None without scores."""
+    with reading(Path(run)) as connection:
+        return learnt(connection, read_meta(connection).task)
 
 
 def status(run: Path | str) -> RunStatus:

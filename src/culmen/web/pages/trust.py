@@ -42,7 +42,7 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "noise": {
             "sd": seen.sd or None,
             "repeated": seen.repeated,
-            "deterministic": about.task.deterministic,
+            "deterministic": bool(about.task.deterministic),
             "unstable": seen.unstable,
         },
         "best": None if now.best is None else msgspec.to_builtins(now.best),

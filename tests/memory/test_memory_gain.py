@@ -1,0 +1,60 @@
+"""Knowledge gradient, and waits for records."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from culmen.memory.gain import gain, largest, of_best
+from culmen.memory.records import Lineages, Records
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 8])
+@pytest.mark.parametrize(("gap", "deviation"), [(0.0, 1.0), (0.5, 0.3), (-0.4, 0.2), (2.0, 1.0)])
+def test_gains_are_expectations(k: int, gap: float, deviation: float) -> None:
+    draws = np.random.default_rng(k).normal(-gap, deviation, (400_000, k)).max(axis=1)
+    expected = np.maximum(draws, 0.0)
+    found = of_best(np.array([gap]), np.array([deviation]), k)[0]
+    assert found == pytest.approx(expected.mean(), abs=5 * expected.std() / 632 + 2e-4 * deviation)
+
+
+def test_a_sure_belief_gains_only_what_it_lies_above() -> None:
+    found = gain(np.array([0.3, -0.3, np.inf]), np.array([0.0, 0.0, 1.0]))
+    assert found == pytest.approx([0.0, 0.3, 0.0], abs=1e-12)
+
+
+def test_largest_prefers_the_first_of_equals() -> None:
+    assert largest(np.array([1.0, 3.0, 2.0, 3.0, 0.0]), 3) == [1, 3, 2]
+    assert largest(np.array([1.0]), 3) == [0]
+
+
+def test_a_wait_is_the_less_probable_the_more_regular_records_were() -> None:
+    often, once = Records(), Records()
+    for now in range(0, 110, 10):
+        assert often.see(now / 100, now, 0.0)
+    assert once.see(0.5, 0, 0.0) and once.see(1.0, 100, 0.0) and not once.see(1.0, 120, 0.0)
+    assert (often.count, once.count) == (10, 1)
+    assert often.chance(160) < 0.02 < once.chance(160)
+    assert Records().chance(50) == 1.0
+
+
+def test_a_margin_is_needed_for_a_record() -> None:
+    records = Records()
+    assert records.see(0.5, 1, 0.1) and not records.see(0.55, 2, 0.1) and records.see(0.65, 3, 0.1)
+
+
+def test_a_lineage_counts_its_own_records_and_is_given_up_in_the_end() -> None:
+    whole, lineages = Records(), Lineages(longest=30)
+    for now in range(5, 55, 5):
+        whole.see(now, now, 0.0)
+    lineages.begin([3, 4], [0.1, 0.2], Random(1))
+    assert lineages.number == 1 and lineages.members[0] in (3, 4)
+    for node in range(10, 13):
+        lineages.grow(node)
+        lineages.see(float(node), 0.0)
+    assert not lineages.over(whole, 0.01)
+    for node in range(13, 50):
+        lineages.grow(node)
+    assert lineages.over(whole, 0.01)

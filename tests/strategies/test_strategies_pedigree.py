@@ -1,0 +1,194 @@
+"""The default strategy: what it measures, decides and asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from culmen.core.brief import Brief
+from culmen.core.event import EvaluateRequest, ProposeRequest
+from culmen.core.usage import Budget
+from culmen.memory.pedigree import StepLaw, ValueModel
+from culmen.strategies.costs import Costs
+from culmen.strategies.pedigree import PedigreeSearch, Prior
+from culmen.testing import worlds
+from culmen.testing.virtual import Simulation, simulate
+
+
+class Watched:
+    """A world that remembers what it was asked."""
+
+    def __init__(self, world: worlds.World) -> None:
+        self.world, self.evaluated, self.briefs = world, list[tuple[str, str]](), list[Brief]()
+        self.texts: list[str] = []
+
+    def perform(self, effect: Any, rng: Any) -> Any:
+        request = effect.request
+        if isinstance(request, EvaluateRequest):
+            self.evaluated.append((request.candidate.id, request.case.id if request.case else ""))
+        elif isinstance(request, ProposeRequest):
+            self.briefs.append(request.brief)
+        elif effect.kind == "write":
+            self.texts.append(request.role)
+        return self.world.perform(effect, rng)
+
+
+def search(
+    world: worlds.World, budget: Budget, seed: int = 1, workers: int = 1, **settings: Any
+) -> tuple[Watched, Simulation]:
+    """One search of a world."""
+    watched = Watched(world)
+    return watched, simulate(PedigreeSearch(**settings), world.task(), watched, budget, seed=seed, workers=workers)
+
+
+def notes(done: Simulation, kind: str) -> list[dict[str, Any]]:
+    """The notes of one kind."""
+    bodies = [event.entry.body for event in done.journal.read() if event.entry.kind == "note"]
+    return [body for body in bodies if body.get("note") == kind]
+
+
+def repeats(watched: Watched) -> int:
+    """Evaluations of a candidate on a case it was evaluated on before."""
+    return len(watched.evaluated) - len(set(watched.evaluated))
+
+
+def test_an_exact_evaluator_is_found_out_and_paid_once() -> None:
+    watched, done = search(worlds.World(), Budget(evaluations=150))
+    assert notes(done, "noise")[-1]["exact"] is True
+    assert watched.evaluated[0] == watched.evaluated[1]  # the first candidate, twice
+    assert repeats(watched) < 35  # leaders once more, and the final choice
+
+
+def test_a_users_word_saves_the_repeats() -> None:
+    world = worlds.World()
+    task = msgspec.structs.replace(world.task(), deterministic=True)
+    watched = Watched(world)
+    simulate(PedigreeSearch(), task, watched, Budget(evaluations=150), seed=1)
+    assert repeats(watched) <= 3  # the final choice
+
+
+def test_noise_is_measured_and_told() -> None:
+    _, done = search(worlds.World(noise=0.1), Budget(evaluations=150))
+    (note,) = notes(done, "noise")
+    assert note["exact"] is False and "noisy" in note["told"]
+    assert notes(done, "pedigree")
+
+
+def test_with_noise_it_finds_more_than_greedy_does() -> None:
+    from culmen.testing.rules import Greedy
+
+    def mean(strategy: Any) -> float:
+        total = 0.0
+        for seed in range(6):
+            world = worlds.World(noise=0.1, number=seed)
+            done = simulate(strategy, world.task(), world, Budget(evaluations=150), seed=seed)
+            total += worlds.quality(done.search.lab.find(done.verdict.id)) / 6 if done.verdict else 0.0
+        return total
+
+    assert mean(PedigreeSearch()) > mean(Greedy()) + 0.05
+
+
+def test_dear_calls_ask_for_more_children_each() -> None:
+    cheap, _ = search(worlds.World(noise=0.1), Budget(evaluations=100))
+    dear, _ = search(worlds.World(noise=0.1), Budget(evaluations=1000, calls=25))
+    assert {brief.k for brief in cheap.briefs} == {1}
+    assert sum(brief.k for brief in dear.briefs) > 3 * len(dear.briefs)
+
+
+def test_cases_are_evaluated_one_at_a_time_and_bad_candidates_on_few() -> None:
+    world = worlds.World(noise=0.02, cases=20, effect=0.2, interaction=0.05)
+    watched, _ = search(world, Budget(evaluations=200))
+    looks: dict[str, int] = {}
+    for candidate, _case in watched.evaluated:
+        looks[candidate] = looks.get(candidate, 0) + 1
+    assert sorted(looks.values())[len(looks) // 2] == 1  # most candidates are seen on one case only
+    assert max(looks.values()) > 3
+
+
+def test_an_exact_data_set_is_never_evaluated_twice_on_a_case_once_that_is_known() -> None:
+    watched, done = search(worlds.World(cases=5, interaction=0.1), Budget(evaluations=120))
+    assert notes(done, "noise")[-1]["exact"] is True
+    assert repeats(watched) < 25
+
+
+def test_a_summary_is_asked_for_only_when_progress_stalls() -> None:
+    moving, _ = search(worlds.World(), Budget(evaluations=40))
+    stuck, _ = search(worlds.World(shape=worlds.deceptive), Budget(evaluations=200))
+    assert not moving.texts and 0 < len(stuck.texts) < 12
+
+
+def test_a_stalled_search_leaves_its_basin() -> None:
+    found = []
+    for seed in range(4):
+        world = worlds.World(shape=worlds.deceptive, number=seed)
+        done = simulate(PedigreeSearch(), world.task(), world, Budget(evaluations=600), seed=seed, workers=2)
+        assert done.verdict is not None
+        found.append(worlds.quality(done.search.lab.find(done.verdict.id)))
+    assert max(found) > 0.7  # the first basin ends at 0.5
+
+
+def test_prompts_show_the_parent_worst_first_and_others_that_are_no_kin() -> None:
+    watched, _ = search(worlds.World(noise=0.1), Budget(evaluations=120))
+    brief = next(b for b in reversed(watched.briefs) if len(b.observations) > 1)
+    scores = [o.score for o in brief.observations]
+    assert scores == sorted(scores, key=lambda s: s or 0.0)
+    assert brief.parent is not None and brief.inspirations
+    for other in brief.inspirations:
+        assert other.candidate.id != brief.parent.id and brief.parent.id not in other.candidate.parents
+
+
+def test_any_number_of_workers_are_busy() -> None:
+    _, done = search(worlds.World(noise=0.1), Budget(evaluations=120), workers=8)
+    _, alone = search(worlds.World(noise=0.1), Budget(evaluations=120))
+    assert done.seconds < alone.seconds / 4
+
+
+def test_what_an_earlier_run_learnt_is_a_prior() -> None:
+    model, plain = ValueModel(prior=StepLaw(0.3, 0.02, -0.01)), ValueModel()
+    for one in (model, plain):
+        one.observe("a", 0.1)
+        one.observe("a", 0.2)
+        one.add("b", ("a",))
+        one.observe("b", 0.9)
+    assert model.value("b").mean < 0.5 < plain.value("b").mean
+    _, done = search(worlds.World(noise=0.1), Budget(evaluations=40), prior=Prior(0.1, 0.06, -0.03))
+    assert done.verdict is not None
+
+
+class Left:
+    """What `Costs` asks a lab."""
+
+    workers = 2
+
+    def __init__(self, **left: float) -> None:
+        self._left = left
+
+    def left(self, budget: str) -> float:
+        return self._left.get(budget, float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("left", "evaluation", "one", "four"),
+    [
+        ({"evaluations": 100.0}, 0.01, 0.01, 0.04),
+        ({"calls": 10.0}, 0.0, 0.1, 0.1),
+        ({"evaluations": 100.0, "calls": 10.0}, 0.01, 0.1, 0.1),
+        ({}, 0.0, 1.0, 1.0),
+        ({"evaluations": 2.0}, 0.5, 0.5, 2.0),
+    ],
+)
+def test_costs_are_the_largest_share_of_any_budget(
+    left: dict[str, float], evaluation: float, one: float, four: float
+) -> None:
+    costs = Costs(Left(**left))  # type: ignore[arg-type]
+    assert (costs.evaluation(), costs.request(1), costs.request(4)) == pytest.approx((evaluation, one, four))
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    from culmen.core.errors import UserError
+
+    with pytest.raises(UserError, match="most"):
+        replace(PedigreeSearch(), most=9)
