@@ -49,12 +49,12 @@ class Greedy:
 BLURRED = replace(WORLD, blur=0.3)  # about six programs of equal reward fit into the net
 
 SEARCHES: dict[str, tuple[MinimalStrategy, Landscape]] = {
-    "polca": (Polca(), WORLD),
-    "polca, blurred embeddings": (Polca(), BLURRED),
+    "polca": (Polca(epsilon=0.1), WORLD),
+    "polca, blurred embeddings": (Polca(epsilon=0.1), BLURRED),
     "polca, blurred, epsilon=0.15": (Polca(epsilon=0.15), BLURRED),
     "polca, blurred, epsilon=q0.7": (Polca(epsilon=Quantile(0.7)), BLURRED),
-    "polca, 4 lanes of 1": (Polca(explore=1, lanes=4), WORLD),
-    "polca, UCB eq. 1": (Polca(priority=UcbSigma(WORLD.sigma)), WORLD),
+    "polca, 4 lanes of 1": (Polca(explore=1, epsilon=0.1, lanes=4), WORLD),
+    "polca, UCB eq. 1": (Polca(epsilon=0.1, priority=UcbSigma(WORLD.sigma)), WORLD),
     "polca, no epsilon-net": (Polca(epsilon=None), WORLD),
     "beam": (Beam(), WORLD),
     "map_elites": (MapElites(), WORLD),
