@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from culmen import __version__
+from culmen.core import VERSION
 from culmen.core.errors import Unavailable, UserError
 from culmen.llm.call import Declined, Interrupted, RateLimited, ServerFailed
 from culmen.llm.http import Broken, Connections, NotConnected, Response
@@ -125,7 +125,7 @@ def _headers(key: str, base_url: str) -> dict[str, str]:
         "Content-Type": "application/json",
         "Accept": "application/json",
         "Accept-Encoding": "identity",
-        "User-Agent": f"culmen/{__version__}",
+        "User-Agent": f"culmen/{VERSION}",
     }
     if base_url == OPENAI:
         headers |= {name: os.environ[source] for name, source in _ACCOUNT.items() if os.environ.get(source)}

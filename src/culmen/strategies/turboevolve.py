@@ -78,7 +78,7 @@ class TurboEvolve:
         chosen = Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
         islands = [GridIsland(judge.grid(), chosen) for _ in range(self.islands)]
         await self.settle(lab, judge, islands)  # 3.3
-        clocks = [Clock(self.width.begin()) for _ in islands]
+        clocks = [IslandClock(self.width.begin()) for _ in islands]
         own = (self.evolve(lab, judge, islands, clocks, repeat(i)) for i in range(self.islands))
         more = range(self.islands, self.lanes or 0)
         rounds = (chain(range(i % self.islands, self.islands), cycle(range(self.islands))) for i in more)
@@ -97,7 +97,7 @@ class TurboEvolve:
             lab.note("seeded", island=i, seeds=fates)
 
     async def evolve(
-        self, lab: Lab, judge: Judge, islands: list[GridIsland], clocks: list[Clock], places: Iterable[int]
+        self, lab: Lab, judge: Judge, islands: list[GridIsland], clocks: list[IslandClock], places: Iterable[int]
     ) -> None:
         """A loop on one island, or of a further lane on each in turn; a turn awaits nothing of any other loop."""
         for i in places:
@@ -139,7 +139,7 @@ class TurboEvolve:
 
 
 @dataclass(frozen=True)
-class Clock:
+class IslandClock:
     """An island's width, and the numbers of its turns."""
 
     width: WidthCounter
