@@ -156,7 +156,11 @@ def test_demo_ends_with_best_diff_place_and_next_step(place: Place) -> None:
     assert "runs/demo" in shown.out
     assert "culmen best demo" in shown.out
     status = place.culmen("status", "--json").document
-    assert (status["task"], status["models"], status["strategy"]) == ("circle_packing", {"default": "offline"}, "pedigree")
+    assert (status["task"], status["models"], status["strategy"]) == (
+        "circle_packing",
+        {"default": "offline"},
+        "pedigree",
+    )
     assert status["best"]["score"] >= 0.9597
 
 
