@@ -1,10 +1,11 @@
 """What a run's search knows of its candidates' true rewards: the value model (`memory.pedigree`) made from the tables.
 
-Making it reads every observation, so the latest few are kept, each until its run has grown.
+It is kept while a run is looked at again and again, and then only told what is new.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -21,57 +22,106 @@ if TYPE_CHECKING:
 
 _MODELLED = 20_000  # evaluations up to which it is made
 _KEPT = 8
-ANCESTOR = ""  # common parent, never evaluated, of candidates without parents
-_Key = tuple[str, int, int]
+_FAMILY = 3  # candidates without parents from which they tell what to expect of one another
+ANCESTOR = ""  # their common parent, never evaluated
 
 _lock = threading.Lock()
-_kept: OrderedDict[_Key, ValueModel | None] = OrderedDict()
+_kept: OrderedDict[str, Estimates] = OrderedDict()
 
 
-def estimates(connection: Connection, folder: Path, task: Task) -> ValueModel | None:
-    """The model of the search so far; None where it would tell nothing more than the scores themselves (they are exact
-    and there is one case at most), or where the run is too long for it."""
+def estimates(connection: Connection, folder: Path, task: Task) -> Estimates | None:
+    """The search's estimates so far; None where they would tell nothing more than the scores themselves (these are
+    exact and there is one case at most), or where the run is too long for the model."""
     seen = sql.observation.c
     count, last = connection.execute(sql.select(sql.func.count(), sql.func.max(seen.seq))).one()
     if not count or count > _MODELLED:
         return None
-    key = (str(folder.absolute()), int(count), int(last))
+    name = str(folder.absolute())
     with _lock:
-        if key not in _kept:
-            _kept[key] = _made(connection, task)
-        _kept.move_to_end(key)
+        found = _kept.pop(name, None)
+        if found is None or not found.refresh(connection, count, last):
+            found = Estimates(task)
+            found.refresh(connection, count, last)
+        _kept[name] = found
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
-        return _kept[key]
+    return None if found.noiseless else found
 
 
 def step_law(connection: Connection, task: Task) -> StepLaw | None:
     """What the search of this run learnt of steps and noise; None without scores."""
-    return _fed(connection, task).law
+    seen, found = sql.observation.c, Estimates(task)
+    count, last = connection.execute(sql.select(sql.func.count(), sql.func.max(seen.seq))).one()
+    found.refresh(connection, count, last or 0)
+    return found.law
 
 
-def _made(connection: Connection, task: Task) -> ValueModel | None:
-    model = _fed(connection, task)
-    if model.noiseless:
-        return None
-    model.update()
-    return model
+class Estimates:
+    """The value model of one run; for any thread."""
 
+    def __init__(self, task: Task) -> None:
+        from culmen.memory.pedigree import ValueModel
 
-def _fed(connection: Connection, task: Task) -> ValueModel:
-    """The model with all observations of the search."""
-    from culmen.memory.pedigree import ValueModel
+        self._reward = task.objective.reward
+        self._model: ValueModel = ValueModel(task.objective.floor, task.deterministic)
+        self._lock = threading.Lock()
+        self._count = self._last = self._born = self._roots = 0
+        self.noiseless = True
 
-    model = ValueModel(task.objective.floor, task.deterministic)
-    born = sql.select(sql.candidate.c.id, sql.candidate.c.parents).order_by(sql.candidate.c.seq, sql.candidate.c.id)
-    family = [(unescape(row.id), unescape(row.parents).split()) for row in connection.execute(born)]
-    many = sum(not parents for _, parents in family) > 2
-    if many:  # of one family: programs without parents tell what to expect of one another
-        model.add(ANCESTOR)
-    for name, parents in family:
-        model.add(name, parents or ((ANCESTOR,) if many else ()))
-    seen = sql.observation.c
-    made = sql.select(seen.candidate, seen.score, seen.case).where(seen.phase != "final", seen.status != "lost")
-    for name, score, case in connection.execute(made.order_by(seen.seq)):
-        model.observe(unescape(name), None if score is None else task.objective.reward(score), unescape(case))
-    return model
+    @property
+    def law(self) -> StepLaw | None:
+        """What was learnt of steps and noise; None without scores."""
+        with self._lock:
+            return self._model.law
+
+    def value(self, candidate: str) -> tuple[float, float] | None:
+        """Reward to be expected of a candidate and its standard deviation; None while nothing is known of it."""
+        with self._lock:
+            value = self._model.value(candidate) if candidate in self._model.index else None
+        return (value.mean, value.sd) if value is not None and math.isfinite(value.mean) else None
+
+    def leader(self, without: set[str]) -> str | None:
+        """Of the candidates that scored, but for these, the one with the highest value minus one deviation."""
+        with self._lock:
+            bound = self._model.worth() - self._model.variance**0.5
+            for name in without & self._model.index.keys():
+                bound[self._model.index[name]] = -math.inf
+            return self._model.ids[int(bound.argmax())] if len(bound) and math.isfinite(bound.max()) else None
+
+    def refresh(self, connection: Connection, count: int, last: int) -> bool:
+        """Learn what is new, of `count` observations up to event `last`. False if this is not the run it was, or its
+        first candidates are many: then begin anew."""
+        with self._lock:
+            if (count, last) == (self._count, self._last):
+                return True
+            fresh = not self._count
+            if not self._enter(connection, fresh):
+                return False
+            seen = sql.observation.c
+            made = sql.select(seen.candidate, seen.score, seen.case, seen.phase, seen.status).where(
+                seen.seq > self._last, seen.seq <= last
+            )
+            for name, score, case, phase, status in connection.execute(made.order_by(seen.seq)):
+                self._count += 1
+                if phase != "final" and status != "lost":
+                    reward = None if score is None else self._reward(score)
+                    self._model.observe(unescape(name), reward, unescape(case))
+            self._last, self.noiseless = last, self._model.noiseless
+            return self._count == count
+
+    def _enter(self, connection: Connection, fresh: bool) -> bool:
+        """Enter new candidates; False if those without parents have become a family."""
+        born = sql.candidate.c
+        query = sql.select(born.id, born.parents, born.seq).where(born.seq > self._born)
+        family = [(unescape(row.id), unescape(row.parents).split(), row.seq)
+                  for row in connection.execute(query.order_by(born.seq, born.id))]  # fmt: skip
+        before, self._roots = self._roots, self._roots + sum(not parents for _, parents, _ in family)
+        if not fresh and before < _FAMILY <= self._roots:
+            return False
+        above = (ANCESTOR,) if self._roots >= _FAMILY else ()
+        for name in above:
+            self._model.add(name)
+        for name, parents, seq in family:
+            self._model.add(name, parents or above)
+            self._born = seq
+        return True

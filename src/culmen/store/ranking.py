@@ -24,7 +24,7 @@ from culmen.store.codec import escape, unescape
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
-    from culmen.memory.pedigree import ValueModel
+    from culmen.store.estimates import Estimates
 
 RULE = (
     "certified value where there is one, else highest mean minus one standard error (spread pooled over all "
@@ -98,7 +98,7 @@ def pooled_sd(connection: Connection) -> float:
     return math.sqrt(max(0.0, spread) / degrees) if degrees else 0.0
 
 
-def leader(connection: Connection, direction: str, model: ValueModel | None = None) -> Standing | None:
+def leader(connection: Connection, direction: str, model: Estimates | None = None) -> Standing | None:
     """The best candidate so far, None if nothing has scored; with a `model`, by what it lets expect.
 
     Among candidates with equally many scores the bound follows the mean: one look into the index (failed, count, mean)
@@ -115,21 +115,17 @@ def leader(connection: Connection, direction: str, model: ValueModel | None = No
     return _leader(connection, direction, sd, 1) or _judged(connection, direction, _queries().refused)
 
 
-def _expected(connection: Connection, direction: str, model: ValueModel) -> Standing | None:
+def _expected(connection: Connection, direction: str, model: Estimates) -> Standing | None:
     """The best by the model among those that no verifier was asked about and no guard barred."""
     sign, t = (1.0 if direction == "max" else -1.0), sql.tally.c
-    worth = model.worth() - model.variance**0.5
     judged = sql.select(t.candidate).where(sql.judged, sql.or_(t.asked > 0, t.barred > 0))
-    for name in map(unescape, connection.execute(judged).scalars()):
-        if name in model.index:
-            worth[model.index[name]] = -math.inf
-    if not len(worth) or not math.isfinite(worth.max()):
+    name = model.leader(set(map(unescape, connection.execute(judged).scalars())))
+    value = None if name is None else model.value(name)
+    if name is None or value is None:
         return None
-    name = model.ids[int(worth.argmax())]
-    row = connection.execute(
-        sql.select(t.candidate, t.mean, t.count.label("n")).where(t.candidate == escape(name))
-    ).one()
-    return Standing(row.candidate, row.mean, row.n, sign * model.value(name).mean)
+    columns = (t.candidate, t.mean, t.count.label("n"))
+    row = connection.execute(sql.select(*columns).where(t.candidate == escape(name))).one()
+    return Standing(row.candidate, row.mean, row.n, sign * (value[0] - value[1]))
 
 
 def _judged(connection: Connection, direction: str, queries: dict[str, Select[*tuple[Any, ...]]]) -> Standing | None:

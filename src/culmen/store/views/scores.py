@@ -62,10 +62,10 @@ class Scores:
             return self._fresh[candidate]
         if not count or mean is None:
             return None
-        value = self.model.value(candidate) if self.model and candidate in self.model.index else None
-        if value is None or not math.isfinite(value.mean):
+        value = None if self.model is None else self.model.value(candidate)
+        if value is None:
             return search_score(mean, count, self.sd)
-        return Score(self._objective.score(value.mean), count, value.sd, Z * value.sd, expected=True)
+        return Score(self._objective.score(value[0]), count, value[1], Z * value[1], expected=True)
 
 
 def search_score(mean: float, count: int, sd: float) -> Score:
