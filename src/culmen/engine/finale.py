@@ -99,7 +99,8 @@ class Finale:
 
     def __init__(self, task: Task, record: Scoreboard, evaluations: float) -> None:
         self._task, self._record, self._noise = task, record, record.noise()
-        self._exact = task.deterministic or (not self._noise.squares and self._noise.repeats >= _LOOKS)
+        unsaid = task.deterministic is None  # then repeats tell
+        self._exact = bool(task.deterministic) or (unsaid and not self._noise.squares and self._noise.repeats >= _LOOKS)
         self._kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
         self._field = record.ranking(_FINALISTS)
         self._initial = self._best_initial() if self._kept > 1 else None

@@ -225,7 +225,7 @@ class Scoreboard:
         return None if found.noiseless else found
 
     def _modelled(self) -> ValueModel:
-        model = ValueModel(self.task.objective.floor, True if self.task.deterministic else None)
+        model = ValueModel(self.task.objective.floor, self.task.deterministic)
         names, cases = [f"{row[0]:012x}" for row in self._known()], list(self._cases)
         roots: tuple[str, ...] = ("",) if self._parents.count(-1) > 2 else ()
         for root in roots:  # a common parent, never evaluated: programs without parents tell what to expect of others
