@@ -21,7 +21,7 @@ from culmen.testing.virtual import Simulation, simulate
 class Watched:
     """A world that remembers what it was asked."""
 
-    def __init__(self, world: worlds.World) -> None:
+    def __init__(self, world: worlds.SimulatedWorld) -> None:
         self.world, self.evaluated, self.briefs = world, list[tuple[str, str]](), list[Brief]()
         self.texts: list[str] = []
 
@@ -37,7 +37,7 @@ class Watched:
 
 
 def search(
-    world: worlds.World, budget: Budget, seed: int = 1, workers: int = 1, **settings: Any
+    world: worlds.SimulatedWorld, budget: Budget, seed: int = 1, workers: int = 1, **settings: Any
 ) -> tuple[Watched, Simulation]:
     """One search of a world."""
     watched = Watched(world)
@@ -56,14 +56,14 @@ def repeats(watched: Watched) -> int:
 
 
 def test_an_exact_evaluator_is_found_out_and_paid_once() -> None:
-    watched, done = search(worlds.World(), Budget(evaluations=150))
+    watched, done = search(worlds.SimulatedWorld(), Budget(evaluations=150))
     assert notes(done, "noise")[-1]["exact"] is True
     assert watched.evaluated[0] == watched.evaluated[1]  # the first candidate, twice
     assert repeats(watched) < 35  # leaders once more, and the final choice
 
 
 def test_a_users_word_saves_the_repeats() -> None:
-    world = worlds.World()
+    world = worlds.SimulatedWorld()
     task = msgspec.structs.replace(world.task(), deterministic=True)
     watched = Watched(world)
     simulate(PedigreeSearch(), task, watched, Budget(evaluations=150), seed=1)
@@ -71,7 +71,7 @@ def test_a_users_word_saves_the_repeats() -> None:
 
 
 def test_noise_is_measured_and_told() -> None:
-    _, done = search(worlds.World(noise=0.1), Budget(evaluations=150))
+    _, done = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=150))
     (note,) = notes(done, "noise")
     assert note["exact"] is False and "noisy" in note["told"]
     assert notes(done, "pedigree")
@@ -83,7 +83,7 @@ def test_with_noise_it_finds_more_than_greedy_does() -> None:
     def mean(strategy: Any) -> float:
         total = 0.0
         for seed in range(6):
-            world = worlds.World(noise=0.1, number=seed)
+            world = worlds.SimulatedWorld(noise=0.1, number=seed)
             done = simulate(strategy, world.task(), world, Budget(evaluations=150), seed=seed)
             total += worlds.quality(done.search.lab.find(done.verdict.id)) / 6 if done.verdict else 0.0
         return total
@@ -92,14 +92,14 @@ def test_with_noise_it_finds_more_than_greedy_does() -> None:
 
 
 def test_dear_calls_ask_for_more_children_each() -> None:
-    cheap, _ = search(worlds.World(noise=0.1), Budget(evaluations=100))
-    dear, _ = search(worlds.World(noise=0.1), Budget(evaluations=1000, calls=25))
+    cheap, _ = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=100))
+    dear, _ = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=1000, calls=25))
     assert {brief.k for brief in cheap.briefs} == {1}
     assert sum(brief.k for brief in dear.briefs) > 3 * len(dear.briefs)
 
 
 def test_cases_are_evaluated_one_at_a_time_and_bad_candidates_on_few() -> None:
-    world = worlds.World(noise=0.02, cases=20, effect=0.2, interaction=0.05)
+    world = worlds.SimulatedWorld(noise=0.02, cases=20, effect=0.2, interaction=0.05)
     watched, _ = search(world, Budget(evaluations=200))
     looks: dict[str, int] = {}
     for candidate, _case in watched.evaluated:
@@ -109,21 +109,21 @@ def test_cases_are_evaluated_one_at_a_time_and_bad_candidates_on_few() -> None:
 
 
 def test_an_exact_data_set_is_never_evaluated_twice_on_a_case_once_that_is_known() -> None:
-    watched, done = search(worlds.World(cases=5, interaction=0.1), Budget(evaluations=120))
+    watched, done = search(worlds.SimulatedWorld(cases=5, interaction=0.1), Budget(evaluations=120))
     assert notes(done, "noise")[-1]["exact"] is True
     assert repeats(watched) < 25
 
 
 def test_a_summary_is_asked_for_only_when_progress_stalls() -> None:
-    moving, _ = search(worlds.World(), Budget(evaluations=40))
-    stuck, _ = search(worlds.World(shape=worlds.deceptive), Budget(evaluations=200))
+    moving, _ = search(worlds.SimulatedWorld(), Budget(evaluations=40))
+    stuck, _ = search(worlds.SimulatedWorld(shape=worlds.deceptive), Budget(evaluations=200))
     assert not moving.texts and 0 < len(stuck.texts) < 12
 
 
 def test_a_stalled_search_leaves_its_basin() -> None:
     found = []
     for seed in range(4):
-        world = worlds.World(shape=worlds.deceptive, number=seed)
+        world = worlds.SimulatedWorld(shape=worlds.deceptive, number=seed)
         done = simulate(PedigreeSearch(), world.task(), world, Budget(evaluations=600), seed=seed, workers=2)
         assert done.verdict is not None
         found.append(worlds.quality(done.search.lab.find(done.verdict.id)))
@@ -131,7 +131,7 @@ def test_a_stalled_search_leaves_its_basin() -> None:
 
 
 def test_prompts_show_the_parent_worst_first_and_others_that_are_no_kin() -> None:
-    watched, _ = search(worlds.World(noise=0.1), Budget(evaluations=120))
+    watched, _ = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=120))
     brief = next(b for b in reversed(watched.briefs) if len(b.observations) > 1)
     scores = [o.score for o in brief.observations]
     assert scores == sorted(scores, key=lambda s: s or 0.0)
@@ -141,8 +141,8 @@ def test_prompts_show_the_parent_worst_first_and_others_that_are_no_kin() -> Non
 
 
 def test_any_number_of_workers_are_busy() -> None:
-    _, done = search(worlds.World(noise=0.1), Budget(evaluations=120), workers=8)
-    _, alone = search(worlds.World(noise=0.1), Budget(evaluations=120))
+    _, done = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=120), workers=8)
+    _, alone = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=120))
     assert done.seconds < alone.seconds / 4
 
 
@@ -154,7 +154,7 @@ def test_what_an_earlier_run_learnt_is_a_prior() -> None:
         one.add("b", ("a",))
         one.observe("b", 0.9)
     assert model.value("b").mean < 0.5 < plain.value("b").mean
-    _, done = search(worlds.World(noise=0.1), Budget(evaluations=40), prior=Prior(0.1, 0.06, -0.03))
+    _, done = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=40), prior=Prior(0.1, 0.06, -0.03))
     assert done.verdict is not None
 
 

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Item = TypeVar("Item", bound=np.generic)
 
 DAMPING = 0.85  # of the mean drift: an undamped one makes a search timid
 KIN = 6.0  # pseudo-children with the mean drift that each parent has
@@ -36,7 +38,8 @@ GROUP = 16  # least number of nodes of one height that are done at once
 HEAVY = 5.0  # Student's degrees of freedom, for noise with heavy tails
 
 
-class Value(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Value:
     """What is known of one candidate: reward expected (failures at the floor) and its standard deviation, from `count`
     scored evaluations of its own and from its relatives; nan while nothing is known."""
 
@@ -99,7 +102,20 @@ class ValueModel:
         self._effects = np.zeros(1)
         self._drift = np.zeros(0)
         self._fresh = self._settled = False
-        self.mean = self.variance = np.zeros(0)
+        self.mean: Floats = np.zeros(0)
+        self.variance: Floats = np.zeros(0)
+        # sums of the observations, made anew by `update`
+        self._n: Floats = np.zeros(0)
+        self._absurd: Floats = np.zeros(0)
+        self._failing: Floats = np.zeros(0)
+        self._y: Floats = np.zeros(0)
+        self._weights: Floats = np.zeros(0)
+        self._own: Floats = np.zeros(0)
+        self._cavity: Floats = np.zeros(0)
+        self._at: Ints = np.zeros(0, np.int64)
+        self._of: Ints = np.zeros(0, np.int64)
+        self._scored_kin = np.zeros(0, bool)
+        self._df = 0.0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -549,14 +565,14 @@ class _Scale(NamedTuple):
         return self.sign * size, size * sd
 
 
-def _room(array: NDArray[np.generic], place: int, fill: float) -> NDArray[np.generic]:  # type: ignore[type-arg]
+def _room(array: NDArray[Item], place: int, fill: float) -> NDArray[Item]:
     """The array, twice as long if `place` does not fit."""
     if place < len(array):
         return array
     return np.concatenate([array, np.full(len(array), fill, array.dtype)])
 
 
-def _tally(at: Ints, weights: NDArray[np.generic] | None, size: int) -> Floats:
+def _tally(at: Ints, weights: NDArray[Any] | None, size: int) -> Floats:
     """Sums by node; nodes below 0 are passed over."""
     if len(at) and at.min() < 0:
         keep = at >= 0

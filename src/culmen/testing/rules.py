@@ -11,7 +11,7 @@ from culmen.core.ports import Lab
 
 
 @dataclass(frozen=True)
-class Rule:
+class PlainRule:
     """Asks for one child at a time of the candidate that `index` puts first, and evaluates it once; with `again`, the
     parent is evaluated once more, too. `lanes` side by side."""
 
@@ -50,7 +50,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Greedy(Rule):
+class Greedy(PlainRule):
     """The parent is the candidate with the highest score ever seen."""
 
     def index(self, scores: list[float], total: int) -> float:
@@ -58,14 +58,14 @@ class Greedy(Rule):
 
 
 @dataclass(frozen=True)
-class FollowMean(Rule):
+class FollowMean(PlainRule):
     """The parent is the candidate with the highest mean, and is evaluated again after every child."""
 
     again: bool = True
 
 
 @dataclass(frozen=True)
-class UpperBound(Rule):
+class UpperBound(PlainRule):
     """The highest mean plus 0.1 sqrt(log n / T); the parent is evaluated again after every child."""
 
     again: bool = True

@@ -114,7 +114,7 @@ def plain(value: float) -> float:
 
 
 @dataclass(frozen=True)
-class World(Landscape):
+class SimulatedWorld(Landscape):
     """One member of the family.
 
     `noise` is the deviation of an evaluation in units of quality; `tails` Student's degrees of freedom (0: normal);
@@ -232,37 +232,37 @@ def ceiling(value: float) -> float:
     return min(value, 0.6)
 
 
-TUNED: dict[str, World] = {
-    "smooth": World(),
-    "smooth, noise 2 steps": World(noise=0.1),
-    "smooth, noise 6 steps": World(noise=0.3),
-    "flat": World(shape=flat),
-    "flat, noise 2 steps": World(shape=flat, noise=0.1),
-    "rugged": World(shape=rugged),
-    "rugged, noise 1 step": World(shape=rugged, noise=0.05),
-    "needle": World(shape=needle),
-    "deceptive": World(shape=deceptive),
-    "deceptive, noise 1 step": World(shape=deceptive, noise=0.05),
-    "Student noise": World(noise=0.05, tails=2),
-    "0/1 scores": World(coin=True),
-    "data set": World(noise=0.05, cases=30, effect=0.3, interaction=0.1),
-    "broken children": World(noise=0.1, broken=0.3),
+TUNED: dict[str, SimulatedWorld] = {
+    "smooth": SimulatedWorld(),
+    "smooth, noise 2 steps": SimulatedWorld(noise=0.1),
+    "smooth, noise 6 steps": SimulatedWorld(noise=0.3),
+    "flat": SimulatedWorld(shape=flat),
+    "flat, noise 2 steps": SimulatedWorld(shape=flat, noise=0.1),
+    "rugged": SimulatedWorld(shape=rugged),
+    "rugged, noise 1 step": SimulatedWorld(shape=rugged, noise=0.05),
+    "needle": SimulatedWorld(shape=needle),
+    "deceptive": SimulatedWorld(shape=deceptive),
+    "deceptive, noise 1 step": SimulatedWorld(shape=deceptive, noise=0.05),
+    "Student noise": SimulatedWorld(noise=0.05, tails=2),
+    "0/1 scores": SimulatedWorld(coin=True),
+    "data set": SimulatedWorld(noise=0.05, cases=30, effect=0.3, interaction=0.1),
+    "broken children": SimulatedWorld(noise=0.1, broken=0.3),
 }
-HELD_OUT: dict[str, World] = {
-    "smooth, noise 1 step": World(noise=0.05),
-    "smooth, noise 4 steps": World(noise=0.2),
-    "needle, noise 2 steps": World(shape=needle, noise=0.1),
-    "rugged, noise 2 steps": World(shape=rugged, noise=0.1),
-    "deceptive, noise 2 steps": World(shape=deceptive, noise=0.1),
-    "unequal noise": World(noise=0.05, unequal=1.0),
-    "exact data set": World(cases=20, effect=0.3, interaction=0.1),
-    "ceiling": World(noise=0.1, reward=ceiling),
-    "unit 1e6": World(noise=0.1, unit=1e6),
-    "unit 1e-6": World(unit=1e-6),
-    "losses over decades": World(reward=decades),
-    "scores of -1e9": World(noise=0.05, broken=0.2, absurd=-1e9),
-    "flaky": World(noise=0.05, flaky=0.2),
-    "twins": World(noise=0.1, twins=True),
-    "crossovers": World(noise=0.1, cross=True),
+HELD_OUT: dict[str, SimulatedWorld] = {
+    "smooth, noise 1 step": SimulatedWorld(noise=0.05),
+    "smooth, noise 4 steps": SimulatedWorld(noise=0.2),
+    "needle, noise 2 steps": SimulatedWorld(shape=needle, noise=0.1),
+    "rugged, noise 2 steps": SimulatedWorld(shape=rugged, noise=0.1),
+    "deceptive, noise 2 steps": SimulatedWorld(shape=deceptive, noise=0.1),
+    "unequal noise": SimulatedWorld(noise=0.05, unequal=1.0),
+    "exact data set": SimulatedWorld(cases=20, effect=0.3, interaction=0.1),
+    "ceiling": SimulatedWorld(noise=0.1, reward=ceiling),
+    "unit 1e6": SimulatedWorld(noise=0.1, unit=1e6),
+    "unit 1e-6": SimulatedWorld(unit=1e-6),
+    "losses over decades": SimulatedWorld(reward=decades),
+    "scores of -1e9": SimulatedWorld(noise=0.05, broken=0.2, absurd=-1e9),
+    "flaky": SimulatedWorld(noise=0.05, flaky=0.2),
+    "twins": SimulatedWorld(noise=0.1, twins=True),
+    "crossovers": SimulatedWorld(noise=0.1, cross=True),
 }
 FAMILY = {**TUNED, **HELD_OUT}
