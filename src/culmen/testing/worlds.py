@@ -151,7 +151,7 @@ class SimulatedWorld(Landscape):
             genes = Random(f"start/{self.number}").getrandbits(GENES)
             first = Genome(_fitness(genes, self.number), genes)
         cases = tuple(Case(f"case-{k}", k) for k in range(self.cases))
-        bounds = (0.0, 1.0) if self.coin else (None, None)
+        bounds = (0.0, 1.0) if self.coin else (0.0 if self.flaky else None, None)
         return Task("world", goal="climb", seeds=(first.parts(0),), cases=cases, objective=Objective(bounds=bounds))
 
     def truth(self, candidate: Candidate) -> float:
