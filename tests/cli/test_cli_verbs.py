@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from culmen.cli.main import app
+from culmen.store import views
 
 from .conftest import Place
 
@@ -210,3 +211,28 @@ def test_a_run_ends_at_the_score_it_was_asked_for(done: Place) -> None:
     assert further.document["reason"] != "target"
     refused = done.here(*line, "--stop-at", "target")
     assert refused.code == 2 and "declares no target" in refused.out + refused.err
+
+
+def test_a_run_starts_from_what_another_has_learnt(done: Place) -> None:
+    line = (
+        "run",
+        "peak",
+        "--budget",
+        "evaluations=30",
+        "--workers",
+        "1",
+        "--json",
+        "--quiet",
+        "--strategy",
+        "pedigree",
+    )
+    first = done.here(*line, "--run-dir", "runs/learnt")
+    assert first.code == 0, first.err
+    second = done.here(*line, "--run-dir", "runs/knowing", "--prior", "runs/learnt")
+    assert second.code == 0, second.err
+    settings = json.loads(json.dumps(views.meta(done.root / "runs/knowing").strategy))["config"]
+    assert settings["prior"]["fields"]["step"] > 0
+    replayed = done.here("replay", "knowing", "--verify")
+    assert replayed.code == 0, replayed.err
+    refused = done.here(*line[:-1], "polca", "--prior", "runs/learnt")
+    assert refused.code == 2 and "only the strategy pedigree" in refused.out + refused.err
