@@ -69,7 +69,7 @@ def test_help_names_every_verb_and_each_has_json(done: Place) -> None:
 
 def test_status_has_what_scripts_need(done: Place) -> None:
     status = done.culmen("status", "first", "--json").document
-    wanted = {"run": "first", "task": "peak", "strategy": "polca", "state": "finished", "in_flight": 0}
+    wanted = {"run": "first", "task": "peak", "strategy": "pedigree", "state": "finished", "in_flight": 0}
     assert {key: status[key] for key in wanted} == wanted
     assert 0 < status["evaluations"] <= 14
     assert {"id", "score", "mean", "count", "verified"} <= set(status["best"])

@@ -33,7 +33,7 @@ def dense(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
     size = len(model)
     precision, pull = np.zeros((size, size)), np.zeros(size)
     s2, t2, drift = model._s2, model._t2, model._drift  # pyright: ignore[reportPrivateUsage]
-    far = 1.0 / (1e4 * (t2 + model._spread() ** 2))  # pyright: ignore[reportPrivateUsage]
+    far, middle = model._origin()  # pyright: ignore[reportPrivateUsage]
     y = model._y  # pyright: ignore[reportPrivateUsage]
     for node, value in zip(model._at, y):  # pyright: ignore[reportPrivateUsage]
         precision[node, node] += 1.0 / s2
@@ -41,7 +41,7 @@ def dense(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
     for node, parent in enumerate(model.parents):
         if parent < 0:
             precision[node, node] += far
-            pull[node] += far * float(np.median(y))
+            pull[node] += far * middle
             continue
         precision[node, node] += 1.0 / t2
         precision[parent, parent] += 1.0 / t2
@@ -188,6 +188,19 @@ def test_an_unknown_candidate_and_one_without_scores() -> None:
         model.value("a")
     model.observe("a", None)
     assert math.isnan(model.value("a").mean) and model.worth()[0] == -math.inf
+
+
+def test_candidates_without_parents_tell_what_to_expect_of_one_another() -> None:
+    rng = Random(17)
+    model, truths = ValueModel(), [rng.gauss(0, 0.05) for _ in range(60)]
+    for i, truth in enumerate(truths):
+        for _ in range(3 if i < 8 else 1):
+            model.observe(str(i), truth + rng.gauss(0, 0.2))
+    worth = model.worth()
+    best = int(worth.argmax())
+    assert worth[best] < 0.15  # the highest single evaluation is about 0.5
+    errors = [(worth[i] - truth) ** 2 for i, truth in enumerate(truths)]
+    assert sum(errors) < 60 * 0.06**2
 
 
 def test_children_of_unknown_parents_are_roots() -> None:

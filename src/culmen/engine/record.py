@@ -227,11 +227,8 @@ class Scoreboard:
     def _modelled(self) -> ValueModel:
         model = ValueModel(self.task.objective.floor, self.task.deterministic)
         names, cases = [f"{row[0]:012x}" for row in self._known()], list(self._cases)
-        roots: tuple[str, ...] = ("",) if self._parents.count(-1) > 2 else ()
-        for root in roots:  # a common parent, never evaluated: programs without parents tell what to expect of others
-            model.add(root)
         for name, parent in zip(names, self._parents):
-            model.add(name, roots if parent < 0 else (names[parent],))
+            model.add(name, () if parent < 0 else (names[parent],))
         for place, case, reward in zip(self._who, self._where, self._rewards):
             model.observe(names[place], None if math.isnan(reward) else reward, cases[case])
         return model

@@ -34,6 +34,7 @@ DOUBT = 12.0  # repeats that the estimate of the noise from all observations cou
 TINY = 1e-8  # noise variance of an exact evaluator, as a share of the scores' variance
 EVIDENCE = 3.0  # by how much the log likelihood of steps must be larger for scores to be taken as logarithms
 ABSURD = 30.0  # spreads below the median and the first candidate from which a score counts as a failure
+FAMILY = 3  # candidates without parents from which they tell what to expect of one another
 GROUP = 16  # least number of nodes of one height that are done at once
 HEAVY = 5.0  # Student's degrees of freedom, for noise with heavy tails
 
@@ -99,6 +100,7 @@ class ValueModel:
         self._next_look = 8
         self._s2 = self._t2 = self._mu = math.nan
         self._t0, self._weight = 0.0, PRIOR
+        self._between = self._centre = 0.0  # variance (0: unknown) and mean of candidates without parents
         self._effects = np.zeros(1)
         self._drift = np.zeros(0)
         self._fresh = self._settled = False
@@ -291,10 +293,11 @@ class ValueModel:
             self._drift = np.zeros(len(self))
             return
         for _ in range(3 if self._settled else 30):
-            before = (self._s2, self._t2)
+            before = (self._s2, self._t2, self._between)
             self._sweep()
             self._learn()
-            if all(0.97 < now / old < 1.03 for now, old in zip((self._s2, self._t2), before) if old > 0):
+            after = (self._s2, self._t2, self._between)
+            if all(abs(now - old) <= 0.03 * old for now, old in zip(after, before)):
                 self._settled = True
                 break
 
@@ -426,8 +429,8 @@ class ValueModel:
             up_pull[sent] = up_weight[sent] * (pull[sent] / weight[sent] - above[sent])
             np.add.at(weight, parent[sent], up_weight[sent])
             np.add.at(pull, parent[sent], up_pull[sent])
-        far = 1.0 / (1e4 * (t2 + self._spread() ** 2))  # roots: next to no prior
-        middle = far * float(np.median(self._y))
+        far, middle = self._origin()
+        middle *= far
         self._climb(weight, pull, up_weight, up_pull, above, middle, far)
         cavity = self._cavity
         for group in reversed(self._groups):
@@ -470,6 +473,13 @@ class ValueModel:
             w[i] += prior
         weight[top], pull[top], up_weight[top], up_pull[top], self._cavity[top] = w, h, uw, uh, cavity
 
+    def _origin(self) -> tuple[float, float]:
+        """Precision and mean of the prior of candidates without parents: next to none, but a common one from three
+        on, who then tell what to expect of one another."""
+        if self._between > 0:
+            return 1.0 / self._between, self._centre
+        return 1.0 / (1e4 * (self._t2 + self._spread() ** 2)), float(np.median(self._y))
+
     def _spread(self) -> float:
         return float(self._y.max() - self._y.min()) if len(self._y) else 0.0
 
@@ -492,6 +502,7 @@ class ValueModel:
             free = len(seen) + self._weight - LOST * float((born / (born + KIN)).sum())
             bounded = np.minimum(rest, far) if far > 0 else rest
             self._t2 = max(float((bounded + unsure).sum() + self._weight * self._t0) / max(free, 1.0), 1e-12 * self._t0)
+        self._learn_origin(np.flatnonzero((parent < 0) & (self._n > 0)))
         if self.noiseless:
             self._s2 = TINY * self._t2
             return
@@ -505,6 +516,16 @@ class ValueModel:
             few, guess = KNOWN, self._prior.noise**2
         sums, parts = within + doubt * everything + few * guess, df + doubt + few
         self._s2 = max(sums / parts, 1e-9 * self._t2)
+
+    def _learn_origin(self, roots: Ints) -> None:
+        """Mean and variance of the true rewards of candidates without parents."""
+        if len(roots) < FAMILY:
+            self._between = 0.0
+            return
+        means = self.mean[roots]
+        self._centre = float(means.mean())
+        spread = float(((means - self._centre) ** 2).sum()) / (len(roots) - 1)
+        self._between = max(spread + float(self.variance[roots].mean()), 1e-6 * self._spread() ** 2, 1e-300)
 
     def _learn_effects(self) -> None:
         """Effects of the cases, crossed with the candidates: shrunk means of what is left on each, adding to zero."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _MODELLED = 20_000  # evaluations up to which it is made
 _KEPT = 8
-_FAMILY = 3  # candidates without parents from which they tell what to expect of one another
-ANCESTOR = ""  # their common parent, never evaluated
 
 _lock = threading.Lock()
 _kept: OrderedDict[str, Estimates] = OrderedDict()
@@ -65,7 +63,7 @@ class Estimates:
         self._reward = task.objective.reward
         self._model: ValueModel = ValueModel(task.objective.floor, task.deterministic)
         self._lock = threading.Lock()
-        self._count = self._last = self._born = self._roots = 0
+        self._count = self._last = self._born = 0
         self.noiseless = True
 
     @property
@@ -89,14 +87,12 @@ class Estimates:
             return self._model.ids[int(bound.argmax())] if len(bound) and math.isfinite(bound.max()) else None
 
     def refresh(self, connection: Connection, count: int, last: int) -> bool:
-        """Learn what is new, of `count` observations up to event `last`. False if this is not the run it was, or its
-        first candidates are many: then begin anew."""
+        """Learn what is new, of `count` observations up to event `last`. False if this is not the run it was: then
+        begin anew."""
         with self._lock:
             if (count, last) == (self._count, self._last):
                 return True
-            fresh = not self._count
-            if not self._enter(connection, fresh):
-                return False
+            self._enter(connection)
             seen = sql.observation.c
             made = sql.select(seen.candidate, seen.score, seen.case, seen.phase, seen.status).where(
                 seen.seq > self._last, seen.seq <= last
@@ -109,19 +105,10 @@ class Estimates:
             self._last, self.noiseless = last, self._model.noiseless
             return self._count == count
 
-    def _enter(self, connection: Connection, fresh: bool) -> bool:
-        """Enter new candidates; False if those without parents have become a family."""
+    def _enter(self, connection: Connection) -> None:
+        """Enter new candidates."""
         born = sql.candidate.c
         query = sql.select(born.id, born.parents, born.seq).where(born.seq > self._born)
-        family = [(unescape(row.id), unescape(row.parents).split(), row.seq)
-                  for row in connection.execute(query.order_by(born.seq, born.id))]  # fmt: skip
-        before, self._roots = self._roots, self._roots + sum(not parents for _, parents, _ in family)
-        if not fresh and before < _FAMILY <= self._roots:
-            return False
-        above = (ANCESTOR,) if self._roots >= _FAMILY else ()
-        for name in above:
-            self._model.add(name)
-        for name, parents, seq in family:
-            self._model.add(name, parents or above)
-            self._born = seq
-        return True
+        for row in connection.execute(query.order_by(born.seq, born.id)):
+            self._model.add(unescape(row.id), unescape(row.parents).split())
+            self._born = row.seq
