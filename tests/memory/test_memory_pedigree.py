@@ -200,7 +200,7 @@ def test_candidates_without_parents_tell_what_to_expect_of_one_another() -> None
     best = int(worth.argmax())
     assert worth[best] < 0.15  # the highest single evaluation is about 0.5
     errors = [(worth[i] - truth) ** 2 for i, truth in enumerate(truths)]
-    assert sum(errors) < 60 * 0.06**2
+    assert sum(errors) < 60 * 0.1**2  # a single evaluation errs by 0.2
 
 
 def test_children_of_unknown_parents_are_roots() -> None:
