@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 Floats = NDArray[np.float64]
 

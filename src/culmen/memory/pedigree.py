@@ -89,10 +89,10 @@ class ValueModel:
         self._failures = np.zeros(64)
         self._node, self._case = np.zeros(64, np.int64), np.zeros(64, np.int64)
         self._raw = np.zeros(64)
-        self._count = self._entered = 0
+        self._count = self._entered = self._again = 0
         self._barren: dict[int, int] = {}  # requests for children that brought nothing new
         self._cases: dict[str, int] = {}
-        self._pairs: dict[tuple[int, int], list[float]] = {}
+        self._firsts: dict[tuple[int, int], float] = {}  # first score of a node on a case
         self._values: dict[float, int] = {}  # which candidate had this very score (-1: several)
         self.confirmed = 0  # repeats that gave the same value, one that no other candidate has
         self.differed = 0
@@ -157,12 +157,13 @@ class ValueModel:
 
     def _repeat(self, node: int, case: int, reward: float) -> None:
         """Judge exactness: two equal values count for it only if no other candidate has that value."""
-        seen = self._pairs.setdefault((node, case), [])
-        if seen and reward != seen[0]:
+        known = (node, case) in self._firsts
+        first = self._firsts.setdefault((node, case), reward)
+        self._again += known
+        if reward != first:
             self.differed += 1
-        elif seen and self._values.get(reward) == node:
+        elif known and self._values.get(reward) == node:
             self.confirmed += 1
-        seen.append(reward)
         self._values[reward] = node if self._values.get(reward, node) == node else -1
 
     def barren(self, id: str) -> None:
@@ -240,9 +241,8 @@ class ValueModel:
     def noise(self) -> Noise:
         """What was found of the evaluator's noise."""
         self.update()
-        repeats = sum(len(values) - 1 for values in self._pairs.values() if len(values) > 1)
         sd = 0.0 if self.noiseless or not self._s2 >= 0 else math.sqrt(self._s2)
-        return Noise(self.exact, sd, repeats)
+        return Noise(self.exact, sd, self._again)
 
     @property
     def step(self) -> tuple[float, float]:

@@ -103,8 +103,8 @@ class _Run:
         self.looks: dict[str, dict[str, int]] = {}  # by candidate and case, those in flight too
         self.exact: bool | None = None
 
-    async def evaluate(self, candidate: Candidate, case: Case | None = None) -> None:
-        """One evaluation, on the given case or the one to be looked at next."""
+    async def evaluate(self, candidate: Candidate) -> None:
+        """One evaluation, on the case to be looked at next."""
         self.model.add(candidate.id, candidate.parents)
         self.candidates.setdefault(candidate.id, candidate)
         self.queue.add([candidate])
