@@ -53,8 +53,7 @@ def run(strategy: str, world: str, seed: int, evaluations: int, workers: int, re
     if choice is None:
         return {**row, "quality": 0.0, "calls": calls}
     truth = member.truth(found[choice.id])
-    se = choice.se or 0.0
-    wide = se * float(student.ppf(0.975, choice.count - 1)) if choice.count > 1 and se else 1e-9 * abs(truth) + 1e-12
+    wide = choice.margin or 1e-9 * abs(truth) + 1e-12
     return {
         **row,
         "quality": worlds.quality(found[choice.id]),

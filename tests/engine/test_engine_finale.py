@@ -255,3 +255,11 @@ def test_quantiles_of_students_t() -> None:
     assert [round(t95(df), 3) for df in (1, 5, 30, float("inf"))] == [12.706, 2.571, 2.042, 1.96]
     for degrees in (1.3, 2, 2.7, 8, 1e3, 1e6):
         assert t95(degrees) == pytest.approx(scipy.stats.t.ppf(0.975, degrees), rel=1e-5)
+
+
+def test_a_run_with_flaky_candidates_is_less_sure_of_one_that_did_not_fail() -> None:
+    known, values = RewardNoise(0.002, 0.5, 0.1), {"": [0.95, 0.94, 0.96, 0.95, 0.97, 0.93]}
+    steady = fresh_mean(values, 0, Spread(known, None, False))
+    flaky = fresh_mean(values, 0, Spread(known, None, False, 0, 0.0))
+    assert steady.margin is not None and flaky.margin is not None
+    assert steady.margin < 0.1 < 0.2 < flaky.margin  # one failure in five is still likely

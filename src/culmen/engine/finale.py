@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 import msgspec
@@ -197,7 +197,9 @@ class Finale:
         return fresh_mean(values, failures, self._spread(failures))
 
     def _spread(self, failures: int) -> Spread:
-        return Spread(self._noise, len(self._pool) or None, self._exact and not failures)
+        flaky = bool(failures or self._noise.failing)
+        floor = self._record.floor(self._noise) if flaky else None
+        return Spread(self._noise, len(self._pool) or None, self._exact and not failures, failures, floor)
 
     def _initial_score(self) -> InitialScore | None:
         fresh = None if self._initial is None else self._mean(self._initial)
@@ -291,7 +293,7 @@ class Finale:
             return math.inf
         if self._task.split("val"):  # what holds on the training cases may not hold on others
             variance += self._noise.between
-        within = (self._noise.within or 0.0) / max(1, len(looks))
+        within = ((self._noise.within or 0.0) + self._noise.failing) / max(1, len(looks))
         if not looks or variance + within == 0:
             return -belief
         weight = variance / (variance + within)
@@ -335,14 +337,17 @@ class Finale:
         return len(cases)
 
     def _fails(self, tally: CandidateTally, following: CandidateTally | None) -> bool:
-        """Whether the next finalist is to be preferred: evaluations failed, and with these at the floor it is better
-        (where scores are exact: evaluations failed)."""
+        """Whether the next finalist is to be preferred: evaluations failed, and even one standard error above their
+        mean, failures at the floor, it is better (where scores are exact: evaluations failed). Giving way to less would
+        choose by luck: who is left would be who happened not to fail."""
         seen = self._fresh.get(tally.id, [])
         if all(one.ok for one in seen) or not seen:
             return False
         if self._exact or following is None or not any(one.ok for one in seen) or self._barred(tally.id):
             return True
-        return fmean(map(self._worth, seen)) < -self._standing_in_choice(following)
+        values = [self._worth(one) for one in seen]
+        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        return fmean(values) + error < -self._standing_in_choice(following)
 
     async def _compare(self, lab: EngineLab, cases: Sequence[Case | None]) -> None:
         """Evaluate the initial program on the cases of the winner, unless it was."""

@@ -37,11 +37,14 @@ class FreshMean(msgspec.Struct, frozen=True):
 
 class Spread(msgspec.Struct, frozen=True):
     """What is known of chance before: `noise` of the run, `of` how many cases there are (None: no data set, each
-    evaluation is a sample), `exact` whether equal evaluations give equal scores."""
+    evaluation is a sample), `exact` whether equal evaluations give equal scores. Where candidates that score also fail
+    at times, `floor` is what a failure counts as, and `failures` how many of these evaluations did."""
 
     noise: RewardNoise
     of: int | None
     exact: bool
+    failures: int = 0
+    floor: float | None = None
 
 
 def fresh_mean(values: Mapping[str, Sequence[float]], failures: int, spread: Spread) -> FreshMean:
@@ -130,11 +133,20 @@ def _between(units: Sequence[float], spread: Spread, times: float) -> tuple[floa
     """Variance of the units and its degrees of freedom: their own, or with the run's if that makes it larger."""
     many, centre = len(units), fmean(units)
     squares = sum((unit - centre) ** 2 for unit in units)
-    prior = spread.noise.within
+    prior = None if spread.noise.within is None else spread.noise.within + _failing(units, spread)
     if times > 1 and (squares or not centre):  # differences on shared cases know nothing of the spread of cases
         prior = times * spread.noise.squares / spread.noise.repeats if spread.noise.repeats else None
     own, pooled = squares / (many - 1), (squares + _PSEUDO * (prior or 0.0)) / (many - 1 + _PSEUDO)
     return (pooled, many - 1 + _PSEUDO) if pooled > own else (own, many - 1.0)
+
+
+def _failing(units: Sequence[float], spread: Spread) -> float:
+    """Variance that the chance to fail adds to one evaluation; none of a few that failed does not mean that none can
+    (Agresti and Coull's two pseudo-observations)."""
+    if spread.floor is None:
+        return 0.0
+    share = (spread.failures + 1) / (len(units) + 2)
+    return share * (1 - share) * (max(units) - spread.floor) ** 2
 
 
 def _noise(repeats: Sequence[Sequence[float]], between: float, spread: Spread, times: float) -> tuple[float, float]:

@@ -65,7 +65,8 @@ class RewardNoise:
     rewards, and the least reward seen.
 
     `repeats` and `squares` are degrees of freedom and sum of squares of repeated evaluations of one candidate on one
-    case: what is noise and nothing else.
+    case: what is noise and nothing else. `failing` is the variance that failures of candidates which also scored add to
+    one evaluation.
     """
 
     within: float | None
@@ -74,6 +75,7 @@ class RewardNoise:
     least: float = 0.0
     repeats: int = 0
     squares: float = 0.0
+    failing: float = 0.0
 
 
 class Scoreboard:
@@ -144,8 +146,10 @@ class Scoreboard:
         """Pooled within-candidate variance, and the spread between candidates that remains after it."""
         number = degrees = 0
         means = squares = shares = 0.0
-        for _, count, _, mean, m2, *_ in self._known():
+        failures = 0
+        for _, count, failed, mean, m2, *_ in self._known():
             if count:
+                failures += failed
                 number, degrees = number + 1, degrees + count - 1
                 means, squares, shares = means + mean, squares + m2, shares + 1 / count
         within = squares / degrees if degrees else (0.0 if self.task.deterministic else None)
@@ -155,7 +159,10 @@ class Scoreboard:
         centre = means / number
         spread = sum((mean - centre) ** 2 for _, count, _, mean, *_ in self._known() if count) / max(1, number - 1)
         sampling = (within or 0.0) * shares / number
-        return RewardNoise(within, centre, max(spread - sampling, spread * 0.05), self._least, *repeats)
+        found = RewardNoise(within, centre, max(spread - sampling, spread * 0.05), self._least, *repeats)
+        share = failures / (failures + degrees + 2)
+        found.failing = share * (1 - share) * (centre - self.floor(found)) ** 2 if failures else 0.0
+        return found
 
     def ranking(self, most: int, among: Collection[str] | None = None) -> list[CandidateTally]:
         """The best `most` of the candidates (or of those `among` them) that ever scored: best first by certified value
