@@ -381,7 +381,7 @@ class ValueModel:
         parent = self._parent[:size]
         pair = np.flatnonzero((parent >= 0) & (self._n > 0) & (self._n[np.maximum(parent, 0)] > 0))
         gaps = (y[pair] - y[parent[pair]]) ** 2
-        spread = float(np.mean(np.minimum(gaps, 9.0 * np.median(gaps) + 1e-300))) if len(pair) else 0.0
+        spread = float(np.mean(np.minimum(gaps, 9.0 * share_below(gaps, 0.5) + 1e-300))) if len(pair) else 0.0
         within, df = self._within()
         least = (1e-6 * float(np.abs(self._y).max(initial=0.0))) ** 2  # differences below this are rounding
         if spread <= least:
@@ -399,7 +399,7 @@ class ValueModel:
         many = self._n[self._at] > 1
         self._df = float(np.maximum(self._n - 1, 0).sum())
         if not self.noiseless:
-            scale = 1.4826 * float(np.median(np.abs(rest[many]))) if many.any() else 0.0
+            scale = 1.4826 * share_below(np.abs(rest[many]), 0.5) if many.any() else 0.0
             if self._df >= 8 and scale > 0 and float(np.abs(rest[many]).max()) > 6.0 * scale:
                 self._weights = self._student(rest, max(self._s2, scale * scale) if self._s2 > 0 else scale * scale)
         return float((self._weights * rest * rest).sum()), self._df
@@ -478,7 +478,7 @@ class ValueModel:
         on, who then tell what to expect of one another."""
         if self._between > 0:
             return 1.0 / self._between, self._centre
-        return 1.0 / (1e4 * (self._t2 + self._spread() ** 2)), float(np.median(self._y))
+        return 1.0 / (1e4 * (self._t2 + self._spread() ** 2)), share_below(self._y, 0.5)
 
     def _spread(self) -> float:
         return float(self._y.max() - self._y.min()) if len(self._y) else 0.0
@@ -496,7 +496,7 @@ class ValueModel:
         self._drift = (_tally(over, steps, size) + KIN * self._mu) / (born + KIN)
         if len(seen):
             rest = (steps - self._drift[over]) ** 2
-            far = 9.0 * float(np.quantile(rest, 0.8)) if len(seen) > 4 else math.inf
+            far = 9.0 * share_below(rest, 0.8) if len(seen) > 4 else math.inf
             about = np.maximum(self._cavity[seen], 1e-300)
             unsure = 1.0 / (1.0 / t2 + 1.0 / (1.0 / self._own[seen] + 1.0 / about))
             free = len(seen) + self._weight - LOST * float((born / (born + KIN)).sum())
@@ -555,8 +555,8 @@ class _Scale(NamedTuple):
     @classmethod
     def of(cls, raw: Floats, first: float, parents: Floats, children: Floats) -> _Scale:
         """From the rewards so far, the first candidate's, and those of parents and their children."""
-        middle = float(np.median(raw))
-        spread = max(float(np.quantile(raw, 0.95)) - float(np.quantile(raw, 0.25)), abs(first - middle))
+        middle = share_below(raw, 0.5)
+        spread = max(share_below(raw, 0.95) - share_below(raw, 0.25), abs(first - middle))
         absurd = min(middle, first) - ABSURD * spread if spread > 0 else -math.inf
         sign = int(np.sign(first))
         if sign and len(children) >= 6 and (np.sign(raw) == sign).all():
@@ -599,3 +599,9 @@ def _tally(at: Ints, weights: NDArray[Any] | None, size: int) -> Floats:
         keep = at >= 0
         at, weights = at[keep], None if weights is None else weights[keep]
     return np.bincount(at, weights, minlength=size).astype(float)
+
+
+def share_below(values: Floats, share: float) -> float:
+    """The value below which about this share of the values lies; none of them is made up, and it is quick."""
+    place = min(int(share * len(values)), len(values) - 1)
+    return float(np.partition(values, place)[place])

@@ -1,0 +1,64 @@
+"""CPU time of one decision of the default strategy, beside the same with every node handled one by one.
+
+python bench/bench_pedigree.py
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+import numpy as np
+
+from culmen.memory import pedigree
+from culmen.memory.pedigree import ValueModel
+from culmen.strategies.costs import Costs
+from culmen.strategies.knowledge_gradient import KnowledgeGradient
+
+
+class Plenty:
+    """What `Costs` asks a lab."""
+
+    workers = 4
+
+    def left(self, budget: str) -> float:
+        """A hundred evaluations, and no other limit."""
+        return 100.0 if budget == "evaluations" else float("inf")
+
+
+def grown(size: int) -> tuple[ValueModel, KnowledgeGradient]:
+    """A model of `size` candidates, each a child of the best of eight, and who decides by it."""
+    rng, model, truths = Random(1), ValueModel(), [0.1]
+    for score in (0.10, 0.13):
+        model.observe("0", score)
+    for i in range(1, size):
+        parent = max(rng.sample(range(i), min(i, 8)), key=lambda j: truths[j])
+        truths.append(min(1.0, max(0.0, truths[parent] + rng.gauss(-0.02, 0.05))))
+        model.add(str(i), (str(parent),))
+        model.observe(str(i), truths[-1] + rng.gauss(0, 0.1))
+    return model, KnowledgeGradient(model, Costs(Plenty()), 1, 4, rng)  # type: ignore[arg-type]
+
+
+def milliseconds(size: int, group: int) -> float:
+    """Median CPU time of a decision after one more evaluation."""
+    pedigree.GROUP = group
+    model, choice = grown(size)
+    choice.decide()
+    times: list[float] = []
+    for i in range(30):
+        model.observe(str(i), 0.1)
+        began = time.process_time()
+        choice.decide()
+        times.append(time.process_time() - began)
+    return 1e3 * float(np.median(times))
+
+
+def main() -> None:
+    print("| candidates | ms a decision | one by one | ratio |\n|---|---|---|---|")
+    for size in (100, 1000, 10_000):
+        fast, slow = milliseconds(size, 16), milliseconds(size, 10**9)
+        print(f"| {size} | {fast:.2f} | {slow:.2f} | {slow / fast:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
