@@ -22,6 +22,8 @@ from culmen.engine.fresh import Spread, difference, fresh_mean, t95
 from culmen.engine.ledger import final_share
 from culmen.engine.record import RewardNoise
 from culmen.store.journal import MemoryJournal
+from culmen.strategies.pedigree import PedigreeSearch
+from culmen.testing import worlds
 from culmen.testing.virtual import simulate
 
 from .worlds import EXACT, TASK
@@ -263,3 +265,21 @@ def test_a_run_with_flaky_candidates_is_less_sure_of_one_that_did_not_fail() -> 
     flaky = fresh_mean(values, 0, Spread(known, None, False, 0, 0.0))
     assert steady.margin is not None and flaky.margin is not None
     assert steady.margin < 0.1 < 0.19 < flaky.margin  # one failure in five is still likely
+
+
+def test_less_is_kept_back_once_scores_are_known_to_be_exact() -> None:
+    task, budget = Task("t", seeds=({"a": "1"},)), Budget(evaluations=120)
+    assert final_share(budget, task) == 12 and final_share(budget, task, exact=True) == 4
+    assert final_share(Budget(evaluations=120, final=0.1), task, exact=True) == 12  # a user's word
+    said = msgspec.structs.replace(task, deterministic=False)
+    assert final_share(budget, said, exact=True) == 12
+    assert searched(worlds.SimulatedWorld(), budget) >= 115
+    assert searched(worlds.SimulatedWorld(noise=0.1), budget) <= 109
+
+
+def searched(world: worlds.SimulatedWorld, budget: Budget) -> int:
+    """Evaluations of a search before its final choice."""
+    run = simulate(PedigreeSearch(), world.task(), world, budget)
+    entries = [event.entry for event in run.journal.read()]
+    done = [entry for entry in entries if entry.kind == "done" and entry.effect == "evaluate"]
+    return sum(entry.body.get("phase") != "final" for entry in done)

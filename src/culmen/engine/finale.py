@@ -22,7 +22,7 @@ from culmen.core.task import Task
 from culmen.engine.fresh import FreshMean, Spread, difference, fresh_mean
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import once
-from culmen.engine.record import CandidateTally, Scoreboard
+from culmen.engine.record import LOOKS, CandidateTally, Scoreboard
 
 _FINALISTS = 8
 _UNBUDGETED = 24  # evaluations for the final choice where no evaluations budget says how many were kept
@@ -30,7 +30,6 @@ _CHOOSING = 0.25  # share of what is kept that picks the winner, where the whole
 _VALIDATING = 0.4  # the same where val cases pick it, which the search never saw
 _EACH = 3  # evaluations of each finalist that a round of halving is worth
 _FIRST = 4  # one in so many evaluations of a confirmation goes first: it may show that the winner fails
-_LOOKS = 3  # equal repeats after which scores are taken for exact
 
 
 class InitialScore(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,7 +99,7 @@ class Finale:
     def __init__(self, task: Task, record: Scoreboard, evaluations: float) -> None:
         self._task, self._record, self._noise = task, record, record.noise()
         unsaid = task.deterministic is None  # then repeats tell
-        self._exact = bool(task.deterministic) or (unsaid and not self._noise.squares and self._noise.repeats >= _LOOKS)
+        self._exact = bool(task.deterministic) or (unsaid and not self._noise.squares and self._noise.repeats >= LOOKS)
         self._kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
         self._field = record.ranking(_FINALISTS)
         self._initial = self._best_initial() if self._kept > 1 else None

@@ -40,6 +40,10 @@ class Ledger:
         self._held = Usage()
         self._reserve, self._limits = final_evaluations, _LIMITS
 
+    def keep(self, evaluations: int) -> None:
+        """Keep so many evaluations back from now on; what the search has spent already is gone."""
+        self._reserve = evaluations
+
     def open_reserve(self) -> None:
         """Release the evaluations kept for the final choice, and the reservations of abandoned effects.
 
@@ -107,14 +111,15 @@ class Ledger:
         return ""
 
 
-def final_share(budget: Budget, task: Task) -> int:
+def final_share(budget: Budget, task: Task, exact: bool = False) -> int:
     """Evaluations kept for the final choice: the share `budget.final` of them, or as many as the task needs.
 
     Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner beside the initial
     program, at least `_FEW` evaluations or a tenth. With a data set both of these are evaluated on all held-out cases
     if that fits into a fifth of the budget, else on a sample from a tenth of it. A deterministic task needs at most
-    one evaluation on each case, for three finalists and the initial program. Budgets under ten evaluations keep none,
-    or one if the task has a verifier.
+    one evaluation on each case, for three finalists and the initial program; so does one without cases whose repeats
+    never differed (`exact`), where nothing else was said. Budgets under ten evaluations keep none, or one if the task
+    has a verifier.
     """
     everything = budget.evaluations
     if everything is None or everything < 10:
@@ -126,7 +131,8 @@ def final_share(budget: Budget, task: Task) -> int:
         if task.cases:
             whole = share + 2 * once(task)
             share = whole if whole <= everything * _WHOLE else math.ceil(everything / 10)
-    return min(share, 4 * once(task)) if task.deterministic else share
+    measured = exact and task.deterministic is None and not task.cases and budget.final is None
+    return min(share, 4 * once(task)) if task.deterministic or measured else share
 
 
 def final_seconds(budget: Budget) -> float:

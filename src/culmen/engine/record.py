@@ -26,6 +26,7 @@ from culmen.memory.pedigree import ValueModel
 _ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
 _REFUSED, _BARRED = 1, 2
 _TRUST: tuple[str, ...] = ("", *LEVELS)
+LOOKS = 3  # equal repeats after which scores are taken for exact
 _MODELLED = 50_000  # evaluations up to which the value model is made
 _PAIRS = 50_000  # candidates with cases whose repeats are watched, to tell noise from cases
 
@@ -141,6 +142,11 @@ class Scoreboard:
         if tally is not None:
             tally.barred = True
             _ROW.pack_into(self._rows, tally.order * _ROW.size, *_row(tally))
+
+    @property
+    def exact(self) -> bool:
+        """Whether repeats were made and never differed, on a task without cases."""
+        return self.degrees >= LOOKS and not self.squares and not self.task.cases
 
     def noise(self) -> RewardNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains after it."""

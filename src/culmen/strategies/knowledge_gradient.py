@@ -16,6 +16,7 @@ from culmen.strategies.costs import Costs
 Floats = NDArray[np.float64]
 
 _REPEATS, _LOOKS = 8, 3  # repeats by which noise is known well, and most looks at one leader until then
+_CONFIRMED, _CHECKED = 5, 0.05  # leaders that repeated their score, and share of evaluations, after which few are tried
 _AGAIN = 0.5  # weight of another evaluation against a child: gains of children compound, which one step does not see
 _CROWD = 0.3  # a child with j brothers in flight gains 1 / (1 + 0.3 j)
 _STALL, _LOST = 0.01, 1e-4  # chance of the wait for a record below which half, and all, children are of other lineages
@@ -99,7 +100,7 @@ class KnowledgeGradient:
             return False
         looks = model.scored[best] + model.failed[best] + self.repeating.get(best, 0)
         if model.exact:
-            return looks < 2
+            return looks < 2 and model.confirmed < max(_CONFIRMED, _CHECKED * model.evaluations)
         return looks < _LOOKS and model.degrees() + sum(self.repeating.values()) < _REPEATS
 
     def _open(self, node: int) -> bool:
