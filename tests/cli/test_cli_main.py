@@ -30,7 +30,7 @@ MISTAKES = [
     (("run", "no_seed_file"), "task_error", "guess.py"),
     (("run", "no_evaluator"), "task_error", "evaluator.py"),
     (("run", "peak", "--strategy", "polka"), "user_error", "polca"),
-    (("run", "peak", "--set", "epsilom=1"), "user_error", "epsilon"),
+    (("run", "peak", "--strategy", "polca", "--set", "epsilom=1"), "user_error", "epsilon"),
     (("run", "peak", "--set", "epsilon=many"), "user_error", "epsilon"),
     (("run", "peak", "--set", "epsilon"), "user_error", "NAME=VALUE"),
     (("run", "peak", "--budget", "evaluations=many"), "user_error", "evaluations"),

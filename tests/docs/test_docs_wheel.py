@@ -6,7 +6,9 @@ import tomllib
 
 from tests.docs.pages import ROOT
 
-KITS = {"backend_kit", "landscape", "memory_kit", "scripted", "store_kit", "strategy_kit", "virtual"}
+KITS = {
+    "backend_kit", "landscape", "memory_kit", "rules", "scripted", "store_kit", "strategy_kit", "virtual", "worlds",
+}  # fmt: skip
 
 
 def test_no_test_server_is_installed_with_culmen():

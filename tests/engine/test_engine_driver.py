@@ -180,6 +180,8 @@ class Listener:
     def told(self, text):
         self.heard.append(text)
 
+    remarked = told
+
 
 def test_a_full_disk_is_waited_for_and_the_run_goes_on():
     journal = FullDisk(lambda n: n == 12)

@@ -329,6 +329,11 @@ class Observer(MinimalObserver, Protocol):
         """A sentence for people: a provider is down, the disk is full, a cluster has no room. Logged by default."""
         logging.getLogger("culmen").warning("%s", text)
 
+    def remarked(self, text: str) -> None:
+        """A sentence for people that the search has to say: scores are noisy, a filter refuses most. Logged by
+        default."""
+        logging.getLogger("culmen").info("%s", text)
+
     def interrupted(self) -> None:
         """Ctrl-C was understood; called each time."""
 

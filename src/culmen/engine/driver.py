@@ -251,7 +251,8 @@ class Driver:
             asyncio.get_running_loop().call_soon(observer.see, events)
         for event in events:
             if event.entry.kind == "note" and "told" in event.entry.body:
-                self._say(str(event.entry.body["told"]))
+                for observer in self._observers:
+                    asyncio.get_running_loop().call_soon(observer.remarked, str(event.entry.body["told"]))
 
     def _say(self, text: str) -> None:
         """Send a message to all observers."""

@@ -16,6 +16,7 @@ from typing import Protocol
 from culmen.core.errors import Unavailable
 from culmen.core.event import Event
 from culmen.core.ports import Observer
+from culmen.observe.displays import SilentDisplay
 from culmen.store import views
 from culmen.store.views import BestCandidate, RunStatus
 
@@ -85,6 +86,11 @@ class Watch(Observer):
         """Something outside wants a sentence said: a provider is down, or back."""
         self._messages.append(text)
         self._wake.set()
+
+    def remarked(self, text: str) -> None:
+        """The search has something to say: not worth a line where only the result is wanted."""
+        if not isinstance(self._display, SilentDisplay):
+            self.told(text)
 
     def _loop(self) -> None:
         while not self._closing.is_set():

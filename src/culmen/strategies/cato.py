@@ -33,6 +33,7 @@ class Cato:
 
     ends_at: ClassVar[str] = "threshold"
     agent_setting: ClassVar[str] = "agent"
+    trains: ClassVar[bool] = False
     retraces: ClassVar[bool] = False  # agents leave a repository
 
     agents: Annotated[int, About("agents in all", least=1)] = 10
@@ -59,6 +60,11 @@ class Cato:
     def writes(self) -> bool:
         """Whether its agents can write a first candidate without a model of culmen's."""
         return self.agent not in ("offline", "builtin")
+
+    @property
+    def asides(self) -> str:
+        """Agents ask for what they like: their spending is their own."""
+        return ""
 
     @property
     def crew(self) -> str:

@@ -68,7 +68,8 @@ class PedigreeSearch:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         run = _Run(self, lab)
-        await lab.gather(*(run.evaluate(seed) for seed in lab.seeds))
+        twice = lab.seeds[:1] if lab.workers > 1 and lab.task.deterministic is None else ()  # nobody else has work yet
+        await lab.gather(*(run.evaluate(seed) for seed in (*lab.seeds, *twice)))
         await lab.gather(*(self.lane(lab, run) for _ in range(self.lanes or lab.workers)))
 
     async def lane(self, lab: Lab, run: _Run) -> None:
