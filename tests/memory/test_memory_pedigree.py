@@ -161,6 +161,16 @@ def test_losses_over_decades_are_told_apart_at_the_small_end() -> None:
     assert worth[9] - worth[8] > 0.2 * (worth[1] - worth[0])
 
 
+def test_a_smaller_loss_than_any_before_is_better_at_once() -> None:
+    model, loss = ValueModel(), 1000.0
+    for i in range(40):
+        model.add(str(i), (str(i - 1),))
+        model.observe(str(i), -loss)
+        worth = model.worth()
+        assert i < 10 or worth[i] > worth[i - 1] + 0.1  # on the scale of logarithms
+        loss *= 0.8
+
+
 def test_effects_of_cases_are_taken_out() -> None:
     rng = Random(3)
     hard = {f"case{k}": rng.gauss(0, 0.5) for k in range(10)}

@@ -565,7 +565,7 @@ class _Scale(NamedTuple):
                 plain = -len(steps) * math.log(float(steps.mean()))
                 logs = -len(steps) * math.log(float(ratios.mean())) - float(np.log(np.abs(children)).sum())
                 if logs > plain + EVIDENCE:
-                    return cls(sign, float(np.abs(raw).min()), -math.inf)
+                    return cls(sign, 0.01 * float(np.abs(raw).min()), -math.inf)
         return cls(0, 0.0, absurd)
 
     def sound(self, raw: Floats) -> NDArray[np.bool_]:

@@ -23,6 +23,7 @@ _STALL, _LOST = 0.01, 1e-4  # chance of the wait for a record below which half, 
 _GIVE_UP = 0.1  # the same for a lineage: then the next one is tried
 _PATIENCE = 20  # evaluations without a record that are never a stall
 _MARGIN = 0.5  # steps by which a record must pass the last one under noise
+_EQUAL = 1e-6  # steps by which exact scores must differ to be different
 _AMONG = 25  # candidates of largest gain that are looked through for one that can be evaluated again
 
 
@@ -71,7 +72,7 @@ class KnowledgeGradient:
         """The leader; of exact scores that are equal, the first that had it."""
         least = float(worth.max())
         if self.model.noiseless:
-            least -= 1e-3 * self.model.step[1] ** 0.5
+            least -= _EQUAL * self.model.step[1] ** 0.5
         return int((worth >= least).argmax())
 
     def begin(self, move: Move) -> None:
@@ -151,7 +152,7 @@ class KnowledgeGradient:
     def _stalled(self, worth: Floats, best: int) -> tuple[bool, bool]:
         """Whether the next child is of another lineage, and whether that one begins now."""
         model, now = self.model, self.model.evaluations
-        margin = (1e-3 if model.noiseless else _MARGIN) * model.step[1] ** 0.5
+        margin = (_EQUAL if model.noiseless else _MARGIN) * model.step[1] ** 0.5
         self.records.see(float(worth[best]), now, margin)
         chance = self.records.chance(now)
         if chance >= _STALL or now - self.records.at < _PATIENCE:
