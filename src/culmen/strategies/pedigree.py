@@ -37,7 +37,7 @@ class PedigreeSearch:
     """Estimates every candidate's true reward from its own evaluations and its relatives', and spends each share of
     the budget where the best estimate should rise most: on another evaluation of a candidate, or on children of one.
 
-    Noise is measured: the first candidate is evaluated twice, each new leader once more, until two values differ. With
+    Noise is measured: the first candidate is evaluated twice, and new leaders once more until two values differ. With
     exact scores nothing else is paid twice; with noisy ones a candidate that can no longer be best is not evaluated on.
     Cases of a data set are evaluated one at a time, as they pay. When a record is long overdue, the search goes on from
     candidates that were never tried as parents, and a summary of what was seen is asked for. For every kind of task;
