@@ -36,8 +36,8 @@ class PriorityQueue:
     different programs; when all are in use they are shared.
     """
 
-    def __init__(self, floor: float | None = None, keep: int = 8) -> None:
-        self.statistics = Statistics(floor)
+    def __init__(self, floor: float | None = None, keep: int = 8, model: ValueModel | None = None) -> None:
+        self.statistics = Statistics(floor, model)
         self.traces = Traces(keep)
         self.rewards = RunningSample(1024)
         self.candidates: list[Candidate] = []
@@ -124,14 +124,14 @@ class Statistics:
 
     _columns = ("scored", "scored_mean", "scored_m2", "failed", "birth", *_ROUND)
 
-    def __init__(self, floor: float | None = None) -> None:
+    def __init__(self, floor: float | None = None, model: ValueModel | None = None) -> None:
         self._declared = floor
         self._lowest = math.inf
         self._index: dict[str, int] = {}
         self._cases: dict[str, dict[str, list[float]]] = {}
         self._data = {name: np.zeros(64) for name in self._columns}
         self._total = 0
-        self.model = ValueModel(floor)
+        self.model = ValueModel(floor) if model is None else model
 
     def __len__(self) -> int:
         return len(self._index)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from culmen.core.brief import Brief, Exhibit, Measured
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.evaluation import Case, Observation
 from culmen.core.ports import Lab
 from culmen.strategies.costs import Costs
 from culmen.strategies.settings import About, Format, WorkerLanes, check
@@ -98,7 +98,9 @@ class _Run:
         self.model = ValueModel(task.objective.floor, task.deterministic, law)
         self.costs = Costs(lab)
         self.choice = KnowledgeGradient(self.model, self.costs, len(self.cases), settings.most, lab.rng)
-        self.queue = PriorityQueue(task.objective.floor)  # for summaries
+        self.queue = PriorityQueue(
+            task.objective.floor, model=self.model
+        )  # feeds the model; its traces are for summaries
         self.candidates: dict[str, Candidate] = {}
         self.seen: dict[str, list[Observation]] = {}
         self.looks: dict[str, dict[str, int]] = {}  # by candidate and case, those in flight too
@@ -106,7 +108,6 @@ class _Run:
 
     async def evaluate(self, candidate: Candidate) -> None:
         """One evaluation, on the case to be looked at next."""
-        self.model.add(candidate.id, candidate.parents)
         self.candidates.setdefault(candidate.id, candidate)
         self.queue.add([candidate])
         case = self.next_case(candidate.id)
@@ -114,10 +115,8 @@ class _Run:
         name = case.id if case else ""
         looks[name] = looks.get(name, 0) + 1
         rollout = await self.lab.evaluate(candidate, [case])
-        (observation,), (reward,) = rollout.observations, rollout.rewards
+        (observation,) = rollout.observations
         self.costs.evaluated(observation.seconds)
-        if observation.status is not Status.LOST:
-            self.model.observe(candidate.id, reward, name)
         self.queue.update([rollout])
         self.seen[candidate.id] = [*self.seen.get(candidate.id, ()), observation][-_KEPT:]
 
