@@ -176,6 +176,7 @@ def compare(
     Over runs that exist, or over new ones, made with --tasks and --strategies. Cut off, the same command goes on.
     """
     from culmen.report import compare as comparing
+    from culmen.report import stats
     from culmen.report.records import read_all
     from culmen.strategies.catalog import NAMES
 
@@ -184,6 +185,7 @@ def compare(
         raise UserError(
             "runs are given, and others are to be made", where="culmen compare", fix="give one or the other"
         )
+    stats.check_installed()
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise UserError("plots need matplotlib", where="--plot", fix="pip install 'culmen[plots]'")
     done = True

@@ -32,6 +32,12 @@ class TaskError(UserError):
     """The task folder, its `task.toml`, its cases or its evaluator cannot be used as they are."""
 
 
+def missing_extra(who: str, package: str, extra: str, where: str = "") -> UserError:
+    """`who` needs `package`, which an extra of culmen brings and this installation lacks."""
+    fix = f"pip install 'culmen[{extra}]', in the environment culmen runs in"
+    return UserError(f"{who} needs the package {package}, which is not installed", where=where, fix=fix)
+
+
 class RunLocked(UserError):
     """Another process is writing this run."""
 

@@ -102,6 +102,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     suffix      file suffix of a legacy program
     thresholds  cascade thresholds (legacy); None: no cascade
     packages    importable package names to preload in the fork-server
+    optional_packages   the same, of what candidates may use: preloaded where it is installed
     features    extra numbers a contract needs, kept as given
     verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only; "" for none
     files       SHA-256 of the evaluator and the files beside it, by name; they must stay so while a run lasts
@@ -116,6 +117,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     suffix: str = ".py"
     thresholds: tuple[float, ...] | None = None
     packages: tuple[str, ...] = ("numpy",)
+    optional_packages: tuple[str, ...] = ()
     digest: str = ""
     options: dict[str, Any] = {}
     verifier: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 from culmen.core.candidate import Candidate
@@ -162,7 +163,8 @@ class LocalBackend:
         evaluator = self.task.evaluator
         visible = tuple(evaluator.options.get("readable", ()))
         shut = (os.path.dirname(evaluator.path),) if evaluator.form == "legacy" else ()
-        return Jail(level, evaluator.packages, visible, shut)
+        there = (name for name in evaluator.optional_packages if find_spec(name.partition(".")[0]))
+        return Jail(level, (*evaluator.packages, *there), visible, shut)
 
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False

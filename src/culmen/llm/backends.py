@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.errors import UserError
+from culmen.core.errors import missing_extra
 from culmen.llm.call import (
     BadResponse,
     Call,
@@ -87,9 +87,7 @@ def _load() -> Any:
     try:
         import litellm  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise UserError(
-            "this model needs the litellm package", where="--model litellm/…", fix="pip install 'culmen[litellm]'"
-        ) from None
+        raise missing_extra("this model", "litellm", "litellm", "--model litellm/…") from None
     litellm.suppress_debug_info = True
     return litellm
 

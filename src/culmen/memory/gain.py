@@ -10,7 +10,8 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+from culmen.memory.normal import cumulative
 
 Floats = NDArray[np.float64]
 
@@ -25,7 +26,7 @@ def gain(gap: Floats, deviation: Floats) -> Floats:
     `deviation` is that of the posterior mean after the observation; 0 gives max(-gap, 0).
     """
     z = _ratio(gap, deviation)
-    sure = deviation * (np.exp(-0.5 * np.minimum(z * z, 1400.0)) / np.sqrt(2 * np.pi) - z * ndtr(-z))
+    sure = deviation * (np.exp(-0.5 * np.minimum(z * z, 1400.0)) / np.sqrt(2 * np.pi) - z * cumulative(-z))
     return np.where(deviation > 0, np.maximum(sure, 0.0), np.maximum(-gap, 0.0))
 
 
@@ -56,7 +57,7 @@ def _ratio(gap: Floats, deviation: Floats) -> Floats:
 @cache
 def _excess(k: int) -> Floats:
     """E[max(max of k standard normals - z, 0)] on the grid, by the trapezoid rule."""
-    beyond = 1.0 - ndtr(_GRID) ** k
+    beyond = 1.0 - cumulative(_GRID) ** k
     width = _GRID[1] - _GRID[0]
     pieces = 0.5 * width * (beyond[1:] + beyond[:-1])
     return np.concatenate([np.cumsum(pieces[::-1])[::-1], [0.0]])

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from culmen.core.errors import missing_extra
+
 CONFIDENCE = 0.95
 RESAMPLES, PERMUTATIONS = 2000, 9999
 _CUT = 0.25  # of the values at either end, for the interquartile mean
@@ -61,9 +63,8 @@ def median(strata: Sequence[Sample]) -> Estimate:
 def iqm(strata: Sequence[Sample]) -> Estimate:
     """Interquartile mean of all values: the lowest and highest quarter (rounded down) are left out."""
     import numpy as np
-    from scipy.stats import trim_mean
 
-    return _estimate(strata, lambda *given: trim_mean(np.concatenate(given, axis=-1), _CUT, axis=-1))
+    return _estimate(strata, lambda *given: _scipy_stats().trim_mean(np.concatenate(given, axis=-1), _CUT, axis=-1))
 
 
 def improvement(strata: Sequence[tuple[Sample, Sample]], paired: bool) -> Improvement:
@@ -131,10 +132,22 @@ def median_to_target(spent: Sample, reached: Sequence[bool]) -> float | None:
     return None if high == float("inf") else (low + high) / 2
 
 
+def check_installed() -> None:
+    """Raises `UserError` where scipy is missing."""
+    _scipy_stats()
+
+
+def _scipy_stats() -> Any:
+    try:
+        import scipy.stats
+    except ImportError:
+        raise missing_extra("a comparison", "scipy", "compare", "culmen compare") from None
+    return scipy.stats
+
+
 def _estimate(strata: Sequence[Sample], statistic: Callable[..., Any]) -> Estimate:
     """The statistic of the strata, vectorised over leading axes, with its percentile interval."""
     import numpy as np
-    from scipy.stats import bootstrap
 
     given = [np.sort(np.asarray(each, float)) for each in strata]
     if not given or not all(each.size for each in given):
@@ -146,16 +159,20 @@ def _estimate(strata: Sequence[Sample], statistic: Callable[..., Any]) -> Estima
     def along(*drawn: Any, axis: int) -> Any:  # the axis is the last one
         return statistic(*drawn)
 
-    interval = bootstrap(
-        given,
-        along,
-        n_resamples=RESAMPLES,
-        batch=_BATCH,
-        vectorized=True,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(_SEED),
-    ).confidence_interval
+    interval = (
+        _scipy_stats()
+        .bootstrap(
+            given,
+            along,
+            n_resamples=RESAMPLES,
+            batch=_BATCH,
+            vectorized=True,
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            rng=np.random.default_rng(_SEED),
+        )
+        .confidence_interval
+    )
     return Estimate(value, min(float(interval.low), value), max(float(interval.high), value))
 
 
@@ -183,13 +200,13 @@ def _beats(*drawn: Any) -> Any:
 def _signs(wins: Sequence[Sample]) -> float | None:
     """Sign-flip test of the mean win share: exact for up to 13 pairs."""
     import numpy as np
-    from scipy.stats import permutation_test
 
     signs = np.asarray(sorted((win - 0.5) / len(each) for each in wins for win in each))
     if signs.size < 2:
         return None
     return float(
-        permutation_test(
+        _scipy_stats()
+        .permutation_test(
             (signs,),
             lambda given, axis: given.sum(axis=axis),
             permutation_type="samples",
@@ -197,34 +214,33 @@ def _signs(wins: Sequence[Sample]) -> float | None:
             n_resamples=PERMUTATIONS,
             batch=_BATCH,
             rng=np.random.default_rng(_SEED),
-        ).pvalue
+        )
+        .pvalue
     )
 
 
 def _shuffled(strata: Sequence[tuple[Sample, Sample]]) -> float | None:
     """Rank-sum test by permutation within each stratum, one-sided ones joined by Fisher's method, then doubled."""
-    from scipy.stats import combine_pvalues, rankdata
-
     sides: dict[str, list[float]] = {"greater": [], "less": []}
     for one, other in strata:
         if min(len(one), len(other)) < 2:
             return None
-        ranks = rankdata([*_ranks(sorted(one), (one, other)), *_ranks(sorted(other), (one, other))])
+        ranks = _scipy_stats().rankdata([*_ranks(sorted(one), (one, other)), *_ranks(sorted(other), (one, other))])
         for side, found in sides.items():
             found.append(_rank_sum(ranks[: len(one)], ranks[len(one) :], side))
     joined: list[float] = []
     for found in sides.values():
-        whole: Any = combine_pvalues(found)
+        whole: Any = _scipy_stats().combine_pvalues(found)
         joined.append(float(whole.pvalue))
     return min(1.0, 2 * min(joined))
 
 
 def _rank_sum(one: Any, other: Any, side: str) -> float:
     import numpy as np
-    from scipy.stats import permutation_test
 
     return float(
-        permutation_test(
+        _scipy_stats()
+        .permutation_test(
             (one, other),
             lambda x, y, axis: x.mean(axis=axis) - y.mean(axis=axis),
             permutation_type="independent",
@@ -233,5 +249,6 @@ def _rank_sum(one: Any, other: Any, side: str) -> float:
             n_resamples=PERMUTATIONS,
             batch=_BATCH,
             rng=np.random.default_rng(_SEED),
-        ).pvalue
+        )
+        .pvalue
     )

@@ -218,8 +218,11 @@ def _models(meta: RunMeta, objects: RunObjects) -> tuple[Gateway | None, Propose
     from culmen.offline.workers import EditWorkers
 
     if objects.model is None and meta.offline:
+        from culmen.offline.edits.tuning import check_installed
         from culmen.offline.proposer import OfflineProposer
 
+        if objects.proposer is None:
+            check_installed()
         return None, objects.proposer or OfflineProposer(), EditWorkers()
     from culmen.llm import make_gateway
     from culmen.prompts.proposer import FallbackProposer

@@ -19,6 +19,7 @@ from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, complete
 from culmen.core.task import Evaluator, Limits, Objective, Task, fingerprint
 from culmen.evaluate.cluster import choice
+from culmen.offline.edits.tuning import check_installed
 from culmen.run.options import RunObjects
 from culmen.store.meta import RunMeta
 
@@ -26,6 +27,8 @@ from culmen.store.meta import RunMeta
 def check_runnable(task: Task, strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
     """Refuse what could never start or never end."""
     check_ends(strategy, options, objects)
+    if options.offline and objects.model is None and objects.proposer is None:
+        check_installed()
     alone = options.offline and objects.proposer is None and not complete(Strategy, strategy).writes
     if not task.seeds and alone:
         uses = ", ".join(task.evaluator.options.get("uses", ()))

@@ -38,7 +38,12 @@ ENVIRONMENT = {
     "NUMEXPR_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
 }
-_EXTRAS = {"torch": "train", "transformers": "train", "sklearn": "pools"}  # of culmen, that bring a package
+_EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "sklearn": "pools",
+    "scipy": "tasks",
+}  # of culmen, that bring a package
 MARK = "CULMEN_JAIL"  # names the fork-server a process came from, so that strays can be found
 
 

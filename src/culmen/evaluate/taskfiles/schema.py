@@ -47,6 +47,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     module: str = ""
     command: list[str] = []
     packages: list[str] = msgspec.field(default_factory=lambda: ["numpy"])
+    optional_packages: list[str] = []  # preloaded where they are installed
     thresholds: list[float] = []
     proxy: Literal["auto", "always", "never"] = "auto"  # form legacy: the candidate in a process of its own
     options: dict[str, Any] = {}

@@ -81,10 +81,7 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
     _command(source, form, seeds)
     name = _module(source, form, seeds)
     suffix = Path(next(iter(seeds[0]))).suffix if seeds and form == "legacy" else ".py"
-    for package in table.packages:
-        if not all(piece.isidentifier() for piece in package.split(".")):
-            fix = "use names as in an import, without versions"
-            raise source.fault(f"'{package}' is not an importable name", "evaluator", "packages", fix)
+    _check_packages(source)
     return Evaluator(
         form=form,
         path=str(path),
@@ -94,10 +91,20 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         suffix=suffix,
         thresholds=tuple(table.thresholds) or None,
         packages=tuple(table.packages),
+        optional_packages=tuple(table.optional_packages),
         options=table.options,
         verifier=_verifier(source, form, path),
         proxy=table.proxy,
     )
+
+
+def _check_packages(source: TaskToml) -> None:
+    table = source.table.evaluator
+    for key in ("packages", "optional_packages"):
+        for package in getattr(table, key):
+            if not all(piece.isidentifier() for piece in package.split(".")):
+                fix = "use names as in an import, without versions"
+                raise source.fault(f"'{package}' is not an importable name", "evaluator", key, fix)
 
 
 def _verifier(source: TaskToml, form: str, evaluator: Path) -> str:

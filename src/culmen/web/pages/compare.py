@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.core.errors import UserError
 from culmen.report.compare import document
 from culmen.report.records import ComparedRun, Moment, compared_run
 from culmen.store import views
@@ -38,7 +39,7 @@ def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]
         "groups": [_group(labels[key], each) for key, each in groups.items()],
         "tasks": sorted({row["task"] for row in rows}),
         "directions": sorted({row["direction"] for row in rows}),
-        "statistics": strategy_statistics(runs),
+        **_statistics(runs),
     }
 
 
@@ -119,6 +120,14 @@ def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, fl
 
 
 # What the runs shown on the Compare page say about their strategies: the document of `culmen compare`.
+
+
+def _statistics(runs: Sequence[Digest]) -> dict[str, Any]:
+    """`statistics`, and as `statistics_missing` what has to be installed for them."""
+    try:
+        return {"statistics": strategy_statistics(runs), "statistics_missing": None}
+    except UserError as error:
+        return {"statistics": None, "statistics_missing": f"{error.what}: {error.fix}"}
 
 
 def strategy_statistics(runs: Sequence[Digest]) -> dict[str, Any] | None:

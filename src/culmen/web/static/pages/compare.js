@@ -68,7 +68,7 @@ function race(doc, task, axis, title, aside) {
 function verdicts(doc) {
   const made = doc.statistics;
   const title = "Can the data tell?";
-  if (!made) return section(title, { wide: true }, empty("It takes two finished runs to compare strategies."));
+  if (!made) return section(title, { wide: true }, empty(doc.statistics_missing ?? "It takes two finished runs to compare strategies."));
   const short = (value) => number(Number(value.toPrecision(4)));
   const span = (found) => (found.value === null ? "–" : found.low === null ? short(found.value) : `${short(found.value)} [${short(found.low)}, ${short(found.high)}]`);
   const body = [...made.tasks, ...(made.overall ? [{ ...made.overall, task: `over ${plural(made.overall.tasks.length, "task")}` }] : [])].map((part) => h("div", { class: "verdict" },

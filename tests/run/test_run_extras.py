@@ -1,0 +1,64 @@
+"""Packages that only extras bring: a verb that needs one says which and how to install it, before anything is made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_WITHOUT = """
+import sys
+sys.modules |= dict.fromkeys({missing!r})  # as where they are not installed
+from culmen.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def without(missing: set[str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`culmen arguments` in an interpreter that finds none of these packages."""
+    command = [sys.executable, "-c", _WITHOUT.format(missing=sorted(missing)), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    folder = tmp_path / "area"
+    folder.mkdir()
+    (folder / "program.py").write_text("def run():\n    return 2.5\n")
+    (folder / "evaluator.py").write_text("def score(output):\n    return -abs(output - 3.14)\n")
+    (folder / "task.toml").write_text('goal = "Near pi."\n[seed]\nfiles = ["program.py"]\n')
+    return folder
+
+
+def test_an_offline_run_without_cma_names_the_extra_and_leaves_no_run(task: Path):
+    ran = without({"cma"}, task.parent, "run", "area", "--budget", "evaluations=10")
+    assert ran.returncode == 2
+    assert "needs the package cma" in ran.stderr and "pip install 'culmen[offline]'" in ran.stderr
+    assert not (task.parent / "runs").exists()
+
+
+def test_a_comparison_without_scipy_names_the_extra_before_it_runs_anything(task: Path):
+    ran = without(
+        {"scipy"},
+        task.parent,
+        "compare",
+        "--tasks",
+        "area",
+        "--strategies",
+        "polca,beam",
+        "--seeds",
+        "2",
+        "--budget",
+        "evaluations=10",
+    )
+    assert ran.returncode == 2
+    assert "needs the package scipy" in ran.stderr and "pip install 'culmen[compare]'" in ran.stderr
+    assert not (task.parent / "runs").exists()
+
+
+@pytest.mark.jail
+def test_the_default_strategy_and_a_packing_task_run_without_scipy(tmp_path: Path):
+    ran = without({"scipy"}, tmp_path, "demo", "--run-dir", "a", "--seconds", "10")
+    assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr
