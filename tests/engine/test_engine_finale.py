@@ -260,16 +260,29 @@ def test_quantiles_of_students_t() -> None:
 
 
 def test_a_run_with_flaky_candidates_is_less_sure_of_one_that_did_not_fail() -> None:
-    known, values = RewardNoise(0.002, 0.5, 0.1), {"": [0.95, 0.94, 0.96, 0.95, 0.97, 0.93]}
+    known = RewardNoise(0.002, 0.5, 0.1, failed=0.2)
+    values = {"": [0.95, 0.94, 0.96, 0.95, 0.97, 0.93]}
     steady = fresh_mean(values, 0, Spread(known, None, False))
     flaky = fresh_mean(values, 0, Spread(known, None, False, 0, 0.0))
     assert steady.margin is not None and flaky.margin is not None
     assert steady.margin < 0.1 < 0.19 < flaky.margin  # one failure in five is still likely
 
 
+def test_scores_that_never_differ_are_not_exact_where_candidates_fail_at_times() -> None:
+    def at_times(text: str, case: Case | None, rng: Random) -> float | None:
+        return None if rng.random() < 0.3 else {"0.0": 0.1, "1": 1.0, "2": 0.8}[text]
+
+    task = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, 1.0)))
+    found = [final(task, at_times, Looks(("0.0", "1", "2"), 8), Budget(evaluations=200), seed) for seed in range(30)]
+    assert all(one.count >= 6 for one in found)  # an exact score would be taken once
+    assert abs(fmean(one.score for one in found) - 0.7) < 0.05
+    assert sum(abs(one.score - 0.7) <= (one.margin or 0.0) for one in found) >= 27
+
+
 def test_less_is_kept_back_once_scores_are_known_to_be_exact() -> None:
     task, budget = Task("t", seeds=({"a": "1"},)), Budget(evaluations=120)
     assert final_share(budget, task) == 12 and final_share(budget, task, exact=True) == 4
+    assert final_share(budget, task, flaky=True) == 24  # a share of failures takes more to tell
     assert final_share(Budget(evaluations=120, final=0.1), task, exact=True) == 12  # a user's word
     said = msgspec.structs.replace(task, deterministic=False)
     assert final_share(budget, said, exact=True) == 12

@@ -99,7 +99,8 @@ class Finale:
     def __init__(self, task: Task, record: Scoreboard, evaluations: float) -> None:
         self._task, self._record, self._noise = task, record, record.noise()
         unsaid = task.deterministic is None  # then repeats tell
-        self._exact = bool(task.deterministic) or (unsaid and not self._noise.squares and self._noise.repeats >= LOOKS)
+        same = not (self._noise.squares or record.flaky) and self._noise.repeats >= LOOKS
+        self._exact = bool(task.deterministic) or (unsaid and same)
         self._kept = _UNBUDGETED if evaluations == float("inf") else int(evaluations)
         self._field = record.ranking(_FINALISTS)
         self._initial = self._best_initial() if self._kept > 1 else None
@@ -196,9 +197,15 @@ class Finale:
         return fresh_mean(values, failures, self._spread(failures))
 
     def _spread(self, failures: int) -> Spread:
-        flaky = bool(failures or self._noise.failing)
+        flaky = bool(failures or self._noise.failing or self._flaky)
         floor = self._record.floor(self._noise) if flaky else None
-        return Spread(self._noise, len(self._pool) or None, self._exact and not failures, failures, floor)
+        exact = self._exact and not (failures or self._flaky)
+        return Spread(self._noise, len(self._pool) or None, exact, failures, floor)
+
+    @property
+    def _flaky(self) -> bool:
+        """Whether candidates that scored also failed, on a task without cases."""
+        return self._record.flaky or not (self._pool or all(one.ok for seen in self._fresh.values() for one in seen))
 
     def _initial_score(self) -> InitialScore | None:
         fresh = None if self._initial is None else self._mean(self._initial)
@@ -238,7 +245,7 @@ class Finale:
         kept, whole = self._kept, len(self._pool)
         both = 1 + (self._initial is not None)
         open_choice = self._open and len(self._field) > 1
-        share = _VALIDATING if self._task.split("val") else _CHOOSING
+        share = _VALIDATING if self._task.split("val") else _CHOOSING * (1 + self._record.flaky)
         choosing = int(kept * share) if open_choice else 0
         if whole and kept >= both * whole:
             rounds = 1 if self._exact else max(1, (kept - choosing) // (both * whole))
@@ -319,7 +326,7 @@ class Finale:
             else:
                 left -= await self._evaluate(lab, tally, following, cases[: max(0, left)])
             tried.append(tally)
-            if not self._fails(tally, following):
+            if not self._fails(tally, following, 2.0):
                 return
         alive = [tally for tally in tried if self._fresh.get(tally.id) and not self._barred(tally.id)]
         self._chosen = max(alive, key=lambda tally: fmean(map(self._worth, self._fresh[tally.id])), default=None)
@@ -327,26 +334,33 @@ class Finale:
     async def _evaluate(
         self, lab: EngineLab, tally: CandidateTally, following: CandidateTally | None, cases: Sequence[Case | None]
     ) -> int:
-        """Evaluate in two parts, the second one only if the first is no failure; how many evaluations were made."""
+        """Evaluate in two parts, the second one only if the first is no failure; how many evaluations were made.
+
+        Where candidates fail at times, the first part is one more choice (who is left may have been lucky), and so no
+        part of what is reported. A data set is kept whole."""
         first = math.ceil(len(cases) / _FIRST)
         await lab.evaluate_afresh(lab.find(tally.id), cases[:first])
-        if self._fails(tally, following):
+        if self._fails(tally, following, 1.0):
             return first
+        if self._flaky and not self._pool and len(cases) > first:
+            self._looks.setdefault(tally.id, []).extend(self._fresh.pop(tally.id, ()))
         await lab.evaluate_afresh(lab.find(tally.id), cases[first:])
         return len(cases)
 
-    def _fails(self, tally: CandidateTally, following: CandidateTally | None) -> bool:
-        """Whether the next finalist is to be preferred: evaluations failed, and even one standard error above their
-        mean, failures at the floor, it is better (where scores are exact: evaluations failed). Giving way to less would
-        choose by luck: who is left would be who happened not to fail."""
+    def _fails(self, tally: CandidateTally, following: CandidateTally | None, errors: float) -> bool:
+        """Whether the next finalist is to be preferred: evaluations failed, and even so many standard errors above
+        their mean, failures at the floor, it is better (where scores are exact: evaluations failed). Giving way to less
+        would choose by luck: who is left would be who happened not to fail."""
         seen = self._fresh.get(tally.id, [])
-        if all(one.ok for one in seen) or not seen:
+        if all(one.ok for one in seen):
             return False
-        if self._exact or following is None or not any(one.ok for one in seen) or self._barred(tally.id):
+        seen = [*self._looks.get(tally.id, ()), *seen]
+        exact = self._exact and (self._task.deterministic or not self._flaky)
+        if exact or following is None or not any(one.ok for one in seen) or self._barred(tally.id):
             return True
         values = [self._worth(one) for one in seen]
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-        return fmean(values) + error < -self._standing_in_choice(following)
+        return fmean(values) + errors * error < -self._standing_in_choice(following)
 
     async def _compare(self, lab: EngineLab, cases: Sequence[Case | None]) -> None:
         """Evaluate the initial program on the cases of the winner, unless it was."""

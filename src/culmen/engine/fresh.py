@@ -142,10 +142,10 @@ def _between(units: Sequence[float], spread: Spread, times: float) -> tuple[floa
 
 def _failing(units: Sequence[float], spread: Spread) -> float:
     """Variance that the chance to fail adds to one evaluation; none of a few that failed does not mean that none can
-    (Agresti and Coull's two pseudo-observations)."""
+    (Agresti and Coull's two pseudo-observations, and `_PSEUDO` at the share of the whole run)."""
     if spread.floor is None:
         return 0.0
-    share = (spread.failures + 1) / (len(units) + 2)
+    share = (spread.failures + 1 + _PSEUDO * spread.noise.failed) / (len(units) + 2 + _PSEUDO)
     return share * (1 - share) * (max(units) - spread.floor) ** 2
 
 

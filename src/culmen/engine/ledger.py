@@ -111,14 +111,15 @@ class Ledger:
         return ""
 
 
-def final_share(budget: Budget, task: Task, exact: bool = False) -> int:
+def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = False) -> int:
     """Evaluations kept for the final choice: the share `budget.final` of them, or as many as the task needs.
 
     Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner beside the initial
     program, at least `_FEW` evaluations or a tenth. With a data set both of these are evaluated on all held-out cases
     if that fits into a fifth of the budget, else on a sample from a tenth of it. A deterministic task needs at most
     one evaluation on each case, for three finalists and the initial program; so does one without cases whose repeats
-    never differed (`exact`), where nothing else was said. Budgets under ten evaluations keep none, or one if the task
+    never differed (`exact`), where nothing else was said. Where candidates fail at times (`flaky`), it takes twice as
+    many to tell a share of failures. Budgets under ten evaluations keep none, or one if the task
     has a verifier.
     """
     everything = budget.evaluations
@@ -127,7 +128,7 @@ def final_share(budget: Budget, task: Task, exact: bool = False) -> int:
     if budget.final is not None:
         share = math.ceil(everything * budget.final)
     else:
-        share = max(math.ceil(everything * _CHOICE), min(_FEW, math.ceil(everything / 10)))
+        share = max(math.ceil(everything * _CHOICE), min(_FEW, math.ceil(everything / 10))) * (1 + flaky)
         if task.cases:
             whole = share + 2 * once(task)
             share = whole if whole <= everything * _WHOLE else math.ceil(everything / 10)

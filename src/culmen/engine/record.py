@@ -67,7 +67,7 @@ class RewardNoise:
 
     `repeats` and `squares` are degrees of freedom and sum of squares of repeated evaluations of one candidate on one
     case: what is noise and nothing else. `failing` is the variance that failures of candidates which also scored add to
-    one evaluation.
+    one evaluation, and `failed` the share of evaluations that are such failures.
     """
 
     within: float | None
@@ -77,6 +77,7 @@ class RewardNoise:
     repeats: int = 0
     squares: float = 0.0
     failing: float = 0.0
+    failed: float = 0.0
 
 
 class Scoreboard:
@@ -91,6 +92,7 @@ class Scoreboard:
         self.evaluations = 0
         self.slowest = 0.0  # seconds of the longest evaluation that gave a score
         self.degrees, self.squares = 0, 0.0  # of the spread of rewards within candidates, pooled
+        self.flaky = False  # without cases: a candidate failed one time and scored another
         self._places: dict[int, int] = {}
         self._rows = bytearray()
         self._least = math.inf
@@ -134,6 +136,7 @@ class Scoreboard:
             self._least = min(self._least, reward)
             self._pair(tally.order, observation.case, reward)
             tally.trust = weakest((observation.trust, tally.trust or observation.trust))
+        self.flaky = self.flaky or bool(tally.count and tally.failures and not self.task.cases)
         _ROW.pack_into(self._rows, tally.order * _ROW.size, *_row(tally))
 
     def bar(self, candidate: str) -> None:
@@ -145,8 +148,8 @@ class Scoreboard:
 
     @property
     def exact(self) -> bool:
-        """Whether repeats were made and never differed, on a task without cases."""
-        return self.degrees >= LOOKS and not self.squares and not self.task.cases
+        """Whether repeats were made, never differed and never failed in part, on a task without cases."""
+        return self.degrees >= LOOKS and not (self.squares or self.flaky or self.task.cases)
 
     def noise(self) -> RewardNoise:
         """Pooled within-candidate variance, and the spread between candidates that remains after it."""
@@ -166,7 +169,7 @@ class Scoreboard:
         spread = sum((mean - centre) ** 2 for _, count, _, mean, *_ in self._known() if count) / max(1, number - 1)
         sampling = (within or 0.0) * shares / number
         found = RewardNoise(within, centre, max(spread - sampling, spread * 0.05), self._least, *repeats)
-        share = failures / (failures + degrees + 2)
+        found.failed = share = failures / (failures + degrees + 2)
         found.failing = share * (1 - share) * (centre - self.floor(found)) ** 2 if failures else 0.0
         return found
 

@@ -182,7 +182,7 @@ class Search:
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             if self._finale is None:
                 self.record.see(effect.request.candidate, entry.result)
-                self.ledger.keep(final_share(self.budget, self.task, self.record.exact))
+                self.ledger.keep(final_share(self.budget, self.task, self.record.exact, self.record.flaky))
                 self._past.seen(effect.request.candidate, entry.result)
             else:
                 self._finale.see(effect.request.candidate, entry.result)
