@@ -11,25 +11,40 @@ from typing import TYPE_CHECKING, Any
 from culmen.core import VERSION as __version__
 
 if TYPE_CHECKING:
-    from culmen.core.brief import Brief, Exhibit, Proposal
+    from culmen.core.brief import Brief, Exhibit, Proposal, Text
     from culmen.core.candidate import Candidate, Origin
     from culmen.core.errors import CulmenError, UserError
     from culmen.core.evaluation import Case, Observation, Rollout, Status
+    from culmen.core.ports import Backend, Embedder, Lab, Observer, Proposer, Strategy
     from culmen.core.task import Evaluator, Limits, Objective, Task
     from culmen.core.usage import Budget, Usage
     from culmen.evaluate import Invalid
+    from culmen.memory.epsilon_net import EpsilonNet
+    from culmen.offline.proposer import OfflineProposer
+    from culmen.store.views import CandidateDetail, CandidateRow, RunStatus
+    from culmen.strategies.ask_tell import AskTell
     from culmen.strategies.beam import Beam
     from culmen.strategies.best_of_n import BestOfN
     from culmen.strategies.cato import Cato
+    from culmen.strategies.gepa import Gepa
     from culmen.strategies.map_elites import MapElites
+    from culmen.strategies.openevolve import OpenEvolve
+    from culmen.strategies.pacevolve.pacevolve import Pacevolve
+    from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
+    from culmen.strategies.pedigree import PedigreeSearch
     from culmen.strategies.polca import Polca
+    from culmen.strategies.puct import PuctSearch
     from culmen.strategies.sequential import Sequential
-    from culmen.study import Study, optimize
+    from culmen.strategies.settings import About
+    from culmen.strategies.settings import check as check_settings
+    from culmen.strategies.turboevolve import TurboEvolve
+    from culmen.study import ReportedCandidate, Study, optimize
 
 _HOME = {
     "Brief": "core.brief",
     "Exhibit": "core.brief",
     "Proposal": "core.brief",
+    "Text": "core.brief",
     "Candidate": "core.candidate",
     "Origin": "core.candidate",
     "CulmenError": "core.errors",
@@ -38,21 +53,43 @@ _HOME = {
     "Observation": "core.evaluation",
     "Rollout": "core.evaluation",
     "Status": "core.evaluation",
-    "Invalid": "evaluate",
+    "Backend": "core.ports",
+    "Embedder": "core.ports",
+    "Lab": "core.ports",
+    "Observer": "core.ports",
+    "Proposer": "core.ports",
+    "Strategy": "core.ports",
     "Evaluator": "core.task",
     "Limits": "core.task",
     "Objective": "core.task",
     "Task": "core.task",
     "Budget": "core.usage",
     "Usage": "core.usage",
+    "Invalid": "evaluate",
+    "EpsilonNet": "memory.epsilon_net",
+    "OfflineProposer": "offline.proposer",
+    "CandidateDetail": "store.views",
+    "CandidateRow": "store.views",
+    "RunStatus": "store.views",
+    "AskTell": "strategies.ask_tell",
     "Beam": "strategies.beam",
     "BestOfN": "strategies.best_of_n",
     "Cato": "strategies.cato",
+    "Gepa": "strategies.gepa",
     "MapElites": "strategies.map_elites",
+    "OpenEvolve": "strategies.openevolve",
+    "Pacevolve": "strategies.pacevolve.pacevolve",
+    "PacevolvePlusPlus": "strategies.pacevolve.plus_plus",
+    "PedigreeSearch": "strategies.pedigree",
     "Polca": "strategies.polca",
+    "PuctSearch": "strategies.puct",
     "Sequential": "strategies.sequential",
+    "About": "strategies.settings",
+    "TurboEvolve": "strategies.turboevolve",
+    "ReportedCandidate": "study",
     "Study": "study",
     "optimize": "study",
+    "check_settings": "strategies.settings:check",  # `check` says what it is only beside the settings
 }
 
 __all__ = [*sorted(_HOME), "__version__"]
@@ -62,7 +99,8 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'culmen' has no attribute '{name}'")
-    value = getattr(import_module(f"culmen.{home}"), name)
+    module, _, there = home.partition(":")
+    value = getattr(import_module(f"culmen.{module}"), there or name)
     globals()[name] = value
     return value
 

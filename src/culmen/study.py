@@ -10,15 +10,17 @@ proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` f
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
-from culmen.core.errors import UserError
+from culmen.core.errors import CulmenError, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.event import Entry
 from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunOptions
@@ -28,8 +30,10 @@ from culmen.run import inputs, options
 from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords, RunKeywords, RunObjects
 
 if TYPE_CHECKING:
+    import pandas  # pyright: ignore[reportMissingImports]
+
     from culmen.store.meta import RunMeta
-    from culmen.store.views import InitialProgram
+    from culmen.store.views import CandidateDetail, CandidateRow, InitialProgram
     from culmen.store.views import RunStatus as RunStatus
     from culmen.store.views.candidates import Order
 
@@ -75,14 +79,16 @@ def optimize(
     deterministic: bool | None = None,
     limits: Limits | None = None,
     run_dir: str | Path | None = None,
+    progress: bool = True,
     **keywords: Unpack[RunKeywords],
 ) -> Study:
     """Search for a better text and return the finished study.
 
     `seed` is the initial program or prompt, or a path to one; a mapping of named texts; several of either; or None to
     let the model write the first. `evaluator` is a Python function (see `culmen.evaluate.function`), a task folder or
-    an evaluator file. `cases` are `Case`s or plain inputs. `strategy` is an object or a name. The other keywords are
-    those of `Study.create`. Raises `UserError` for what you can fix.
+    an evaluator file. `cases` are `Case`s or plain inputs. `strategy` is an object or a name. `progress` shows
+    how it goes and where the run lies. The other keywords are those of `Study.create`. Raises `UserError` for what you
+    can fix.
     """
     if callable(evaluator):
         task = inputs.function_task(seed, cases, goal, direction, name, deterministic, limits, evaluator)
@@ -90,7 +96,7 @@ def optimize(
     else:
         task = inputs.folder_task(evaluator, seed, goal)
         study = Study.create(task, strategy, run_dir=run_dir, **keywords)
-    study.run()
+    study.run(progress)
     return study
 
 
@@ -216,10 +222,11 @@ class Study:
         journal.close()
         return cls(Path(path), meta, None)
 
-    def run(self) -> str:
+    def run(self, progress: bool = True) -> str:
         """Search until the budget ends, or Ctrl-C. Returns finished | interrupted.
 
-        Works in scripts and, where an asyncio loop already runs, in notebooks.
+        Works in scripts and, where an asyncio loop already runs, in notebooks. With `progress`, the output of a cell or
+        the last lines of a terminal show how it goes; elsewhere standard error gets a line now and then.
         """
         if self._objects is None:
             raise UserError("this study was opened for reading", where=str(self.path), fix="Study.resume(run).run()")
@@ -230,7 +237,44 @@ class Study:
             from culmen.run import fork
 
             known = fork.remembered(self.meta)
-        return assemble.run_blocking(assemble.live(self.path, self.meta, self._objects, known))
+        if not progress:
+            return assemble.run_blocking(assemble.live(self.path, self.meta, self._objects, known))
+        from culmen.observe.watch import Watch, own_display
+
+        watch = Watch(own_display())
+        watch.told(f"culmen: the run lies in {self._place()}")
+        seen = msgspec.structs.replace(self._objects, observers=(*self._objects.observers, watch))
+        with watch.of(self.path):
+            return assemble.run_blocking(assemble.live(self.path, self.meta, seen, known))
+
+    def __repr__(self) -> str:
+        """The result in three lines; names the folder alone where it cannot be read."""
+        try:
+            return f"Study({self._place()!r})\n{self._words()}"
+        except CulmenError:
+            return f"Study({self._place()!r})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the result, the best so far as a curve, and what changed."""
+        from culmen.observe import notebook
+
+        try:
+            return notebook.page(self.path, repr(self))
+        except CulmenError:
+            return notebook.preformatted(html.escape(repr(self)))
+
+    def _place(self) -> str:
+        """The folder, relative to the working folder where it is below it."""
+        with suppress(ValueError, OSError):
+            return str(self.path.resolve().relative_to(Path.cwd()))
+        return str(self.path)
+
+    def _words(self) -> str:
+        from culmen.observe.figures import result_line
+        from culmen.store import views
+
+        now = views.status(self.path)
+        return "" if now.best is None else result_line(now.best, now.direction)
 
     @property
     def status(self) -> RunStatus:
@@ -266,20 +310,43 @@ class Study:
             result_line(best, self.meta.task.objective.direction),
         )
 
-    def candidates(self, order: Order = "best", limit: int | None = None) -> list[Any]:
-        """Candidates with their statistics (`culmen.store.views.Row`), best first."""
+    def candidates(self, order: Order = "best", limit: int | None = None) -> list[CandidateRow]:
+        """Candidates with their statistics, by default best first: `id`, `mean` over `count` evaluations, `margin`,
+        `failed`, `operator`, `model`, `parents`, ... (`culmen.CandidateRow` explains all)."""
         from culmen.store import views
 
-        return list(views.candidates(self.path, order=order, limit=limit))
+        return views.candidates(self.path, order=order, limit=limit)
+
+    def candidate(self, id: str) -> CandidateDetail:
+        """One candidate in full: texts (`parts`), statistics (`row`), observations, prompt and reply. The first
+        characters of its id suffice; `UserError` if they name none or several."""
+        from culmen.store import views
+
+        return views.candidate(self.path, id)
+
+    def evaluations(self) -> list[Observation]:
+        """Every evaluation in the order they ended: `candidate`, `case`, `status`, `score`, `seconds`, `feedback`,
+        `metrics`, ... (`culmen.Observation` explains all)."""
+        return list(self.observations())
 
     def observations(self) -> Iterator[Observation]:
-        """Every observation, in journal order."""
+        """The same, read one after the other."""
         from culmen.store.journal import SqlJournal
 
         with SqlJournal.open(self.path, write=False) as journal:
             for event in journal.read(whole=True):
                 if event.entry.kind == "done" and isinstance(event.entry.result, Observation):
                     yield event.entry.result
+
+    def dataframe(self, of: Literal["candidates", "evaluations"] = "candidates") -> pandas.DataFrame:
+        """One row for each candidate, best first, or for each evaluation, in their order, as a pandas data frame.
+
+        Columns are the fields of `culmen.CandidateRow` or `culmen.Observation`; an evaluation's metrics are columns of
+        their own, `metrics.NAME`. Raises `UserError` without pandas: `candidates()` and `evaluations()` need nothing.
+        """
+        from culmen.observe import frames
+
+        return frames.candidates(self.candidates()) if of == "candidates" else frames.evaluations(self.evaluations())
 
 
 __all__ = ["DEFAULT_BUDGET", "ReportedCandidate", "Study", "optimize"]

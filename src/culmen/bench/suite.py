@@ -133,7 +133,7 @@ def perform(suite: Suite, out: Path) -> Iterator[CellResult]:
     for cell in cells(suite, out):
         study = _study(suite, cell, tasks[cell.task])
         if views.status(cell.path).state != "finished":
-            (Study.resume(cell.path, **_parts(suite)) if study is None else study).run()
+            (Study.resume(cell.path, **_parts(suite)) if study is None else study).run(progress=False)
         found = outcome(cell)
         yield found
         if found.state != "finished":

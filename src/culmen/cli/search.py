@@ -177,7 +177,7 @@ def run_study(
         with watch.of(study.path), contextlib.ExitStack() as stack:
             for each in tracks:
                 stack.enter_context(each.of(study.path, watch.told))
-            study.run()
+            study.run(progress=False)  # `watch` shows it
     except UserError as error:
         run = run_name(study.path)
         error.fix = re.sub(r"(culmen \w+) RUN\b", rf"\g<1> {run}", error.fix) or f"culmen resume {run}"

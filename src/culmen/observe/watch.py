@@ -6,6 +6,8 @@ is durable, is the same in both places, and a slow terminal never holds up the s
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -22,6 +24,10 @@ from culmen.store.views import BestCandidate, RunStatus
 
 INTERVAL = 0.25  # seconds between two drawings
 _SHARE = 0.05  # of the time may go into reading the run: large tasks are looked at less often
+
+
+_LOOKING = threading.Lock()  # held while a run is read, so that no process is forked from the midst of it
+os.register_at_fork(before=_LOOKING.acquire, after_in_parent=_LOOKING.release, after_in_child=_LOOKING.release)
 
 
 class Display(Protocol):
@@ -96,7 +102,8 @@ class Watch(Observer):
         while not self._closing.is_set():
             self._wake.wait(INTERVAL)
             self._wake.clear()
-            self._tick(last=self._closing.is_set())
+            with _LOOKING:
+                self._tick(last=self._closing.is_set())
         self._display.close()
 
     def _tick(self, last: bool) -> None:
@@ -139,3 +146,17 @@ class Watch(Observer):
 
 def _better(now: RunStatus, score: float, than: float) -> bool:
     return score > than if now.direction == "max" else score < than
+
+
+def own_display() -> Display:
+    """What suits the place a Python program runs in: a notebook, a terminal, or anything that takes lines."""
+    from culmen.observe import notebook
+    from culmen.observe.displays import PlainDisplay, TerminalDisplay
+
+    if notebook.in_notebook():
+        return notebook.NotebookDisplay()
+    if sys.stderr is not None and sys.stderr.isatty():
+        from rich.console import Console
+
+        return TerminalDisplay(Console(stderr=True, highlight=False))
+    return PlainDisplay()
