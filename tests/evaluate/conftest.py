@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -150,7 +151,19 @@ class Surroundings:
         self.name = f"culmen-test-{os.getpid()}-{id(self)}"
         self.abstract.bind("\0" + self.name)
         self.abstract.listen()
-        for listener in (self.tcp, self.udp, self.abstract):
+        self.sockets = tempfile.TemporaryDirectory(prefix="culmen-s-")  # a path of a socket must be short
+        os.chmod(self.sockets.name, 0o777)
+        self.unix = socket.socket(socket.AF_UNIX)
+        self.unix.bind(f"{self.sockets.name}/stream")
+        self.unix.listen()
+        self.datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.datagrams.bind(f"{self.sockets.name}/datagram")
+        for path in (self.unix.getsockname(), self.datagrams.getsockname()):
+            os.chmod(path, 0o777)
+        self.listeners = {
+            "tcp": self.tcp, "abstract": self.abstract, "unix": self.unix, "udp": self.udp, "datagram": self.datagrams
+        }  # fmt: skip
+        for listener in self.listeners.values():
             listener.setblocking(False)
         self.victim = subprocess.Popen(["/bin/sleep", "600"], env={"OPENAI_API_KEY": FAKE_KEY})
         self.before = self.state()
@@ -160,29 +173,30 @@ class Surroundings:
         return {
             "values": [3.0, 1.0, 2.0], "orchestrator": os.getpid(), "victim": self.victim.pid,
             "tcp": self.tcp.getsockname()[1], "udp": self.udp.getsockname()[1], "abstract": self.name,
+            "unix": self.unix.getsockname(), "unix_datagram": self.datagrams.getsockname(),
             "run_folder": str(self.run_folder), "task_folder": str(self.task_folder), "hint": "hidden-answer",
             "processes": LIMITS.processes, "files_mb": LIMITS.files_mb,
         }  # fmt: skip
 
-    def state(self) -> dict[str, str]:
-        """Every file and what is in it."""
-        files = [*self.run_folder.rglob("*"), *self.task_folder.rglob("*")]
-        return {str(path): path.read_text() for path in files if path.is_file() and path.suffix != ".pyc"}
+    def state(self) -> dict[str, tuple[str, int, int, int]]:
+        """Every file: what is in it, its mode, its owner and when it was changed; folders without their times."""
+        found = {}
+        for path in (self.run_folder, self.task_folder, *self.run_folder.rglob("*"), *self.task_folder.rglob("*")):
+            if path.suffix != ".pyc" and path.name != "__pycache__":
+                info, plain = path.stat(), path.is_file()
+                text = path.read_text() if plain else ""
+                found[str(path)] = (text, info.st_mode, info.st_uid, info.st_mtime_ns if plain else 0)
+        return found
 
     def visited(self) -> list[str]:
         """Listeners that somebody reached."""
         reached = []
-        for name, listener in (("tcp", self.tcp), ("abstract", self.abstract)):
+        for name, listener in self.listeners.items():
             try:
-                listener.accept()
+                listener.recv(100) if listener.type == socket.SOCK_DGRAM else listener.accept()
                 reached.append(name)
             except BlockingIOError:
                 pass
-        try:
-            self.udp.recv(100)
-            reached.append("udp")
-        except BlockingIOError:
-            pass
         return reached
 
     def untouched(self) -> None:
@@ -194,8 +208,9 @@ class Surroundings:
     def close(self) -> None:
         self.victim.kill()
         self.victim.wait()
-        for listener in (self.tcp, self.udp, self.abstract):
+        for listener in self.listeners.values():
             listener.close()
+        self.sockets.cleanup()
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> bool:

@@ -275,7 +275,7 @@ def _serve(control: int, fn: Callable[..., Any]) -> NoReturn:
         if "numpy" in sys.modules:
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
 
-        def child(cage: JailPolicy, job: ForkRequest, channel: int, log: int, _line: int) -> NoReturn:
+        def child(cage: JailPolicy, job: ForkRequest, channel: int, log: int, *_: int) -> NoReturn:
             _call(fn, cage, job, channel, log, born)
 
         cage = JailPolicy("limits", baseline=procfs.data_bytes())

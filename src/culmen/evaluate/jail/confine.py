@@ -11,15 +11,19 @@ import os
 import random
 import resource
 import signal
+import socket
 import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 from culmen.evaluate.jail import kernel
-from culmen.evaluate.jail.kernel import SyscallFilter
+from culmen.evaluate.jail.seccomp import SyscallFilter
 
 CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
 LINE = 4  # the descriptor that joins the two processes of one evaluation, where there are two
+DESK = (
+    5  # the way to the fork-server of the descriptor that answers questions of the filter; closed before anything runs
+)
 WORK = "/w"  # work folder at level namespaces
 _MB = 1 << 20
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
@@ -61,7 +65,11 @@ class JailPolicy:
 
 @dataclass(frozen=True)
 class ForkRequest:
-    """One child to fork, and its limits; sizes in megabytes, `work` the work folder."""
+    """One child to fork, and its limits; sizes in megabytes, `work` the work folder.
+
+    blind     see only what candidates beside a proxy may see
+    connects  may connect Unix sockets below the work folder, also where candidates may make none
+    """
 
     id: int
     slot: int
@@ -72,6 +80,7 @@ class ForkRequest:
     files_mb: int
     work: str = WORK
     blind: bool = False
+    connects: bool = False
 
 
 def enter(cage: JailPolicy, job: ForkRequest) -> None:
@@ -90,8 +99,24 @@ def enter(cage: JailPolicy, job: ForkRequest) -> None:
     elif cage.level == "restricted":
         readable, listed = (cage.unshut, cage.listed) if job.blind else (cage.readable, ())
         kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
-        SyscallFilter(leftovers=True, own_signals=not kernel.landlock_scopes_signals()).install()
+        _filtered(job)
     _surroundings(cage, job)
+
+
+def _filtered(job: ForkRequest) -> None:
+    """The filter of level restricted; who answers its questions is the fork-server."""
+    listener = SyscallFilter(
+        apart=True,
+        streams=job.connects,
+        own_signals=not kernel.landlock_scopes_signals(),
+        own_truncation=not kernel.landlock_guards_truncation(),
+    ).install()
+    if listener >= 0:
+        with socket.socket(fileno=DESK) as desk:
+            socket.send_fds(desk, [b"D"], [listener])
+        os.close(listener)
+    else:
+        os.close(DESK)
 
 
 def _second_layer(job: ForkRequest) -> None:
@@ -100,15 +125,21 @@ def _second_layer(job: ForkRequest) -> None:
         kernel.restrict_paths(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
 
 
-def own_descriptors(channel: int, log: int, line: int = -1) -> None:
-    """0 is empty, 1 and 2 are the log, 3 the channel, 4 the line if there is one; nothing else stays open."""
+def own_descriptors(channel: int, log: int, line: int = -1, desk: int = -1) -> None:
+    """0 is empty, 1 and 2 are the log, 3 the channel, 4 the line if there is one, 5 the desk if there is one; nothing
+    else stays open."""
     null = os.open(os.devnull, os.O_RDONLY)
-    wanted = [(null, 0), (log, 1), (log, 2), (channel, CHANNEL), *([(line, LINE)] if line >= 0 else [])]
+    wanted = [(null, 0), (log, 1), (log, 2), (channel, CHANNEL), (line, LINE), (desk, DESK)]
+    wanted = [(source, target) for source, target in wanted if source >= 0]
     # above all targets, so that no dup2 closes what the next one needs
-    parked = [(fcntl.fcntl(source, fcntl.F_DUPFD, LINE + 1), target) for source, target in wanted]
+    parked = [(fcntl.fcntl(source, fcntl.F_DUPFD, DESK + 1), target) for source, target in wanted]
     for source, target in parked:
         os.dup2(source, target, inheritable=True)
-    os.closerange(wanted[-1][1] + 1, 1 << 20)
+    kept = {target for _, target in wanted}
+    for target in (LINE, DESK):
+        if target not in kept:
+            os.closerange(target, target + 1)
+    os.closerange(DESK + 1, 1 << 20)
 
 
 def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:

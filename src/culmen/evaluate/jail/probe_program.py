@@ -75,6 +75,24 @@ def udp(target):
     return stopped(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", target["udp"])))
 
 
+def unix_sockets(target):
+    def attempt():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+            client.sendto(b"x", target["unix"])
+
+    def pair():
+        for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM):
+            with end:
+                end.sendto(b"x", target["unix"])
+
+    return stopped(attempt) and stopped(pair)
+
+
+def change_mode(target):
+    """Of a file that the user owns; root's candidates have a uid of their own."""
+    return stopped(lambda: os.chmod(target["secret"], 0o666)) and stopped(lambda: os.utime(target["secret"]))
+
+
 def abstract_socket(target):
     def attempt():
         with socket.socket(socket.AF_UNIX) as client:
@@ -93,6 +111,14 @@ def foreign_keys(target):
                 if target["key"].encode() in file.read():
                     return False
     return target["key"] not in os.environ.values()
+
+
+def others_limits(target):
+    """Setting the limits of another process as they are, so that a success harms nobody."""
+    number, word = {"x86_64": 302}.get(os.uname().machine, 261), ctypes.c_ulong * 2
+    libc, limits = ctypes.CDLL(None, use_errno=True), word(1 << 20, 1 << 20)
+    same = libc.syscall(number, target["victim"], resource.RLIMIT_NOFILE, None, ctypes.byref(limits))
+    return same != 0 or libc.syscall(number, target["victim"], resource.RLIMIT_NOFILE, ctypes.byref(limits), None) != 0
 
 
 def process_list(target):
@@ -164,14 +190,17 @@ def core_dumps(target):
 QUICK = {
     "reading files of the user": read_file,
     "writing outside the work folder": write_file,
+    "modes of files of the user": change_mode,
     "signals to other processes": signal_others,
     "TCP": tcp,
+    "Unix sockets": unix_sockets,
     "inherited descriptors": descriptors,
 }
 MORE = {
     "UDP": udp,
     "abstract sockets": abstract_socket,
     "environment of other processes": foreign_keys,
+    "limits of other processes": others_limits,
     "list of other processes": process_list,
     "ptrace and new namespaces": system_calls,
     "memory limit": memory,

@@ -85,6 +85,9 @@ async def targets(*, victim: bool) -> AsyncIterator[Targets]:
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         udp.bind(("127.0.0.1", 0))
+        named = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        named.bind(str(folder / "s"))
+        (folder / "s").chmod(0o777)
         abstract = f"culmen-probe-{secrets.token_hex(8)}"
         unix = stack.enter_context(socket.socket(socket.AF_UNIX))
         unix.bind("\0" + abstract)
@@ -101,6 +104,7 @@ async def targets(*, victim: bool) -> AsyncIterator[Targets]:
                 "tcp": tcp.getsockname()[1],
                 "udp": udp.getsockname()[1],
                 "abstract": abstract,
+                "unix": str(folder / "s"),
                 "key": key,
                 "victim": pid,
                 "memory_mb": _LIMITS.memory_mb,

@@ -23,11 +23,12 @@ from typing import Any, NoReturn
 
 from culmen.evaluate.jail import kernel, procfs, runner, wire
 from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, enter, own_descriptors
+from culmen.evaluate.jail.deputy import Deputy
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
 WATCH_SECONDS = 0.1
 _BIG = 1 << 16
-Child = Callable[[JailPolicy, ForkRequest, int, int, int], NoReturn]
+Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
 
 
 @dataclass
@@ -35,6 +36,30 @@ class _Running:
     job: ForkRequest
     deadline: float
     end: str = "exit"
+    desk: socket.socket | None = None
+    deputy: Deputy | None = None
+
+    def asks(self) -> int:
+        """The descriptor that has something for us, -1 if nothing can come."""
+        return self.desk.fileno() if self.desk is not None else self.deputy.listener if self.deputy is not None else -1
+
+    def hear(self) -> None:
+        """Take over the child's listener, or answer what one of its processes asks."""
+        if self.desk is not None:
+            with self.desk:
+                fds = socket.recv_fds(self.desk, 1, 1)[1]
+            self.desk = None
+            self.deputy = Deputy(fds[0], self.job.work) if fds else None
+        elif self.deputy is not None:
+            self.deputy.answer()
+
+    def hang_up(self) -> None:
+        """Nothing is asked any more."""
+        if self.desk is not None:
+            self.desk.close()
+        if self.deputy is not None:
+            self.deputy.close()
+        self.desk = self.deputy = None
 
 
 class Zygote:
@@ -52,17 +77,27 @@ class Zygote:
 
     def serve(self) -> None:
         """The loop."""
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        poll.register(self.alarm, select.POLLIN)
         while True:
+            poll = select.poll()
+            for fd in (self.control.fileno(), self.alarm, *(r.asks() for r in self.running.values())):
+                if fd >= 0:
+                    poll.register(fd, select.POLLIN)
             ready = dict(poll.poll(self._patience()))
             if self.alarm in ready:
                 os.read(self.alarm, _BIG)
+            self._hear(ready)
             if self.control.fileno() in ready and not self._obey():
                 return self._end()
             self._reap()
             self._enforce()
+
+    def _hear(self, ready: dict[int, int]) -> None:
+        for running in self.running.values():
+            state = ready.get(running.asks(), 0)
+            if state & select.POLLIN:
+                running.hear()
+            elif state & select.POLLHUP:  # an error is only a look that a signal interrupted
+                running.hang_up()  # all who could ask are gone
 
     def _patience(self) -> float | None:
         """Milliseconds until the next deadline or check."""
@@ -98,21 +133,24 @@ class Zygote:
                 os.mkdir(job.work, 0o700)
                 if self.cage.switch == "uid":
                     os.chown(job.work, self.cage.first_uid + job.slot, self.cage.first_uid + job.slot)
+            ours, theirs = socket.socketpair() if self.cage.level == "restricted" else (None, None)
             pid = os.fork()
         except OSError as error:
             return self._report({"id": job.id, "end": "jail_error", "text": str(error)})
         if pid == 0:
-            self._become(job, channel, log, line)
+            self._become(job, channel, log, line, theirs.fileno() if theirs is not None else -1)
+        if theirs is not None:
+            theirs.close()
         now = time.monotonic()
         self.next_watch = now + WATCH_SECONDS if not self.running else self.next_watch
-        self.running[pid] = _Running(job, now + job.seconds)
+        self.running[pid] = _Running(job, now + job.seconds, desk=ours)
 
-    def _become(self, job: ForkRequest, channel: int, log: int, line: int) -> NoReturn:
+    def _become(self, job: ForkRequest, channel: int, log: int, line: int, desk: int) -> NoReturn:
         """The child: confine, then run; whatever happens, it never returns into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self.child(self.cage, job, channel, log, line)
+            self.child(self.cage, job, channel, log, line, desk)
         finally:
             os._exit(1)
 
@@ -136,6 +174,7 @@ class Zygote:
                 self._finish(running, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
 
     def _finish(self, running: _Running, status: int, cpu: float, peak_kb: int) -> None:
+        running.hang_up()
         if self.cage.level != "namespaces":
             self._sweep()
             if self.cage.scratch:
@@ -199,9 +238,9 @@ class Zygote:
             self.control.send(json.dumps(message).encode())
 
 
-def jailed(cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int) -> NoReturn:
+def jailed(cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, desk: int) -> NoReturn:
     """Run in the child: confine it, or report why not and end; then serve its one request."""
-    own_descriptors(channel, log, line)
+    own_descriptors(channel, log, line, desk)
     try:
         enter(cage, job)
     except OSError as error:

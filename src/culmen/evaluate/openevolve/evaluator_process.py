@@ -151,6 +151,7 @@ _IN_OPEN, _IN_CLOSE = 0x20, 0x18
 _NONBLOCK = 0x800
 _EVENT = 16  # bytes of an event on a file of its own
 _MAX_NOTES = 1 << 20
+_WAITING = 4096  # connections not yet taken; a full queue would refuse the next one
 
 
 class ProxyFolder:
@@ -178,7 +179,7 @@ class ProxyFolder:
         """A socket that every process of the evaluator can reach and the candidate's process answers on."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._folder / SOCKET))
-        listener.listen(64)
+        listener.listen(_WAITING)
         with listener, socket.socket(fileno=LINE) as line:
             socket.send_fds(line, [b"L"], [listener.fileno()])
 

@@ -131,7 +131,7 @@ class ProxiedEvaluation:
             self._jail, self._log, there, self.task, self._programs_seed, slot=slots[0], blind=True, **many
         )
         self._children.append(program)
-        evaluator = JailedChild(self._jail, self._log, here, self.task, self.seed, slot=slots[1], **more)
+        evaluator = JailedChild(self._jail, self._log, here, self.task, self.seed, slot=slots[1], connects=True, **more)
         self._children.append(evaluator)
         self._log.handed_over()
         watching = asyncio.create_task(self._watch(program))

@@ -1,0 +1,187 @@
+"""The fork-server does for its children what they may do in their work folder only, and the kernel cannot tell apart.
+
+The filter of a child (seccomp.py) hands these calls over: changes of modes and times, and, from a proxied evaluator,
+connecting a Unix socket. Nothing is ever waved through: paths are read from the child once, opened anew below its work
+folder, and the call is made here on what was opened. So it does not matter what else the child does meanwhile, nor
+that its number may belong to another process by then: only its own work folder can change.
+
+Structures and request numbers: include/uapi/linux/seccomp.h and seccomp_unotify(2); openat2(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import socket
+import struct
+from typing import NamedTuple
+
+from culmen.evaluate.jail.kernel import check, libc
+from culmen.evaluate.jail.seccomp import CHANGES, CONNECT
+
+_RECEIVE, _SEND, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40182103
+_QUESTION = struct.Struct("QIIiIQ6Q")  # number, process, flags; call, architecture, place; arguments
+_PUT_THERE, _AT_CWD, _NO_FOLLOW = 1, -100, 0x100
+_OPENAT2, _BENEATH, _NO_MAGIC = 437, 0x08, 0x02
+_MODES = 0o1777  # no program here changes its identity
+_PAGE, _LONGEST = 4096, 4096
+_TIMES, _ADDRESS = 32, 110  # bytes of two struct timespec, of struct sockaddr_un
+_COLUMN = {"x86_64": 0, "aarch64": 1}.get(platform.machine(), 0)
+_NAMES = {numbers[_COLUMN]: name for name, numbers in (CHANGES | CONNECT).items() if numbers[_COLUMN] >= 0}
+
+
+class _Question(NamedTuple):
+    id: int
+    process: int
+    call: str
+    arguments: tuple[int, ...]
+
+    def descriptor(self, place: int) -> int:
+        """An argument that is an int."""
+        return ctypes.c_int(self.arguments[place]).value
+
+
+class Deputy:
+    """Answers what the processes of one child ask, through the descriptor `listener`, which it owns."""
+
+    def __init__(self, listener: int, work: str) -> None:
+        self.listener = listener
+        self._work = os.open(work, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._names = {work, os.path.realpath(work)}
+
+    def close(self) -> None:
+        """From now on nothing is answered; what is asked fails."""
+        os.close(self.listener)
+        os.close(self._work)
+
+    def answer(self) -> None:
+        """Answer one question, if one is still there."""
+        buffer = bytearray(_QUESTION.size)
+        try:
+            self._control(_RECEIVE, buffer)
+        except OSError:
+            return  # whoever asked is gone
+        number, process, _, call, _, _, *arguments = _QUESTION.unpack(buffer)
+        question = _Question(number, process, _NAMES.get(call, ""), tuple(arguments))
+        failure = 0
+        try:
+            self._act(question)
+        except OSError as error:
+            failure = error.errno or errno.EPERM
+        try:
+            self._control(_SEND, struct.pack("QqiI", number, 0, -failure, 0))
+        except OSError:
+            return
+
+    def _control(self, request: int, data: bytes | bytearray) -> None:
+        """ioctl(2) on the listener; the ends of other children interrupt it."""
+        while True:
+            try:
+                fcntl.ioctl(self.listener, request, data)
+                return
+            except InterruptedError:
+                continue
+
+    def _act(self, question: _Question) -> None:
+        place = question.descriptor
+        match question.call:
+            case "chmod":
+                self._chmod(question, _AT_CWD, 0, place(1))
+            case "fchmod":
+                self._chmod(question, place(0), None, place(1))
+            case "fchmodat":
+                self._chmod(question, place(0), 1, place(2))
+            case "fchmodat2":
+                self._chmod(question, place(0), 1, place(2), follow=not place(3) & _NO_FOLLOW)
+            case "utimensat":
+                self._times(question)
+            case "connect":
+                self._connect(question)
+            case _:
+                raise PermissionError(errno.EPERM, "not asked for")
+
+    def _chmod(
+        self, question: _Question, folder: int, path: int | None, mode: int, *, follow: bool = True
+    ) -> None:  # fmt: skip
+        fd = self._open(question, folder, path, follow=follow)
+        try:
+            os.chmod(f"/proc/self/fd/{fd}", mode & _MODES)
+        finally:
+            os.close(fd)
+
+    def _times(self, question: _Question) -> None:
+        folder, path, times, flags = question.arguments[:4]
+        whole = self._read(question.process, times, _TIMES) if times else None
+        fd = self._open(question, ctypes.c_int(folder).value, 1 if path else None, follow=not flags & _NO_FOLLOW)
+        try:
+            check(libc.utimensat(_AT_CWD, f"/proc/self/fd/{fd}".encode(), whole, 0), "utimensat")
+        finally:
+            os.close(fd)
+
+    def _connect(self, question: _Question) -> None:
+        """Put a connected socket in the place of the child's. Never waits: with a full queue the call fails."""
+        size = question.descriptor(2)
+        if not 2 < size <= _ADDRESS:
+            raise PermissionError(errno.EPERM, "not a path")
+        address = self._read(question.process, question.arguments[1], size)
+        path = address[2:].partition(b"\0")[0]
+        if address[:2] != struct.pack("H", socket.AF_UNIX) or not path:
+            raise PermissionError(errno.EPERM, "not a path")
+        fd = self._below(self._whole(question.process, _AT_CWD, os.fsdecode(path)), follow=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+            try:
+                made.setblocking(False)
+                made.connect(f"/proc/self/fd/{fd}")
+                made.setblocking(True)
+            finally:
+                os.close(fd)
+            values = (question.id, _PUT_THERE, made.fileno(), question.descriptor(0), os.O_CLOEXEC)
+            self._control(_ADD_DESCRIPTOR, struct.pack("QIIII", *values))
+
+    def _open(self, question: _Question, folder: int, path: int | None, *, follow: bool) -> int:
+        """What a call is about: the argument number `path` below the descriptor `folder`, or that descriptor itself."""
+        text = "" if path is None else self._text(question.process, question.arguments[path])
+        return self._below(self._whole(question.process, folder, text), follow=follow)
+
+    def _whole(self, process: int, folder: int, path: str) -> str:
+        """The whole path, as the process sees it."""
+        if path.startswith("/"):
+            return path
+        if not path and folder == _AT_CWD:
+            raise FileNotFoundError(errno.ENOENT, "an empty path")
+        base = os.readlink(f"/proc/{process}/cwd" if folder == _AT_CWD else f"/proc/{process}/fd/{folder}")
+        return f"{base}/{path}" if path else base
+
+    def _below(self, path: str, *, follow: bool) -> int:
+        """Open a path that lies in the work folder and leads nowhere else. Raises PermissionError for any other."""
+        rest = next((path[len(name) :].lstrip("/") for name in self._names if f"{path}/".startswith(f"{name}/")), None)
+        if rest is None:
+            raise PermissionError(errno.EPERM, "outside the work folder")
+        flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+        how = struct.pack("QQQ", flags, 0, _BENEATH | _NO_MAGIC)
+        fd = libc.syscall(_OPENAT2, self._work, os.fsencode(rest or "."), how, ctypes.c_size_t(len(how)))
+        if fd < 0 and ctypes.get_errno() == errno.EXDEV:
+            raise PermissionError(errno.EPERM, "leads outside the work folder")
+        return check(fd, "openat2")
+
+    def _text(self, process: int, address: int) -> str:
+        """A path in the memory of a process; it may end where readable memory does."""
+        found = b""
+        while b"\0" not in found and len(found) < _LONGEST:
+            start = address + len(found)
+            found += self._read(process, start, _PAGE - start % _PAGE)
+        return os.fsdecode(found.partition(b"\0")[0])
+
+    def _read(self, process: int, address: int, size: int) -> bytes:
+        with open(f"/proc/{process}/mem", "rb", buffering=0) as memory:
+            try:
+                memory.seek(address)
+                found = memory.read(size)
+            except (OSError, OverflowError, ValueError):
+                found = b""
+        if len(found) < size:
+            raise OSError(errno.EFAULT, "no such memory")
+        return found
