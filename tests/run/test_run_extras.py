@@ -62,3 +62,8 @@ def test_a_comparison_without_scipy_names_the_extra_before_it_runs_anything(task
 def test_the_default_strategy_and_a_packing_task_run_without_scipy(tmp_path: Path):
     ran = without({"scipy"}, tmp_path, "demo", "--run-dir", "a", "--seconds", "10")
     assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr
+
+
+def test_the_server_for_coding_agents_names_its_extra(tmp_path: Path):
+    ran = without({"mcp"}, tmp_path, "mcp")
+    assert ran.returncode == 2 and "pip install 'culmen[mcp]'" in ran.stderr

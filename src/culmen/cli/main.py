@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, attend, audit, bench, compare, db, keep, look, search, start
+from culmen.cli import about, attend, audit, bench, compare, db, keep, look, mcp, search, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import declare
 from culmen.core.errors import CulmenError, UserError
@@ -32,7 +32,7 @@ PANELS = {
     "Start": (start.demo, start.new, start.check, audit.audit),
     "Search": (search.run, search.resume, search.fork),
     "Look at a run": (look.status, look.best, look.show, look.diff, look.lineage, look.log, look.report),
-    "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell),
+    "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell, mcp.mcp),
     "Compare runs": (compare.analyze, bench.bench, compare.compare),
     "Keep a run": (keep.export, keep.replay, keep.recover, keep.archive, keep.vacuum),
     "About": (about.strategies, about.templates, about.doctor),

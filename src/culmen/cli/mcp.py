@@ -1,0 +1,264 @@
+"""`culmen mcp`: a server of the Model Context Protocol on standard input and output, with which coding agents search.
+
+Every tool is a verb of the command line in a process of its own, so both say the same. A run goes on when the server
+ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from culmen.cli.folders import AllowedFolders
+from culmen.cli.screen import Answer, Screen
+from culmen.core.errors import UserError, missing_extra
+from culmen.strategies.catalog import CATALOG, WITH_AGENTS
+
+_PATIENCE = 60.0  # seconds a run may take to write its first event
+_STEP = 0.1  # seconds between two looks for it
+_LONG = 40_000  # characters of a text that one answer carries
+_VERB_SECONDS = 900.0  # a check or an audit that takes longer is ended
+
+INSTRUCTIONS = """\
+culmen searches for a better program, prompt or other text, against an evaluator, within a budget.
+1. new writes an example task: task.toml, an initial program, evaluator.py. Edit these files for the problem at hand.
+2. check runs the initial program: is the score right, repeatable, sensitive? audit tries to game the evaluator. Repair
+   what they find before any budget is spent.
+3. run returns at once. Ask status every minute or so (not more often); tell sends a hint or a candidate; stop ends it.
+4. best and diff show what came out. Report the score with its margin and whether it is beyond noise, as they say it.
+"""
+
+Folders = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="FOLDER", help="Folders the agent may use, nothing else. Default: the current one."),
+]
+
+
+def mcp(
+    screen: Screen,
+    folders: Folders = None,
+    evaluations: Annotated[int, typer.Option(min=1, help="Evaluations that one run may be given.")] = 10_000,
+    dollars: Annotated[float, typer.Option(min=0, help="Dollars that one run may be given.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds that one run may be given.")] = 86_400.0,
+) -> Answer:
+    """Serve coding agents over the Model Context Protocol, on standard input and output.
+
+    An agent's settings name this command. Tools: new, check, audit, run, status, best, diff, tell, stop.
+    """
+    for folder in folders or ():
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}", where="culmen mcp", fix=f"mkdir -p {folder}")
+    if sys.stdin.isatty():
+        screen.err.print("This serves a program, not a person: name it in your agent's settings.", style="dim")
+    most = {"evaluations": float(evaluations), "dollars": dollars, "seconds": seconds}
+    serve(AllowedFolders(folders or [Path()]), most)
+    raise typer.Exit
+
+
+def serve(folders: AllowedFolders, most: dict[str, float]) -> None:
+    """Answer until standard input ends."""
+    try:
+        from mcp.server import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+    except ImportError:
+        raise missing_extra("the server for coding agents", "mcp (2 or newer)", "mcp", "culmen mcp") from None
+    from culmen.core import VERSION
+
+    server = MCPServer("culmen", version=VERSION, instructions=INSTRUCTIONS, log_level="ERROR")
+    tools = Tools(folders, most)
+
+    def told(tool: Callable[..., Any]) -> Callable[..., Any]:
+        """The same; what the caller can mend is told to it, not logged as a crash."""
+        import functools
+
+        @functools.wraps(tool)
+        async def call(**arguments: Any) -> dict[str, Any]:
+            try:
+                return await tool(**arguments)
+            except UserError as error:
+                raise ToolError(str(error)) from None
+
+        return call
+
+    for name in ("new", "check", "audit", "run", "status", "best", "diff", "tell", "stop"):
+        server.add_tool(told(getattr(tools, name)), name=name)
+    server.run("stdio")
+
+
+class Tools:
+    """The tools: each returns what its verb prints with --json. `most` holds what one run may be given."""
+
+    def __init__(self, folders: AllowedFolders, most: dict[str, float]) -> None:
+        self._folders, self._most = folders, most
+
+    async def new(self, folder: str, example: str = "") -> dict[str, Any]:
+        """Write an example task into a new folder: task.toml, an initial program, evaluator.py, all commented.
+
+        `example` names a built-in task to copy instead ("": a short one).
+        """
+        chosen = [f"--example={example}"] if example else []
+        return await self._ask("new", str(self._folders.path(folder)), *chosen)
+
+    async def check(self, task: str) -> dict[str, Any]:
+        """Evaluate the initial program of a task several times: score, noise, seconds, isolation, and what is wrong.
+
+        `findings` is empty for a task that is ready. `task` is a task folder or an evaluator file. Takes seconds to
+        minutes.
+        """
+        return await self._ask("check", str(self._folders.task(task)))
+
+    async def audit(self, task: str, seconds: float = 120.0) -> dict[str, Any]:
+        """Try to game the task's evaluator, before any budget is spent. Outcomes with result "broken" or "look" say
+        what a candidate could gain by cheating, and what to change."""
+        return await self._ask("audit", str(self._folders.task(task)), f"--seconds={max(1.0, seconds):g}")
+
+    async def run(
+        self,
+        task: str,
+        evaluations: int = 0,
+        seconds: float = 0.0,
+        dollars: float = 0.0,
+        model: str = "offline",
+        strategy: str = "",
+        settings: dict[str, str] | None = None,
+        seed: int = 0,
+        name: str = "",
+    ) -> dict[str, Any]:
+        """Start a search and return at once, with the name of the run for status, best, diff, tell and stop.
+
+        At least one of `evaluations`, `seconds` and `dollars` ends it. `model` is a name such as "gpt-5-mini", whose
+        key is in the server's environment, or "offline": edits without a language model. `strategy` "" is the default.
+        """
+        path = self._folders.task(task)
+        folder = self._folders.new_run(
+            name or f"{path.stem if path.is_file() else path.name}-{time.time_ns() // 10**6}"
+        )
+        budget = self._budget({"evaluations": evaluations, "seconds": seconds, "dollars": dollars})
+        words = ["run", str(path), f"--run-dir={folder}", f"--budget={budget}", f"--model={model}", f"--seed={seed}"]
+        if strategy:
+            words.append(f"--strategy={self._strategy(strategy)}")
+        words += [f"--set={key}={value}" for key, value in (settings or {}).items()]
+        return await self._begin(words, folder)
+
+    async def status(self, run: str = "") -> dict[str, Any]:
+        """How a run stands: state (running, finished, failed, interrupted), evaluations, best, cost. "" lists all."""
+        return await self._ask("status", *([str(self._folders.run(run))] if run else ["--all"]))
+
+    async def best(self, run: str, out: str = "") -> dict[str, Any]:
+        """The best candidate: its texts (`parts`), its score with margin and how it was measured, against the initial
+        program. With `out`, its files are also written into that folder."""
+        chosen = [f"--out={self._folders.path(out)}"] if out else []
+        return await self._ask("best", str(self._folders.run(run)), *chosen)
+
+    async def diff(self, run: str, first: str = "seed", second: str = "best") -> dict[str, Any]:
+        """What changed between two candidates: ids, "best", or "seed" for the initial program."""
+        return await self._ask("diff", str(self._folders.run(run)), _id(first), _id(second))
+
+    async def tell(self, run: str, hint: str = "", candidate: str = "") -> dict[str, Any]:
+        """Send a running search a hint for the models that propose, or the path of a file to evaluate as candidate."""
+        words = [f"--hint={hint}"] if hint else []
+        words += [f"--candidate={self._folders.path(candidate)}"] if candidate else []
+        return await self._ask("tell", str(self._folders.run(run)), *words)
+
+    async def stop(self, run: str) -> dict[str, Any]:
+        """End a running search now; the final choice is made from what was found. It takes a while to be finished."""
+        return await self._ask("stop", str(self._folders.run(run)))
+
+    def _budget(self, wanted: dict[str, float]) -> str:
+        given = {name: value for name, value in wanted.items() if value}
+        if not given or min(given.values()) < 0:
+            raise UserError("nothing ends this run", where="run", fix="give evaluations, seconds or dollars")
+        for name, value in given.items():
+            if value > self._most[name]:
+                fix = f"give at most {self._most[name]:g}; a person can raise that: culmen mcp --{name}"
+                raise UserError(f"{name} = {value:g} is more than a run may be given here", where="run", fix=fix)
+        limits = {"seconds": self._most["seconds"], "dollars": self._most["dollars"], **given}
+        return ",".join(f"{name}={value:g}" for name, value in limits.items())
+
+    def _strategy(self, name: str) -> str:
+        file, _, cls = name.rpartition(":")
+        if file:
+            return f"{self._folders.path(file)}:{cls}"
+        if name not in CATALOG or name == WITH_AGENTS:
+            known = ", ".join(each for each in CATALOG if each != WITH_AGENTS)
+            raise UserError(f"there is no strategy '{name}' here", where="run", fix=f"use one of {known}")
+        return name
+
+    async def _ask(self, *words: str) -> dict[str, Any]:
+        """One verb's document; raises `UserError` with its message."""
+        command = [sys.executable, "-m", "culmen.cli.main", *words, "--json"]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=self._folders.home,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            out, _ = await asyncio.wait_for(process.communicate(), _VERB_SECONDS)
+        except TimeoutError:
+            raise UserError(
+                f"{words[0]} took more than {_VERB_SECONDS:.0f} s", fix="make the evaluator faster, or ask for less"
+            ) from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return _document(out, words[0])
+
+    async def _begin(self, words: list[str], folder: Path) -> dict[str, Any]:
+        """Start a run that outlives this server; its name once its journal is there, `UserError` if it ends before."""
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "culmen.cli.main", *words, "--quiet", "--json"],
+                cwd=self._folders.home,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            until = time.monotonic() + _PATIENCE
+            while process.poll() is None and time.monotonic() < until:
+                if folder.is_dir() and any(folder.iterdir()):
+                    return {"run": folder.name, "path": str(folder), "next": f"status with run = {folder.name}"}
+                await asyncio.sleep(_STEP)
+            if process.poll() is None:
+                process.kill()
+                raise UserError(f"the run wrote nothing for {_PATIENCE:.0f} s", where=str(folder), fix="check the task")
+            said.seek(0)
+            return _document(said.read(), "run")
+
+
+def _document(out: bytes, verb: str) -> dict[str, Any]:
+    """A verb's JSON, long texts cut; raises `UserError` if it is an error."""
+    try:
+        found: dict[str, Any] = json.loads(out)
+    except ValueError:
+        raise UserError(f"culmen {verb} ended without an answer", fix="culmen doctor says what is missing") from None
+    if "error" in found:
+        error = found["error"]
+        raise UserError(error["what"], where=error["where"], fix=error["next"])
+    return _cut(found)
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _LONG:
+        return f"{value[:_LONG]}\n[{len(value) - _LONG} characters left out]"
+    if isinstance(value, dict):
+        return {key: _cut(each) for key, each in value.items()}
+    return [_cut(each) for each in value] if isinstance(value, list) else value
+
+
+def _id(given: str) -> str:
+    if given in ("best", "seed") or (given.isalnum() and len(given) <= 64):
+        return given
+    raise UserError(f"'{given}' is no candidate", fix="give an id, best or seed")
