@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -225,6 +225,8 @@ class Study:
     def run(self, progress: bool = True) -> str:
         """Search until the budget ends, or Ctrl-C. Returns finished | interrupted.
 
+        Raises `NothingScored` if no evaluation gave a score; where the initial program gives none, before any model is
+        asked (`allow_failing=True` searches all the same).
         Works in scripts and, where an asyncio loop already runs, in notebooks. With `progress`, the output of a cell or
         the last lines of a terminal show how it goes; elsewhere standard error gets a line now and then.
         """
@@ -237,15 +239,19 @@ class Study:
             from culmen.run import fork
 
             known = fork.remembered(self.meta)
-        if not progress:
-            return assemble.run_blocking(assemble.live(self.path, self.meta, self._objects, known))
-        from culmen.observe.watch import Watch, own_display
+        from culmen.observe.unscored import check_scored
 
-        watch = Watch(own_display())
-        watch.told(f"culmen: the run lies in {self._place()}")
-        seen = msgspec.structs.replace(self._objects, observers=(*self._objects.observers, watch))
-        with watch.of(self.path):
-            return assemble.run_blocking(assemble.live(self.path, self.meta, seen, known))
+        objects, seen = self._objects, nullcontext()
+        if progress:
+            from culmen.observe.watch import Watch, own_display
+
+            watch = Watch(own_display())
+            watch.told(f"culmen: the run lies in {self._place()}")
+            objects, seen = msgspec.structs.replace(objects, observers=(*objects.observers, watch)), watch.of(self.path)
+        with seen:
+            state = assemble.run_blocking(assemble.live(self.path, self.meta, objects, known))
+        check_scored(self.path)
+        return state
 
     def __repr__(self) -> str:
         """The result in three lines; names the folder alone where it cannot be read."""

@@ -35,7 +35,7 @@ class Instant:
 
 
 def driver(journal, world, budget, strategy=None, **options):
-    search = Search(strategy or Climb(), TASK, budget, 1, options.get("workers", 1))
+    search = Search(strategy or Climb(), TASK, budget, 1, options.get("workers", 1), trial=options.pop("trial", True))
     return Driver(search, world, journal, **options)
 
 
@@ -91,7 +91,7 @@ def test_hung_evaluations_do_not_starve_model_calls():
             run.interrupt()
             run.interrupt()
 
-    run = driver(MemoryJournal(), Instant(gate=gate), Budget(evaluations=40), Lanes(), workers=2)
+    run = driver(MemoryJournal(), Instant(gate=gate), Budget(evaluations=40), Lanes(), workers=2, trial=False)
     assert asyncio.run(run.run()) == "interrupted"
     assert proposed == 20
 
@@ -259,9 +259,9 @@ def test_proposals_that_fail_are_values():
             while True:
                 await lab.propose(Brief(lab.seeds[0]))
 
-    run = driver(MemoryJournal(), Mute(Usage(calls=1)), Budget(calls=5), Ask())
+    run = driver(MemoryJournal(), Mute(Usage(calls=1)), Budget(calls=5), Ask(), trial=False)
     assert asyncio.run(run.run()) == "finished"
     assert run.search.reason == "calls"
-    run = driver(MemoryJournal(), Mute(Usage()), Budget(calls=5), Ask())
+    run = driver(MemoryJournal(), Mute(Usage()), Budget(calls=5), Ask(), trial=False)
     assert asyncio.run(run.run()) == "finished"
     assert run.search.reason == "nothing_new"  # free answers for ever: no budget would end it

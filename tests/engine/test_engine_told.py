@@ -99,7 +99,7 @@ def test_the_lab_shows_all_that_was_told_in_order():
                 await lab.evaluate(answer.candidates[0])
                 seen.append(tuple(told.hint or told.candidate.id for told in lab.inbox()))
 
-    told = [(2, hint("one", "a")), (6, handed(name="b")), (9, hint("two", "c"))]
+    told = [(3, hint("one", "a")), (6, handed(name="b")), (9, hint("two", "c"))]
     simulate(Reading(), task(), Landscape(), Budget(evaluations=20), seed=1, told=told)
     assert seen[0] == () and seen[-1] == ("one", OWN.id, "two")
     assert all(later[: len(now)] == now for now, later in pairwise(seen))

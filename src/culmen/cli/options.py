@@ -80,6 +80,9 @@ class SearchFlags:
         Path | None,
         typer.Option(metavar="DIR", help="Prompt templates to use instead of culmen's own. See: culmen templates."),
     ] = None
+    allow_failing: Annotated[
+        bool, typer.Option("--allow-failing", help="Search even if the initial program gives no score.")
+    ] = False
     agent: Annotated[
         str | None,
         typer.Option(
@@ -207,7 +210,8 @@ def _given(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
         "integrity": flags.integrity,
         "templates": None if flags.templates is None else _templates(flags.templates),
     }
-    given = {name: value for name, value in named.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    given |= {"allow_failing": True} if flags.allow_failing else {}
     return given if flags.stop_at is None else {**given, "stop_at": flags.stop_at}
 
 

@@ -149,7 +149,7 @@ def _counts(counts: dict[str, int]) -> str:
 def exit_code(now: RunStatus) -> int:
     """Exit code for how a run ended."""
     if now.state == "finished":
-        return FINDINGS if now.reason == "integrity" else 0
+        return FINDINGS if now.reason == "integrity" or now.best is None else 0
     return INTERRUPTED
 
 
@@ -212,6 +212,8 @@ _REASONS = {
     "agents": "all agents have had their turn",
     "unavailable": "no agent could be started",
     "strategy_done": "the strategy is done",
+    "initial_fails": "the initial program gives no score",
+    "always_fails": "the first evaluations all failed alike",
     "strategy_waits_for_nothing": "the strategy asks for nothing more",
 }
 

@@ -38,6 +38,12 @@ def missing_extra(who: str, package: str, extra: str, where: str = "") -> UserEr
     return UserError(f"{who} needs the package {package}, which is not installed", where=where, fix=fix)
 
 
+class NothingScored(UserError):
+    """A search has ended and no evaluation gave a score: the message has the evaluator's own traceback."""
+
+    exit_code = 1
+
+
 class RunLocked(UserError):
     """Another process is writing this run."""
 

@@ -59,6 +59,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     embedder     an embedder's name
     integrity    what is done about grave signs of gaming: warn, reject or stop
     stop_at      score at which the search ends before its budget does; "target" is the task's own
+    allow_failing  search even if no initial program scores; else such a run stops before it has asked a model
     fork_of      the run whose finished results are used again
     templates    texts of prompt templates by name, instead of those that culmen brings
     """
@@ -74,6 +75,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     integrity: str = "warn"
     stop_at: float | str | None = None
     fork_of: str | None = None
+    allow_failing: bool = False
     templates: dict[str, str] = {}
 
     @property

@@ -141,6 +141,10 @@ class EngineLab:
         observations: list[Observation] = [await future for future in futures]
         return Rollout(candidate, tuple(observations), tuple(self.task.worth(o) for o in observations))
 
+    def look(self, candidate: Candidate, case: Case | None) -> None:
+        """Ask for an evaluation whose result nobody waits for; for the engine's trial."""
+        self._issue(self._evaluation(candidate, case))
+
     async def propose(self, brief: Brief, through: Lab | None = None) -> Proposal:
         """Ask the run's proposer; what it evaluates itself goes `through` another lab, where one is given."""
         self._turns.asked()

@@ -34,6 +34,7 @@ from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
 from culmen.engine.past import Past
 from culmen.engine.record import Memo, MemoryStore, Scoreboard
+from culmen.engine.trial import Trial
 from culmen.engine.turns import Turns
 
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
@@ -47,7 +48,8 @@ class Search:
     phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
     `integrity` = stop, the first candidate that is rejected for its integrity ends it; with `stop_at`, the first that
     is known to score as much (`Goal`). `observations` returns past evaluations; without it they are all kept in
-    memory. `watch` is called with each effect that finished, replayed ones included.
+    memory. `trial`: nothing is paid for before an initial program has scored (`engine.trial`). `watch` is called with
+    each effect that finished, replayed ones included.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Search:
         integrity: str = "warn",
         stop_at: float | None = None,
         observations: ObservationStore | None = None,
+        trial: bool = True,
     ) -> None:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
+        self._trial = Trial(task, trial)
         self._halts = integrity == "stop"
         self.ledger = Ledger(budget, final_share(budget, task))
         self.record = Scoreboard(task)
@@ -144,6 +148,7 @@ class Search:
         self._waiting[effect.key] = effect
         self._fresh.append(effect.key)
         self._recall.issued(effect)
+        self._trial.asked(request)
         return future
 
     def _remark(self, kind: str, fields: dict[str, Any], candidates: tuple[Candidate, ...]) -> None:
@@ -187,6 +192,7 @@ class Search:
             else:
                 self._finale.see(effect.request.candidate, entry.result)
             self._recall.delivered(effect.mark, effect.request.candidate, entry.result)
+            self._trial.see(effect.request.candidate, entry.result)
             halt = self._halts and entry.result.barred
             self._look(effect.request.candidate)
         if isinstance(effect.request, ProposeRequest) and isinstance(entry.result, Proposal):
@@ -220,10 +226,17 @@ class Search:
             if self._root.error is not None:
                 raise self._root.error
             self._admit()
-            if not self._settle_phase():
+            if not self._try() and not self._settle_phase():
                 break
         admitted, self._admitted = self._admitted, []
         return admitted
+
+    def _try(self) -> bool:
+        """Ask for the evaluation of an initial program if all that the strategy asks for has to wait for one."""
+        look = self._trial.next(not self._busy) if self.phase == "search" else None
+        if look is not None:
+            self.lab.look(look.candidate, look.case)
+        return look is not None
 
     def _admit(self) -> bool:
         """Admit what the budget has room for, in the order of issue. Effects of equal cost are refused together."""
@@ -235,6 +248,9 @@ class Search:
         self._fresh, self._refused, admitted = [], refused, False
         for key in keys:
             effect = self._waiting[key]
+            if self._trial.holds(effect.request):
+                self._fresh.append(key)
+                continue
             estimate = self._estimate(effect.request)
             if ledger.refusal(estimate):
                 self._closing = ledger.exhausted(estimate)
@@ -253,6 +269,8 @@ class Search:
         """Move to the next phase when this one can go no further; True if it moved."""
         if self.phase == "search" and self._goal is not None and self._goal.reached:
             self._end("target")
+        elif self.phase == "search" and self._trial.fault:
+            self._end(self._trial.fault)
         elif self._futile:
             self._end("nothing_new")
         elif self._root.done and not self._busy:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Literal
 
 import msgspec
 
+from culmen.core import blame
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status, reaches, weakest
 from culmen.core.ports import Backend
@@ -213,9 +213,6 @@ START_SHARE = 0.05  # a mean further than this share (and three standard errors)
 SLOW_SHARE = 0.5  # evaluations longer than this share of the limit are reported
 
 
-_NOT_THEIRS = re.compile(r"/culmen/evaluate/|/lib/python\d|/site-packages/")
-
-
 class TaskFinding(msgspec.Struct, frozen=True):
     """error: no search can start or be trusted · warning: probably a mistake · note: good to know."""
 
@@ -268,9 +265,8 @@ def describe(observation: Observation) -> str:
 
 def _where(observation: Observation) -> str:
     """` (evaluator.py line 12)`: the last place of a traceback that is the user's own; "" without one."""
-    places = re.findall(r'File "([^"]+)", line (\d+)', observation.feedback)
-    own = [(path, line) for path, line in places if not path.startswith("<") and not _NOT_THEIRS.search(path)]
-    return f" ({PurePath(own[-1][0]).name} line {own[-1][1]})" if own else ""
+    place = blame.in_text(observation.feedback)
+    return "" if place is None else f" ({place.short})"
 
 
 def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:

@@ -116,9 +116,7 @@ def _grafted(meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) 
 
 def run_blocking(session: Coroutine[Any, Any, str]) -> str:
     """Run a session to its end from ordinary code; in a notebook, whose loop is taken, on a thread of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _in_loop():  # not asked for inside `except`: its error would stand in every traceback of the session
         return asyncio.run(session)
     outcome: list[Any] = []
 
@@ -132,6 +130,14 @@ def run_blocking(session: Coroutine[Any, Any, str]) -> str:
     if error is not None:
         raise error
     return state
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _caught(session: Coroutine[Any, Any, str]) -> tuple[str, BaseException | None]:
@@ -186,6 +192,7 @@ def _search(
         meta.integrity,
         level,
         observations,
+        meta.trial,
     )
 
 

@@ -99,6 +99,7 @@ def meta(
         culmen=VERSION,
         python=platform.python_version(),
         platform=sys.platform,
+        trial=not options.allow_failing,
         **{
             **msgspec.structs.asdict(options),
             "workers": options.workers or workers_of_backend or choice.usual_workers(options.backend),

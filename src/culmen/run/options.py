@@ -85,6 +85,7 @@ class RunKeywords(_SessionKeywords, total=False):
     integrity: str | None
     stop_at: float | str | None
     fork_of: str | None
+    allow_failing: bool
     templates: Mapping[str, str] | str | PathLike[str] | None
 
 

@@ -30,7 +30,8 @@ class RunMeta(_Kept, frozen=True, omit_defaults=True):
     """The settings of a run, enough to resume it: its options, and what they came to.
 
     `strategy` is `{"path": "module:Class", "config": {...}}` and `proposer` has the same form; `models` maps a role to
-    the name of its model, never to a key. `created` is Unix seconds. `isolation` is the level found in force,
+    the name of its model, never to a key. `trial`: nothing is paid for before an initial
+    program has scored. `created` is Unix seconds. `isolation` is the level found in force,
     `scoring` how far scores can be trusted and why. `workers` is 0 until the run first starts, where its cluster is
     to say how many it has room for. `model` is None where a journal does not say.
     """
@@ -47,6 +48,7 @@ class RunMeta(_Kept, frozen=True, omit_defaults=True):
     python: str = ""
     platform: str = ""
     format: int = FORMAT
+    trial: bool = False
 
     @property
     def options(self) -> RunOptions:

@@ -103,7 +103,7 @@ def _finished(journal: Journal) -> list[tuple[int, bytes]]:
 
 def check_finishes(strategy: MinimalStrategy, task: Task, world: VirtualWorld, budget: Budget = BUDGET) -> Simulation:
     """The run ends by spending its evaluations, and reports a candidate; every seed is looked at."""
-    run = simulate(strategy, task, world, budget, seed=5, workers=4)
+    run = simulate(strategy, task, world, budget, seed=5, workers=4, trial=False)
     assert run.search.reason == "evaluations", f"the search ended by '{run.search.reason}'"
     assert run.verdict is not None, "nothing was reported"
     for seed in task.candidates():

@@ -65,14 +65,15 @@ def simulate(
     kill_after: int | None = None,
     told: Sequence[tuple[int, Entry]] = (),
     stop_at: float | None = None,
+    trial: bool = True,
 ) -> Simulation:
     """Run (or resume, if `journal` holds a beginning) until the search is done or `kill_after` completions.
 
     `told` are a person's entries (`tell`, `stop`), each sent after that many completions of the whole run; those
-    already in the journal are not sent again.
+    already in the journal are not sent again. Without `trial` the engine evaluates no initial program by itself.
     """
     journal = journal if journal is not None else MemoryJournal()
-    search = Search(strategy, task, budget, seed, workers, proposer, estimate, stop_at=stop_at)
+    search = Search(strategy, task, budget, seed, workers, proposer, estimate, stop_at=stop_at, trial=trial)
     replayed = replay(search, journal.read(), estimate)
     clock = _Clock(world, {"evaluate": workers, "other": calls}, order, replayed.elapsed)
     clock.enqueue(replayed.pending)

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any
 
 TRACE_CHARS = 6000
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # culmen/evaluate
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # culmen
+_THEIRS = os.path.join(_OURS, "tasks") + os.sep  # evaluators of built-in tasks are as a user's
 
 
 def number(value: Any) -> Any:
@@ -22,15 +23,30 @@ def number(value: Any) -> Any:
         return math.inf if value > 0 else -math.inf
     if value is None or isinstance(value, bool | int | float):
         return value
-    return f"<{type(value).__name__}>"
+    return f"<{type(value).__name__}: {value[:40]!r}>" if isinstance(value, str) else f"<{type(value).__name__}>"
 
 
 def last_lines(error: BaseException) -> str:
-    """The end of the traceback, from the first frame that is not ours or the import system's."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename.startswith((_OURS, "<frozen ")):
-        frame = frame.tb_next
-    return "".join(traceback.format_exception(type(error), error, frame))[-TRACE_CHARS:]
+    """The end of the traceback, without frames of ours and the import system's, and without earlier exceptions that
+    have no other."""
+    told = traceback.TracebackException.from_exception(error)
+    _shorten(told)
+    return "".join(told.format())[-TRACE_CHARS:]
+
+
+def _shorten(told: traceback.TracebackException) -> None:
+    told.stack[:] = [
+        frame
+        for frame in told.stack
+        if frame.filename.startswith(_THEIRS) or not frame.filename.startswith((_OURS, "<frozen "))
+    ]
+    for earlier in (told.__cause__, told.__context__, *(told.exceptions or ())):
+        if earlier is not None:
+            _shorten(earlier)
+    if told.__context__ is not None and not told.__context__.stack:
+        told.__context__ = None
+    if told.__cause__ is not None and not told.__cause__.stack:
+        told.__cause__ = None
 
 
 def load_file(path: str, fallback: str) -> ModuleType:

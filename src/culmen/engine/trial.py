@@ -1,0 +1,86 @@
+"""The trial: until an initial program has scored, no model and no agent starts, so nothing is paid for in vain.
+
+The strategy's own first evaluations serve where it makes any; where it would ask a model first, the engine asks for the
+evaluation of an initial program itself. If all of them fail, the search ends. A task without an initial program cannot
+be tried so: its search ends if its first evaluations all fail alike.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Case, Observation
+from culmen.core.event import WAIT, CustomRequest, EvaluateRequest, ProposeRequest, Request, WriteRequest
+from culmen.core.task import Task
+
+LOOKS = 3  # failed evaluations, at least, before initial programs are given up; fewer where all would be the same
+ALIKE = 10  # evaluations that fail alike, from the first one on, of a task without an initial program
+INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"  # why a search ends; `observe.unscored` has the words
+_VARYING = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+class Look(NamedTuple):
+    """An evaluation that the engine asks for itself."""
+
+    candidate: Candidate
+    case: Case | None
+
+
+class Trial:
+    """Counts evaluations until the first score. `passed`: nothing is held back any more; `fault`: why to end."""
+
+    def __init__(self, task: Task, wanted: bool = True) -> None:
+        self._initial = {candidate.id: candidate for candidate in task.candidates()}
+        self._cases = task.split("train") or (None,)
+        self._looks = min(LOOKS, len(self._cases)) if task.deterministic else LOOKS
+        self._left = dict(self._initial)  # not evaluated yet
+        self._failed = self._under_way = 0
+        self._kinds: list[str] = []
+        self.passed, self.fault = not wanted, ""
+
+    def holds(self, request: Request) -> bool:
+        """Whether this has to wait until an initial program has scored: what models and agents are paid for."""
+        if self.passed or not self._initial:
+            return False
+        if isinstance(request, CustomRequest):
+            return request.kind != WAIT
+        return isinstance(request, ProposeRequest | WriteRequest)
+
+    def asked(self, request: Request) -> None:
+        """An effect is asked for."""
+        if isinstance(request, EvaluateRequest) and request.candidate.id in self._initial:
+            self._left.pop(request.candidate.id, None)
+            self._under_way += 1
+
+    def see(self, candidate: Candidate, observation: Observation) -> None:
+        """An evaluation is finished."""
+        if self.passed:
+            return
+        if observation.ok:
+            self.passed = True
+        elif candidate.id in self._initial:
+            self._failed, self._under_way = self._failed + 1, self._under_way - 1
+        elif not self._initial:
+            self._kinds.append(kind_of(observation))
+            if len(self._kinds) >= ALIKE:
+                self.passed, self.fault = True, ALWAYS_FAILS if len(set(self._kinds)) == 1 else ""
+
+    def next(self, idle: bool) -> Look | None:
+        """The next evaluation to ask for: None while the strategy's own are under way, or if there is none (see
+        `fault`). `idle`: the strategy waits for nothing else."""
+        if self.passed or self._under_way or not self._initial or not (idle or self._failed):
+            return None
+        if not self._left and self._failed >= self._looks:
+            self.passed, self.fault = True, INITIAL_FAILS
+            return None
+        candidate = next(iter(self._left.values()), next(iter(self._initial.values())))
+        return Look(candidate, self._cases[self._failed % len(self._cases)])
+
+
+def kind_of(observation: Observation) -> str:
+    """What failed evaluations have in common that fail alike: status, reason and last line, numbers left out."""
+    lines = [line.strip() for line in observation.feedback.splitlines() if line.strip()]
+    last = _VARYING.sub("#", lines[-1]) if lines else ""
+    return f"{observation.status.value} {observation.reason} {last}"
