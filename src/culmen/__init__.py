@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from culmen.strategies.settings import About
     from culmen.strategies.settings import check as check_settings
     from culmen.strategies.turboevolve import TurboEvolve
-    from culmen.study import ReportedCandidate, Study, optimize
+    from culmen.study import ReportedCandidate, Study, check, optimize
 
 _HOME = {
     "Brief": "core.brief",
@@ -88,6 +88,7 @@ _HOME = {
     "TurboEvolve": "strategies.turboevolve",
     "ReportedCandidate": "study",
     "Study": "study",
+    "check": "study",
     "optimize": "study",
     "check_settings": "strategies.settings:check",  # `check` says what it is only beside the settings
 }

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
+from culmen.core import blame
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, UserError
@@ -32,6 +33,7 @@ from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords, Run
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
 
+    from culmen.evaluate.check import TaskReport
     from culmen.store.meta import RunMeta
     from culmen.store.views import CandidateDetail, CandidateRow, InitialProgram
     from culmen.store.views import RunStatus as RunStatus
@@ -100,6 +102,33 @@ def optimize(
     return study
 
 
+def check(
+    seed: str | Mapping[str, str] | Sequence[str],
+    evaluator: Callable[..., Any] | str | Path,
+    *,
+    cases: Iterable[Any] = (),
+    direction: str = "max",
+    limits: Limits | None = None,
+    times: int = 5,
+) -> TaskReport:
+    """Evaluate the initial programs a few times, without a search: `print(culmen.check(seed, evaluator))`.
+
+    The report says score, noise, time and what is wrong, with the evaluator's traceback and what it printed. The
+    arguments are those of `optimize`; each program is evaluated `2 * times - 1` times on up to four cases, one that
+    fails once.
+    """
+    from culmen.evaluate.check import check
+    from culmen.evaluate.function import FunctionBackend
+    from culmen.evaluate.local import LocalBackend
+    from culmen.run import assemble
+
+    if callable(evaluator):
+        task = inputs.function_task(seed, cases, "", direction, "the task", None, limits, evaluator)
+        return assemble.run_blocking(check(task, FunctionBackend(task, evaluator, 1), times))
+    task = inputs.folder_task(evaluator, seed, "")
+    return assemble.run_blocking(check(task, LocalBackend(task, 1), times))
+
+
 class Study:
     """One run: a folder with a journal. `create`, `resume` and `fork` make one that can `run`; `open` one to read."""
 
@@ -141,7 +170,7 @@ class Study:
         from culmen.strategies import catalog
 
         task = task if isinstance(task, Task) else inputs.folder_task(task, None, "")
-        made = catalog.make(strategy, {}) if isinstance(strategy, str) else strategy
+        made = catalog.make(strategy, {}) if isinstance(strategy, str) else options.an_object(strategy)
         made, level = catalog.ending_at(made, inputs.level(task, chosen.stop_at))
         chosen = options.changed(chosen, stop_at=level)
         inputs.check_runnable(task, made, chosen, objects)
@@ -248,7 +277,7 @@ class Study:
             watch = Watch(own_display())
             watch.told(f"culmen: the run lies in {self._place()}")
             objects, seen = msgspec.structs.replace(objects, observers=(*objects.observers, watch)), watch.of(self.path)
-        with seen:
+        with blame.told_as_theirs(), seen:
             state = assemble.run_blocking(assemble.live(self.path, self.meta, objects, known))
         check_scored(self.path)
         return state
@@ -355,4 +384,4 @@ class Study:
         return frames.candidates(self.candidates()) if of == "candidates" else frames.evaluations(self.evaluations())
 
 
-__all__ = ["DEFAULT_BUDGET", "ReportedCandidate", "Study", "optimize"]
+__all__ = ["DEFAULT_BUDGET", "ReportedCandidate", "Study", "check", "optimize"]

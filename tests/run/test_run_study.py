@@ -192,7 +192,7 @@ def test_templates_of_ones_own_are_asked_with_and_kept_for_the_resumed_run(tmp_p
     first = ScriptedModel(stop)
     budget = culmen.Budget(evaluations=12)
     run = tmp_path / "run"
-    with pytest.raises(Enough):
+    with pytest.raises(culmen.UserError, match="Enough"):
         culmen.optimize(
             SEED, evaluator=closeness, strategy="best_of_n", model=first, budget=budget, run_dir=run, templates=folder
         )

@@ -118,7 +118,7 @@ class Remembering:
 
 
 def test_state_outside_the_search_is_caught():
-    with pytest.raises(Exception, match="journal|differs"):
+    with pytest.raises(Exception, match=r"journal|differs"):
         kit.check_kill_points(Remembering(), task(), kit.NOISY)
 
 

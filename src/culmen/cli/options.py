@@ -139,11 +139,12 @@ class ProgressFlags:
 
 def of_run(task: Task, flags: SearchFlags, place: PlaceFlags) -> tuple[MinimalStrategy, RunOptions]:
     """Strategy and options of a new run. Raises `UserError` for what cannot be meant."""
-    from culmen.run.options import changed
+    from culmen.run import inputs
+    from culmen.run.options import RunObjects, changed
     from culmen.strategies import catalog
 
     own = task.defaults if "strategy" in task.defaults else {}  # an OpenEvolve folder speaks of another program's
-    model = ",".join(flags.model or ()) or own.get("model") or OFFLINE
+    model = ",".join(flags.model or ()) or own.get("model") or _of_file(flags) or OFFLINE
     name = flags.strategy or (catalog.WITH_AGENTS if flags.agent else own.get("strategy")) or DEFAULT_STRATEGY
     settings = _pairs(flags.settings)
     if name == own.get("strategy"):
@@ -159,7 +160,7 @@ def of_run(task: Task, flags: SearchFlags, place: PlaceFlags) -> tuple[MinimalSt
         backend=_backend(place, task.defaults.get("resources", {}), None),
     )
     options = _checked(changed(start, **_given(flags, place)))
-    _check_model(options)
+    inputs.check_models(options, RunObjects())
     return strategy, options
 
 
@@ -167,7 +168,8 @@ def of_fork(
     meta: RunMeta, flags: SearchFlags, place: PlaceFlags, budget: Budget
 ) -> tuple[MinimalStrategy | None, RunOptions]:
     """The strategy of a fork, if it is another one, and its options: the parent's but for what was given."""
-    from culmen.run.options import changed
+    from culmen.run import inputs
+    from culmen.run.options import RunObjects, changed
     from culmen.strategies import catalog
 
     strategy, settings = None, _pairs(flags.settings)
@@ -179,7 +181,7 @@ def of_fork(
     given["backend"] = _backend(place, {}, meta.backend)
     options = _checked(changed(meta.options, budget=budget, **given, **_given(flags, place)))
     if flags.model:
-        _check_model(options)
+        inputs.check_models(options, RunObjects())
     return strategy, options
 
 
@@ -234,15 +236,21 @@ def _checked(options: RunOptions) -> RunOptions:
     return options
 
 
-def _check_model(options: RunOptions) -> None:
-    """Raise `UserError` for a model nobody knows or whose key is missing."""
-    if options.offline:
-        return
+def _of_file(flags: SearchFlags) -> str:
+    """The models that the file of `--models` gives to roles; "" without one. Raises `UserError` for a file that has
+    models and no roles, where nothing says which one is meant."""
+    if flags.models is None or not flags.models.is_file():
+        return ""
     from culmen.llm.roles import ModelBook
 
-    for entry in ModelBook(options.models_file).roles(options.model).models():
-        if not entry.provider.key.found():
-            entry.provider.key.reveal()
+    book = ModelBook(flags.models)
+    found = book.named()
+    if not found and book.names() and flags.embedder is None:
+        fix = f'--model {book.names()[0]}, or a table [roles] with default = "{book.names()[0]}"'
+        raise UserError(
+            "the models file says which models there are, not which to ask", where=str(flags.models), fix=fix
+        )
+    return found
 
 
 def _with_agent(name: str, agent: str | None, settings: dict[str, str], model: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import run_name, short_path
-from culmen.core.evaluation import MEANINGS
+from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS
 from culmen.observe.displays import costs
 from culmen.observe.figures import (
     clean,
@@ -24,7 +24,6 @@ from culmen.observe.figures import (
     number,
     result_line,
 )
-from culmen.run import fork
 from culmen.store.views.run import WINDOW
 
 if TYPE_CHECKING:
@@ -291,7 +290,7 @@ def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
         steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
     if now.best is not None:
         steps += [(f"culmen best {run}", "print the best"), (f"culmen diff {run} seed best", "what changed")]
-    if now.state == "finished" and (more := fork.again(now.budget, now.reason)):
+    if now.state == "finished" and (more := now.budget.again(now.reason)):
         steps.append((f"culmen fork {run} --budget {more}", "go on with more"))
     return steps or [(f"culmen log {run}", "what happened")]
 
@@ -382,6 +381,11 @@ def _observations(screen: Screen, observations: Sequence[Observation]) -> None:
         screen.rule("feedback of the last one")
         text = last.feedback
         screen.text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
+    for name, title in ((LOG, "printed during the last evaluation"), (EVALUATOR_LOG, "printed by the evaluator")):
+        text = shown[-1].artifacts.get(name, "")
+        if text.strip():
+            screen.rule(title)
+            screen.text(text if len(text) <= _FEEDBACK else text[:_FEEDBACK] + " ...")
 
 
 def lineage(screen: Screen, steps: Sequence[Step]) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FINDINGS = 1
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_PRINTED = 10  # lines shown of what an evaluation printed
 _SLOW = 5.0  # seconds of one evaluation from which on the remaining time is shown
 
 
@@ -231,6 +232,7 @@ def _show_program(screen: Screen, seed: SeedReport) -> None:
         ("time", f"{seed.seconds:.3g} s median, {seed.slowest:.3g} s at most"),
         ("outcomes", statuses),
         ("failure", clean(seed.failure)),
+        ("printed", clean("\n".join(seed.printed.strip().splitlines()[:_PRINTED]))),
     )
 
 

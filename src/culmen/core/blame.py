@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import traceback
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
+
+from culmen.core.errors import CulmenError, UserError
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TASKS = os.path.join(_OURS, "tasks") + os.sep  # written as a user's are
@@ -53,6 +57,35 @@ def called(error: BaseException) -> Place | None:
         if inside and not ours(file) and not _LIBRARY.search(file) and not file.startswith("<"):
             place = Place(file, frame.tb_lineno, frame.tb_frame.f_code.co_name)
     return place
+
+
+def as_theirs(error: Exception) -> UserError | None:
+    """The error as one of the user's own code, with the places in it, where culmen had called that; else None."""
+    place = called(error)
+    if place is None:
+        return None
+    shown = [frame for frame in traceback.extract_tb(error.__traceback__) if not ours(frame.filename)]
+    inner = next(i for i, frame in enumerate(shown) if frame.filename == place.file)
+    told = "".join([*traceback.format_list(shown[inner:]), *traceback.format_exception_only(error)])
+    indented = "\n".join(f"  {line}" for line in told.rstrip().splitlines())
+    return UserError(
+        f"your code raised {type(error).__name__}\n\n{indented}\n",
+        where=str(place),
+        fix=f"correct {place.short}; what was finished is kept: culmen resume RUN",
+    )
+
+
+@contextmanager
+def told_as_theirs() -> Generator[None]:
+    """What the user's own code raises inside is raised as a `UserError` that says where."""
+    try:
+        yield
+    except CulmenError:
+        raise
+    except Exception as error:
+        if (theirs := as_theirs(error)) is None:
+            raise
+        raise theirs from error
 
 
 def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:

@@ -48,6 +48,13 @@ class Sign(msgspec.Struct, frozen=True, omit_defaults=True):
     line: int = 0
 
 
+PRINTED_MARK = "printed, at the end:"
+"""Follows what a failed evaluation says, before the end of what was printed."""
+
+LOG, EVALUATOR_LOG = "log", "evaluator log"
+"""Artifacts that hold what was printed: by the candidate (of a Python function, by both), by the evaluator in a process
+of its own. The latter is for people alone: it may tell the answers."""
+
 BARRED = "integrity_"
 """Prefix of the `reason` of an observation rejected for a sign; the sign's name follows."""
 
@@ -88,6 +95,12 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     def ok(self) -> bool:
         """Whether there is a score."""
         return self.status is Status.OK
+
+    @property
+    def last_words(self) -> str:
+        """The last line of its feedback, before what was printed."""
+        said = self.feedback.partition(PRINTED_MARK)[0].strip() or self.feedback.strip()
+        return said.rpartition("\n")[2].strip()
 
     @property
     def grave(self) -> Sign | None:

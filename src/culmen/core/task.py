@@ -9,11 +9,23 @@ from typing import Any, Literal
 import msgspec
 
 from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation
 
+Way = Literal["max", "min"]
 Form = Literal["call", "serve", "command", "legacy", "function"]
 KNOWN_SLACK = 1e-9  # share by which a score must pass the best known value before it counts as beyond it
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
+
+
+def way(text: object, where: str = "direction") -> Way:
+    """Which scores are better, as a person says it: max, maximize, maximise, MIN, ... Raises `UserError`."""
+    word = text.strip().lower() if isinstance(text, str) else ""
+    if word in ("max", "maximize", "maximise"):
+        return "max"
+    if word in ("min", "minimize", "minimise"):
+        return "min"
+    raise UserError(f"unknown direction {text!r}", where=where, fix="write max (or maximize) or min (or minimize)")
 
 
 class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -22,7 +34,7 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
     `known` is the best value known to be true: a score beyond it is a record or an error, and is checked at once.
     """
 
-    direction: Literal["max", "min"] = "max"
+    direction: Way = "max"
     start: float | None = None
     target: float | None = None
     bounds: tuple[float | None, float | None] = (None, None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import msgspec
 
@@ -64,19 +67,64 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """`evaluations=200,dollars=5,tokens=1000000,calls=300,seconds=3600`; raises `UserError` on anything else."""
+        """`evaluations=200,dollars=5,tokens=1e6,calls=300,seconds=90m`; a bare `200` are evaluations, `5m` a time and
+        `$5` money. Raises `UserError` on anything else."""
         values: dict[str, float | int] = {}
         for item in filter(None, (piece.strip() for piece in text.split(","))):
-            name, _, raw = item.partition("=")
+            name, equals, raw = item.partition("=")
+            name, raw = (name.strip(), raw) if equals else (_bare(item), item)
             if name not in cls.__struct_fields__:
-                raise UserError(f"unknown budget '{name}'", where=f"--budget {text}", fix=f"use {_names(cls)}")
-            values[name] = _number(name, raw, text)
+                near = f"; {_MEANT[name]} for {name}" if name in _MEANT else ""
+                raise UserError(f"unknown budget '{name}'", where=f"--budget {text}", fix=f"use {_names(cls)}{near}")
+            values[name] = _number(name, raw.strip(), text)
         return cls(**values)  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def of(cls, value: object) -> Budget:
+        """A budget as Python callers write one: a `Budget`, a number of evaluations, a mapping, a text."""
+        if isinstance(value, Budget):
+            return value
+        if isinstance(value, Mapping):
+            items = cast("Mapping[Any, Any]", value).items()
+            return cls.parse(",".join(f"{name}={given}" for name, given in items if given is not None))
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            return cls.parse(str(value))
+        fix = "budget=200 (evaluations), or culmen.Budget(evaluations=200, dollars=5)"
+        raise UserError(f"a budget cannot be a {type(value).__name__}", where="budget=", fix=fix)
+
+    def again(self, reason: str) -> str:
+        """As much again of the budget that ended a run: `evaluations=+200`; "" if no budget did."""
+        limit = (
+            getattr(self, reason, None) if reason in ("evaluations", "calls", "tokens", "dollars", "seconds") else None
+        )
+        return "" if not limit else f"{reason}=+{math.ceil(limit) if reason != 'dollars' else f'{limit:g}'}"
 
     @property
     def bounded(self) -> bool:
         """Whether any limit is set."""
         return any(v is not None for v in (self.evaluations, self.calls, self.tokens, self.dollars, self.seconds))
+
+
+LIMITED = ("evaluations", "calls", "tokens", "dollars", "seconds")
+_MEANT = {
+    "iterations": "evaluations",
+    "generations": "evaluations",
+    "trials": "evaluations",
+    "metric_calls": "evaluations",
+    "time": "seconds",
+    "minutes": "seconds=10m",
+    "cost": "dollars",
+    "usd": "dollars",
+}  # what other programs call these
+_TIMES = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_TIME = re.compile(r"([0-9.]+)(s|m|min|h)")
+
+
+def _bare(text: str) -> str:
+    """Which budget a number alone is of."""
+    if _TIME.fullmatch(text):
+        return "seconds"
+    return "dollars" if text.startswith("$") else "evaluations" if text[:1].isdigit() else text
 
 
 def _names(cls: type[msgspec.Struct]) -> str:
@@ -85,9 +133,17 @@ def _names(cls: type[msgspec.Struct]) -> str:
 
 def _number(name: str, raw: str, text: str) -> float | int:
     whole = name in ("evaluations", "calls", "tokens")
+    value = -1.0
     try:
-        value = int(raw.replace("_", "")) if whole else float(raw)
+        if name == "seconds" and (time := _TIME.fullmatch(raw)):
+            value = float(time[1]) * _TIMES[time[2]]
+        else:
+            value = float(raw.removeprefix("$") if name == "dollars" else raw.replace("_", ""))
     except ValueError:
+        pass
+    if whole and value.is_integer():
+        value = int(value)
+    elif whole:
         value = -1
     if not 0 <= value < float("inf") or (name == "final" and value > 0.9):
         kind = "whole number" if whole else "number"

@@ -81,6 +81,4 @@ class Trial:
 
 def kind_of(observation: Observation) -> str:
     """What failed evaluations have in common that fail alike: status, reason and last line, numbers left out."""
-    lines = [line.strip() for line in observation.feedback.splitlines() if line.strip()]
-    last = _VARYING.sub("#", lines[-1]) if lines else ""
-    return f"{observation.status.value} {observation.reason} {last}"
+    return f"{observation.status.value} {observation.reason} {_VARYING.sub('#', observation.last_words)}"

@@ -13,11 +13,12 @@ import msgspec
 
 from culmen.core import blame
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Case, Observation, Status, reaches, weakest
+from culmen.core.evaluation import EVALUATOR_LOG, LOG, Case, Observation, Status, reaches, weakest
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.evaluate.jail.scorer_pool import install_hint
 
+_TOLD = 40  # lines of a traceback or of printed output
 CASES = 4  # training cases tried, spread over the data set
 
 
@@ -31,6 +32,7 @@ class SeedReport(msgspec.Struct, frozen=True):
     seconds         median wall seconds of an evaluation, `slowest` the longest
     statuses        how many evaluations ended in which status
     failure         status, reason and feedback of the first that failed, "" if none did
+    printed         what the first evaluation printed: program and evaluator
     """
 
     candidate: str
@@ -42,6 +44,7 @@ class SeedReport(msgspec.Struct, frozen=True):
     slowest: float = 0.0
     statuses: dict[str, int] = {}
     failure: str = ""
+    printed: str = ""
     observations: tuple[Observation, ...] = ()
 
 
@@ -65,6 +68,29 @@ class TaskReport(msgspec.Struct, frozen=True):
     def fit(self) -> bool:
         """Whether a search can start."""
         return not any(finding.level == "error" for finding in self.findings)
+
+    def __repr__(self) -> str:
+        """The report in words, with the traceback and the printed output of what failed."""
+        verdict = "can be searched" if self.fit else "cannot be searched yet"
+        trust = f", scores are {self.trust}" if self.trust else ""
+        lines = [f"{self.task} {verdict} (isolation {self.isolation}{trust})"]
+        for seed in self.seeds:
+            lines += _in_words(seed)
+        for finding in self.findings:
+            lines += [f"{finding.level}: {finding.what}", *([f"  -> {finding.fix}"] if finding.fix else [])]
+        return "\n".join(lines)
+
+
+def _in_words(seed: SeedReport) -> list[str]:
+    score = "no score" if seed.mean is None else f"score {seed.mean:.6g}"
+    noise = "" if seed.noise is None else f", noise {max(seed.noise, seed.seed_noise or 0.0):.3g}"
+    lines = [f"initial program {seed.candidate}: {score}{noise}, {seed.seconds:.3g} s an evaluation"]
+    failed = next((o for o in seed.observations if not o.ok), None)
+    told = [("failed", "" if failed is None else failed.feedback), ("printed", seed.printed)]
+    for title, text in told:
+        if text.strip():
+            lines += [f"  {title}:", *(f"    {line}" for line in text.strip().splitlines()[:_TOLD])]
+    return lines
 
 
 Told = Callable[[int, int, float], None]  # evaluations done, evaluations to do in all, seconds of the last
@@ -162,8 +188,14 @@ def summarize(seed: Candidate, same: Sequence[Observation], other: Sequence[Obse
         slowest=max(o.seconds for o in everything),
         statuses=counts,
         failure=describe(failed) if failed else "",
+        printed=printed(everything[0]),
         observations=tuple(everything),
     )
+
+
+def printed(observation: Observation) -> str:
+    """What was printed during an evaluation, by program and evaluator."""
+    return "".join(observation.artifacts.get(name, "") for name in (LOG, EVALUATOR_LOG))
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> float | None:
@@ -257,10 +289,10 @@ def describe(observation: Observation) -> str:
     """Status, reason and the last words of a failed evaluation."""
     case = f" on case {observation.case}" if observation.case else ""
     reason = f" ({observation.reason})" if observation.reason and observation.reason != observation.status else ""
-    last = [line.strip() for line in observation.feedback.splitlines() if line.strip()]
-    if last and observation.reason in last[-1]:
+    last = observation.last_words
+    if last and observation.reason in last:
         reason = ""
-    return f"{observation.status.value}{reason}{case}" + (f": {last[-1][:300]}{_where(observation)}" if last else "")
+    return f"{observation.status.value}{reason}{case}" + (f": {last[:300]}{_where(observation)}" if last else "")
 
 
 def _where(observation: Observation) -> str:

@@ -197,7 +197,8 @@ class _Worker:
         ended = await self.end
         if ended.end == "exit" and not self.calls:
             return outcome.lost("jail_error", f"the process left with status {ended.code} before it was ready")
-        return outcome.of_end(ended, math.inf)
+        verdict = outcome.of_end(ended, math.inf)
+        return replace(verdict, feedback=verdict.feedback.replace("the program", "the evaluator's process", 1))
 
     async def dismiss(self) -> None:
         """Kill the process, with whatever it started, and wait until it is gone."""
@@ -346,6 +347,9 @@ def report_of(fn: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]
         result = asyncio.run(_wait(result))
     score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if isinstance(score, dict):
+        if not {"score", "combined_score"} & score.keys():
+            keys = ", ".join(map(str, score)) or "none"
+            raise TypeError(f"the evaluator returned a dict without 'score' (its keys: {keys})")
         info = {key: value for key, value in score.items() if key not in ("score", "combined_score")}
         score = score.get("score", score.get("combined_score"))
     info = info if isinstance(info, dict) else {"feedback": info}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Status
-from culmen.core.task import Objective
+from culmen.core.evaluation import EVALUATOR_LOG, PRINTED_MARK, Status
+from culmen.core.task import WIDEST, Objective
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.fork_server import ChildExit, clean
 from culmen.evaluate.taskfiles.surface import is_text
@@ -39,7 +39,7 @@ class EvaluationOutcome:
             return self
         feedback = self.feedback
         if self.status is not Status.OK:
-            feedback = "\n".join(filter(None, (feedback, "printed, at the end:", log[-2000:])))
+            feedback = "\n".join(filter(None, (feedback, PRINTED_MARK, log[-2000:])))
         return replace(self, feedback=feedback, artifacts={**self.artifacts, "log": clean(log, ARTIFACT_CHARS)})
 
 
@@ -103,7 +103,13 @@ def of_exception(payload: bytes) -> EvaluationOutcome:
 
 
 def of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
-    """A scorer's answer (not `gone`: then the end of the child decides)."""
+    """A scorer's answer (not `gone`: then the end of the child decides), with what the evaluator printed."""
+    verdict = _of_answer(answer, objective)
+    printed = clean(str(answer.get("printed", "")), ARTIFACT_CHARS)
+    return replace(verdict, artifacts={**verdict.artifacts, EVALUATOR_LOG: printed}) if printed.strip() else verdict
+
+
+def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
     feedback = clean(str(answer.get("feedback", "")), ARTIFACT_CHARS)
     kind = answer["kind"]
     if kind == "raised":
@@ -124,9 +130,23 @@ def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> 
     extras = {"metrics": answer.get("metrics", {}), "artifacts": _texts(answer.get("artifacts", {}))}
     fault = objective.fault(score)
     if fault:
-        note = f"the score {score!r} is not acceptable ({fault})"
+        note = _unfit(score, fault, objective)
         return EvaluationOutcome(Status.INVALID, fault, feedback="\n".join(filter(None, (note, feedback))), **extras)
     return EvaluationOutcome(Status.OK, score=float(score), feedback=feedback, **extras)
+
+
+def _unfit(score: object, fault: str, objective: Objective) -> str:
+    """What is wrong with a score, and who can put it right."""
+    shown = score if isinstance(score, str) and score.startswith("<") else repr(score)
+    said = f"the evaluator returned {shown} as the score"
+    if fault == "score_not_a_number":
+        return f"{said}, which is not a number: the evaluator must return a float"
+    if fault != "score_out_of_bounds":
+        return f"{said}, which is not finite: the evaluator should return None for what it does not accept"
+    low, high = ("open" if end is None else f"{end:.10g}" for end in objective.bounds)
+    if objective.bounds == (None, None):
+        return f"{said}, beyond ±{WIDEST:g}: the evaluator should scale it"
+    return f"{said}, outside the bounds of the task ({low} to {high}): correct the evaluator, or [objective] bounds"
 
 
 def with_certificate(verdict: EvaluationOutcome, answer: dict[str, Any], objective: Objective) -> EvaluationOutcome:
@@ -163,6 +183,8 @@ def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
     except (wire.WireError, KeyError, TypeError, AttributeError, OverflowError):
         return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the evaluator's report is not readable")
     if answer["score"] is None:
+        none = "the evaluator returned None as the score: it does not accept this candidate, or lacks a return"
+        feedback = "\n".join(filter(None, (none, feedback)))
         return EvaluationOutcome(Status.INVALID, "score_missing", feedback=feedback, artifacts=_texts(artifacts))
     return scored(answer, objective, feedback)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.ports import complete
-from culmen.llm.call import MinimalModel, ModelBackend
+from culmen.llm.call import Call, MinimalModel, ModelBackend
 from culmen.llm.spec import OTHERS, PROVIDERS, ModelSpec, Price, Provider, Roles, Weighted
 
 NONE = "none"  # a role that shall have no model
@@ -61,6 +63,20 @@ class ModelBook:
         given = _split(text) if isinstance(text, str) else dict(text or {})
         table = {role: self._ensemble(entry) for role, entry in {**self._roles, **given}.items()}
         return Roles(table)
+
+    def named(self) -> str:
+        """The models that the file's [roles] name, written as a `--model` text; "" if it has no such table."""
+
+        def text(entry: str | list[str | _Member]) -> str:
+            if isinstance(entry, str):
+                return entry
+            return "|".join(e if isinstance(e, str) else f"{e.weight:g}*{e.model}" for e in entry)
+
+        return ",".join(f"{role}={text(entry)}" for role, entry in self._roles.items())
+
+    def names(self) -> list[str]:
+        """The models that the file describes."""
+        return list(self._models)
 
     def model(self, name: str) -> ModelSpec:
         """The model of this name: one of the file's, `provider/model`, or a model of OpenAI. Raises `UserError`."""
@@ -134,13 +150,29 @@ class ModelBook:
         return Weighted(self.model(_named(name, text)), _weight(weight, text))
 
 
+class FunctionModel:
+    """A model that is a Python function, plain or `async`: it gets the prompt as one text and returns the reply."""
+
+    def __init__(self, function: Callable[[str], Any]) -> None:
+        self._function, self.name = function, getattr(function, "__name__", "function")
+
+    async def complete(self, call: Call) -> Any:
+        """One reply to each sample asked for; a plain function runs in a thread."""
+        if inspect.iscoroutinefunction(self._function):
+            return [await self._function(call.prompt) for _ in range(call.samples)]
+        return [await asyncio.to_thread(self._function, call.prompt) for _ in range(call.samples)]
+
+
 def of_backend(backend: object) -> ModelSpec:
     """A user's own model object as a `Model`. Raises `UserError` if it has no `complete`."""
+    if inspect.isroutine(backend):
+        backend = FunctionModel(backend)
     if not isinstance(backend, MinimalModel) or isinstance(backend, type):
         raise UserError(
             f"a {type(backend).__name__} is not a model",
             where="model=",
-            fix="pass a model's name, or an object with `async def complete(self, call)`",
+            fix="pass a model's name, a function from the prompt's text to the reply's, or an object with "
+            "`async def complete(self, call)`",
         )
     name = complete(ModelBackend, backend).name or type(backend).__name__
     return ModelSpec(provider=Provider(name="custom"), model=name, samples=1_000, backend=backend)

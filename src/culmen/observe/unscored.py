@@ -7,7 +7,7 @@ from pathlib import Path
 
 from culmen.core import blame
 from culmen.core.errors import NothingScored
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import EVALUATOR_LOG, Observation, Status
 from culmen.core.task import Task
 from culmen.observe.figures import count
 from culmen.store import views
@@ -49,6 +49,8 @@ def _quoted(failed: Observation) -> str:
     case = f" on case {failed.case}" if failed.case else ""
     reason = "" if failed.reason in ("", failed.status.value) else f" ({failed.reason.replace('_', ' ')})"
     lines = failed.feedback.strip().splitlines()[-_LINES:]
+    if printed := failed.artifacts.get(EVALUATOR_LOG, "").strip():
+        lines += ["the evaluator printed:", *printed.splitlines()[-_LINES:]]
     return "\n".join([f"    {failed.status.value}{reason}{case}", *(f"    {line}".rstrip() for line in lines)])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,9 @@ from culmen.run.options import RunObjects
 if TYPE_CHECKING:
     from culmen.core.usage import Usage
     from culmen.store.meta import RunMeta
+
+
+T = TypeVar("T")
 
 
 async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) -> str:
@@ -114,7 +117,7 @@ def _grafted(meta: RunMeta, objects: RunObjects, remembered: Mapping[str, Any]) 
     return entries
 
 
-def run_blocking(session: Coroutine[Any, Any, str]) -> str:
+def run_blocking(session: Coroutine[Any, Any, T]) -> T:
     """Run a session to its end from ordinary code; in a notebook, whose loop is taken, on a thread of its own."""
     if not _in_loop():  # not asked for inside `except`: its error would stand in every traceback of the session
         return asyncio.run(session)
@@ -140,9 +143,9 @@ def _in_loop() -> bool:
     return True
 
 
-async def _caught(session: Coroutine[Any, Any, str]) -> tuple[str, BaseException | None]:
+async def _caught(session: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
     (result,) = await asyncio.gather(session, return_exceptions=True)
-    return ("", result) if isinstance(result, BaseException) else (result, None)
+    return (None, result) if isinstance(result, BaseException) else (result, None)
 
 
 class _Signals:

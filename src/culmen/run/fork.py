@@ -12,7 +12,6 @@ the old one instead.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -136,12 +135,6 @@ def remembered(meta: RunMeta) -> dict[str, Any]:
 def notes(run: str, carry: int) -> list[str]:
     """What to say before such a fork starts."""
     return [f"the best {carry} candidates of {run} are among the first here, and are evaluated again"] if carry else []
-
-
-def again(budget: Budget, reason: str) -> str:
-    """As much again of the budget that ended a run: `evaluations=+200`; "" if no budget did."""
-    limit = getattr(budget, reason, None) if reason in SPENT else None
-    return "" if not limit else f"{reason}=+{math.ceil(limit) if reason != 'dollars' else f'{limit:g}'}"
 
 
 def _items(text: str) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, complete
-from culmen.core.task import Evaluator, Limits, Objective, Task, fingerprint
+from culmen.core.task import Evaluator, Limits, Objective, Task, fingerprint, way
 from culmen.evaluate.cluster import choice
 from culmen.offline.edits.tuning import check_installed
 from culmen.run.options import RunObjects
@@ -29,6 +29,7 @@ def check_runnable(task: Task, strategy: MinimalStrategy, options: RunOptions, o
     check_ends(strategy, options, objects)
     if options.offline and objects.model is None and objects.proposer is None:
         check_installed()
+    check_models(options, objects)
     alone = options.offline and objects.proposer is None and not complete(Strategy, strategy).writes
     if not task.seeds and alone:
         uses = ", ".join(task.evaluator.options.get("uses", ()))
@@ -38,6 +39,22 @@ def check_runnable(task: Task, strategy: MinimalStrategy, options: RunOptions, o
             fix=f"give an initial program{f' that defines {uses}' if uses else ''} with --seed-program FILE, or choose "
             "a model with --model NAME, or an agent with --agent NAME",
         )
+
+
+def check_models(options: RunOptions, objects: RunObjects) -> None:
+    """Refuse models that nobody knows, objects that are none, and models whose key is missing: before there is a
+    run."""
+    from culmen.core.ports import MinimalGateway
+    from culmen.llm.roles import ModelBook
+    from culmen.llm.spec import OTHERS
+
+    model = options.model if objects.model is None else objects.model
+    if isinstance(model, MinimalGateway) or (objects.model is None and options.offline) or objects.world is not None:
+        return
+    named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
+    for entry in ModelBook(options.models_file).roles(named).models():
+        if entry.backend is None and not entry.provider.key.found():
+            entry.provider.key.reveal()
 
 
 def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
@@ -153,7 +170,7 @@ def function_task(
         seeds=_seed_parts(seed),
         evaluator=Evaluator(form="function", digest=digest),
         cases=listed,
-        objective=Objective(direction="min" if direction == "min" else "max"),
+        objective=Objective(direction=way(direction)),
         limits=limits or Limits(),
         deterministic=deterministic,
         digest=digest,

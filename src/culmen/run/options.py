@@ -5,7 +5,10 @@ options, objects = read({"model": "gpt-5", "observers": (mine,)}, RunOptions(), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from inspect import isroutine
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
@@ -112,25 +115,71 @@ def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Option
     allowed = kind.__optional_keys__
     for name in keywords:
         if name not in allowed:
-            raise UserError(
-                f"there is no keyword '{name}' here", where=f"{name}=", fix=f"use one of {', '.join(sorted(allowed))}"
-            )
+            raise UserError(f"there is no keyword '{name}' here", where=f"{name}=", fix=_instead(name, allowed))
     options, objects = dict[str, Any](), dict[str, Any]()
     for name, value in keywords.items():
         if name in _SPLIT:
             option, thing = _SPLIT[name](value)
             options[name], objects[name] = option, thing
         elif name in _COMPLETED:
-            objects[name] = None if value is None else complete(_COMPLETED[name], value)
+            objects[name] = None if value is None else _COMPLETED[name](value)
         elif name in RunObjects.__struct_fields__:
             objects[name] = value
-        elif name == "templates":
-            options[name] = _templates(value)
         else:
-            options[_FIELDS.get(name, name)] = value
-    if "observers" in objects:
-        objects["observers"] = tuple(complete(Observer, each) for each in objects["observers"])
+            options[_FIELDS.get(name, name)] = _READ[name](value) if name in _READ and value is not None else value
+    if base.offline and options.get("models_file") and not options.get("model"):
+        options["model"] = of_models_file(options["models_file"])
     return changed(base, **options), RunObjects(**objects)
+
+
+_MEANT = {  # what other programs call these keywords
+    "iterations": "budget=N (evaluations)",
+    "max_iterations": "budget=N (evaluations)",
+    "max_metric_calls": "budget=N (evaluations)",
+    "n_trials": "budget=N (evaluations)",
+    "evaluations": "budget=N",
+    "seed": "random_seed=N (the initial program comes first, without a name)",
+    "llm": "model=",
+    "models": "model= or models_file=",
+    "num_workers": "workers=",
+    "n_jobs": "workers=",
+    "timeout": "budget=culmen.Budget(seconds=N), or limits=culmen.Limits(seconds=N) for one evaluation",
+    "path": "run_dir=",
+    "output_dir": "run_dir=",
+    "maximize": "direction='max'",
+    "minimize": "direction='min'",
+}
+OPTIMIZE = ("strategy", "cases", "goal", "direction", "name", "deterministic", "limits", "run_dir")
+"""Keywords that `culmen.optimize` takes besides those of `RunKeywords`."""
+
+
+def _instead(name: str, allowed: Iterable[str]) -> str:
+    """What to write instead of a keyword that there is not."""
+    known = sorted({*allowed, *OPTIMIZE})
+    near = _MEANT.get(name) or next((f"{each}=" for each in get_close_matches(name, known, 1)), "")
+    return (f"did you mean {near}? " if near else "") + f"there are: {', '.join(known)}"
+
+
+def an_object(strategy: Any) -> Any:
+    """A strategy's class as an object of it, anything else as it is. Raises `UserError` for one that needs arguments
+    and for what is no strategy."""
+    if isinstance(strategy, type):
+        try:
+            strategy = strategy()
+        except TypeError as error:
+            fix = f"write {strategy.__name__}(...) with its settings"
+            raise UserError(f"a strategy is an object, not a class: {error}", where="strategy=", fix=fix) from None
+    if strategy is None or isinstance(strategy, str) or callable(getattr(strategy, "search", None)):
+        return strategy
+    what = f"a {type(strategy).__name__} is no strategy: it has no method search(lab)"
+    raise UserError(what, where="strategy=", fix="pass a name such as 'polca', or an object such as culmen.Polca()")
+
+
+def of_models_file(file: str) -> str:
+    """The models by role that a models file assigns, as `model` has them; "offline" where it assigns none."""
+    from culmen.llm.roles import ModelBook
+
+    return ModelBook(file).named() or "offline"
 
 
 def changed(options: Options, **given: Any) -> Options:
@@ -154,6 +203,8 @@ def _model(value: object) -> tuple[str | dict[str, str] | None, object | None]:
 
 
 def _class(thing: object) -> str:
+    if isroutine(thing):
+        return f"{thing.__module__}:{thing.__qualname__}"
     return f"{type(thing).__module__}:{type(thing).__qualname__}"
 
 
@@ -170,12 +221,18 @@ def _embedder(value: object) -> tuple[str | None, Embedder | None]:
     return embedder.name, embedder
 
 
-def _templates(value: Mapping[str, str] | str | PathLike[str] | None) -> dict[str, str]:
+def _templates(value: Mapping[str, str] | str | PathLike[str]) -> dict[str, str]:
     """Texts by name, or those of a folder."""
     from culmen.prompts.template import read_folder
 
-    return dict(value) if isinstance(value, Mapping) else {} if value is None else read_folder(Path(value))
+    return dict(value) if isinstance(value, Mapping) else read_folder(Path(value))
 
 
 _SPLIT: dict[str, Callable[[Any], tuple[Any, Any]]] = {"model": _model, "backend": _backend, "embedder": _embedder}
-_COMPLETED: dict[str, type] = {"proposer": Proposer, "world": World}
+_READ: dict[str, Callable[[Any], Any]] = {"budget": Budget.of, "templates": _templates}
+_COMPLETED: dict[str, Callable[[Any], Any]] = {
+    "proposer": partial(complete, Proposer),
+    "world": partial(complete, World),
+    "strategy": an_object,
+    "observers": lambda given: tuple(complete(Observer, each) for each in given),
+}

@@ -6,6 +6,8 @@ without making it wait. `append` is one transaction in a write-ahead log that is
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +27,20 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from culmen.store.writer import JournalWriter
+
+
+def _made(folder: Path) -> None:
+    """Make the folder of a new run. Raises `UserError` where that cannot be, or it holds something else."""
+    fix = "name a folder that is new or empty: --run-dir DIR (Python: run_dir=)"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        inside = next((path.name for path in folder.iterdir() if path.name != POINTER), None)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "Permission denied")
+    except OSError as error:
+        raise UserError(f"no run can be written here: {error.strerror}", where=str(folder), fix=fix) from None
+    if inside is not None:
+        raise UserError(f"the folder holds other files ({inside})", where=str(folder), fix=fix)
 
 
 class SqlJournal:
@@ -50,7 +66,7 @@ class SqlJournal:
         folder = Path(run_dir)
         if has_run(folder):
             raise UserError("there is a run already", where=str(folder), fix=f"culmen resume {folder}")
-        folder.mkdir(parents=True, exist_ok=True)
+        _made(folder)
         meta = msgspec.structs.replace(meta, format=FORMAT, created=meta.created or time.time())
         if db is None:
             require_local(folder)

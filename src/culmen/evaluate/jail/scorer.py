@@ -6,7 +6,9 @@ channel for the form serve. Out: H after loading, then one A (JSON) per S.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import json
 import math
 import os
@@ -19,6 +21,7 @@ from culmen.core.evaluation import Case
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.plain import last_lines, load_file, number
 
+PRINTED = 20_000  # characters kept of what the evaluator prints while it judges one output
 LIMIT = 1 << 30  # frames come from culmen; the candidate's data was bounded before
 _KNOWN = ("score", "metrics", "feedback", "artifacts")
 _TEXTS = ("exact", "repaired", "feedback")
@@ -27,6 +30,14 @@ _CERTIFICATE = dict.fromkeys(("score", "feasible", *_TEXTS)).keys()
 
 class Invalid(ValueError):
     """Raise this in an evaluator: the candidate ran, but its output is not acceptable; the text is the feedback."""
+
+
+class Printed(io.StringIO):
+    """What an evaluator prints while it judges: the beginning is kept."""
+
+    def write(self, text: str) -> int:
+        super().write(text[: max(0, PRINTED - self.tell())])
+        return len(text)
 
 
 def main() -> None:
@@ -48,7 +59,10 @@ def main() -> None:
         except EOFError:
             return
         program = CandidateProgram(socket.socket(fileno=fds[0])) if fds else None
-        answer = _answer(judge, form, json.loads(payload), output, program, _READERS[role])
+        printed = Printed()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            answer = _answer(judge, form, json.loads(payload), output, program, _READERS[role])
+        answer |= {"printed": printed.getvalue()} if printed.getvalue() else {}
         if program is not None:
             program.channel.close()
         wire.send(channel, "A", json.dumps(answer).encode("utf-8", "replace"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from culmen.core.errors import TaskError
-from culmen.core.task import Evaluator, Task
+from culmen.core.task import Evaluator, Task, way
 from culmen.evaluate.openevolve import folder
 from culmen.evaluate.taskfiles import digests, interface, reading, task_toml
 from culmen.evaluate.taskfiles.reading import read_text
@@ -87,9 +87,8 @@ def _begun(task: Task, first: interface.FirstPrograms) -> Task:
 
 
 def directed(task: Task, direction: str) -> Task:
-    """The task with scores going this way (min or max)."""
-    if direction not in ("min", "max"):
-        raise TaskError(f"unknown direction '{direction}'", where="--direction", fix="use min or max")
+    """The task with scores going this way (`core.task.way`)."""
+    direction = way(direction, "--direction")
     if task.objective.direction == direction:
         return task
     if Path(task.root, "task.toml").is_file():

@@ -56,7 +56,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
 class ObjectiveTable(msgspec.Struct, frozen=True):
     """Direction and levels of the score; `inf` and `-inf` in `bounds` leave a side open."""
 
-    direction: Literal["max", "min"] = "max"
+    direction: str = "max"  # or min; maximize and minimize mean the same
     start: float | None = None
     target: float | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)

@@ -11,7 +11,7 @@ import msgspec
 
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
-from culmen.core.task import Evaluator, Form, Objective, Surface, Task
+from culmen.core.task import Evaluator, Form, Objective, Surface, Task, way
 from culmen.core.usage import Budget
 from culmen.evaluate.taskfiles import digests, reading
 from culmen.evaluate.taskfiles import surface as markers
@@ -207,9 +207,13 @@ def _objective(source: TaskToml) -> Objective:
     if math.isnan(low) or math.isnan(high) or not low < high:
         raise source.fault("bounds must be [low, high]", "objective", "bounds", "write for instance [0, inf]")
     ends = (low if math.isfinite(low) else None, high if math.isfinite(high) else None)
-    objective = Objective(table.direction, table.start, table.target, ends, table.known)
+    try:
+        direction = way(table.direction)
+    except UserError as error:
+        raise source.fault(error.what, "objective", "direction", error.fix) from None
+    objective = Objective(direction, table.start, table.target, ends, table.known)
     if table.start is not None and objective.reached(table.start):
-        other = "min" if table.direction == "max" else "max"
+        other = "min" if direction == "max" else "max"
         fix = f'turn direction to "{other}", or correct start and target'
         raise source.fault("start already reaches the target", "objective", "direction", fix)
     return objective

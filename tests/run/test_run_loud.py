@@ -1,0 +1,225 @@
+"""What a person can do wrong in Python is said at once, in plain words, before a run is made or money is spent."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import culmen
+from culmen.core.errors import NothingScored
+from culmen.core.usage import Budget
+from culmen.store import views
+
+SEED = "a = 1\n"
+
+
+def length(program: str) -> float:
+    return float(len(program))
+
+
+def broken(program: str) -> float:
+    scores: dict[str, float] = {}
+    return scores["area"]
+
+
+def dying(program: str) -> float:
+    os._exit(3)
+
+
+def dated(program: str) -> dict[str, object]:
+    return {"value": 3, "quality": 2}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    return tmp_path
+
+
+def replies(text: str) -> str:
+    return "```\nabcdef\n```"
+
+
+class Counting:
+    """A model that counts its calls."""
+
+    calls = 0
+
+    async def complete(self, call) -> str:
+        self.calls += 1
+        return replies("")
+
+
+def said(**keywords) -> str:
+    """The error of a run with these arguments, which leaves no run behind."""
+    with pytest.raises(culmen.UserError) as caught:
+        culmen.optimize(SEED, **{"evaluator": length, "budget": 6, **keywords})
+    assert not list(Path().glob("runs/*"))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "words"),
+    [
+        (broken, "KeyError: 'area'"),
+        (dying, "the evaluator's process exited with status 3"),
+        (dated, "a dict without 'score' (its keys: value, quality)"),
+        (lambda program: None, "the evaluator returned None as the score"),
+        (lambda program: True, "returned True as the score, which is not a number"),
+        (lambda program: "2.5", "returned <str: '2.5'> as the score, which is not a number"),
+        (lambda program: float("nan"), "returned nan as the score, which is not finite"),
+    ],
+)
+def test_an_evaluator_that_always_fails_stops_the_run_before_a_model_is_asked(evaluator, words):
+    model = Counting()
+    with pytest.raises(NothingScored) as caught:
+        culmen.optimize(SEED, evaluator=evaluator, model=model, budget=culmen.Budget(calls=60, evaluations=200))
+    assert words in str(caught.value) and "no model was asked" in str(caught.value)
+    assert model.calls == 0 and NothingScored.exit_code == 1
+    now = views.status(next(Path().glob("runs/*")))
+    assert now.reason == "initial_fails" and now.evaluations == 3
+
+
+def test_the_error_has_the_evaluators_own_traceback_and_the_line_to_change():
+    with pytest.raises(NothingScored) as caught:
+        culmen.optimize(SEED, evaluator=broken, budget=20)
+    text = str(caught.value)
+    assert 'scores["area"]' in text and "in broken" in text and "correct test_run_loud.py line" in text
+    for foreign in ("event loop", "During handling", "/culmen/evaluate/", "asyncio"):
+        assert foreign not in text
+    run = next(Path().glob("runs/*"))
+    feedback = next(iter(views.observations(run))).feedback
+    assert feedback.count("File ") == 1 and "event loop" not in feedback
+    with pytest.raises(NothingScored):
+        culmen.Study.resume(run, evaluator=broken).run()
+
+
+def test_a_run_may_be_told_to_search_from_a_failing_program():
+    study = culmen.optimize(
+        SEED, evaluator=lambda p: 1.0 if p != SEED else broken(p), model=replies, budget=8, allow_failing=True
+    )
+    assert study.best is not None and study.best.score == 1.0
+
+
+def test_check_tries_a_function_without_a_search():
+    def chatty(program: str) -> float:
+        print("looking at", len(program))
+        return broken(program)
+
+    report = culmen.check(SEED, chatty)
+    text = repr(report)
+    assert not report.fit and "KeyError: 'area'" in text and "looking at 6" in text and "test_run_loud.py line" in text
+    assert culmen.check(SEED, length).fit
+    assert "6" in repr(culmen.check(SEED, length, cases=[1, 2], times=2))
+
+
+@pytest.mark.parametrize("word", ["min", "minimize", "minimise", "MIN", "Minimize "])
+def test_a_search_goes_the_way_it_was_told(word):
+    study = culmen.optimize("abc", evaluator=length, model=lambda text: "```\na\n```", budget=6, direction=word)
+    assert study.status.direction == "min" and study.best is not None and study.best.score < 3
+
+
+def test_another_direction_is_refused():
+    assert "unknown direction 'up'" in said(direction="up")
+    assert "unknown direction None" in said(direction=None)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (6, Budget(evaluations=6)),
+        ({"evaluations": 6, "dollars": 2}, Budget(evaluations=6, dollars=2.0)),
+        ("200", Budget(evaluations=200)),
+        ("1e3", Budget(evaluations=1000)),
+        ("5m", Budget(seconds=300.0)),
+        ("$5", Budget(dollars=5.0)),
+        ("evaluations=1e3,seconds=2h", Budget(evaluations=1000, seconds=7200.0)),
+    ],
+)
+def test_budgets_as_people_write_them(given, meant):
+    assert Budget.of(given) == meant
+
+
+@pytest.mark.parametrize("given", ["x", "1.5", "evaluations=1.5", "5 apples", "nan"])
+def test_budgets_that_say_nothing_are_refused(given):
+    with pytest.raises(culmen.UserError):
+        Budget.of(given)
+
+
+def test_wrong_arguments_are_named_and_leave_no_run():
+    assert "did you mean budget=" in said(iterations=6)
+    assert "did you mean strategy=?" in said(stratgy="polca")
+    assert "goal" in said(whatever=1)
+    assert "evaluations for iterations" in said(budget={"iterations": 6})
+    assert "a budget cannot be a list" in said(budget=[6])
+    assert "a dict is no strategy" in said(strategy=dict)
+    assert "a int is not a model" in said(model=5)
+    assert "no API key found" in said(model="gpt-5-mini")
+
+
+def test_a_strategys_class_stands_for_its_defaults():
+    study = culmen.optimize("abc", evaluator=length, strategy=culmen.BestOfN, model=replies, budget=6)
+    assert study.meta.strategy["path"].endswith(":BestOfN")
+
+
+async def answers(text: str) -> str:
+    return replies(text)
+
+
+@pytest.mark.parametrize("model", [replies, answers])
+def test_a_function_is_a_model(model):
+    study = culmen.optimize("abc", evaluator=length, model=model, budget=6)
+    assert study.best is not None and study.best.text.strip() == "abcdef"
+    assert study.status.models == {"default": f"{__name__}:{model.__name__}"}
+
+
+class Wrong:
+    async def search(self, lab) -> None:
+        await lab.evaluate(lab.seeds[0])
+        raise KeyError("mine")
+
+
+def muddled(text: str) -> str:
+    return {}[text]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "place"), [({"strategy": Wrong()}, "in search"), ({"model": muddled}, "in muddled")]
+)
+def test_a_bug_of_the_users_is_told_with_their_file_and_line(keywords, place):
+    with pytest.raises(culmen.UserError, match="your code raised KeyError") as caught:
+        culmen.optimize(SEED, evaluator=length, budget=6, **keywords)
+    assert "test_run_loud.py line" in caught.value.where and place in caught.value.where
+    assert isinstance(caught.value.__cause__, KeyError) and "culmen" not in caught.value.what
+
+
+def test_a_folder_that_holds_something_else_is_not_written_to(place):
+    (place / "mine").mkdir()
+    (place / "mine" / "thesis.txt").write_text("much work")
+    assert "holds other files (thesis.txt)" in said(run_dir=place / "mine")
+    (place / "file").write_text("")
+    assert "no run can be written here" in said(run_dir=place / "file" / "run")
+    assert [path.name for path in (place / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_models_file_with_roles_is_used_without_naming_a_model(place):
+    from culmen.core.options import RunOptions
+    from culmen.run.options import CreateKeywords, read
+
+    (place / "models.toml").write_text(
+        textwrap.dedent("""
+            [providers.mine]
+            base_url = "http://localhost:1/v1"
+            [models.fast]
+            provider = "mine"
+            [roles]
+            default = "fast"
+            proposer = [{ model = "fast", weight = 3 }, "mine/other"]
+        """)
+    )
+    options, _ = read({"models_file": str(place / "models.toml")}, RunOptions(), CreateKeywords)
+    assert options.model == "default=fast,proposer=3*fast|mine/other" and not options.offline
