@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import culmen
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError
 from culmen.core.evaluation import Case, Observation, Status
@@ -344,3 +345,48 @@ def test_which_functions_take_a_case() -> None:
         and not takes_case(lambda a, *, b=1: 0)
     )
     assert Status.OK == "ok"
+
+
+def _refused(program):
+    raise ConnectionError("the judge does not answer")
+
+
+def _limited(program):
+    error = RuntimeError("slow down")
+    error.status_code = 429  # pyright: ignore[reportAttributeAccessIssue] - as SDKs have it
+    raise error
+
+
+def _asked_wrongly(program):
+    error = RuntimeError("no such thing")
+    error.status_code = 400  # pyright: ignore[reportAttributeAccessIssue]
+    raise error
+
+
+def _executing(program):
+    exec(program, {})
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "program", "status"),
+    [
+        (_refused, "x = 1", Status.LOST),
+        (_limited, "x = 1", Status.LOST),
+        (_asked_wrongly, "x = 1", Status.ERROR),
+        (_executing, "raise ConnectionError('no network')", Status.ERROR),
+    ],
+)
+def test_a_provider_that_is_away_is_never_held_against_a_candidate(evaluator, program, status):
+    (found,) = culmen.check(program, evaluator).seeds[0].observations
+    assert found.status is status
+    assert (found.reason == "provider_away") == (status is Status.LOST)
+
+
+def test_what_an_evaluator_prints_is_kept():
+    def chatty(program):
+        print("looked at", program)
+        return 1.0
+
+    report = culmen.check("x = 1", chatty, times=2)
+    assert report.seeds[0].printed == "looked at x = 1\n" and "looked at x = 1" in repr(report)

@@ -12,11 +12,12 @@ import pytest
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Status
 from culmen.core.event import EmbedRequest, ProposeRequest, WriteRequest
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.llm import make_gateway
-from culmen.llm.call import BadResponse, Call, Completion, Reply, Tokens
+from culmen.llm.call import BadResponse, Call, Completion, Declined, Reply, Tokens
 from culmen.llm.caller import Providers
 from culmen.llm.gateway import ModelGateway
 from culmen.llm.roles import ModelBook, of_backend
@@ -327,3 +328,65 @@ def test_a_conversation_is_sent_as_it_is_and_the_reply_comes_whole(task: Task) -
     gateway: Any = make_gateway(task, model)
     longer = gateway.estimate(WriteRequest("agent", {"messages": [*messages, *messages]}, 1))
     assert longer.input_tokens >= gateway.estimate(WriteRequest("agent", {"messages": messages}, 1)).input_tokens > 0
+
+
+# Requests that are too long.
+
+_LONG = tuple(
+    Observation(
+        "0" * 12, Status.ERROR, case=f"c{n}", feedback=f"{n} went wrong\n" * 400, artifacts={"notes": f"{n}" * 5000}
+    )
+    for n in range(6)
+)
+
+
+def _limited(
+    most: int, says: str = "This model's maximum context length is {most} tokens. However, you requested {n}."
+):
+    """A model that refuses requests of more than `most` tokens, four bytes each."""
+
+    def answer(call: Call) -> Completion:
+        tokens = sum(len(m.content) for m in call.messages) // 4 + call.max_tokens
+        if tokens > most:
+            text = says.format(most=most, n=tokens)
+            raise Declined("too_long", text, raw=text)
+        return Completion(GOOD.format(9))
+
+    return ScriptedModel(answer)
+
+
+@pytest.mark.parametrize(
+    "says", ["maximum context length is {most} tokens, you requested {n}", "context_length_exceeded"]
+)
+def test_a_prompt_shrinks_to_the_context_that_a_refusal_tells_and_stays_so(task, parent, says) -> None:
+    model = _limited(6000, says)
+    gateway = make_gateway(task, model)
+    brief = Brief(parent=parent, observations=_LONG)
+    made = asyncio.run(gateway.propose(brief, 1))
+    assert [c.text for c in made.candidates] == ["x = 9\n"] and made.fault == ""
+    assert parent.text in made.prompt and made.usage.calls == 1
+    refused = len(model.calls) - 1
+    assert refused and asyncio.run(gateway.propose(brief, 2)).candidates and len(model.calls) == refused + 2
+
+
+def test_a_context_setting_is_kept_to_from_the_first_request(task, parent) -> None:
+    model = _limited(4000)
+    spec = msgspec.structs.replace(of_backend(model), context=4000)
+    gateway = ModelGateway(task, ModelBook().roles({"default": spec}))
+    made = asyncio.run(gateway.propose(Brief(parent=parent, observations=_LONG), 1))
+    assert made.candidates and len(model.calls) == 1 and model.calls[0].max_tokens <= 4000
+    text = asyncio.run(gateway.write("summarizer", {"memory": "much was seen. " * 4000}, 1))
+    assert text.fault != "too_long" and len(model.calls) == 2
+
+
+def test_where_every_request_is_too_long_the_run_stops_and_says_so(task, parent) -> None:
+    with pytest.raises(UserError, match="refuses every request as too long") as caught:
+        ask(_limited(10), task, Brief(parent=parent))
+    assert "larger context" in caught.value.fix
+
+
+def test_where_others_are_answered_one_that_is_too_long_is_a_fault(task, parent) -> None:
+    gateway = make_gateway(task, _limited(3000))
+    assert asyncio.run(gateway.propose(Brief(parent=parent), 1)).candidates
+    huge = Candidate.of({"main.py": "x = 1\n" * 20_000})
+    assert asyncio.run(gateway.propose(Brief(parent=huge), 1)).fault == "too_long"

@@ -37,7 +37,7 @@ from culmen.evaluate.jail import kernel, probes, procfs, wire
 from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_descriptors, set_limits
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
 from culmen.evaluate.jail.fork_server import ChildExit, Jail, JailFailed, OutputLog, read_frame, write_frame
-from culmen.evaluate.jail.plain import number
+from culmen.evaluate.jail.plain import away, number
 from culmen.evaluate.jail.runner import REQUEST_LIMIT, describe, leave
 from culmen.evaluate.jail.zygote import Zygote
 from culmen.evaluate.leftovers import Leftovers
@@ -181,12 +181,13 @@ class _Worker:
         self.sound = False
         await write_frame(self._channel, "Q", request)
         kind, payload = await read_frame(self._channel, self._room + 4)
-        if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E"):
+        if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E", "A"):
             return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the process sent an answer to nothing")
         self.sound = kind.isupper()
         if kind.upper() == "R":
             return outcome.of_report(payload[4:], self._task.objective)
-        return outcome.of_exception(payload[4:])
+        told = outcome.of_exception(payload[4:])
+        return outcome.provider_away(told.feedback) if kind.upper() == "A" else told
 
     async def _failed(self) -> EvaluationOutcome:
         """The verdict on a process that ended without an answer."""
@@ -328,7 +329,7 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any]) -> tuple[str, bytes
     try:
         answer = "R", wire.encode(report_of(fn, request))
     except Exception as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
-        answer = "e" if isinstance(error, MemoryError) else "E", describe(error)
+        answer = "e" if isinstance(error, MemoryError) else "A" if away(error) else "E", describe(error)
     except BaseException as error:  # noqa: BLE001 - as SystemExit: whoever raises that does not mean to go on
         answer = "e", describe(error)
     for stream in (sys.stdout, sys.stderr):

@@ -48,6 +48,11 @@ def lost(reason: str, feedback: str = "") -> EvaluationOutcome:
     return EvaluationOutcome(Status.LOST, reason, feedback=feedback)
 
 
+def provider_away(feedback: str) -> EvaluationOutcome:
+    """What the evaluator itself asks, as a model, did not answer: nobody's fault here, least of all the candidate's."""
+    return lost("provider_away", f"what the evaluator asks elsewhere did not answer\n{feedback}")
+
+
 def too_large(limit: int) -> EvaluationOutcome:
     """The candidate sent more than it may."""
     return EvaluationOutcome(Status.REJECTED, "output_limit", feedback=f"the output is larger than {limit} bytes")
@@ -114,6 +119,8 @@ def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcom
     kind = answer["kind"]
     if kind == "raised":
         return lost("scorer_error", feedback)
+    if kind == "away":
+        return provider_away(feedback)
     if kind == "tripped":
         feedback = f"the evaluator raised an exception when it judged this candidate\n{feedback}"
         return EvaluationOutcome(Status.INVALID, "scorer_raised", feedback=feedback)

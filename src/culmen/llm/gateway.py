@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,11 +16,12 @@ from culmen.core.task import Task
 from culmen.core.usage import Usage, total
 from culmen.llm.call import Call, ChatMessage, Completion
 from culmen.llm.caller import Providers, worst
+from culmen.llm.context import TRIES, ContextSizes, Remake
 from culmen.llm.sampler import Answers, ReplyCache, ReplySampler, parts
 from culmen.llm.spec import ModelSpec, Roles
 from culmen.prompts.formats import FORMATS, SEVERAL, ReplyFormat, broken_off, read_replies, summary
 from culmen.prompts.template import Templates
-from culmen.prompts.writer import Prompt, PromptWriter
+from culmen.prompts.writer import Prompt, PromptWriter, Shown
 
 _JSON = ("json", "verbalized", "verbalized_diff")  # replies of these formats are one JSON object
 _KEPT = 64  # requests
@@ -51,6 +53,7 @@ class ModelGateway(Gateway):
         self._formats = {**FORMATS, **SEVERAL, **(formats or {})}
         self._permit: Permit = _allow
         self._sampler = ReplySampler(providers or Providers(), cache, self._permitted)
+        self._contexts = ContextSizes()
         self.faults: Counter[str] = Counter()
         self._latest: dict[int, tuple[Brief, str, int, ReplyFormat, Call]] = {}
 
@@ -68,7 +71,10 @@ class ModelGateway(Gateway):
         def broken(choice: Completion) -> bool:
             return broken_off(choice, form, self._task, brief.parent)
 
-        answers = await self._sampler.ask(model, call, broken)
+        def remade(shown: Shown) -> Call:
+            return self._made(brief, model, seed, shown)[1]
+
+        call, answers = await self._ask(model, call, broken, remade)
         read = read_replies(answers.choices, form, self._task, brief, model.name)
         faults = Counter(answers.faults) + Counter(read.faults)
         self.faults.update(faults)
@@ -97,7 +103,7 @@ class ModelGateway(Gateway):
         def broken(choice: Completion) -> bool:
             return choice.finish == "length" and (chat or "</summary>" not in choice.text)
 
-        answers = await self._sampler.ask(model, call, broken)
+        call, answers = await self._ask(model, call, broken, None)
         faults = Counter(answers.faults)
         text, fault = "", _main({}, answers.faults)
         if answers.choices:
@@ -130,6 +136,26 @@ class ModelGateway(Gateway):
         """Close all connections."""
         await self._sampler.close()
 
+    async def _ask(
+        self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool], remake: Remake | None
+    ) -> tuple[Call, Answers]:
+        """Ask; what the model refuses as too long is asked again, shorter. Raises `UserError` where it refuses all."""
+        call, said = self._contexts.fits(model, call, remake), ""
+        answers = await self._sampler.ask(model, call, broken)
+        for _ in range(TRIES):
+            if answers.choices or "too_long" not in answers.faults:
+                self._contexts.answered(model)
+                return call, answers
+            said = " ".join(answers.raws)
+            self._contexts.refused(model, call, said)
+            shorter = self._contexts.fits(model, call, remake)
+            if shorter == call:
+                break
+            call, answers = shorter, await self._sampler.ask(model, shorter, broken)
+        if not answers.choices:
+            self._contexts.give_up(model, call, said)
+        return call, answers
+
     def _permitted(self, usage: Usage) -> bool:
         return self._permit(usage)
 
@@ -153,13 +179,13 @@ class ModelGateway(Gateway):
                 del self._latest[next(iter(self._latest))]
         return known[3:]
 
-    def _made(self, brief: Brief, model: ModelSpec, seed: int) -> tuple[ReplyFormat, Call]:
+    def _made(self, brief: Brief, model: ModelSpec, seed: int, shown: Shown | None = None) -> tuple[ReplyFormat, Call]:
         wanted = settled(brief.format, brief.parent, self._task.surface.frozen)
         name = "json" if model.json and wanted == "rewrite" else wanted
         form = self._formats.get(name)
         if form is None:
             raise UserError(f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}")
-        call = _call(_two(self._writer.brief(brief, form)), model, seed, json=model.json and name in _JSON)
+        call = _call(_two(self._writer.brief(brief, form, shown)), model, seed, json=model.json and name in _JSON)
         return form, msgspec.structs.replace(call, samples=form.samples(max(1, brief.k)))
 
     def _prose_call(self, role: str, slots: dict[str, Any], model: ModelSpec, seed: int) -> Call:

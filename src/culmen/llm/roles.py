@@ -32,6 +32,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     send_seed: bool = False
     max_tokens_name: str = ""
     price: Price | None = None
+    context: int | None = None
     extra: dict[str, Any] = {}
 
 
@@ -117,6 +118,7 @@ class ModelBook:
             send_seed=s.send_seed,
             max_tokens_name=s.max_tokens_name or ("max_completion_tokens" if openai_itself else "max_tokens"),
             price=s.price,
+            context=None if s.context is None else _positive(s.context, f"{name}.context", self._where),
             extra=s.extra,
         )
 

@@ -214,6 +214,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     max_tokens       tokens of one reply, reasoning included; doubled once when a reply was cut
     max_tokens_name  the server's name for that limit
     price            dollars per million tokens, instead of the price library
+    context          tokens of prompt and reply together, at most: prompts are made to fit (None: learnt from a refusal)
     extra            further fields of the request body
     backend          an object with `complete(call)`, instead of a provider
     """
@@ -228,6 +229,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     max_tokens_name: str = "max_tokens"
     price: Price | None = None
     extra: dict[str, Any] = {}
+    context: int | None = None
     backend: MinimalModel | None = None
 
     @property

@@ -36,9 +36,9 @@ class PromptWriter:
         self._task, self._templates, self._shown = task, templates or Templates(), shown or Shown()
         self._cases = {case.id: case for case in task.cases}
 
-    def brief(self, brief: Brief, form: ReplyFormat) -> Prompt:
-        """The prompt of a request for candidates."""
-        task, shown = self._task, self._shown
+    def brief(self, brief: Brief, form: ReplyFormat, shown: Shown | None = None) -> Prompt:
+        """The prompt of a request for candidates, with no more than `shown` beside the current one."""
+        task, shown = self._task, shown or self._shown
         common = {
             "goal": task.goal.strip() or "Improve the candidate's score.",
             "direction": wording.direction(task.objective),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Limits, Objective, Task
+from culmen.evaluate import outcome
+from culmen.evaluate.jail.plain import number
 from culmen.evaluate.local import LocalBackend
 from tests.evaluate.conftest import LIMITS, Ground, Grounds
 
@@ -307,3 +310,42 @@ def test_evaluators_below_the_built_in_tasks_still_run_in_the_jail(ground: Make,
     peek = f"float(len(open({str(beside)!r}).read()))"
     source = f"def evaluate(path):\n    try: return {peek}\n    except OSError: return 2.0\n"
     assert ground(source, level, form="legacy").one("x").score == 2.0
+
+
+def test_what_an_evaluator_prints_is_kept_apart_and_for_people_alone(ground: Make) -> None:
+    judge = """
+import sys
+def score(output):
+    print("the answer is 42")
+    print("x", file=sys.stderr)
+    return 1.0
+"""
+    observation = ground(judge).one("def run(): print('mine'); return 1")
+    assert observation.artifacts == {"log": "mine\n", "evaluator log": "the answer is 42\nx\n"}
+    loud = ground("def score(output):\n    print('y' * 100_000)\n    return 1.0\n").one("def run(): return 1")
+    assert loud.ok and len(loud.artifacts["evaluator log"]) <= 20_000
+
+
+def test_an_evaluator_whose_provider_is_away_loses_the_evaluation_and_blames_nobody(ground: Make) -> None:
+    judge = (
+        "import urllib.request\ndef score(output):\n    return urllib.request.urlopen('http://127.0.0.1:9/').status\n"
+    )
+    observation = ground(judge).one("def run(): return 1")
+    assert (observation.status, observation.reason) == (Status.LOST, "provider_away")
+    assert "did not answer" in observation.feedback
+
+
+@pytest.mark.parametrize(
+    ("score", "words"),
+    [
+        (12.0, "returned 12.0 as the score, outside the bounds of the task (0 to 10)"),
+        (True, "returned True as the score, which is not a number"),
+        (number("2.5"), "returned <str: '2.5'> as the score, which is not a number"),
+        (math.inf, "returned inf as the score, which is not finite"),
+    ],
+)
+def test_a_score_that_is_none_is_said_with_its_value_and_whose_it_is(score: object, words: str) -> None:
+    found = outcome.scored({"score": score}, Objective(bounds=(0.0, 10.0)), "and more")
+    assert (
+        found.status is Status.INVALID and f"the evaluator {words}" in found.feedback and "and more" in found.feedback
+    )

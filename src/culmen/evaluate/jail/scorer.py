@@ -19,7 +19,7 @@ from typing import Any
 
 from culmen.core.evaluation import Case
 from culmen.evaluate.jail import kernel, wire
-from culmen.evaluate.jail.plain import last_lines, load_file, number
+from culmen.evaluate.jail.plain import away, last_lines, load_file, number
 
 PRINTED = 20_000  # characters kept of what the evaluator prints while it judges one output
 LIMIT = 1 << 30  # frames come from culmen; the candidate's data was bounded before
@@ -90,8 +90,8 @@ def _answer(
     program: CandidateProgram | None,
     reader: Callable[[Any], dict[str, Any]],
 ) -> dict[str, Any]:
-    """The answer to the orchestrator: kind score | invalid | bad_output | candidate | tripped | gone | raised, and
-    more.
+    """The answer to the orchestrator: kind score | invalid | bad_output | candidate | tripped | gone | raised | away,
+    and more.
 
     An exception while judging counts against the candidate; an evaluator that exits or returns no valid result is
     broken.
@@ -119,6 +119,8 @@ def _answer(
 def _tripped(error: BaseException) -> dict[str, Any]:
     if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
         return {"kind": "invalid", "feedback": str(error)}
+    if away(error):
+        return {"kind": "away", "feedback": last_lines(error)}
     kind = "tripped" if isinstance(error, Exception) and not isinstance(error, MemoryError) else "raised"
     return {"kind": kind, "feedback": last_lines(error)}
 
