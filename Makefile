@@ -41,6 +41,7 @@ docs: | $(BIN)/python
 build: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
 	$(BIN)/python -m build
+	@echo "a release: CULMEN_RELEASE=1 make build, after the list in CONTRIBUTING.md"
 
 clean:
 	rm -rf $(VENV) dist site .pytest_cache .ruff_cache .hypothesis

@@ -29,7 +29,7 @@ _FREE = "a slope, not an edge; to try the edge of what is allowed, audit a progr
 
 TITLE = "Pushed into the tolerance"
 SHOWS = "A check with a tolerance of 1e-6 rewards violations of up to 1e-6."
-FIX = "check exactly and repair what rounding broke (see docs/certified.md), or score what remains after the repair"
+FIX = "check exactly and repair what rounding broke (culmen docs certified), or score what remains after the repair"
 
 
 class ToleranceProbe:

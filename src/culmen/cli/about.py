@@ -1,7 +1,8 @@
-"""Verbs about culmen and this machine: strategies, templates, doctor."""
+"""Verbs about culmen and this machine: strategies, templates, doctor, docs."""
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 import os
 import re
@@ -265,3 +266,35 @@ def _show_try(screen: Screen, tried: SmokeTest) -> None:
     }
     screen.heading(tried.agent, "works" if tried.works else "does not work")
     screen.pairs(*((name, value) for name, value in facts.items() if value))
+
+
+def docs(
+    screen: Screen,
+    page: Annotated[str | None, typer.Argument(metavar="PAGE", help="A page. Default: list them all.")] = None,
+) -> Answer:
+    """Show a page of the documentation, or list them."""
+    found = _pages()
+    if page is None:
+        titles = [(name, _title(path)) for name, path in found.items()]
+        data = {"pages": [{"name": name, "title": title, "path": str(found[name])} for name, title in titles]}
+        return Answer(data, lambda screen: screen.table(["page", "title"], titles))
+    name = page.removeprefix("docs/").removesuffix(".md")
+    if name not in found:
+        near = joined(difflib.get_close_matches(name, found, n=3)) or "culmen docs"
+        raise UserError(f"there is no page '{page}'", where="culmen docs", fix=near)
+    text = found[name].read_text(encoding="utf-8")
+    return Answer({"page": name, "path": str(found[name]), "text": text}, lambda screen: screen.markdown(text))
+
+
+def _pages() -> dict[str, Path]:
+    """All pages by name: in an installed package beside the code, in a checkout beside `src`."""
+    package = Path(__file__).resolve().parents[1]
+    folder = next(each for each in (package / "docs", package.parents[1] / "docs") if each.is_dir())
+    found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}
+    skill = package.parents[1] / "skills/culmen/SKILL.md"
+    return found | ({"skill": skill} if skill.is_file() else {})
+
+
+def _title(page: Path) -> str:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return next((line[2:] for line in lines if line.startswith("# ")), "")

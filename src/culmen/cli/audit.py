@@ -190,7 +190,7 @@ def _summary(report: AuditReport) -> str:
         f"{count(paid, 'attack')} of {tried} paid{certified}" if paid else "",
         f"{count(effects, 'side effect')}" if effects else "",
     ]
-    return f"{joined(texts)}. Change the lines above, or raise the level of the score: docs/audit.md."
+    return f"{joined(texts)}. Change the lines above, or raise the level of the score: culmen docs audit."
 
 
 class AuditedSign(msgspec.Struct, frozen=True):
@@ -308,7 +308,7 @@ def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path
     _show_notes(screen, notes)
     screen.line()
     if not grave:
-        screen.line("No grave signs. That is no proof of honest scores: see docs/security.md.", style="green")
+        screen.line("No grave signs. That is no proof of honest scores: culmen docs security.", style="green")
     run = run_name(path)
     if not grave:
         return screen.next_steps((f"culmen best {run}", "print the best"))

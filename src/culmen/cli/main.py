@@ -36,7 +36,7 @@ PANELS = {
     "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell, mcp.mcp),
     "Compare runs": (compare.analyze, bench.bench, compare.compare),
     "Keep a run": (keep.export, keep.replay, keep.recover, keep.archive, keep.vacuum),
-    "About": (about.strategies, about.templates, about.doctor),
+    "About": (about.strategies, about.templates, about.doctor, about.docs),
 }
 GROUPS = {  # of the panel "Keep a run": what `culmen GROUP --help` says, and its verbs
     "db": (

@@ -123,6 +123,15 @@ class Screen:
                 self.out.print()
             self.out.print(_text(" ".join(paragraph.split())))
 
+    def markdown(self, text: str) -> None:
+        """A page: laid out on a terminal, as it is written anywhere else."""
+        if not self.out.is_terminal:
+            sys.stdout.write(text)
+            return
+        from rich.markdown import Markdown
+
+        self.out.print(Markdown(text))
+
     def note(self, text: str) -> None:
         """A remark on standard error."""
         self.err.print(f"note  {clean(text)}", style="yellow", markup=False)

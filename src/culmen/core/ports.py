@@ -362,7 +362,7 @@ def complete(kind: type[T], thing: object) -> T:
     required = [name for name in lacks if name in _members(kind.__mro__[1])]
     if required:
         what = f"a {type(thing).__name__} is no {kind.__name__.lower()}: it has no {' and no '.join(required)}"
-        raise UserError(what, fix="docs/extending.md shows what it takes")
+        raise UserError(what, fix="culmen docs extending shows what it takes")
     return cast(T, thing if not lacks else _Completed(kind, thing))
 
 

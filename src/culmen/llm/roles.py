@@ -220,7 +220,9 @@ def _convert(data: Any, kind: Any, where: str) -> Any:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise UserError(f"the models file is not valid: {error}", where=where, fix="see docs/models.md") from None
+        raise UserError(
+            f"the models file is not valid: {error}", where=where, fix="culmen docs models says what it holds"
+        ) from None
 
 
 def _positive(value: Any, name: str, where: str) -> Any:

@@ -135,7 +135,7 @@ def no_task(folder: Path) -> TaskError:
     what = "no task here: neither task.toml nor evaluator.py"
     if "evaluate.py" in names and _is_shinka(folder / "evaluate.py", names):
         what = "a ShinkaEvolve folder, which cannot be loaded as it is"
-        fix = "add a task.toml and a short evaluator.py: docs/tasks.md, 'ShinkaEvolve folders'"
+        fix = "add a task.toml and a short evaluator.py: culmen docs tasks, 'ShinkaEvolve folders'"
         return TaskError(what, where=str(folder), fix=fix)
     for wanted in _MARKS:
         near = closest(wanted, [name for name in names if Path(name).suffix == Path(wanted).suffix])
@@ -150,7 +150,7 @@ def no_evaluator(file: Path) -> TaskError:
     if file.suffix == ".ipynb":
         fix = "put what judges a program into an evaluator.py with score(output) or evaluate(path), beside the program"
     elif file.suffix in (".sh", ".bash", ""):
-        fix = "call the script from an evaluator.py: docs/tasks.md, 'An evaluator that is a script'"
+        fix = "call the script from an evaluator.py: culmen docs tasks, 'An evaluator that is a script'"
     return TaskError(f"'{file.name}' is not a task", where=str(file), fix=fix)
 
 
@@ -167,7 +167,7 @@ def _start(folder: Path, files: list[Path]) -> str:
     """What to write first, by the folder's other files."""
     new = f"culmen new {shlex.quote(str(folder / 'task'))}"
     if any(file.suffix in (".sh", ".bash") for file in files):
-        return "call the script from an evaluator.py beside it: docs/tasks.md, 'An evaluator that is a script'"
+        return "call the script from an evaluator.py beside it: culmen docs tasks, 'An evaluator that is a script'"
     if (
         files
         and all(file.suffix in _TEXTS or file.suffix == ".py" for file in files)

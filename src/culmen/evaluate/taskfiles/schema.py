@@ -154,7 +154,7 @@ def _wrong_type(path: Path, text: str, message: str) -> TaskError:
     return TaskError(
         f"wrong value: {what[0].lower()}{what[1:]}",
         where=f"{path}:{line} ({'.'.join(keys)})",
-        fix="correct the value; docs/tasks.md lists what each key takes",
+        fix="correct the value; culmen docs tasks lists what each key takes",
     )
 
 
