@@ -305,11 +305,9 @@ class Study:
         return str(self.path)
 
     def _words(self) -> str:
-        from culmen.observe.figures import result_line
-        from culmen.store import views
+        from culmen.observe.summary import summarize
 
-        now = views.status(self.path)
-        return "" if now.best is None else result_line(now.best, now.direction)
+        return str(summarize(self.path))
 
     @property
     def status(self) -> RunStatus:

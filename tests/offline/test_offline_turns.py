@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from culmen.cli import pages
 from culmen.core.evaluation import Case
 from culmen.core.task import Limits, Task
 from culmen.core.usage import Budget
+from culmen.observe.diagnosis import diagnose
 from culmen.offline.proposer import OfflineProposer
 from culmen.strategies import catalog
 from culmen.study import optimize
@@ -63,8 +63,8 @@ def test_the_user_is_told_what_to_change(tmp_path: Path) -> None:
     study = optimize(program, len, strategy=strategy, budget=budget, run_dir=tmp_path / "run", workers=2)
     few = study.status.few_turns
     assert few is not None and few.turns < 10 and few.needed > 100
-    told = pages.few_turns(study.status)
-    assert f"only {few.turns} in " in told and f"--budget evaluations={few.needed}" in told
+    told = next(found for found in diagnose(study.status) if found.topic == "few_turns")
+    assert f"only {few.turns} turn" in told.what and f"--budget evaluations={few.needed}" in told.do
 
 
 def test_small_budgets_are_not_told_of() -> None:

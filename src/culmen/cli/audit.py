@@ -13,9 +13,10 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import find_run, run_name
+from culmen.cli.verbs import find_run
 from culmen.core.errors import UserError
 from culmen.observe.figures import clean, count, duration, joined
+from culmen.observe.names import run_name
 
 if TYPE_CHECKING:
     from culmen.audit.attack import AttackOutcome, AuditReport

@@ -14,9 +14,10 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import RUNS, RequiredRun, Run, find_run, run_name
+from culmen.cli.verbs import RequiredRun, Run, find_run
 from culmen.core.errors import JournalMismatch, UserError
 from culmen.observe.figures import clean, count
+from culmen.observe.names import RUNS, run_name
 
 if TYPE_CHECKING:
     from culmen.core.event import Event

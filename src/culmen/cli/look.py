@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import RUNS, Candidate, RequiredRun, Run, find_candidate, find_run, run_name
+from culmen.cli.verbs import Candidate, RequiredRun, Run, find_candidate, find_run
 from culmen.core.errors import UserError
 from culmen.observe.figures import clean, clock, count, measured
+from culmen.observe.names import RUNS, run_name
 
 if TYPE_CHECKING:
     from culmen.core.event import Entry, Event
@@ -46,6 +47,7 @@ def best(
 ) -> Answer:
     """Print the best candidate. Its score goes to standard error, so that > FILE gets the text alone."""
     from culmen.cli import pages
+    from culmen.observe.summary import summarize
     from culmen.store import views
 
     path = find_run(run)
@@ -54,9 +56,14 @@ def best(
         raise UserError("nothing has scored yet", where=str(path), fix=f"culmen log {run_name(path)}")
     candidate = views.candidate(path, found.id).candidate
     files = [] if out is None else _write_parts(candidate.parts, out)
-    data = {"run": path.name, "best": found, "parts": candidate.parts, "files": [str(file) for file in files]}
-    direction = views.meta(path).task.objective.direction
-    return Answer(data, lambda screen: pages.best(screen, found, candidate, files, direction))
+    data = {
+        "run": path.name,
+        "summary": summarize(path),
+        "best": found,
+        "parts": candidate.parts,
+        "files": [str(file) for file in files],
+    }
+    return Answer(data, lambda screen: pages.best(screen, path, found, candidate, files))
 
 
 def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from culmen.cli.screen import Screen
-from culmen.cli.verbs import run_name, short_path
 from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS
 from culmen.observe.displays import costs
 from culmen.observe.figures import (
     clean,
     count,
     decimals,
-    dollars,
     duration,
     joined,
     looks,
@@ -24,6 +22,8 @@ from culmen.observe.figures import (
     number,
     result_line,
 )
+from culmen.observe.names import short_path
+from culmen.observe.summary import Summary, next_steps, summarize
 from culmen.store.views.run import WINDOW
 
 if TYPE_CHECKING:
@@ -55,8 +55,20 @@ def _how(operator: str, model: str, note: str = "") -> str:
     return joined([name, "" if operator.startswith(model) else model, note])
 
 
+def head(screen: Screen, told: Summary, err: bool = False) -> None:
+    """The three lines that every look at a run begins with, and what ails it."""
+    console = screen.err if err else screen.out
+    for line in told.lines:
+        console.print(clean(line), style="bold" if line == told.result else None, markup=False, soft_wrap=True)
+    for finding in told.findings:
+        console.print(clean(f"! {finding.what}"), style="yellow", markup=False, soft_wrap=True)
+        console.print(clean(f"  try: {finding.do}"), style="dim", markup=False, soft_wrap=True)
+    console.print()
+
+
 def status(screen: Screen, now: RunStatus, path: Path) -> None:
     """One run, label by label."""
+    head(screen, summarize(path, now))
     objective = f"{'maximise' if now.direction == 'max' else 'minimise'}"
     target = "" if now.target is None else f", target {number(now.target)}"
     owner = "" if now.state != "running" or now.owner is None else f"by {now.owner}"
@@ -66,9 +78,8 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("task", f"{now.task} ({objective}{target})"),
         ("strategy", f"{strategy_name(now.strategy)}, random seed {now.seed}, {count(now.workers, 'worker')}"),
         ("model", joined(_model(role, name) for role, name in now.models.items())),
-        *_best_rows(now.best, now.scoring.why, now.direction),
+        *_best_rows(now.best, now.scoring.why),
         ("findings", findings(now)),
-        ("turns", few_turns(now)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("lost", _lost(now)),
         ("running", count(now.in_flight, "effect") if now.in_flight else ""),
@@ -161,6 +172,7 @@ def document(now: RunStatus, path: Path) -> dict[str, Any]:
         **plain,
         "strategy": strategy,
         "result": "" if now.best is None else result_line(now.best, now.direction),
+        "summary": summarize(path, now),
         "message": message,
         "next": [command for command, _ in next_steps(now, path)],
     }
@@ -169,27 +181,24 @@ def document(now: RunStatus, path: Path) -> dict[str, Any]:
 def end(screen: Screen, now: RunStatus, path: Path) -> None:
     """How a run ended."""
     screen.line()
+    head(screen, summarize(path, now))
     screen.heading(now.state, ended(now))
     screen.pairs(
-        *_best_rows(now.best, now.scoring.why, now.direction),
+        *_best_rows(now.best, now.scoring.why),
         ("findings", findings(now)),
-        ("turns", few_turns(now)),
-        ("used", _used(now)),
         ("isolation", now.isolation),
         ("run", short_path(path)),
     )
     screen.next_steps(*next_steps(now, path))
 
 
-def _best_rows(best: BestCandidate | None, why: str = "", direction: str = "") -> list[tuple[str, str]]:
-    """Score, trust and certificate of the best; `why` explains its level of trust, `direction` is that of the task
-    ("": without the line that compares it to the initial program)."""
+def _best_rows(best: BestCandidate | None, why: str = "") -> list[tuple[str, str]]:
+    """Score, trust and certificate of the best; `why` explains its level of trust."""
     if best is None:
         return [("best", best_line(None)), ("", why)]
     return [
         ("best", best_line(best)),
         ("", looks(best)),
-        ("result", result_line(best, direction) if direction else ""),
         ("trust", trust_line(best)),
         ("", why),
         ("certified", certified_line(best)),
@@ -255,46 +264,6 @@ def findings(now: RunStatus) -> str:
     return f"{count(now.findings, 'candidate')} with a grave sign ({now.integrity}); {rest}"
 
 
-def few_turns(now: RunStatus) -> str:
-    """What to change where the budget had room for few turns of the strategy; "" where it had room for enough."""
-    few = now.few_turns
-    if few is None:
-        return ""
-    name = strategy_name(now.strategy)
-    return (
-        f"only {few.turns} in {count(few.evaluations, 'evaluation')}; for ten: --budget evaluations={few.needed}, or "
-        f"fewer programs and cases a turn (culmen strategies {name} lists the settings)"
-    )
-
-
-def _used(now: RunStatus) -> str:
-    """Evaluations, calls, money and time."""
-    usage = now.usage
-    calls = tokens = money = ""
-    if usage.calls:
-        calls = count(usage.calls, "call")
-        tokens = f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens"
-        money = dollars(usage.dollars) + (
-            f" and {count(usage.unpriced, 'call')} of unknown price" * bool(usage.unpriced)
-        )
-    return joined([count(now.evaluations, "evaluation"), calls, tokens, money, duration(now.elapsed_seconds)])
-
-
-def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
-    """Commands worth typing now."""
-    run = run_name(path)
-    steps = [] if now.state in ("finished", "running") else [(f"culmen resume {run}", "go on")]
-    if now.findings:
-        steps.append((f"culmen audit {run}", "what looks like gaming"))
-    if now.reason == "integrity":
-        steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
-    if now.best is not None:
-        steps += [(f"culmen best {run}", "print the best"), (f"culmen diff {run} seed best", "what changed")]
-    if now.state == "finished" and (more := now.budget.again(now.reason)):
-        steps.append((f"culmen fork {run} --budget {more}", "go on with more"))
-    return steps or [(f"culmen log {run}", "what happened")]
-
-
 def strategy_name(strategy: str) -> str:
     """The name by which a strategy of this class is asked for: `Polca` -> `polca`."""
     from culmen.strategies.catalog import NAMES
@@ -302,9 +271,10 @@ def strategy_name(strategy: str) -> str:
     return next((name for path, name in NAMES.items() if path.endswith(f":{strategy}")), strategy)
 
 
-def best(screen: Screen, found: BestCandidate, candidate: Candidate, files: Sequence[Path], direction: str) -> None:
+def best(screen: Screen, path: Path, found: BestCandidate, candidate: Candidate, files: Sequence[Path]) -> None:
     """What is known of the best to standard error, its text to standard output (unless it went to files)."""
-    screen.pairs(*_best_rows(found, direction=direction), err=True)
+    head(screen, summarize(path), err=True)
+    screen.pairs(*_best_rows(found), err=True)
     if files:
         for file in files:
             screen.line(f"wrote {file}")

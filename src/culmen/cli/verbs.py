@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -13,8 +12,8 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
+from culmen.observe.names import RUNS, run_name
 
-RUNS = Path("runs")  # folder of the runs unless --run-dir names another
 Verb = Callable[..., Answer]
 
 Run = Annotated[
@@ -117,22 +116,3 @@ def find_candidate(run: Path, candidate: str) -> str:
             )
         return seeds[0].id
     return views.find_candidate(run, candidate)
-
-
-def run_name(run: Path | str) -> str:
-    """A run as a command takes it here: its name if it is under ./runs, else its path or address."""
-    from culmen.store.address import pointer
-
-    path = Path(run)
-    address = pointer(path)
-    if address is not None and path.resolve().parent != RUNS.resolve():
-        return f"'{address}'"
-    return shlex.quote(path.name if path.resolve().parent == RUNS.resolve() else short_path(path))
-
-
-def short_path(run: Path | str) -> str:
-    """The path of a run, relative to the working folder where it is below it."""
-    try:
-        return str(Path(run).resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(run)

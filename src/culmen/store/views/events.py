@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,6 +81,33 @@ def observations(run: Path | str, candidate: str | None = None) -> Iterator[Obse
             if isinstance(each.entry.result, Observation):
                 yield each.entry.result
         last = found[-1].seq
+
+
+class FailureCauses(msgspec.Struct, frozen=True):
+    """Of `candidates` that were evaluated in the search, `fruitless` never scored. `kinds` counts the latest failures
+    by reason and last line of the feedback, with a line end between them."""
+
+    candidates: int
+    fruitless: int
+    kinds: dict[str, int] = {}
+
+
+_CAUSES = 200  # failed evaluations looked at
+
+
+def failure_causes(run: Path | str) -> FailureCauses:
+    """How many candidates failed, and what of, most frequent first."""
+    folder, t, o = Path(run), sql.tally.c, sql.observation.c
+    latest = sql.select(o.seq).where(o.status.not_in(["ok", "lost"])).order_by(o.seq.desc()).limit(_CAUSES).subquery()
+    with reading(folder) as connection:
+        every = connection.execute(sql.select(sql.func.count(t.candidate))).scalar_one()
+        barren = sql.select(sql.func.count(t.candidate)).where(t.count == 0, t.failed > t.lost)
+        fruitless = connection.execute(barren).scalar_one()
+        rows = connection.execute(sql.select(sql.event).where(sql.event.c.seq.in_(sql.select(latest.c.seq)))).all()
+        found = assemble(connection, folder, rows, Texts())
+    results = (event.entry.result for event in found)
+    kinds = Counter(f"{r.reason or r.status.value}\n{r.last_words}" for r in results if isinstance(r, Observation))
+    return FailureCauses(every, fruitless, dict(kinds.most_common()))
 
 
 def progress(run: Path | str) -> list[ProgressPoint]:

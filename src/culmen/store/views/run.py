@@ -152,6 +152,12 @@ def status(run: Path | str) -> RunStatus:
         )
 
 
+def noise(run: Path | str) -> float:
+    """Standard deviation of scores within candidates, pooled; 0.0 while none was evaluated twice."""
+    with reading(Path(run)) as connection:
+        return pooled_sd(connection)
+
+
 def best(run: Path | str) -> BestCandidate | None:
     """The best candidate; None if nothing has scored."""
     with reading(Path(run)) as connection:

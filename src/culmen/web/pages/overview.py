@@ -10,6 +10,7 @@ import msgspec
 from culmen.core.event import Event
 from culmen.core.task import Objective
 from culmen.observe.figures import looks, result_line
+from culmen.observe.summary import summarize
 from culmen.observe.words import words
 from culmen.store import views
 from culmen.store.address import pointer
@@ -32,6 +33,7 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "budgets": budgets(now),
         "final_share": now.budget.final,
         "result": "" if now.best is None else result_line(now.best, now.direction),
+        "summary": _summary(run, now),
         "looks": "" if now.best is None else looks(now.best),
         "verdict": views.verdict(run.run),
         "progress": series(run),
@@ -43,6 +45,12 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "statuses": now.statuses,
         "notes": list(about.task.notes),
     }
+
+
+def _summary(run: Digest, now: RunStatus) -> dict[str, Any]:
+    """The three lines that a run begins with, and what ails it."""
+    told = summarize(run.run, now)
+    return {"lines": list(told.lines), "findings": [msgspec.to_builtins(each) for each in told.findings]}
 
 
 def head(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:

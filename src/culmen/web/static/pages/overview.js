@@ -13,12 +13,22 @@ const REASONS = {
   budget: "the budget is spent", strategy_done: "the strategy is done", strategy_waits_for_nothing: "the strategy asks for nothing more",
   nothing_new: "nothing new came up", user: "stopped by a person", target: "the score to stop at is reached",
   threshold: "the threshold is reached", plateau: "too many agents without a gain", agents: "all agents have had their turn",
+  initial_fails: "the initial program gives no score", always_fails: "the first evaluations all failed alike",
 };
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, tiles(doc, ctx), progress(doc, ctx),
+  return h("div", { class: "stack" }, summary(doc), tiles(doc, ctx), progress(doc, ctx),
     h("div", { class: "grid" }, budgets(doc), doc.state === "finished" ? final(doc, ctx) : flight(doc), events(doc, ctx), about(doc)));
+}
+
+/** The three lines that a run begins with everywhere, and what ails it. */
+function summary(doc) {
+  const [result, used, next] = doc.summary.lines;
+  const ails = doc.summary.findings.map((each) => h("li", { "data-topic": each.topic }, h("strong", {}, each.what), h("span", { class: "note" }, ` Try: ${each.do}`)));
+  return h("section", { class: "card summary", "aria-label": "Summary" },
+    h("p", {}, h("strong", {}, result)), h("p", {}, used), h("p", { class: "note" }, next),
+    ails.length ? h("ul", { "aria-label": "What ails it" }, ails) : null);
 }
 
 function tiles(doc, ctx) {
