@@ -78,6 +78,7 @@ def recorded(
     limits = Budget(evaluations=budget, calls=300, dollars=dollars)
     meta = RunMeta("run", task, {"path": "x:Asking"}, models={"default": model}, budget=limits)
     with SqlJournal.create(folder / "run", meta) as journal:
+        journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=Proposal(task.candidates()))])
         done = simulate(Asking(repeats), task, world, limits, seed=1, journal=journal)
         body = {"state": state, "reason": done.search.reason}
         if done.verdict is not None and state == "finished":
@@ -91,14 +92,14 @@ def test_a_search_that_goes_well_is_told_nothing(tmp_path: Path):
     run, found = recorded(tmp_path, Scripted(replies=[(1.0 + n / 100,) for n in range(300)]), deterministic=True)
     assert found == {}
     result, used, following = summarize(run).lines
-    assert result.startswith("initial 1 → best 1.") and used.startswith("used ") and "calls" in used
+    assert result.startswith("initial 1 ± 0 → best 1.") and used.startswith("used ") and "calls" in used
     assert following.startswith("next: culmen best ")
 
 
 def test_a_stall_is_told_with_the_evaluation_it_began_at(tmp_path: Path):
     replies = [(2.0,) if n == 9 else (0.5,) for n in range(300)]
     _, found = recorded(tmp_path, Scripted(replies=replies), deterministic=True)
-    assert found["stalled"].what.startswith("stalled since evaluation 11 of ")
+    assert found["stalled"].what.startswith("stalled since evaluation 12 of ")
     assert "--strategy" in found["stalled"].do
 
 

@@ -177,6 +177,7 @@ def log(
     ] = False,
 ) -> Answer:
     """Show what happened in a run, event by event."""
+    from culmen.store import views
 
     path, kinds = find_run(run), (*_LOGGED, "started") if starts else _LOGGED
     if follow and screen.as_json:
@@ -186,6 +187,9 @@ def log(
         return Answer({"run": path.name, "events": [_event_data(event) for event in events]})
 
     def show(screen: Screen) -> None:
+        earlier = 0 if every or len(events) < last else views.number_of(path, kinds, events[0].seq)
+        if earlier:
+            screen.note(f"the last {last} of {count(last + earlier, 'event')}; all of them: culmen log --all")
         for event in events:
             _show_event(screen, event)
         if follow:

@@ -168,9 +168,27 @@ def _expand(given: list[str]) -> list[str]:
     return ["--version", *given[1:]] if given[0] in ("version", "-V") else given
 
 
+_OTHER_OPTIONS = {  # what other programs, and people, call these options
+    "--budget evaluations=N": ("--iterations", "--max-iterations", "--num-iterations", "--n-iterations", "--n-trials",
+                               "--trials", "--generations", "--num-generations", "--evaluations", "--max-metric-calls"),
+    "--budget dollars=N": ("--dollars", "--max-cost", "--cost", "--max-dollars"),
+    "--budget calls=N": ("--calls", "--max-calls"),
+    "--budget seconds=10m": ("--seconds", "--time", "--timeout", "--max-time", "--minutes"),
+    "--run-dir DIR": ("--output", "--output-dir", "--out", "-o", "--save-dir", "--results-dir"),
+    "--seed-program FILE": ("--initial-program", "--init-program", "--program", "--initial"),
+    "--model NAME": ("--llm", "--lm", "--primary-model"),
+    "--models FILE": ("--config", "-c"),
+    "--direction min": ("--minimize", "--minimise"),
+    "--direction max": ("--maximize", "--maximise"),
+}  # fmt: skip
+_OPTIONS = {word: option for option, words in _OTHER_OPTIONS.items() for word in words}
+
+
 def _fix(error: Any, command: str) -> str:
     """What to type instead; `command` is the part that was understood."""
     wrong = getattr(error, "option_name", None)
+    if wrong in _OPTIONS:
+        return f"{_OPTIONS[wrong]}; all options: {command} --help"
     if near := getattr(error, "possibilities", None):
         option = next(iter(difflib.get_close_matches(wrong or "", near, n=1)), "")
         return f"did you mean {option}? all options: {command} --help" if option else f"{command} --help"

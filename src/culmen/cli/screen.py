@@ -151,13 +151,17 @@ class Screen:
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], right: str | Sequence[str] = ()) -> None:
         """Rows under headings; `right` names the columns that are flush right (a string: separated by spaces).
 
-        Columns that do not fit beside the others follow in a further table, below the first column again.
+        Columns that do not fit beside the others follow in a further table, below the first column again. Where not
+        even one fits beside the first, each row is a block of lines: no word is ever broken.
         """
         from rich import box
         from rich.table import Table
 
         cells = [list(row) for row in rows]
         right = right.split() if isinstance(right, str) else right
+        if _too_narrow(columns, cells, self.out.width):
+            self._blocks(columns, cells)
+            return
         for places in _fitting(columns, cells, self.out.width):
             table = Table(
                 box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 1, 0, 0)
@@ -168,6 +172,14 @@ class Screen:
             for row in cells:
                 table.add_row(*(_text(row[place]) for place in places))
             _show(self.out, table)
+
+    def _blocks(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows as blocks of lines, each value behind the name of its column."""
+        for row in rows:
+            self.out.print(clean(row[0]), style="bold", markup=False, soft_wrap=True)
+            for name, value in zip(columns[1:], row[1:]):
+                if value:
+                    self.out.print(clean(f"  {name} {value}"), markup=False, soft_wrap=True)
 
     def next_steps(self, *steps: tuple[str, str]) -> None:
         """Commands to type next, with what each is for."""
@@ -202,6 +214,19 @@ class Screen:
             if text:
                 self.err.print(f"  {label:<6} ", style="dim", end="")
                 self.err.print(clean(text), markup=False, soft_wrap=True)
+
+
+def _too_narrow(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether some column does not fit beside the first one; of the last column its longest word counts."""
+    from rich.cells import cell_len
+
+    def needed(place: int) -> int:
+        texts = [columns[place], *(row[place] for row in rows)]
+        if place and place == len(columns) - 1:
+            texts = [word for text in texts for word in text.split()]
+        return max((cell_len(clean(text)) for text in texts), default=0)
+
+    return needed(0) + 2 + max((needed(place) for place in range(1, len(columns))), default=0) > width
 
 
 def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:

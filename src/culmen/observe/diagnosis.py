@@ -140,7 +140,7 @@ def _fallen(now: RunStatus, path: Path) -> Iterator[Finding]:
     if best is None or not best.confirmed or best.search_score is None:
         return
     fall = best.search_score - best.score if now.direction == "max" else best.score - best.search_score
-    spread = noise(path)
+    spread = noise(path) or (best.se or 0.0) * math.sqrt(best.count)
     if fall <= max(best.margin or 0.0, 1e-9 * abs(best.search_score)):
         return
     verb = "fell" if now.direction == "max" else "rose"

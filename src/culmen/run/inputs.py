@@ -23,6 +23,8 @@ from culmen.offline.edits.tuning import check_installed
 from culmen.run.options import RunObjects
 from culmen.store.meta import RunMeta
 
+_STEM = 28  # characters of a task's name in a run's: with the time, and beside its score, it fits a line
+
 
 def check_runnable(task: Task, strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
     """Refuse what could never start or never end."""
@@ -128,7 +130,7 @@ def new_path(task: Task, run_dir: str | Path | None) -> Path:
     """The folder of a new run: as asked, else runs/NAME-TIME, numbered if that exists."""
     if run_dir is not None:
         return Path(run_dir).expanduser().resolve()
-    stem = "".join(c if c.isalnum() or c in "-_" else "-" for c in task.name) or "run"
+    stem = "".join(c if c.isalnum() or c in "-_" else "-" for c in task.name)[:_STEM].rstrip("-_") or "run"
     base = Path("runs").resolve() / f"{stem}-{time.strftime('%m%d-%H%M%S')}"
     return next(
         p for n in range(1, 10_000) if not (p := base if n == 1 else base.with_name(f"{base.name}-{n}")).exists()

@@ -37,6 +37,7 @@ from culmen.store.views.events import (
     last_seq,
     log,
     notes,
+    number_of,
     observations,
     progress,
     strategy_notes,

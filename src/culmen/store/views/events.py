@@ -47,6 +47,14 @@ def log(run: Path | str, after: int = 0, limit: int = 100, kinds: Collection[str
         return assemble(connection, folder, connection.execute(query).all(), Texts())
 
 
+def number_of(run: Path | str, kinds: Collection[str], before: int) -> int:
+    """How many events of these kinds have a smaller seq."""
+    event = sql.event.c
+    query = sql.select(sql.func.count(event.seq)).where(event.seq < before, event.kind.in_(list(kinds)))
+    with reading(Path(run)) as connection:
+        return connection.execute(query).scalar_one()
+
+
 def notes(run: Path | str, kind: str | None = None, after: int = 0, limit: int = 1_000_000) -> list[Event]:
     """Notes that the strategy left, all or those of one kind, oldest first."""
     folder = Path(run)

@@ -1,0 +1,149 @@
+"""A command that cannot give a result says why, in the user's own terms, and ends with a code of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import SEED, TOML, Place
+
+BROKEN = """\
+AREAS = {}
+
+
+def score(output):
+    print("judging", output)
+    return AREAS["circle"]
+"""
+MODELS = """\
+[providers.mine]
+base_url = "http://127.0.0.1:9/v1"
+[models.fast]
+provider = "mine"
+"""
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Place:
+    """A folder with a task whose evaluator always raises."""
+    task = tmp_path / "peak"
+    task.mkdir()
+    for name, text in {"task.toml": TOML, "guess.py": SEED, "evaluator.py": BROKEN}.items():
+        (task / name).write_text(text)
+    return Place(tmp_path)
+
+
+def test_an_evaluator_that_always_fails_ends_a_run_with_its_traceback_and_code_1(broken: Place) -> None:
+    done = broken.here("run", "peak", "--budget", "30", "--workers", "2")
+    assert done.code == 1
+    for words in ("the initial program gives no score", "no model was asked", "KeyError: 'circle'", 'AREAS["circle"]',
+                  "judging 3.0", "correct evaluator.py line 6", "culmen check"):  # fmt: skip
+        assert words in done.err, words
+    assert "/culmen/evaluate/" not in done.err and "event loop" not in done.err
+    told = broken.here("status")
+    assert told.out.startswith("nothing has scored") and "culmen check peak" in told.out.splitlines()[2]
+    assert "why it fails" in told.out and "=+" not in told.out  # no advice to buy more of the same
+    assert broken.here("resume").code == 1
+    shown = broken.here("show", next(path.name for path in (broken.root / "runs").iterdir()), "seed")
+    assert "judging 3.0" in shown.out
+
+
+def test_the_same_as_a_document(broken: Place) -> None:
+    done = broken.here("run", "peak", "--budget", "evaluations=30", "--json")
+    assert done.code == 1 and done.document["error"]["kind"] == "nothing_scored"
+    assert "KeyError: 'circle'" in done.document["error"]["what"]
+
+
+def test_check_shows_what_the_evaluator_printed(broken: Place) -> None:
+    done = broken.here("check", "peak")
+    assert done.code == 1 and "judging 3.0" in done.out and "evaluator.py line 6" in done.out
+
+
+def test_a_search_may_be_told_to_go_on_all_the_same(broken: Place) -> None:
+    done = broken.here("run", "peak", "--budget", "evaluations=12", "--allow-failing")
+    assert done.code == 1 and "nothing has scored" in done.out and "12" in done.out
+
+
+@pytest.mark.parametrize(
+    ("options", "instead"),
+    [
+        (("--iterations", "100"), "--budget evaluations=N"),
+        (("--output-dir", "x"), "--run-dir DIR"),
+        (("--minimize",), "--direction min"),
+        (("--budget", "iterations=100"), "evaluations for iterations"),
+    ],
+)
+def test_other_programs_options_are_answered_with_ours(place: Place, options: tuple[str, ...], instead: str) -> None:
+    place.task("peak")
+    done = place.here("run", "peak", *options)
+    assert done.code == 2 and instead in done.err
+
+
+def test_every_run_begins_with_the_same_three_lines(done: Place) -> None:
+    status, best = done.here("status", "first"), done.here("best", "first")
+    lines = status.out.splitlines()[:3]
+    assert lines[0].startswith("initial ") and " → best " in lines[0]
+    assert lines[1].startswith("used ") and lines[2].startswith("next: culmen ")
+    assert best.err.splitlines()[:3] == lines
+    told = done.here("status", "first", "--json").document["summary"]
+    assert [told["result"], told["used"], told["next"]] == lines
+
+
+def test_a_models_file_with_roles_is_used_and_one_without_is_asked_about(place: Place) -> None:
+    place.task("peak")
+    (place.root / "models.toml").write_text(MODELS)
+    done = place.here("run", "peak", "--models", "models.toml", "--budget", "9")
+    assert done.code == 2 and "--model fast" in done.err
+    (place.root / "models.toml").write_text(MODELS + '[roles]\ndefault = "fast"\n')
+    from culmen.llm.roles import ModelBook
+
+    assert ModelBook(place.root / "models.toml").named() == "default=fast"
+
+
+def test_a_folder_with_other_files_takes_no_run(place: Place) -> None:
+    before = sorted(place.task("peak").iterdir())
+    done = place.here("run", "peak", "--budget", "9", "--run-dir", "peak")
+    assert done.code == 2 and "the folder holds other files" in done.err
+    assert sorted((place.root / "peak").iterdir()) == before
+
+
+STRATEGY = """\
+class Mine:
+    async def search(self, lab):
+        await lab.evaluate(lab.seeds[0])
+        raise ValueError("not yet written")
+"""
+
+
+def test_a_bug_in_a_users_strategy_is_theirs(place: Place) -> None:
+    place.task("peak")
+    (place.root / "mine.py").write_text(STRATEGY)
+    done = place.here("run", "peak", "--strategy", "mine.py:Mine", "--budget", "9", "--quiet")
+    assert done.code == 2 and "your code raised ValueError" in done.err and "mine.py line 4" in done.err
+    assert "bug in culmen" not in done.err
+
+
+def test_the_log_says_that_it_shows_the_last(done: Place) -> None:
+    log = done.here("log", "first", "--last", "5")
+    assert "the last 5 of " in log.err and "culmen log --all" in log.err and len(log.out.splitlines()) == 5
+    assert "the last" not in done.here("log", "first", "--all").err
+
+
+def test_lists_of_runs_break_no_word(place: Place) -> None:
+    from culmen.cli.screen import Screen
+
+    wide = [("a-task-with-a-name-that-is-long-1122-185144", "self-reported", "pacevolve_plus_plus")]
+    screen = Screen()
+    screen.out.width = 50
+    with screen.out.capture() as shown:
+        screen.table(["run", "trust", "strategy"], wide)
+    assert all(word in shown.get().split() for word in wide[0])
+
+
+def test_names_of_runs_fit_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from culmen.core.task import Task
+    from culmen.run.inputs import new_path
+
+    monkeypatch.chdir(tmp_path)
+    assert len(new_path(Task("a very long name of a task indeed, longer than any line"), None).name) <= 40
