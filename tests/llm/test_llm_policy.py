@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from culmen.core.errors import Unavailable, UserError
@@ -22,7 +23,7 @@ from culmen.llm.call import (
     ServerFailed,
     Tokens,
 )
-from culmen.llm.caller import Caller, CallOutcome, clean
+from culmen.llm.caller import Caller, CallOutcome, RequestSpending, clean
 from culmen.llm.limits import Health, RateLimiter
 from culmen.llm.spec import Price, PriceList, RetryPolicy
 from culmen.testing.scripted import ScriptedModel
@@ -81,7 +82,9 @@ def test_bad_responses_are_retried_twice_kept_raw_and_paid(clock: FakeClock) -> 
 
 def test_unknown_cost_is_said(clock: FakeClock) -> None:
     outcome = run(Playing(Interrupted("cut"), BadResponse("html", raw="<html>")), clock)
-    assert outcome.usage == Usage(calls=3, input_tokens=10, output_tokens=5, dollars=20e-6, unpriced=2)
+    most = Usage(uncertain_tokens=2 * 118, uncertain_dollars=2 * 218e-6)  # 18 tokens of prompt, 100 of reply
+    paid = Usage(calls=3, input_tokens=10, output_tokens=5, dollars=20e-6, unpriced=2)
+    assert outcome.usage == paid + most
 
 
 def test_failures_that_cost_nothing_are_no_calls(clock: FakeClock) -> None:
@@ -210,7 +213,9 @@ def test_a_hanging_backend_is_left(clock: FakeClock) -> None:
         Hanging(), clock, policy=RetryPolicy(timeout=0.01, retries=2), health=Health(threshold=99, clock=clock)
     )
     assert (outcome.fault, outcome.faults) == ("timeout", {"timeout": 3})
-    assert outcome.usage == Usage(calls=3, unpriced=3)
+    assert msgspec.structs.replace(outcome.usage, uncertain_dollars=0.0) == Usage(
+        calls=3, unpriced=3, uncertain_tokens=3 * 118
+    )
 
 
 def test_a_retry_that_is_not_permitted_is_left_out(clock: FakeClock) -> None:
@@ -221,9 +226,31 @@ def test_a_retry_that_is_not_permitted_is_left_out(clock: FakeClock) -> None:
         return False
 
     one = caller(Playing(BadResponse("html"), BadResponse("html")), clock)
-    outcome = asyncio.run(one.call(CALL, PRICES, no))
+    spending = RequestSpending(no)
+    spending.start(one.most(CALL, PRICES))
+    outcome = asyncio.run(one.call(CALL, PRICES, spending))
     assert (outcome.fault, outcome.usage.calls) == ("html", 1)
-    assert asked[0].output_tokens == 100 and asked[0].dollars > 0
+    assert (asked[0].calls, asked[0].output_tokens, asked[0].uncertain_tokens) == (2, 100, 118)
+    assert spending.flight == Usage() and spending.cost == outcome.usage
+
+
+def test_a_prompt_is_reckoned_at_a_token_a_byte_or_what_the_provider_once_counted(clock: FakeClock) -> None:
+    class Dense:
+        async def complete(self, call: Call) -> Reply:
+            return Reply((Completion("ok"),), Tokens(3 * call.most_prompt_tokens(), 1))
+
+    one = caller(Dense(), clock)
+    call = Call("m", (ChatMessage("user", "\N{GREEK SMALL LETTER ALPHA}" * 50),), max_tokens=10)
+    assert one.most(call, PRICES).input_tokens == 100 + 16
+    asyncio.run(one.call(call, PRICES))
+    assert one.most(call, PRICES).input_tokens == 3 * 116
+    assert one.most(msgspec.structs.replace(call, model="other"), PRICES).input_tokens == 116
+
+
+def test_a_prompt_may_have_to_be_stored_at_a_price(clock: FakeClock) -> None:
+    plain, stored = PriceList("m", table=Price(1.0, 2.0)), PriceList("m", table=Price(1.0, 2.0, cache_write=4.0))
+    one = caller(Playing(), clock)
+    assert one.most(CALL, stored).dollars == pytest.approx(one.most(CALL, plain).dollars + 18 * 3e-6)
 
 
 def test_lanes_are_shared(clock: FakeClock) -> None:
@@ -282,7 +309,9 @@ def test_what_a_user_class_may_return(clock: FakeClock) -> None:
 
     assert run(Plain("text"), clock).choices == (Completion("text"),)
     assert run(Plain(["a", "b"]), clock).choices == (Completion("a"), Completion("b"))
-    assert run(Plain("text"), clock).usage == Usage(calls=1, unpriced=1)
+    assert run(Plain("text"), clock).usage == Usage(
+        calls=1, unpriced=1, uncertain_tokens=118, uncertain_dollars=pytest.approx(218e-6)
+    )
     with pytest.raises(TypeError, match="must return"):
         run(Plain(7), clock)
 

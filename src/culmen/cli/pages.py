@@ -10,6 +10,7 @@ import msgspec
 
 from culmen.cli.screen import Screen
 from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS
+from culmen.core.usage import Usage
 from culmen.observe.displays import costs
 from culmen.observe.figures import (
     clean,
@@ -81,6 +82,7 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         *_best_rows(now.best, now.scoring.why),
         ("findings", findings(now)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
+        ("uncertain", _uncertain(now)),
         ("lost", _lost(now)),
         ("running", count(now.in_flight, "effect") if now.in_flight else ""),
         ("agents", _agents(now)),
@@ -149,7 +151,16 @@ def _of_seconds(now: RunStatus) -> str:
 
 def _lost(now: RunStatus) -> str:
     lost = now.usage.possibly_lost
-    return f"up to {count(lost.calls, 'call')}, ${lost.dollars:.4f} were cut off by a crash" if lost.calls else ""
+    return f"up to {count(lost.calls, 'call')}, {_amount(lost)} were cut off before they answered" if lost.calls else ""
+
+
+def _uncertain(now: RunStatus) -> str:
+    most = now.usage.uncertain
+    return f"may have cost up to {_amount(most)} more: replies broke off, or did not say" if most != Usage() else ""
+
+
+def _amount(most: Usage) -> str:
+    return joined([dollars(most.dollars) if most.dollars else "", f"{most.tokens:,} tokens" if most.tokens else ""])
 
 
 def _counts(counts: dict[str, int]) -> str:

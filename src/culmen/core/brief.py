@@ -113,6 +113,21 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: dict[str, int] = {}  # everything that went wrong on the way, by kind, also what a retry made good
 
 
+OVER_LIMIT = "over_limit"
+"""Kind of fault: a reply was longer than the limit that the request named."""
+_REFUSED = "budget_"
+
+
+def no_budget(name: str) -> str:
+    """The fault of a request that was not made, for this budget could not hold the most it may cost."""
+    return f"{_REFUSED}{name}"
+
+
+def refused_budget(fault: str) -> str:
+    """The budget that `no_budget` names in a fault, "" if it is another fault."""
+    return fault.removeprefix(_REFUSED) if fault.startswith(_REFUSED) else ""
+
+
 class Text(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer of `lab.write`: plain text ("" with a `fault` when there is none)."""
 

@@ -203,6 +203,10 @@ class World(MinimalWorld, Protocol):
         """The most that performing a request may cost: it is refused where the budget does not hold so much."""
         return at_least(request)
 
+    def most(self, request: Request) -> Usage:
+        """The same, strictly: it may be worked out anew at any time, and is asked for just before a model is."""
+        return self.estimate(request)
+
     async def close(self) -> None:
         """Called once, after the last effect."""
 
@@ -265,12 +269,16 @@ class Gateway(MinimalGateway, Protocol):
     """Asks models: renders, calls, parses, counts."""
 
     def begin(self, permit: Permit) -> None:
-        """Called once, before the first request: `permit(usage)` is to be asked before so much more is spent, in all,
-        than `estimate` told of the requests in flight."""
+        """Called once, before the first request: `permit(usage)` is to be asked, by the task that makes the request,
+        before a request may cost more than `most` told; `usage` is what it may then cost in all, which is reserved."""
 
     def estimate(self, request: Request) -> Usage:
-        """The most that a request may cost if no attempt has to be repeated; pure."""
+        """The most that a request is likely to cost if no attempt has to be repeated; pure."""
         return at_least(request)
+
+    def most(self, request: Request) -> Usage:
+        """The most that it may cost if no attempt has to be repeated, whatever the provider takes for a token."""
+        return self.estimate(request)
 
 
 class MinimalEmbedder(Protocol):

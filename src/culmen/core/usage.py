@@ -13,7 +13,11 @@ from culmen.core.errors import UserError
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Resources used. `dollars` sums the calls whose price is known; `unpriced` counts those whose is not."""
+    """Resources used. `dollars` sums the calls whose price is known; `unpriced` counts those whose is not.
+
+    `uncertain_tokens` and `uncertain_dollars` are the most that calls may have cost on top whose reply broke off, or
+    did not say what it cost; budgets count them as spent.
+    """
 
     evaluations: int = 0
     calls: int = 0
@@ -22,6 +26,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     dollars: float = 0.0
     unpriced: int = 0
     cache_hits: int = 0
+    uncertain_tokens: int = 0
+    uncertain_dollars: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -32,6 +38,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             self.dollars + other.dollars,
             self.unpriced + other.unpriced,
             self.cache_hits + other.cache_hits,
+            self.uncertain_tokens + other.uncertain_tokens,
+            self.uncertain_dollars + other.uncertain_dollars,
         )
 
     def __sub__(self, other: Usage) -> Usage:
@@ -43,12 +51,20 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             self.dollars - other.dollars,
             self.unpriced - other.unpriced,
             self.cache_hits - other.cache_hits,
+            self.uncertain_tokens - other.uncertain_tokens,
+            self.uncertain_dollars - other.uncertain_dollars,
         )
 
     @property
     def tokens(self) -> int:
         """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
+
+    def at_most(self, budget: str) -> float:
+        """What counts against a budget (evaluations, calls, tokens, dollars), the uncertain part included."""
+        if budget == "tokens":
+            return self.input_tokens + self.output_tokens + self.uncertain_tokens
+        return self.dollars + self.uncertain_dollars if budget == "dollars" else getattr(self, budget)
 
 
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):

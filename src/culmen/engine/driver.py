@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from culmen.core.brief import Proposal, Text, no_budget
 from culmen.core.errors import CulmenError, Unavailable
 from culmen.core.evaluation import Observation
 from culmen.core.event import (
@@ -34,7 +35,8 @@ from culmen.core.event import (
     at_least,
 )
 from culmen.core.ports import Journal, Observer, World
-from culmen.engine.replay import Replayed, replay
+from culmen.engine.replay import Replayed, replay, torn
+from culmen.engine.reservations import PERFORMING
 from culmen.engine.search import Estimate, Search
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
@@ -48,7 +50,8 @@ class Driver:
 
     `workers` evaluations and `calls` other effects run at once. `patience` is how many seconds a journal that cannot
     be written (disk full) is retried before `Unavailable` is raised; nothing is lost meanwhile. `before_final` is
-    awaited once the search is over, before the final choice asks for anything.
+    awaited once the search is over, before the final choice asks for anything. `estimate` is what effects are admitted
+    by, `most` the strict bound by which model calls are made (None: the same).
     """
 
     def __init__(
@@ -62,11 +65,12 @@ class Driver:
         clock: Clock | None = None,
         observers: Sequence[Observer] = (),
         estimate: Estimate = at_least,
+        most: Estimate | None = None,
         patience: float = 300.0,
         before_final: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.search, self._world, self._journal = search, world, journal
-        self._clock, self._observers, self._estimate = clock or SystemClock(), observers, estimate
+        self._clock, self._observers, self._most = clock or SystemClock(), observers, most or estimate
         self._patience, self._before_final = patience, before_final
         self._slots = {"evaluate": workers, "other": calls}
         self._lines: dict[str, deque[Effect]] = {"evaluate": deque(), "other": deque()}
@@ -74,6 +78,7 @@ class Driver:
         self._outbox: list[Entry] = []
         self._durable_first: list[Effect] = []
         self._running: dict[int, asyncio.Task[Result]] = {}
+        self._performed: dict[int, Effect] = {}  # what they perform
         self._wake = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, "journal")
         self._interrupts = 0
@@ -121,7 +126,7 @@ class Driver:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return replay(self.search, self._journal.read(), self._estimate)
+            return replay(self.search, self._journal.read(), self._most)
         finally:
             if collecting:
                 gc.enable()
@@ -178,12 +183,25 @@ class Driver:
             self._wake.set()
 
     def _start(self, effect: Effect) -> None:
-        task = self._running[effect.key] = asyncio.create_task(self._world.perform(effect))  # pyright: ignore
+        task = self._running[effect.key] = asyncio.create_task(self._perform(effect))
+        self._performed[effect.key] = effect
         task.add_done_callback(lambda done: self._ended(effect, done))
+
+    async def _perform(self, effect: Effect) -> Result:
+        """Perform it. A model is asked only once the budget holds the most that it may cost."""
+        if not isinstance(effect.request, ProposeRequest | WriteRequest):
+            return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
+        PERFORMING.set(effect.key)
+        refused = await self.search.reservations.open(effect.key, self._most(effect.request))
+        if refused:
+            fault = no_budget(refused)
+            return Proposal(fault=fault) if isinstance(effect.request, ProposeRequest) else Text(fault=fault)
+        return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
 
     def _ended(self, effect: Effect, task: asyncio.Task[Result]) -> None:
         self._busy[_line(effect)] -= 1
         self._running.pop(effect.key, None)
+        self._performed.pop(effect.key, None)
         self._wake.set()
         if task.cancelled():
             return
@@ -260,10 +278,16 @@ class Driver:
             asyncio.get_running_loop().call_soon(observer.told, text)
 
     async def _abandon(self, keys: list[int]) -> None:
-        tasks = [task for key in keys if (task := self._running.get(key)) is not None]
-        for task in tasks:
+        """Cancel what is running. What cannot be asked again may have cost what was reserved for it."""
+        tasks = {key: task for key in keys if (task := self._running.get(key)) is not None}
+        effects = {key: self._performed[key] for key in tasks}
+        for task in tasks.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        for key, task in tasks.items():
+            if task.cancelled() and key not in self.search.in_flight:
+                cost = self.search.reservations.release(key)
+                self._outbox += [torn(effects[key], cost, self.elapsed)] if cost is not None else []
 
     def _end_state(self) -> str:
         if self.search.done:

@@ -64,6 +64,10 @@ class Ledger:
         """Name of the budget that the effect would exceed even if all effects in flight cost nothing."""
         return self._over(self.spent, estimate) if estimate != NOTHING else ""
 
+    def over(self, *usages: Usage) -> str:
+        """Name of the budget that all these together would exceed on top of what is spent, "" if they fit."""
+        return self._over(self.spent, *usages)
+
     def reserve(self, key: int, estimate: Usage) -> None:
         """Reserve the most this effect may cost."""
         self._reserved[key] = estimate
@@ -89,12 +93,12 @@ class Ledger:
             limit = self.budget.seconds
             return math.inf if limit is None else max(0.0, limit * (1 - final_seconds(self.budget)) - self.elapsed)
         limit = self._limit(name)
-        return math.inf if limit is None else max(0.0, limit - getattr(self.spent + self._held, name))
+        return math.inf if limit is None else max(0.0, limit - (self.spent + self._held).at_most(name))
 
     @property
     def progress(self) -> float:
         """Share of the tightest budget spent, 0..1; 0 without a budget."""
-        shares = [getattr(self.spent, name) / limit for name in _LIMITS if (limit := self._limit(name))]
+        shares = [self.spent.at_most(name) / limit for name in _LIMITS if (limit := self._limit(name))]
         if self.budget.seconds:
             shares.append(self.elapsed / self.budget.seconds)
         return min(1.0, max(shares, default=0.0))
@@ -106,7 +110,7 @@ class Ledger:
     def _over(self, *usages: Usage) -> str:
         for name in self._limits:
             limit = self._limit(name)
-            if limit is not None and sum([getattr(usage, name) for usage in usages]) > limit + _SLACK:
+            if limit is not None and sum([usage.at_most(name) for usage in usages]) > limit + _SLACK:
                 return name
         return ""
 

@@ -50,8 +50,8 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
                 pending[entry.key] = search.in_flight[entry.key]
             if entry.kind == "stop":
                 pending = {key: effect for key, effect in pending.items() if key in search.in_flight}
-    torn = [_torn(effect, estimate, elapsed) for key, effect in pending.items() if key in started]
-    missing = [entry for entry in torn if entry.body["usage"]]
+    cut = [torn(effect, estimate(effect.request), elapsed) for key, effect in pending.items() if key in started]
+    missing = [entry for entry in cut if entry.body["usage"]]
     return Replayed(list(pending.values()), missing, elapsed, count)
 
 
@@ -63,8 +63,9 @@ def _drop(outbox: list[Entry], number: int) -> None:
     del outbox[:kept]
 
 
-def _torn(effect: Effect, estimate: Estimate, elapsed: float) -> Entry:
-    usage = msgspec.structs.replace(estimate(effect.request), evaluations=0)
+def torn(effect: Effect, cost: Usage, elapsed: float) -> Entry:
+    """The entry that says what an effect may have cost whose result nobody will see."""
+    usage = msgspec.structs.replace(cost, evaluations=0)
     body: dict[str, Any] = {"usage": {} if usage == Usage() else msgspec.to_builtins(usage)}
     return Entry("torn", effect.key, effect.mark, effect.kind, body, elapsed=elapsed)
 

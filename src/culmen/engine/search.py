@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from culmen.core.brief import HumanInput, Proposal
+from culmen.core.brief import HumanInput, Proposal, Text, refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
 from culmen.core.evaluation import Observation
@@ -34,6 +34,7 @@ from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
 from culmen.engine.past import Past
 from culmen.engine.record import Memo, MemoryStore, Scoreboard
+from culmen.engine.reservations import Reservations
 from culmen.engine.trial import Trial
 from culmen.engine.turns import Turns
 
@@ -70,6 +71,7 @@ class Search:
         self._trial = Trial(task, trial)
         self._halts = integrity == "stop"
         self.ledger = Ledger(budget, final_share(budget, task))
+        self.reservations = Reservations(self.ledger)  # for the live driver; a replay reserves nothing
         self.record = Scoreboard(task)
         self._past = Past(task, self.record)
         self._goal = None if stop_at is None else Goal(task, stop_at, self.record)
@@ -173,6 +175,7 @@ class Search:
             self._loop.spawn(self.lab.hear(HumanInput(str(entry.body.get("text", "")))))
 
     def _complete(self, entry: Entry) -> None:
+        self.reservations.release(entry.key)
         if entry.key in self._abandoned:  # finished while the search was being stopped: paid for, but not delivered
             self._abandoned.discard(entry.key)
             self.ledger.settle(entry.key, usage_of(entry.result))
@@ -183,6 +186,8 @@ class Search:
         usage = usage_of(entry.result)
         self.ledger.settle(entry.key, usage)
         self._count_futile(effect.request, usage)
+        if isinstance(entry.result, Proposal | Text):
+            self._closing = self._closing or refused_budget(entry.result.fault)
         halt = False
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             if self._finale is None:

@@ -92,6 +92,12 @@ class LiveWorld(World):
             return at_least(request)
         return self._gateway.estimate(request) if self._gateway else Usage()
 
+    def most(self, request: Request) -> Usage:
+        """Strict upper bound of a model call's cost: the gateway's."""
+        if not isinstance(request, ProposeRequest | WriteRequest) or self._gateway is None:
+            return self.estimate(request)
+        return self._gateway.most(request)
+
     def _craft(self, kind: str) -> Craft:
         family = kind.partition(".")[0]
         if family not in self._makers:
@@ -144,6 +150,10 @@ class RememberingWorld(World):
     def estimate(self, request: Request) -> Usage:
         """Upper bound of the cost if the effect is performed."""
         return self._world.estimate(request)
+
+    def most(self, request: Request) -> Usage:
+        """The strict one."""
+        return self._world.most(request)
 
 
 _NO_PROPOSAL = Proposal(fault="no_model")

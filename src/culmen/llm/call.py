@@ -18,6 +18,9 @@ class ChatMessage(msgspec.Struct, frozen=True):
     content: str
 
 
+_FRAME = 8  # tokens that a message, and a request, has besides its text
+
+
 class Call(msgspec.Struct, frozen=True):
     """A request to a model: `samples` independent replies of at most `max_tokens` tokens each.
 
@@ -40,8 +43,12 @@ class Call(msgspec.Struct, frozen=True):
         return "\n\n".join(f"=== {m.role} ===\n{m.content}" for m in self.messages)
 
     def prompt_tokens(self) -> int:
-        """Upper estimate of the prompt's tokens: a third of its UTF-8 bytes, and some for the framing."""
-        return sum(len(m.content.encode("utf-8", "replace")) // 3 + 8 for m in self.messages) + 8
+        """What the prompt's tokens are likely to stay below: a third of its UTF-8 bytes, and some for the framing."""
+        return sum(len(m.content.encode("utf-8", "replace")) // 3 + _FRAME for m in self.messages) + _FRAME
+
+    def most_prompt_tokens(self) -> int:
+        """The most tokens the prompt can be: tokenizers fall back to single bytes, never to less."""
+        return sum(len(m.content.encode("utf-8", "replace")) + _FRAME for m in self.messages) + _FRAME
 
     def digest(self) -> str:
         """SHA-256 (hex) of everything that shapes one sample; `samples` and `seed` are left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from culmen.core.brief import OVER_LIMIT
 from culmen.core.errors import UserError
 from culmen.core.ports import complete
 from culmen.core.usage import Usage
@@ -43,6 +45,29 @@ class CallOutcome(msgspec.Struct, frozen=True):
     faults: dict[str, int]
     raws: tuple[str, ...] = ()
     fault: str = ""
+
+
+class RequestSpending:
+    """What all attempts at one request may cost: those that ended, those in flight, and those to come, which `permit`
+    must allow (it is asked with the sum)."""
+
+    def __init__(self, permit: Callable[[Usage], bool] | None = None) -> None:
+        self._permit, self.cost, self.flight = permit or _always, Usage(), Usage()
+
+    def start(self, most: Usage) -> None:
+        """First attempts begin, which are permitted already."""
+        self.flight = self.flight + most
+
+    def again(self, most: Usage) -> bool:
+        """Whether attempts that cost at most this may be made besides; then they begin."""
+        allowed = self._permit(self.cost + self.flight + most)
+        if allowed:
+            self.start(most)
+        return allowed
+
+    def settle(self, most: Usage, cost: Usage) -> None:
+        """An attempt ended."""
+        self.flight, self.cost = self.flight - most, self.cost + cost
 
 
 @dataclass
@@ -85,29 +110,58 @@ class Caller:
         self._limiter = limiter or RateLimiter(clock=self._clock)
         self._health = health or Health(clock=self._clock)
         self._declined = 0
+        self._ratios: dict[str, float] = {}  # by model: the most tokens of a prompt for one that we reckoned with
 
-    async def call(self, call: Call, prices: PriceList, permit: Callable[[Usage], bool] = _always) -> CallOutcome:
+    async def call(self, call: Call, prices: PriceList, spending: RequestSpending | None = None) -> CallOutcome:
         """Make the call until it succeeds, fails for good or its deadline ends.
 
-        `permit` is asked before each attempt after a billed one, with the most it may cost; if it refuses, the call
-        ends with the fault it had. Raises `UserError` (wrong key or model) and `Unavailable` (outage).
+        `spending` must permit each attempt after a billed one; if it refuses, the call ends with the fault it had. The
+        first attempt has begun there (None: everything is permitted). Raises `UserError` (wrong key or model) and
+        `Unavailable` (outage).
         """
-        so_far = _Progress(self.policy.deadline)
+        so_far, most = _Progress(self.policy.deadline), self.most(call, prices)
+        if spending is None:
+            spending = RequestSpending()
+            spending.start(most)
         while True:
             try:
                 reply = await self._attempt(call, so_far)
             except CallFailed as failure:
-                self._count(failure, prices, so_far)
-                if not self._again(failure, so_far) or (failure.billed and not permit(worst(call, prices))):
+                cost = self._count(failure, prices, so_far, most)
+                if not self._again(failure, so_far):
+                    spending.settle(most, cost)
                     return so_far.outcome(fault=failure.kind)
+                if failure.billed:
+                    spending.settle(most, cost)
+                    if not spending.again(most):
+                        return so_far.outcome(fault=failure.kind)
                 pause = self._backoff(failure, so_far)
                 so_far.left -= max(pause, self._hold(failure))
                 if so_far.left <= 0:
+                    spending.settle(most, Usage())
                     return so_far.outcome(fault="deadline")
                 await self._clock.sleep(pause)
             else:
-                so_far.usage = so_far.usage + prices.usage(reply.tokens, reply.dollars)
+                cost = self._paid(call, reply, prices, most, so_far)
+                spending.settle(most, cost)
+                so_far.usage = so_far.usage + cost
                 return so_far.outcome(tuple(msgspec.structs.replace(c, text=clean(c.text)) for c in reply.choices))
+
+    def most(self, call: Call, prices: PriceList) -> Usage:
+        """The most that one attempt may cost: a token for each byte of the prompt, or more if the provider has ever
+        counted more, and as many as it may answer with."""
+        prompt = math.ceil(call.most_prompt_tokens() * self._ratios.get(call.model, 1.0))
+        return prices.most(Tokens(prompt, call.samples * call.max_tokens))
+
+    def _paid(self, call: Call, reply: Reply, prices: PriceList, most: Usage, so_far: _Progress) -> Usage:
+        """What a reply cost; learns how the provider counts, and tells where it went beyond its own limit."""
+        tokens = reply.tokens
+        if tokens is not None:
+            ratio = tokens.input / call.most_prompt_tokens()
+            self._ratios[call.model] = max(self._ratios.get(call.model, 1.0), ratio)
+            if tokens.output > call.samples * call.max_tokens:
+                so_far.faults[OVER_LIMIT] += 1
+        return _uncertain(prices.usage(tokens, reply.dollars), tokens, most)
 
     def sibling(self, backend: MinimalModel) -> Caller:
         """A caller of another backend of the same provider, with the same lanes, limits and health."""
@@ -167,12 +221,16 @@ class Caller:
                     fix="check the model's options (temperature, max_tokens, extra) in the models file",
                 ) from None
 
-    def _count(self, failure: CallFailed, prices: PriceList, so_far: _Progress) -> None:
+    def _count(self, failure: CallFailed, prices: PriceList, so_far: _Progress, most: Usage) -> Usage:
+        """Note a failed attempt; what it cost."""
         so_far.faults[failure.kind] += 1
         if failure.raw:
             so_far.raws.append(f"[{failure.kind}] {clean(self._scrub(failure.raw))[:RAW_KEPT]}")
-        if failure.billed or failure.tokens is not None:
-            so_far.usage = so_far.usage + prices.usage(failure.tokens)
+        if not failure.billed and failure.tokens is None:
+            return Usage()
+        cost = _uncertain(prices.usage(failure.tokens), failure.tokens, most)
+        so_far.usage = so_far.usage + cost
+        return cost
 
     def _again(self, failure: CallFailed, so_far: _Progress) -> bool:
         if isinstance(failure, Declined):
@@ -269,8 +327,17 @@ def make_backend(model: ModelSpec) -> MinimalModel:
     return OpenAIBackend(endpoint, max_tokens_name=model.max_tokens_name, send_seed=model.send_seed)
 
 
-def worst(call: Call, prices: PriceList) -> Usage:
-    """The most that one attempt at this call may cost, as far as the prices are known."""
+def _uncertain(cost: Usage, tokens: Tokens | None, most: Usage) -> Usage:
+    """The cost of an attempt, with what it may have cost beyond where nobody said."""
+    return msgspec.structs.replace(
+        cost,
+        uncertain_tokens=most.tokens if tokens is None else 0,
+        uncertain_dollars=max(0.0, most.dollars - cost.dollars) if cost.unpriced else 0.0,
+    )
+
+
+def likely(call: Call, prices: PriceList) -> Usage:
+    """What one attempt at this call is likely to stay below; pure, so that a replay reckons the same."""
     prompt = -(-call.prompt_tokens() // 256) * 256  # rounded up, so that few different prices need to be worked out
     return prices.usage(Tokens(prompt, call.samples * call.max_tokens))
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.brief import Brief, Proposal, Text, settled
+from culmen.core.brief import OVER_LIMIT, Brief, Proposal, Text, settled
 from culmen.core.errors import UserError
 from culmen.core.event import ProposeRequest, Request, WriteRequest
 from culmen.core.ports import Gateway, Permit
 from culmen.core.task import Task
 from culmen.core.usage import Usage, total
 from culmen.llm.call import Call, ChatMessage, Completion
-from culmen.llm.caller import Providers, worst
+from culmen.llm.caller import Providers, likely
 from culmen.llm.context import TRIES, ContextSizes, Remake
 from culmen.llm.sampler import Answers, ReplyCache, ReplySampler, parts
 from culmen.llm.spec import ModelSpec, Roles
@@ -58,7 +58,7 @@ class ModelGateway(Gateway):
         self._latest: dict[int, tuple[Brief, str, int, ReplyFormat, Call]] = {}
 
     def begin(self, permit: Permit) -> None:
-        """From now on ask `permit` before anything is spent on a retry."""
+        """From now on ask `permit` before a retry, with what the request may then have cost in all."""
         self._permit = permit
 
     async def propose(self, brief: Brief, seed: int) -> Proposal:
@@ -113,24 +113,19 @@ class ModelGateway(Gateway):
         return Text(text, fault, model.name, answers.usage, call.prompt, _joined(answers), dict(faults))
 
     def estimate(self, request: Request) -> Usage:
-        """What a request costs at most if no attempt has to be repeated; pure, and nothing for other effects.
+        """What a request is likely to stay below if no attempt has to be repeated; pure, and nothing for other effects.
 
         A token is taken as three bytes of the prompt; the reply as `max_tokens`. Dollars if the price is known.
         """
         call, model = self._request_call(request)
         if call is None or model is None:
             return Usage()
-        return total(worst(part, model.price_list) for part in parts(call, model.samples))
+        return total(likely(part, model.price_list) for part in parts(call, model.samples))
 
-    def worst_case(self, request: Request) -> Usage:
-        """What a request costs at most with every retry its model's policy allows, all of them billed."""
+    def most(self, request: Request) -> Usage:
+        """The most that it costs if no attempt has to be repeated: a token may be as short as a byte."""
         call, model = self._request_call(request)
-        if call is None or model is None:
-            return Usage()
-        longer = msgspec.structs.replace(call, max_tokens=2 * call.max_tokens)
-        attempts = 1 + model.provider.bad_retries + model.provider.retries
-        once = [worst(part, model.price_list) for c in (call, longer) for part in parts(c, model.samples)]
-        return total(usage for usage in once for _ in range(attempts))
+        return Usage() if call is None or model is None else self._sampler.most(model, call)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -214,7 +209,7 @@ def _call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, json: 
 
 def _main(read: dict[str, int], asked: dict[str, int]) -> str:
     """The fault of a request with fewer results than asked: that of the replies, else that of the calls."""
-    for faults in (read, asked):
+    for faults in (read, {kind: number for kind, number in asked.items() if kind != OVER_LIMIT}):
         if faults:
             return max(sorted(faults), key=lambda kind: faults[kind])
     return "too_few"

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from culmen.core.brief import OVER_LIMIT
 from culmen.core.usage import Usage, total
 from culmen.llm.call import Call, Completion
-from culmen.llm.caller import CallOutcome, Providers, worst
+from culmen.llm.caller import CallOutcome, Providers, RequestSpending
 from culmen.llm.spec import ModelSpec
 
 
@@ -61,30 +62,16 @@ class Answers(msgspec.Struct, frozen=True):
     raws: tuple[str, ...] = ()
 
 
-class _Grants:
-    """What one request may spend beyond its estimate; reserved until the request ends."""
-
-    def __init__(self, sampler: ReplySampler) -> None:
-        self._sampler, self.held = sampler, Usage()
-
-    def __call__(self, usage: Usage) -> bool:
-        granted = self._sampler.permit(self._sampler.extra + usage)
-        if granted:
-            self.held, self._sampler.extra = self.held + usage, self._sampler.extra + usage
-        return granted
-
-    def release(self) -> None:
-        minus = Usage(*(-getattr(self.held, name) for name in Usage.__struct_fields__))
-        self._sampler.extra = self._sampler.extra + minus
-
-
 class ReplySampler:
-    """Gets samples. `permit` is asked before anything beyond the first attempt is spent, `extra` is what it granted to
-    requests in flight."""
+    """Gets samples. `permit` is asked before a request may cost more than `most` told, with what it then may in all."""
 
     def __init__(self, providers: Providers, cache: ReplyCache | None, permit: Callable[[Usage], bool]) -> None:
         self._providers, self._cache, self.permit = providers, cache, permit
-        self.extra = Usage()
+
+    def most(self, model: ModelSpec, call: Call) -> Usage:
+        """The most that the first attempts at all samples may cost."""
+        caller = self._providers.caller(model)
+        return total(caller.most(part, model.price_list) for part in parts(call, model.samples))
 
     async def ask(self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool]) -> Answers:
         """All samples, cached ones first; a cut reply is requested once more with twice the tokens."""
@@ -93,14 +80,12 @@ class ReplySampler:
         if len(hits) == call.samples:
             return Answers(tuple(hits), Usage(cache_hits=len(hits)))
         missing = msgspec.structs.replace(call, samples=call.samples - len(hits))
-        grants = _Grants(self)
-        try:
-            fresh = await self._fresh(model, missing, grants)
-            cut = [choice for choice in fresh.choices if broken(choice)]
-            if cut:
-                fresh = await self._longer(model, missing, fresh, cut, grants)
-        finally:
-            grants.release()
+        spending = RequestSpending(self.permit)
+        spending.start(self.most(model, missing))
+        fresh = await self._fresh(model, missing, spending)
+        cut = [choice for choice in fresh.choices if broken(choice)]
+        if cut:
+            fresh = await self._longer(model, missing, fresh, cut, spending)
         self._keep(model, call, cached, fresh.choices)
         usage = fresh.usage + Usage(cache_hits=len(hits))
         return msgspec.structs.replace(fresh, choices=(*hits, *fresh.choices), usage=usage)
@@ -110,13 +95,12 @@ class ReplySampler:
         await self._providers.close()
 
     async def _longer(
-        self, model: ModelSpec, call: Call, first: Answers, cut: list[Completion], grants: _Grants
+        self, model: ModelSpec, call: Call, first: Answers, cut: list[Completion], spending: RequestSpending
     ) -> Answers:
         longer = msgspec.structs.replace(call, samples=len(cut), max_tokens=2 * call.max_tokens)
-        need = total(worst(part, model.price_list) for part in parts(longer, model.samples))
-        if not grants(need):
+        if not spending.again(self.most(model, longer)):
             return first
-        second = await self._fresh(model, longer, grants)
+        second = await self._fresh(model, longer, spending)
         kept = [choice for choice in first.choices if choice not in cut]
         choices = (*kept, *second.choices) if second.choices else first.choices
         faults = Counter(first.faults) + Counter(second.faults)
@@ -124,24 +108,24 @@ class ReplySampler:
             faults["truncated"] += len(cut)
         return Answers(tuple(choices), first.usage + second.usage, dict(faults), (*first.raws, *second.raws))
 
-    async def _fresh(self, model: ModelSpec, call: Call, grants: _Grants) -> Answers:
-        """The samples, in as many requests side by side as the server's `n` makes necessary.
+    async def _fresh(self, model: ModelSpec, call: Call, spending: RequestSpending) -> Answers:
+        """The samples, in as many requests side by side as the server's `n` makes necessary; all of them have begun.
 
         Servers that send fewer choices than asked for are asked again, one sample a request.
         """
-        answers = _merged(await self._side_by_side(model, parts(call, model.samples), grants))
+        answers = _merged(await self._side_by_side(model, parts(call, model.samples), spending))
         short = call.samples - len(answers.choices)
-        if short > 0 and model.samples > 1 and answers.choices and not answers.faults:
-            rest = parts(msgspec.structs.replace(call, samples=short), 1)
-            if not grants(total(worst(part, model.price_list) for part in rest)):
+        if short > 0 and model.samples > 1 and answers.choices and not set(answers.faults) - {OVER_LIMIT}:
+            rest, caller = parts(msgspec.structs.replace(call, samples=short), 1), self._providers.caller(model)
+            if not spending.again(total(caller.most(part, model.price_list) for part in rest)):
                 return answers
-            more = _merged(await self._side_by_side(model, rest, grants))
+            more = _merged(await self._side_by_side(model, rest, spending))
             answers = _merged([answers, more])
         return msgspec.structs.replace(answers, choices=answers.choices[: call.samples])
 
-    async def _side_by_side(self, model: ModelSpec, calls: list[Call], grants: _Grants) -> list[CallOutcome]:
+    async def _side_by_side(self, model: ModelSpec, calls: list[Call], spending: RequestSpending) -> list[CallOutcome]:
         caller = self._providers.caller(model)
-        jobs = [asyncio.ensure_future(caller.call(call, model.price_list, grants)) for call in calls]
+        jobs = [asyncio.ensure_future(caller.call(call, model.price_list, spending)) for call in calls]
         try:
             return list(await asyncio.gather(*jobs))
         finally:

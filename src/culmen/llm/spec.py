@@ -105,6 +105,11 @@ class PriceList:
             return self._table.of(tokens)
         return _listed(self._model, self._provider, tokens) if self._provider else None
 
+    def most(self, tokens: Tokens) -> Usage:
+        """The most that a request of so many tokens may cost: its input may be stored in the provider's cache."""
+        plain, stored = self.usage(tokens), self.usage(msgspec.structs.replace(tokens, cache_write=tokens.input))
+        return stored if stored.dollars > plain.dollars else plain
+
     def usage(self, tokens: Tokens | None, dollars: float | None = None) -> Usage:
         """Usage of one request: `tokens` None if unknown, `dollars` if the backend reported them.
 

@@ -16,7 +16,7 @@ def words(entry: Entry) -> str:
     if entry.kind == "started":
         return f"{entry.effect} started"
     if entry.kind == "torn":
-        return f"{entry.effect} was cut off by a crash; it may have cost {_cost(entry.body.get('usage', {}))}"
+        return f"{entry.effect} was cut off; it may have cost {_cost(entry.body.get('usage', {}))}"
     if entry.kind == "tell":
         return _told(entry)
     if entry.kind == "stop":

@@ -70,7 +70,7 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
         stack.callback(search.close)
         search.watch = _Answers()
         if gateway is not None:  # a paid retry needs room in the budget as a first try does
-            gateway.begin(_permit(search))
+            gateway.begin(search.reservations.permit)
         inbox = InboxWatcher(path)
         driver = Driver(
             search,
@@ -79,6 +79,7 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
             workers=meta.workers,
             observers=(*objects.observers, inbox),
             estimate=world.estimate,
+            most=world.most,
             before_final=backend.renew,
         )
         stack.callback(asyncio.create_task(inbox.watch(driver)).cancel)
@@ -94,7 +95,7 @@ def _say(objects: RunObjects, text: str) -> None:
 
 def _permit(search: Search) -> Callable[[Usage], bool]:
     """Whether the budget of a search has room for so much more."""
-    return lambda extra: not search.ledger.refusal(extra)
+    return search.reservations.fits
 
 
 def rebuild(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:

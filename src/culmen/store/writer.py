@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import Table, case, func, insert, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from culmen.core.brief import Proposal, Text
+from culmen.core.brief import OVER_LIMIT, Proposal, Text
 from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.evaluation import LEVELS, Observation, Status, rank
 from culmen.core.event import Edits, Entry, Event
@@ -405,6 +405,8 @@ class Totals:
         result = entry.result
         if isinstance(result, Proposal | Text | Edits) and result.fault:
             self.counters["fault", escape(result.fault)] += 1
+        if isinstance(result, Proposal | Text) and (beyond := result.faults.get(OVER_LIMIT, 0)):
+            self.counters["fault", OVER_LIMIT] += beyond  # told even where the request came to a good end
         role, model = str(entry.body.get("role", "")), getattr(result, "model", "")
         key = (escape(entry.effect), escape(role), escape(model))
         self._spend(key, getattr(result, "usage", _FREE), int(isinstance(result, Observation)))
@@ -415,11 +417,15 @@ class Totals:
             sums = self.spent[key] = [0] * 8
         sums[0] += 1
         sums[1] += evaluations
-        for place, value in enumerate(msgspec.structs.astuple(usage), 1):
+        *known, tokens, dollars = msgspec.structs.astuple(usage)
+        for place, value in enumerate(known, 1):
             sums[place] += value
+        if tokens or dollars:
+            self._spend(UNCERTAIN, Usage(input_tokens=tokens, dollars=dollars))
 
 
 _FREE = Usage()
+UNCERTAIN = ("uncertain", "", "")  # the row of what calls may have cost that did not say
 
 
 # The hot inserts: compiled once by SQLAlchemy, run by the driver's `executemany`.

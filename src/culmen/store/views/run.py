@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What the run has cost. `possibly_lost` is what effects cut off by a crash may have cost on top."""
+    """What the run has cost. On top, at most: `possibly_lost` for effects that were cut off (by a crash, or when the
+    search ended), `uncertain` for calls whose reply broke off or did not say what it cost."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -39,6 +40,7 @@ class Spent(msgspec.Struct, frozen=True):
     unpriced: int = 0
     cache_hits: int = 0
     possibly_lost: Usage = Usage()
+    uncertain: Usage = Usage()
 
 
 class RunStatus(msgspec.Struct, frozen=True):
@@ -172,7 +174,7 @@ def standing_best(connection: Connection, folder: Path) -> BestCandidate | None:
 def calls(run: Path | str) -> list[CallCosts]:
     """Costs by effect, role and model, dearest first."""
     with reading(Path(run)) as connection:
-        rows = [row for row in _spend(connection) if row.effect != "torn"]
+        rows = [row for row in _spend(connection) if row.effect not in _ON_TOP]
     return sorted(rows, key=lambda row: (-row.usage.dollars, -row.usage.tokens, row.effect, row.role, row.model))
 
 
@@ -200,10 +202,13 @@ def _spend(connection: Connection) -> list[CallCosts]:
 
 
 def _spent(rows: list[CallCosts]) -> Spent:
-    known = total(row.usage for row in rows if row.effect != "torn")
-    lost = total(row.usage for row in rows if row.effect == "torn")
+    known = total(row.usage for row in rows if row.effect not in _ON_TOP)
+    lost, uncertain = (total(row.usage for row in rows if row.effect == name) for name in _ON_TOP)
     counted = (known.calls, known.input_tokens, known.output_tokens, known.dollars, known.unpriced, known.cache_hits)
-    return Spent(*counted, possibly_lost=lost)
+    return Spent(*counted, possibly_lost=lost, uncertain=uncertain)
+
+
+_ON_TOP = ("torn", "uncertain")
 
 
 def _elapsed(connection: Connection) -> float:

@@ -35,6 +35,7 @@ def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
             "calls": now.usage.possibly_lost.calls,
             "dollars": now.usage.possibly_lost.dollars,
         },
+        "uncertain": {"tokens": now.usage.uncertain.tokens, "dollars": now.usage.uncertain.dollars},
     }
 
 
