@@ -16,6 +16,7 @@ from culmen.observe.figures import (
     clean,
     count,
     decimals,
+    dollars,
     duration,
     joined,
     looks,
