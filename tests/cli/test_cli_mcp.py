@@ -94,6 +94,19 @@ def test_a_running_search_is_told_things_and_stopped(tmp_path: Path):
     talk(tmp_path, conversation)
 
 
+@pytest.mark.slow
+@pytest.mark.jail
+def test_a_run_whose_evaluator_fails_says_where(tmp_path: Path):
+    async def conversation(call: Call) -> None:
+        await call("new", folder="mine")
+        (tmp_path / "mine/evaluator.py").write_text("def score(output):\n    return output / None\n")
+        run = (await call("run", task="mine", evaluations=30))["run"]
+        now = await ended(call, run)
+        assert "the initial program gives no score" in now["problem"] and "evaluator.py" in now["problem"]
+
+    talk(tmp_path, conversation)
+
+
 def test_mistakes_come_back_as_what_to_do(tmp_path: Path):
     home = tmp_path / "home"
     home.mkdir()

@@ -20,7 +20,9 @@ import typer
 
 from culmen.cli.folders import AllowedFolders
 from culmen.cli.screen import Answer, Screen
-from culmen.core.errors import UserError, missing_extra
+from culmen.core.errors import CulmenError, NothingScored, UserError, missing_extra
+from culmen.observe.unscored import check_scored
+from culmen.store import views
 from culmen.strategies.catalog import CATALOG, WITH_AGENTS
 
 _PATIENCE = 60.0  # seconds a run may take to write its first event
@@ -150,8 +152,17 @@ class Tools:
         return await self._begin(words, folder)
 
     async def status(self, run: str = "") -> dict[str, Any]:
-        """How a run stands: state (running, finished, failed, interrupted), evaluations, best, cost. "" lists all."""
-        return await self._ask("status", *([str(self._folders.run(run))] if run else ["--all"]))
+        """How a run stands: state (running, finished, failed, interrupted), evaluations, best, cost; `problem` says
+        what is wrong where nothing scored. "" lists all runs."""
+        if not run:
+            return await self._ask("status", "--all")
+        path = self._folders.run(run)
+        now = await self._ask("status", str(path))
+        try:
+            await asyncio.to_thread(check_scored, path)
+        except NothingScored as error:
+            now["problem"] = str(error)
+        return now
 
     async def best(self, run: str, out: str = "") -> dict[str, Any]:
         """The best candidate: its texts (`parts`), its score with margin and how it was measured, against the initial
@@ -228,7 +239,7 @@ class Tools:
             )
             until = time.monotonic() + _PATIENCE
             while process.poll() is None and time.monotonic() < until:
-                if folder.is_dir() and any(folder.iterdir()):
+                if await asyncio.to_thread(_readable, folder):
                     return {"run": folder.name, "path": str(folder), "next": f"status with run = {folder.name}"}
                 await asyncio.sleep(_STEP)
             if process.poll() is None:
@@ -236,6 +247,14 @@ class Tools:
                 raise UserError(f"the run wrote nothing for {_PATIENCE:.0f} s", where=str(folder), fix="check the task")
             said.seek(0)
             return _document(said.read(), "run")
+
+
+def _readable(run: Path) -> bool:
+    try:
+        views.meta(run)
+    except CulmenError:
+        return False
+    return True
 
 
 def _document(out: bytes, verb: str) -> dict[str, Any]:
