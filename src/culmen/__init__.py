@@ -13,7 +13,7 @@ from culmen.core import VERSION as __version__
 if TYPE_CHECKING:
     from culmen.core.brief import Brief, Exhibit, Proposal, Text
     from culmen.core.candidate import Candidate, Origin
-    from culmen.core.errors import CulmenError, UserError
+    from culmen.core.errors import CulmenError, NothingScored, UserError
     from culmen.core.evaluation import Case, Observation, Rollout, Status
     from culmen.core.ports import Backend, Embedder, Lab, Observer, Proposer, Strategy
     from culmen.core.task import Evaluator, Limits, Objective, Task
@@ -48,6 +48,7 @@ _HOME = {
     "Candidate": "core.candidate",
     "Origin": "core.candidate",
     "CulmenError": "core.errors",
+    "NothingScored": "core.errors",
     "UserError": "core.errors",
     "Case": "core.evaluation",
     "Observation": "core.evaluation",

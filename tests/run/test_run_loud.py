@@ -223,3 +223,13 @@ def test_a_models_file_with_roles_is_used_without_naming_a_model(place):
     )
     options, _ = read({"models_file": str(place / "models.toml")}, RunOptions(), CreateKeywords)
     assert options.model == "default=fast,proposer=3*fast|mine/other" and not options.offline
+
+
+def test_a_dict_given_as_initial_program_reaches_the_evaluator_as_one_also_with_one_part():
+    def judged(candidate: dict[str, str]) -> float:
+        return float(len(candidate["main.py"]))
+
+    study = culmen.optimize({"main.py": "abc"}, evaluator=judged, model=lambda text: "```\nabcdef\n```", budget=6)
+    assert study.best is not None and study.best.score > 3
+    assert culmen.check([{"main.py": "abc"}], judged).fit
+    assert culmen.check({"a": "x", "b": "y"}, lambda parts: float(len(parts["b"]))).fit

@@ -52,7 +52,8 @@ _HARMFUL = ("crash", "no_output", "memory_limit", "exit", "bad_frame")  # what e
 class FunctionBackend(LocalBackend):
     """Evaluates by calling `fn(candidate)` or `fn(candidate, case)`, up to `workers` calls at once.
 
-    `candidate` is the text of a candidate with one part, else the dict of its parts; `case` the `Case` or None. The
+    `candidate` is the text of a candidate with one part, else the dict of its parts, as it always is where the initial
+    programs were given as dicts; `case` the `Case` or None. The
     function returns a number, `(score, feedback or dict)`, or a dict with "score" or "combined_score"; coroutine
     functions work too. Raising `culmen.Invalid` says that the candidate is not acceptable.
 
@@ -91,6 +92,7 @@ class FunctionBackend(LocalBackend):
             "seed": seed,
             "cpu": math.ceil(self.task.limits.seconds * (os.cpu_count() or 1)) + 1,
             "alone": self._calls == 1,
+            "whole": bool(self.task.evaluator.options.get("parts")),
         }
         request = encode_request(content, self.task, case)
         verdict, fresh = await self._called(request, slot)
@@ -341,7 +343,7 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any]) -> tuple[str, bytes
 def report_of(fn: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]:
     """Call the function on a request and bring its result into one form."""
     parts = request["parts"]
-    candidate = next(iter(parts.values())) if len(parts) == 1 else parts
+    candidate = next(iter(parts.values())) if len(parts) == 1 and not request.get("whole") else parts
     case = None if request["case"] is None else Case(**request["case"])
     result = fn(candidate, case) if takes_case(fn) else fn(candidate)
     if inspect.isawaitable(result):

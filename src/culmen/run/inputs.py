@@ -170,13 +170,19 @@ def function_task(
         name=name,
         goal=goal,
         seeds=_seed_parts(seed),
-        evaluator=Evaluator(form="function", digest=digest),
+        evaluator=Evaluator(form="function", digest=digest, options={"parts": True} if _mapped(seed) else {}),
         cases=listed,
         objective=Objective(direction=way(direction)),
         limits=limits or Limits(),
         deterministic=deterministic,
         digest=digest,
     )
+
+
+def _mapped(seed: Any) -> bool:
+    """Whether initial programs were given as dicts of parts: the evaluator gets them so, too."""
+    several = not isinstance(seed, str | Mapping | Path) and seed is not None
+    return isinstance(seed, Mapping) or (several and any(isinstance(item, Mapping) for item in seed))
 
 
 def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
