@@ -181,8 +181,8 @@ def function_task(
 
 def _mapped(seed: Any) -> bool:
     """Whether initial programs were given as dicts of parts: the evaluator gets them so, too."""
-    several = not isinstance(seed, str | Mapping | Path) and seed is not None
-    return isinstance(seed, Mapping) or (several and any(isinstance(item, Mapping) for item in seed))
+    several = seed if isinstance(seed, list | tuple) else ()
+    return isinstance(seed, Mapping) or any(isinstance(item, Mapping) for item in several)
 
 
 def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
