@@ -76,19 +76,33 @@ def _tiny(node: ast.AST) -> bool:
 _TIGHT = "1e-12"
 
 
-def tightened(text: str, constant: Constant) -> str:
-    """The text with one tolerance made smaller."""
+def tightened(text: str, constant: Constant, share: float = 0.0) -> str:
+    """The text with one tolerance made smaller: this share of what it is, at least 1e-12."""
     node, lines = constant.node, text.splitlines(keepends=True)
     line, end = node.lineno - 1, (node.end_lineno or node.lineno) - 1
     last = lines[end].encode()
     if isinstance(node, ast.Call):  # isclose(a, b) -> isclose(a, b, rtol=0, atol=1e-12)
         offset = (node.end_col_offset or 0) - 1
-        word = "rel_tol=0, abs_tol" if "math." in ast.unparse(node.func) else "rtol=0, atol"
-        lines[end] = (last[:offset] + f", {word}={_TIGHT}".encode() + last[offset:]).decode()
+        exact = "math." in ast.unparse(node.func)
+        tight = repr(share * (1e-9 if exact else 1e-5)) if share else _TIGHT  # of what these forgive, relatively
+        word = (
+            ("rel_tol=0, abs_tol" if not share else "rel_tol") if exact else ("rtol=0, atol" if not share else "rtol")
+        )
+        lines[end] = (last[:offset] + f", {word}={tight}".encode() + last[offset:]).decode()
         return "".join(lines)
+    smaller = max(share * abs(node.value), float(_TIGHT)) if isinstance(node, ast.Constant) else float(_TIGHT)  # pyright: ignore[reportArgumentType]
     whole = lines[line].encode()
-    lines[line] = (whole[: node.col_offset] + _TIGHT.encode() + whole[node.end_col_offset or 0 :]).decode()
+    lines[line] = (whole[: node.col_offset] + repr(smaller).encode() + whole[node.end_col_offset or 0 :]).decode()
     return "".join(lines)
+
+
+def all_tightened(sources: Mapping[str, str], share: float = 0.0) -> dict[str, str]:
+    """The files, by name, in which a tolerance was found, with all of theirs made smaller."""
+    changed: dict[str, str] = {}
+    for file, text in sources.items():
+        for constant in reversed(constants(file, text)):
+            changed[file] = text = tightened(text, constant, share)
+    return changed
 
 
 # -- causes --------------------------------------------------------------------------------------------------------

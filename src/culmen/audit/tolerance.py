@@ -167,12 +167,7 @@ class ToleranceProbe:
 
     async def _refutes_together(self, push: Push) -> bool:
         """All tolerances at once: two checks may forgive the same push."""
-        changed: dict[str, str] = {}
-        for file, text in self.sandbox.evaluators.items():
-            for constant in reversed(locate.constants(file, text)):
-                text = locate.tightened(text, constant)
-            changed[file] = text
-        return await self._compare(push, changed)
+        return await self._compare(push, locate.all_tightened(self.sandbox.evaluators))
 
     async def _compare(self, push: Push, changed: dict[str, str]) -> bool:
         try:

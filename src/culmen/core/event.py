@@ -17,13 +17,16 @@ from culmen.core.usage import Usage
 class EvaluateRequest(msgspec.Struct, frozen=True, tag="evaluate"):
     """Run one candidate on one case (None: the task has no data set), once, with this seed.
 
-    `certify` asks the task's verifier, too.
+    `certify` asks the task's verifier, too; `checks` allows so many further evaluations, to find out whether the score
+    rests on a tolerance of the evaluator: always, or only where the score is above one, in the task's own direction.
     """
 
     candidate: Candidate
     case: Case | None
     seed: int
     certify: bool = False
+    checks: int = 0
+    above: float | None = None
 
 
 class ProposeRequest(msgspec.Struct, frozen=True, tag="propose"):
@@ -78,7 +81,7 @@ _NOTHING, _EVALUATION, _CALL = Usage(), Usage(evaluations=1), Usage(calls=1)
 def at_least(request: Request) -> Usage:
     """The default estimate: an evaluation is one evaluation, asking a model is one call; the rest is free."""
     if isinstance(request, EvaluateRequest):
-        return _EVALUATION
+        return _EVALUATION if not request.checks else Usage(evaluations=1 + request.checks)
     return _CALL if isinstance(request, ProposeRequest | WriteRequest) else _NOTHING
 
 
@@ -164,6 +167,8 @@ def mark(request: Request) -> str:
     if isinstance(request, EvaluateRequest):
         case = request.case.id if request.case else ""
         certify = ("certify",) if request.certify else ()
+        if request.checks and request.above is None:  # else it is the same evaluation, whatever was best before
+            certify = ("checks", str(request.checks))
         return fingerprint("evaluate", request.candidate.digest, case, str(request.seed), *certify)[:16]
     if isinstance(request, EmbedRequest):
         return fingerprint("embed", *(candidate.digest for candidate in request.candidates))[:16]

@@ -21,7 +21,7 @@ from culmen.core.ports import Lab
 from culmen.core.task import Task
 from culmen.engine.fresh import FreshMean, Spread, difference, fresh_mean
 from culmen.engine.lab import EngineLab
-from culmen.engine.ledger import once
+from culmen.engine.ledger import CHECKS, may_rest_on_tolerance, once
 from culmen.engine.record import LOOKS, CandidateTally, Scoreboard
 
 _FINALISTS = 8
@@ -52,7 +52,9 @@ class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     `search_score` over `search_count` is what the search believed. Without fresh ones `score` is the same and
     `confirmed` is False. `trust` is the level of the weakest of these evaluations (`core.trust`). `verified`:
     confirmed, at least at that level, and where the task has a verifier every output passed it as given. `split` names
-    the cases the fresh evaluations used: `cases` of its `of` (0 without a data set).
+    the cases the fresh evaluations used: `cases` of its `of` (0 without a data set). `tolerance` says, where no
+    verifier was asked, whether the score holds without the evaluator's tolerances, in words that begin with held,
+    rounding, doubtful, used or not checked ("": it was not tried); used ones are not verified.
 
     `initial` is the initial program on the same cases (None: there is none, or nothing was left for it). `gain` is how
     much the winner's score is above it, judged case by case, and `gain_margin` half the width of its 95 % interval.
@@ -81,6 +83,7 @@ class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     initial: InitialScore | None = None
     gain: float | None = None
     gain_margin: float | None = None
+    tolerance: str = ""
 
 
 class _Plan(NamedTuple):
@@ -106,6 +109,7 @@ class Finale:
         self._initial = self._best_initial() if self._kept > 1 else None
         self._chosen: CandidateTally | None = None
         self._confirming = False
+        self._checks = CHECKS if may_rest_on_tolerance(task) and self._kept > 2 + CHECKS else 0
         self._looks: dict[str, list[Observation]] = {}  # of the choice
         self._fresh: dict[str, list[Observation]] = {}  # after it
         self._finalists: tuple[str, ...] = ()
@@ -151,6 +155,8 @@ class Finale:
         trust = weakest(o.trust for o in seen if o.ok) if confirmed else chosen.trust
         trust = "verified" if trust == "certified" and vouched is None else trust
         gain, margin = self._gain(chosen.id)
+        looked = (*self._looks.get(chosen.id, ()), *seen)
+        tolerance = next((o.artifacts["tolerance"] for o in looked if "tolerance" in o.artifacts), "")
         believed = score(self._record.belief(chosen, self._noise)[0]) if chosen.count else None
         return FinalChoice(
             id=chosen.id,
@@ -160,7 +166,7 @@ class Finale:
             search_score=believed,
             search_count=chosen.count,
             confirmed=confirmed,
-            verified=confirmed and strict is not False and reaches(trust, "verified"),
+            verified=confirmed and strict is not False and reaches(trust, "verified") and "used" not in tolerance[:4],
             failures=0 if fresh is None else fresh.failures,
             split="" if fresh is None else self._split,
             finalists=self._finalists,
@@ -173,6 +179,7 @@ class Finale:
             initial=self._initial_score(),
             gain=gain,
             gain_margin=margin,
+            tolerance=tolerance,
         )
 
     # What the fresh evaluations say.
@@ -242,7 +249,7 @@ class Finale:
 
     def _plan(self) -> _Plan:
         """Whole splits where they can be had, else as many cases for both as remain beside the choice."""
-        kept, whole = self._kept, len(self._pool)
+        kept, whole = self._kept - self._checks, len(self._pool)
         both = 1 + (self._initial is not None)
         open_choice = self._open and len(self._field) > 1
         share = _VALIDATING if self._task.split("val") else _CHOOSING * (1 + self._record.flaky)
@@ -324,7 +331,7 @@ class Finale:
             if tally.id == self._initial:
                 await compared
             else:
-                left -= await self._evaluate(lab, tally, following, cases[: max(0, left)])
+                left -= await self._evaluate(lab, tally, following, cases[: max(0, left)], left)
             tried.append(tally)
             if not self._fails(tally, following, 2.0):
                 return
@@ -332,20 +339,25 @@ class Finale:
         self._chosen = max(alive, key=lambda tally: fmean(map(self._worth, self._fresh[tally.id])), default=None)
 
     async def _evaluate(
-        self, lab: EngineLab, tally: CandidateTally, following: CandidateTally | None, cases: Sequence[Case | None]
+        self,
+        lab: EngineLab,
+        tally: CandidateTally,
+        following: CandidateTally | None,
+        cases: Sequence[Case | None],
+        left: int,
     ) -> int:
         """Evaluate in two parts, the second one only if the first is no failure; how many evaluations were made.
 
         Where candidates fail at times, the first part is one more choice (who is left may have been lucky), and so no
         part of what is reported. A data set is kept whole."""
         first = math.ceil(len(cases) / _FIRST)
-        await lab.evaluate_afresh(lab.find(tally.id), cases[:first])
-        if self._fails(tally, following, 1.0):
-            return first
-        if self._flaky and not self._pool and len(cases) > first:
-            self._looks.setdefault(tally.id, []).extend(self._fresh.pop(tally.id, ()))
-        await lab.evaluate_afresh(lab.find(tally.id), cases[first:])
-        return len(cases)
+        checks = max(0, min(self._checks, left - len(cases)))
+        rolls = [await lab.evaluate_afresh(lab.find(tally.id), cases[:first], checks)]
+        if not self._fails(tally, following, 1.0):
+            if self._flaky and not self._pool and len(cases) > first:
+                self._looks.setdefault(tally.id, []).extend(self._fresh.pop(tally.id, ()))
+            rolls.append(await lab.evaluate_afresh(lab.find(tally.id), cases[first:]))
+        return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations)
 
     def _fails(self, tally: CandidateTally, following: CandidateTally | None, errors: float) -> bool:
         """Whether the next finalist is to be preferred: evaluations failed, and even so many standard errors above

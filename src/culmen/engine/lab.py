@@ -133,11 +133,14 @@ class EngineLab:
         observations = [await future for future in futures]
         return Rollout(candidate, tuple(observations), tuple(self.task.worth(o) for o in observations))
 
-    async def evaluate_afresh(self, candidate: Candidate, cases: Sequence[Case | None]) -> Rollout:
+    async def evaluate_afresh(self, candidate: Candidate, cases: Sequence[Case | None], checks: int = 0) -> Rollout:
         """Like `evaluate`, but never answered from memory, and certified where the task has a verifier; for the
-        engine's final choice."""
+        engine's final choice. Up to `checks` further evaluations look into the first of these."""
         certify = bool(self.task.evaluator.verifier)
-        futures = [self._issue(self._evaluation(candidate, case, certify)) for case in cases]
+        requests = [self._evaluation(candidate, case, certify) for case in cases]
+        if checks and requests:
+            requests[0] = msgspec.structs.replace(requests[0], checks=checks)
+        futures = [self._issue(request) for request in requests]
         observations: list[Observation] = [await future for future in futures]
         return Rollout(candidate, tuple(observations), tuple(self.task.worth(o) for o in observations))
 

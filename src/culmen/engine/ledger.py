@@ -21,6 +21,7 @@ _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
 _CHOICE, _WHOLE, _FEW = 0.04, 0.2, 16  # shares of the evaluations, and evaluations: see `final_share`
 _SECONDS = 0.1  # share of the seconds kept for the final choice where none is named
+CHECKS = 3  # evaluations that a winner takes where its score may rest on a tolerance of the evaluator
 
 _SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding
 
@@ -119,12 +120,12 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     """Evaluations kept for the final choice: the share `budget.final` of them, or as many as the task needs.
 
     Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner beside the initial
-    program, at least `_FEW` evaluations or a tenth. With a data set both of these are evaluated on all held-out cases
-    if that fits into a fifth of the budget, else on a sample from a tenth of it. A deterministic task needs at most
-    one evaluation on each case, for three finalists and the initial program; so does one without cases whose repeats
-    never differed (`exact`), where nothing else was said. Where candidates fail at times (`flaky`), it takes twice as
-    many to tell a share of failures. Budgets under ten evaluations keep none, or one if the task
-    has a verifier.
+    program, at least `_FEW` evaluations or a tenth; twice as many where candidates fail at times (`flaky`), to tell
+    their share. With a data set both of these are evaluated on all held-out cases if that fits into a fifth of the
+    budget, else on a sample from a tenth of it. A deterministic task needs at most one evaluation on each case, for
+    three finalists and the initial program, and `CHECKS` where the winner's score may rest on a tolerance; so does one
+    without cases whose repeats never differed (`exact`), where nothing else was said. Budgets under ten evaluations
+    keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
     if everything is None or everything < 10:
@@ -137,12 +138,18 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
             whole = share + 2 * once(task)
             share = whole if whole <= everything * _WHOLE else math.ceil(everything / 10)
     measured = exact and task.deterministic is None and not task.cases and budget.final is None
-    return min(share, 4 * once(task)) if task.deterministic or measured else share
+    checks = 1 + CHECKS if may_rest_on_tolerance(task) else 0
+    return min(share, 4 * once(task) + checks) if task.deterministic or measured else share
 
 
 def final_seconds(budget: Budget) -> float:
     """Share of the seconds kept for the final choice."""
     return _SECONDS if budget.final is None else budget.final
+
+
+def may_rest_on_tolerance(task: Task) -> bool:
+    """Whether a score may rest on what the evaluator forgives: it is a file, and no exact verifier looks."""
+    return bool(task.evaluator.path) and not task.evaluator.verifier
 
 
 def once(task: Task) -> int:

@@ -92,6 +92,7 @@ class Scoreboard:
         self.evaluations = 0
         self.slowest = 0.0  # seconds of the longest evaluation that gave a score
         self.degrees, self.squares = 0, 0.0  # of the spread of rewards within candidates, pooled
+        self.top: float | None = None  # the highest reward of a single evaluation
         self.flaky = False  # without cases: a candidate failed one time and scored another
         self._places: dict[int, int] = {}
         self._rows = bytearray()
@@ -133,7 +134,7 @@ class Scoreboard:
             before = tally.m2
             tally.add(reward)
             self.degrees, self.squares = self.degrees + (tally.count > 1), self.squares + tally.m2 - before
-            self._least = min(self._least, reward)
+            self._least, self.top = min(self._least, reward), reward if self.top is None else max(self.top, reward)
             self._pair(tally.order, observation.case, reward)
             tally.trust = weakest((observation.trust, tally.trust or observation.trust))
         self.flaky = self.flaky or bool(tally.count and tally.failures and not self.task.cases)

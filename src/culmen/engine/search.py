@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from culmen.core.brief import HumanInput, Proposal, Text, refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
@@ -29,7 +31,16 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.engine.finale import FinalChoice, Finale, Goal, soon
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort
-from culmen.engine.ledger import NOTHING, Estimate, Ledger, final_seconds, final_share, usage_of
+from culmen.engine.ledger import (
+    CHECKS,
+    NOTHING,
+    Estimate,
+    Ledger,
+    final_seconds,
+    final_share,
+    may_rest_on_tolerance,
+    usage_of,
+)
 from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
 from culmen.engine.past import Past
@@ -70,6 +81,7 @@ class Search:
         self.task, self.budget, self.phase, self.reason = task, budget, "search", ""
         self._trial = Trial(task, trial)
         self._halts = integrity == "stop"
+        self._guards = integrity != "warn" and may_rest_on_tolerance(task)
         self.ledger = Ledger(budget, final_share(budget, task))
         self.reservations = Reservations(self.ledger)  # for the live driver; a replay reserves nothing
         self.record = Scoreboard(task)
@@ -145,6 +157,8 @@ class Search:
     def _issue(self, request: Request) -> Future[Any]:
         self.issued += 1
         self.lab.issued()
+        if self._guards and isinstance(request, EvaluateRequest):
+            request = self._guarded(request)
         effect = Effect(self.issued, mark(request), request)
         future = self._futures[effect.key] = Future()
         self._waiting[effect.key] = effect
@@ -152,6 +166,13 @@ class Search:
         self._recall.issued(effect)
         self._trial.asked(request)
         return future
+
+    def _guarded(self, request: EvaluateRequest) -> EvaluateRequest:
+        """The request; an evaluation that makes a new leader also finds out whether its score rests on a tolerance."""
+        best = self.record.top
+        if request.checks or best is None or self._finale is not None:
+            return request
+        return msgspec.structs.replace(request, checks=CHECKS, above=self.task.objective.score(best))
 
     def _remark(self, kind: str, fields: dict[str, Any], candidates: tuple[Candidate, ...]) -> None:
         self._notes += 1

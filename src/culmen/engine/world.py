@@ -113,8 +113,9 @@ class LiveWorld(World):
     async def _evaluate(self, request: EvaluateRequest) -> Observation:
         fault = self._surface_fault(self._task, request.candidate)
         if not fault:
-            certify = {"certify": True} if request.certify else {}  # backends of tasks without a verifier need not know
-            return await self._backend.evaluate(request.candidate, request.case, request.seed, **certify)
+            more: dict[str, Any] = {"certify": True} if request.certify else {}  # other backends need not know
+            more |= {"checks": request.checks, "above": request.above} if request.checks else {}
+            return await self._backend.evaluate(request.candidate, request.case, request.seed, **more)
         return Observation(
             request.candidate.id,
             Status.REJECTED,

@@ -28,6 +28,7 @@ from culmen.run.options import RunObjects
 
 if TYPE_CHECKING:
     from culmen.core.usage import Usage
+    from culmen.evaluate.integrity.guard import ToleranceCheck
     from culmen.store.meta import RunMeta
 
 
@@ -52,7 +53,7 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
         if remembered and not any(event.entry.kind == "done" for event in journal.read()):
             journal.append(_grafted(meta, objects, remembered))
         inner = objects.backend or _backend(meta, objects)
-        backend = IntegrityBackend(inner, meta.task, meta.integrity)
+        backend = IntegrityBackend(inner, meta.task, meta.integrity, _tolerances(meta, objects))
         stack.push_async_callback(backend.close)
         found = {"isolation": await backend.start(), "scoring": inner.scoring, "workers": meta.workers or inner.workers}
         journal.set_meta(**found)
@@ -223,6 +224,21 @@ def _backend(meta: RunMeta, objects: RunObjects) -> Backend:
     from culmen.evaluate.function import FunctionBackend
 
     return FunctionBackend(meta.task, objects.evaluator, meta.workers)
+
+
+def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceCheck] | None:
+    """Makes what checks a winner against the evaluator's tolerances: on this machine, on copies of its files."""
+    task = meta.task
+    if objects.backend is not None or task.evaluator.verifier or not task.evaluator.path:
+        return None
+
+    def make() -> ToleranceCheck:
+        from culmen.audit.tightened import TightenedEvaluator
+        from culmen.evaluate.local import LocalBackend
+
+        return TightenedEvaluator(task, lambda copy: LocalBackend(copy, 1, meta.require, scoring=meta.scoring))
+
+    return make
 
 
 def _models(meta: RunMeta, objects: RunObjects) -> tuple[Gateway | None, Proposer | None, Editor | None]:

@@ -10,8 +10,8 @@ Signs are journaled with the observation, so a replay sees the same.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -33,14 +33,33 @@ def parse_policy(name: str | None) -> str:
     raise UserError(f"there is no policy '{name}'", where="--integrity", fix=f"use one of {', '.join(POLICIES)}")
 
 
+class ToleranceCheck(Protocol):
+    """Finds out whether a score rests on a tolerance of the evaluator (see `culmen.audit.tightened`)."""
+
+    async def check(
+        self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
+    ) -> Observation: ...
+
+    async def close(self) -> None: ...
+
+
 class IntegrityBackend(Backend):
     """Wraps a backend: adds signs to its observations and refuses candidates as one of `POLICIES` says.
 
-    Where the task has a verifier, a score beyond the best known value is certified at once.
+    Where the task has a verifier, a score beyond the best known value is certified at once; where it has none,
+    what `tolerances` makes checks the observations that are to be, with up to `checks` further evaluations.
     """
 
-    def __init__(self, backend: Backend, task: Task, policy: str = "warn") -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        task: Task,
+        policy: str = "warn",
+        tolerances: Callable[[], ToleranceCheck] | None = None,
+    ) -> None:
         self.backend, self.task, self.policy = backend, task, policy
+        self._make_check = tolerances
+        self._check: ToleranceCheck | None = None
         self._names = signs.ScanContext.of(task)
         self._seen: OrderedDict[str, tuple[Sign, ...]] = OrderedDict()
 
@@ -49,7 +68,14 @@ class IntegrityBackend(Backend):
         return await self.backend.start()
 
     async def evaluate(
-        self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False
+        self,
+        candidate: Candidate,
+        case: Case | None,
+        seed: int,
+        *,
+        certify: bool = False,
+        checks: int = 0,
+        above: float | None = None,
     ) -> Observation:
         """The backend's observation with signs, or a refusal."""
         found = self._of_text(candidate)
@@ -63,8 +89,23 @@ class IntegrityBackend(Backend):
         doubtful = seen.score is not None and self.task.objective.beyond(seen.score)
         if doubtful and not certify and self.task.evaluator.verifier:
             seen = await self._ask(candidate, case, seed, True)
-        found += signs.of_observation(seen, self.task.objective)
+        if checks and seen.score is not None and (above is None or self._better(seen.score, above)):
+            seen = await self._checked(candidate, case, seed, seen, checks)
+        found += (*seen.signs, *signs.of_observation(seen, self.task.objective))
         return apply_policy(self.policy, msgspec.structs.replace(seen, signs=found) if found else seen)
+
+    def _better(self, score: float, other: float) -> bool:
+        reward = self.task.objective.reward
+        return reward(score) > reward(other)
+
+    async def _checked(
+        self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int
+    ) -> Observation:
+        """The observation after a look at the evaluator's tolerances, where there is anything to look with."""
+        if self._make_check is None:
+            return seen
+        self._check = self._check or self._make_check()
+        return await self._check.check(candidate, case, seed, seen, most)
 
     async def _ask(self, candidate: Candidate, case: Case | None, seed: int, certify: bool) -> Observation:
         more = {"certify": True} if certify else {}  # backends of tasks without a verifier need not know
@@ -88,7 +129,9 @@ class IntegrityBackend(Backend):
         await self.backend.renew()
 
     async def close(self) -> None:
-        """Close the backend."""
+        """Close the backend and the check."""
+        if self._check is not None:
+            await self._check.close()
         await self.backend.close()
 
 
@@ -118,13 +161,21 @@ def _refusal(grave: Sign) -> str:
 
 
 def reapply_policy(finished: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """Another run's results under this policy; those that only the other policy refused are left out, to be
-    evaluated."""
+    """Another run's results under this policy; those that only the other policy refused, and those of candidates that
+    were found out later, are left out, to be evaluated."""
     kept: dict[str, Any] = {}
+    late = {one.candidate for one in finished.values() if isinstance(one, Observation) and _late(one)}
     for mark, result in finished.items():
         if isinstance(result, Observation):
+            if policy != "warn" and result.candidate in late and not _late(result):
+                continue
             if policy == "warn" and result.barred:
                 continue
             result = apply_policy(policy, result)
         kept[mark] = result
     return kept
+
+
+def _late(observation: Observation) -> bool:
+    """Whether its grave sign is one that other observations of the same candidate need not show."""
+    return observation.grave is not None and observation.grave.name == "forgiven"

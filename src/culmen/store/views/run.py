@@ -397,7 +397,8 @@ class BestCandidate(msgspec.Struct, frozen=True):
 
     `trust` is the level of the weakest evaluation; `verified`: at least at that level, and where the task has a
     verifier each output passed it as given (`strict`). `certified` is the verifier's value, of the output or else of
-    its strictly feasible repair (None: none asked, or not accepted).
+    its strictly feasible repair (None: none asked, or not accepted). `tolerance` says whether the score holds without
+    the evaluator's tolerances, where no verifier was asked ("": not tried).
     """
 
     id: str
@@ -420,6 +421,7 @@ class BestCandidate(msgspec.Struct, frozen=True):
     initial: InitialProgram | None = None
     gain: float | None = None
     gain_margin: float | None = None
+    tolerance: str = ""
 
     @property
     def value(self) -> float:
@@ -452,6 +454,7 @@ def final(winner: dict[str, Any]) -> BestCandidate:
         initial=None if initial is None else msgspec.convert(initial, InitialProgram),
         gain=winner.get("gain"),
         gain_margin=winner.get("gain_margin"),
+        tolerance=str(winner.get("tolerance", "")),
     )
 
 
