@@ -82,10 +82,9 @@ class TightenedEvaluator:
         if most > 1:
             told = await self._score(TENTH, candidate, case, seed, seen)
         if most > 1 and not self._falls(seen, told):
-            text = f"{_words(seen, told)} with a tenth of the tolerance, not without it: {lines}"
+            text = f"scores as much with a tenth of the tolerance, less without it: {lines}"
             return _Looked(f"rounding: {text}", sign("leans", text))
-        share = "a tenth of the tolerance" if most > 1 else "a tolerance of 1e-12"
-        text = f"{_words(seen, told)} with {share}: {lines}"
+        text = f"{_words(told)} with {'a tenth' if most > 1 else 'nothing'} of the tolerance: {lines}"
         if most < 3 or not await self._honest(told, case, seed, seen):
             why = "" if most < 3 else "; the initial program does no better there, so it may be a threshold"
             return _Looked(f"doubtful: {text}{why}", sign("leans", text))
@@ -139,9 +138,6 @@ class TightenedEvaluator:
         return backend
 
 
-def _words(seen: Observation, told: Observation) -> str:
-    """What became of the score."""
-    end = (
-        f"scores {told.score!r}" if told.ok else f"is refused ({(told.reason or told.status.value).replace('_', ' ')})"
-    )
-    return f"{seen.score!r} as it is; {end}"
+def _words(told: Observation) -> str:
+    """What becomes of the score."""
+    return f"scores {told.score!r}" if told.ok else f"refused ({(told.reason or told.status.value).replace('_', ' ')})"

@@ -282,13 +282,14 @@ def _lucky(path: Path) -> Iterable[AuditedSign]:
 
 
 def _show_run(screen: Screen, now: RunStatus, found: Sequence[AuditedSign], path: Path) -> None:
-    from culmen.cli.pages import best_line, certified_line, findings
+    from culmen.cli.pages import best_line, certified_line, findings, tolerance_line
 
     grave, notes = [each for each in found if each.grave], [each for each in found if not each.grave]
     screen.heading(now.run, f"{count(len(grave), 'grave sign')}, {count(len(notes), 'note')}")
     screen.pairs(
         ("best", best_line(now.best)),
         ("certified", certified_line(now.best)),
+        ("tolerance", tolerance_line(now.best)),
         ("integrity", f"{now.integrity}: {_POLICIES[now.integrity]}"),
         ("findings", findings(now)),
     )

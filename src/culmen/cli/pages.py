@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from culmen.cli.screen import Screen
-from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS
+from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
 from culmen.core.usage import Usage
 from culmen.observe.displays import costs
 from culmen.observe.figures import (
@@ -214,6 +214,7 @@ def _best_rows(best: BestCandidate | None, why: str = "") -> list[tuple[str, str
         ("trust", trust_line(best)),
         ("", why),
         ("certified", certified_line(best)),
+        ("tolerance", tolerance_line(best)),
     ]
 
 
@@ -251,8 +252,13 @@ def best_line(best: BestCandidate | None) -> str:
 
 
 def trust_line(best: BestCandidate | None) -> str:
-    """`verified: ...`, the level of the score and what it means; "" while nothing has scored."""
-    return "" if best is None else f"{best.trust}: {MEANINGS[best.trust]}"
+    """`scored apart: ...`, the level of the score and what it means; "" while nothing has scored."""
+    return "" if best is None else f"{SHOWN.get(best.trust, best.trust)}: {MEANINGS[best.trust]}"
+
+
+def tolerance_line(best: BestCandidate | None) -> str:
+    """Whether the score holds without the evaluator's tolerances; "" where that was not tried."""
+    return "" if best is None else clean(best.tolerance)
 
 
 def certified_line(best: BestCandidate | None) -> str:

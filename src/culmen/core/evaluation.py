@@ -134,10 +134,11 @@ class Rollout(msgspec.Struct, frozen=True):
 
 
 LEVELS = ("certified", "verified", "proxied", "self-reported")
+SHOWN = {"verified": "scored apart"}  # what people read, where the name would promise more than it says
 
 MEANINGS = {
     "certified": "the task's exact verifier vouches for the value",
-    "verified": "scored in a process that candidate code never enters, from plain data",
+    "verified": "in a process that candidate code never enters, from plain data",
     "proxied": "scored by evaluate(path) in a jailed process of its own; the candidate answered from another one",
     "self-reported": "evaluator and candidate share a process, so a candidate can forge its score",
 }

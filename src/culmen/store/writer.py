@@ -394,6 +394,7 @@ class Totals:
             tally = self.tallies[candidate] = ScoreTally(seq)
         tally.add(observation, seq, phase == "final")
         self.counters["status", observation.status.value] += 1
+        self.counters["further", "evaluations"] += observation.usage.evaluations  # that looked into this one
         if observation.signs:
             self.counters["sign", ""] += 1
         if observation.status is Status.OK:

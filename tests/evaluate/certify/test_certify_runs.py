@@ -219,7 +219,7 @@ def test_without_a_verifier_nothing_changes(tmp_path: Path) -> None:
     task = folder(tmp_path, toml=TOML.replace('verify = "verify.py"', ""))
     best = reported(task, tmp_path / "run", 30.0, 15.0)
     assert (best.score, best.certified, best.strict, best.verified) == (30.0, None, None, True)
-    assert certified_line(best) == "" and trust_line(best).startswith("verified: ")
+    assert certified_line(best) == "" and trust_line(best).startswith("scored apart: ")
 
 
 def test_lower_is_better_where_the_task_says_so(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def status(run: Path | str) -> RunStatus:
             strategy=str(about.strategy.get("path", "")).rpartition(":")[2],
             state=_state(str(last.get("state", "")), holder),
             reason=str(last.get("reason", "")),
-            evaluations=sum(statuses.values()),
+            evaluations=sum(statuses.values()) + counts.get("further", {}).get("evaluations", 0),
             in_flight=counts.get("session", {}).get("in_flight", 0),
             best=_best(connection, folder, about, last),
             usage=_spent(spent),

@@ -26,8 +26,17 @@ const TONES = {
   grave: "bad", certified: "good", verified: "good", proxied: "warn", "self-reported": "warn",
 };
 
+/** What people read instead of a level's name. */
+const SHOWN = { verified: "scored apart" };
+const EXPLAINED = {
+  certified: "the task's exact verifier vouches for the value",
+  verified: "scored in a process that candidate code never enters, from plain data",
+  proxied: "scored by evaluate(path) in a jailed process of its own; the candidate answered from another one",
+  "self-reported": "evaluator and candidate share a process, so a candidate can forge its score",
+};
+
 /** A word with a colour; the word alone says it all. */
-export const pill = (word, title) => h("span", { class: `pill pill-${TONES[word] || "quiet"}`, title: title || null }, words(word));
+export const pill = (word, title) => h("span", { class: `pill pill-${TONES[word] || "quiet"}`, title: title || EXPLAINED[word] || null }, SHOWN[word] || words(word));
 
 const STATUS = { unseen: "not evaluated", mixed: "scored and failed" };
 

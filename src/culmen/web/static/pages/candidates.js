@@ -42,7 +42,7 @@ function toolbar(doc, ctx) {
   return h("div", { class: "toolbar", role: "search" },
     field("Find", h("input", { type: "search", name: "text", placeholder: "id, parent, operator, model", value: ctx.params.text || "", oninput: typed }), true),
     field("Status", menu("status", "any", STATUSES)),
-    field("Trust, at least", menu("trust", "any", LEVELS.map((level) => [level, level]))),
+    field("Trust, at least", menu("trust", "any", LEVELS.map((level) => [level, level === "verified" ? "scored apart" : level]))),
     operators.length > 1 ? field("Operator", menu("operator", "any", listed(operators))) : null,
     models.length > 1 ? field("Model", menu("model", "any", listed(models))) : null,
     islands.length ? field("Island", menu("island", "any", listed(islands))) : null);

@@ -127,6 +127,7 @@ function final(doc, ctx) {
       ["fresh minus believed", signed(gap), "As rewards: below zero, the search was too hopeful"],
       ["trust", best.trust ? pill(best.trust) : best.verified ? pill("verified") : pill("self-reported")],
       best.certified !== null && best.certified !== undefined ? ["certified", number(best.certified)] : null,
+      best.tolerance ? ["evaluator's tolerance", best.tolerance] : null,
     ]));
 }
 
