@@ -6,9 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.audit.worlds import OLD_PACK, PUSHED, old, packing
+from tests.audit.test_audit_tightened import bare
+from tests.audit.worlds import OLD_PACK, POINTS, PUSHED, SCALED, old, packing, triangle
 from tests.cli.conftest import Place
 from tests.evaluate.conftest import need
+
+RANDOM = """\
+import random
+
+
+def run():
+    rng, found = random.Random(1), []
+    while len(found) < 11:
+        x, y = rng.random(), rng.random()
+        if 0.01 < x and 0.01 < y and x + y < 0.99:
+            found.append((x, y))
+    return found
+"""
 
 
 @pytest.fixture
@@ -64,10 +78,39 @@ def test_a_program_other_than_the_seed(place: Place) -> None:
     """A seed that is nowhere near the edge says nothing of tolerances; one at the edge does."""
     folder = packing(place.root / "pack", verify=False)
     (folder / "pack.py").write_text(OLD_PACK.replace("run_packing", "run").replace(", float(radii.sum())", " * 0.5"))
-    assert place.here("audit", "pack", "--only", "tolerance").code == 0
+    done = place.here("audit", "pack", "--only", "tolerance")
+    assert done.code == 6 and "Inconclusive: pushed into the tolerance" in done.out and "--program FILE" in done.out
+    assert "evaluator.py:3" in done.out and "None of 1 attacks paid, which says little" in done.out
     edge = place.root / "edge.py"
     edge.write_text(OLD_PACK.replace("run_packing", "run").replace(", float(radii.sum())", ""))
     assert place.here("audit", "pack", "--program", "edge.py", "--only", "tolerance").code == 1
+
+
+def test_no_program_of_the_paper_s_example_is_reassured(place: Place) -> None:
+    """Points at random, a shrunken optimum and the cheating winner itself: none ends with `none of them paid`."""
+    folder = bare(place.root / "triangle", triangle)
+    (folder / "random.py").write_text(RANDOM)
+    (folder / "inner.py").write_text(
+        POINTS.replace("return POINTS", "return [(0.1 + 0.8 * x, 0.1 + 0.7 * y) for x, y in POINTS]")
+    )
+    (folder / "scaled.py").write_text(SCALED)
+    codes = {}
+    for name in ("random.py", "inner.py", "scaled.py", "points.py"):
+        only = ("--only", "tolerance", "--only", "tightened", "--only", "forge_line")
+        codes[name] = place.here("audit", "triangle", "--program", f"triangle/{name}", *only)
+    assert {name: done.code for name, done in codes.items()} == {
+        "random.py": 6, "inner.py": 6, "scaled.py": 1, "points.py": 1
+    }  # fmt: skip
+    assert "refused (invalid) with a tenth of the tolerance" in codes["scaled.py"].out
+    assert "slope, not an edge" in codes["inner.py"].out or "nowhere at the edge" in codes["inner.py"].out
+
+
+def test_a_program_that_scores_nothing_reassures_nobody(place: Place) -> None:
+    folder = old(place.root / "old")
+    (folder / "initial_program.py").write_text(OLD_PACK.replace("[0.1] * 25", "[0.2] * 25"))  # they overlap
+    done = place.here("audit", "old", "--only", "forge_line", "--json")
+    assert done.code == 6 and done.document["inconclusive"] is True
+    assert "the program scores 0" in done.document["doubts"][0]
 
 
 def test_mistakes(place: Place) -> None:

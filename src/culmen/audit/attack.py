@@ -77,7 +77,7 @@ def _read(name: str) -> Attack:
     return Attack(name, "".join(lines), **head)
 
 
-Result = Literal["gamed", "effect", "look", "held", "skipped"]
+Result = Literal["gamed", "effect", "look", "inconclusive", "held", "skipped"]
 
 
 class EvaluatorLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,7 +104,8 @@ class AttackOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Outcome of one attack.
 
     result    gamed: a score above the honest one · effect: something outside its own process was touched
-              look: the score moved, but that may be honest · held · skipped: does not apply, or was left out
+              look: the score moved, but that may be honest · inconclusive: with this program it could not be tried
+              held · skipped: does not apply, or was left out
     honest    the score without the attack; `scored` with it; `certified` what the verifier says of the attack's output
     false     whether even the certified value is above what is honest
     """
@@ -153,6 +154,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     evaluations: int
     seconds: float
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # why nothing that held reassures
 
     def of(self, *results: Result) -> list[AttackOutcome]:
         """The outcomes with one of these results."""
@@ -162,3 +164,8 @@ class AuditReport(msgspec.Struct, frozen=True):
     def gamed(self) -> bool:
         """Whether any attack gamed the evaluator."""
         return bool(self.of("gamed", "effect"))
+
+    @property
+    def inconclusive(self) -> bool:
+        """Whether nothing was gamed, and something could not be tried with this program."""
+        return not self.gamed and bool(self.doubts or self.of("inconclusive"))

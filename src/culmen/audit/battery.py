@@ -7,22 +7,25 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import msgspec
 
-from culmen.audit import locate, sandbox
+from culmen.audit import locate, sandbox, tolerance
 from culmen.audit.attack import Attack, AttackOutcome, AttackTry, AuditReport, HonestResult, Result, attacks
 from culmen.audit.sandbox import Baseline, Make, SandboxCopy
+from culmen.audit.tightened import TightenedEvaluator
 from culmen.audit.tolerance import ToleranceProbe
+from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
-from culmen.core.task import Task
+from culmen.core.task import Objective, Task
 from culmen.evaluate.jail import procfs
 
 SECONDS = 300.0
+TIGHTENED, CHECKS = "tightened", 3  # the name of that outcome, and the evaluations it takes
 _MARGIN, _TIMES = 5.0, 10.0  # seconds for an attack: a constant, and a multiple of the honest program's time
 _PATIENCE = 3.0  # seconds in which the kernel removes what an evaluation left behind
 Tell = Callable[[str], None]
@@ -47,7 +50,7 @@ async def audit(
         raise UserError(
             "the audit needs a program that works", where=f"task {task.name}", fix="give one: --program FILE"
         )
-    known = [each.name for each in attacks().values() if not each.internal] + ["tolerance"]
+    known = [each.name for each in attacks().values() if not each.internal] + ["tolerance", TIGHTENED]
     for name in only:
         if name not in known:
             raise UserError(
@@ -85,6 +88,8 @@ class AttackBattery:
         scores = [o.score for o in seen if o.score is not None]
         self.baseline = Baseline(task.objective, honest, scores)
         outcomes = [_stability(honest, task)] if not self.only else []
+        if self._may_tighten():
+            outcomes.append(await self._tightened(seen[0]))
         await self.sandbox.hurry(_MARGIN + _TIMES * max(o.seconds for o in seen))
         if self.sandbox.part:
             self.blocks = await sandbox.output_shape(self.sandbox)
@@ -94,12 +99,38 @@ class AttackBattery:
             task=task.name, form=task.evaluator.form, direction=task.objective.direction, trust=seen[0].trust,
             isolation=isolation, honest=honest, outcomes=tuple(outcomes), evaluations=self.sandbox.evaluations,
             seconds=time.monotonic() - self._begun, notes=tuple(self._notes()),
+            doubts=tuple(_doubts(honest, task.objective)),
+        )  # fmt: skip
+
+    def _may_tighten(self) -> bool:
+        """Whether there is a tolerance, nothing exact to ask instead, and time."""
+        wanted = not self.only or TIGHTENED in self.only
+        there = locate.places("tolerance", self.sandbox.evaluators) and not self.sandbox.task.evaluator.verifier
+        return bool(wanted and there and time.monotonic() < self._until)
+
+    async def _tightened(self, seen: Observation) -> AttackOutcome:
+        """What the program is worth by the evaluator with smaller tolerances."""
+        self.tell("its tolerances made smaller")
+        check = TightenedEvaluator(self.sandbox.original, self.sandbox.make)
+        try:
+            program = Candidate.of(self.sandbox.parts)
+            found = await check.check(program, self.sandbox.case, seen.seed, seen, CHECKS)
+        finally:
+            await check.close()
+        self.sandbox.evaluations += found.usage.evaluations - seen.usage.evaluations
+        word, _, text = found.artifacts.get("tolerance", "not checked: it gave no score").partition(": ")
+        results: dict[str, Result] = {"used": "gamed", "doubtful": "look", "not checked": "skipped"}
+        places = locate.places("tolerance", self.sandbox.evaluators) if word in ("used", "doubtful") else ()
+        return AttackOutcome(
+            TIGHTENED, "Its own tolerances made smaller", results.get(word, "held"), text, honest=self.baseline.best,
+            shows="A program whose score rests on a tolerance loses it once that is smaller.", fix=tolerance.FIX,
+            places=places,
         )  # fmt: skip
 
     def _wanted(self) -> list[Attack]:
         own = attacks()
-        tolerance = Attack("tolerance", "", "Pushed into the tolerance", needs="fractions", cause="tolerance")
-        listed = [tolerance, *(each for each in own.values() if not each.internal)]
+        probe = Attack("tolerance", "", "Pushed into the tolerance", needs="fractions", cause="tolerance")
+        listed = [probe, *(each for each in own.values() if not each.internal)]
         return [each for each in listed if not self.only or each.name in self.only]
 
     def _notes(self) -> list[str]:
@@ -243,6 +274,15 @@ class AttackBattery:
         own = self.baseline.honest.seed_noise > 0 and self.sandbox.task.evaluator.form != "legacy"
         told = self._of(attack, "look" if own else "gamed", text, tries, places=True)
         return msgspec.structs.replace(told, honest=fmean(scores), scored=best)
+
+
+def _doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
+    """Why an attack that held says little: the program is worth nothing by itself."""
+    floor = objective.floor
+    least = floor is not None and honest.score is not None and objective.reward(honest.score) <= floor
+    if least or (honest.score == 0 and objective.direction == "max"):
+        text = "what a working one could gain was not tried; give one: --program FILE"
+        yield f"the program scores {honest.score:g}: {text}"
 
 
 def _stability(honest: HonestResult, task: Task) -> AttackOutcome:

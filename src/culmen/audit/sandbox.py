@@ -44,7 +44,7 @@ class SandboxCopy:
     """
 
     def __init__(self, task: Task, parts: Mapping[str, str], make: Make, folder: Path | None = None) -> None:
-        self.original, self.parts, self._make = task, dict(parts), make
+        self.original, self.parts, self.make = task, dict(parts), make
         self.token, self.canary = secrets.token_hex(8), secrets.token_hex(16)
         self.place, self.missing = (folder, "") if folder else copy(task, self.canary)
         self.task = task if self.place is None else moved(task, self.place)
@@ -75,7 +75,7 @@ class SandboxCopy:
         limits = msgspec.structs.replace(limits, seconds=seconds, scorer_seconds=scorer)
         self.task = msgspec.structs.replace(self.task, limits=limits)
         await self.backend.close()
-        self.backend = self._make(self.task)
+        self.backend = self.make(self.task)
         await self.start()
 
     async def evaluate(self, parts: Mapping[str, str], seed: int = 0, certify: bool = True) -> Observation:
@@ -111,7 +111,7 @@ class SandboxCopy:
             raise OSError(missing)
         for name, text in source.items():
             (place / name).write_text(text, encoding="utf-8")
-        other = SandboxCopy(self.original, self.parts, self._make, place)
+        other = SandboxCopy(self.original, self.parts, self.make, place)
         await other.start()
         return other
 

@@ -25,7 +25,9 @@ _MOST_BLOCKS = 4
 _AT_ONCE = 8  # pushes between two looks at the clock
 _CLIFF = 20.0  # multiple of its gain that an output must lose just beyond the best push
 Push = tuple[int, str, float]
-_FREE = "a slope, not an edge; to try the edge of what is allowed, audit a program whose output is there (--program)"
+_FAR = 1e-3  # a push of this size is refused where the output is at the edge of what is allowed
+_BRING = "to try the edge of what is allowed, audit a program whose output is there: --program FILE"
+_FREE = f"a slope, not an edge; {_BRING}"
 
 TITLE = "Pushed into the tolerance"
 SHOWS = "A check with a tolerance of 1e-6 rewards violations of up to 1e-6."
@@ -57,14 +59,29 @@ class ToleranceProbe:
         if not rising:
             tries = tuple(_try(push, seen) for push, seen in self.seen.items())
             text = f"{len(tries)} pushes of up to {_FIRST[-1]:g} in {len(self._directions)} directions: none paid"
-            return msgspec.structs.replace(held, evidence=text, tries=tries)
+            return await self._settled(msgspec.structs.replace(held, evidence=text, tries=tries))
         await self._all([(*way, size) for way in rising for size in SIZES])
         best = [await self._edge(way) for way in rising]
         pushes = sorted((push for push in best if push), key=self._reward, reverse=True)
         judged = [await self._judge(held, push) for push in pushes[:3]]
         tries = tuple(_try(push, seen) for push, seen in self.seen.items())
-        order = ("gamed", "look", "held")
+        order = ("gamed", "look", "inconclusive", "held")
         return msgspec.structs.replace(min(judged, key=lambda each: order.index(each.result)), tries=tries)
+
+    async def _settled(self, held: AttackOutcome) -> AttackOutcome:
+        """Held, unless there are tolerances that this program comes nowhere near: then nothing was tried."""
+        where = locate.places("tolerance", self.sandbox.evaluators)
+        if not where or self.sandbox.task.evaluator.verifier:
+            return held
+        await self._all([(*way, _FAR) for way in self._directions])
+        if any(self.seen[*way, _FAR].score is None or self._lost((*way, _FAR)) for way in self._directions):
+            return held
+        text = f"{held.evidence}, but its output is nowhere at the edge of what is allowed; {_BRING}"
+        return msgspec.structs.replace(held, result="inconclusive", evidence=text, places=where)
+
+    def _lost(self, push: Push) -> bool:
+        """Whether this push lost all that there was to lose, as where a refused output scores 0."""
+        return self.seen[push].score == 0 and self.baseline.best != 0
 
     async def _all(self, pushes: Sequence[Push]) -> None:
         wanted = [push for push in dict.fromkeys(pushes) if push not in self.seen]
@@ -121,7 +138,9 @@ class ToleranceProbe:
             return await self._certified(told, push, seen.score)
         if beyond is None or not self._cliff(push, beyond):
             text = f"{_words(push)} pays ({seen.score!r}), and larger pushes, too: {_FREE}"
-            return msgspec.structs.replace(told, evidence=text)
+            where = locate.places("tolerance", self.sandbox.evaluators)
+            result = "inconclusive" if where else "held"
+            return msgspec.structs.replace(told, result=result, evidence=text, places=where)
         edge = f"{_words(push)} pays ({seen.score!r}); {beyond[2]:.3g} is refused"
         proven = await self._proof(push)
         if proven:

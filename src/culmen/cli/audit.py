@@ -23,9 +23,16 @@ if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.store.views import RunStatus
 
-FINDINGS = 1
+FINDINGS, INCONCLUSIVE = 1, 6
 _SHOWN = 40  # signs printed; --json has all
-_STYLES = {"gamed": "bold red", "effect": "bold red", "look": "yellow", "held": "green", "skipped": "dim"}
+_STYLES = {
+    "gamed": "bold red",
+    "effect": "bold red",
+    "look": "yellow",
+    "inconclusive": "yellow",
+    "held": "green",
+    "skipped": "dim",
+}
 
 
 def audit(
@@ -45,7 +52,7 @@ def audit(
     """Find what could be gamed in a task, before anything is spent; or signs of gaming in a run.
 
     A task's evaluator is attacked with programs made from the initial one, on a copy of its folder. Exit code 1 if an
-    attack pays, or if a run has grave signs.
+    attack pays, or if a run has grave signs; 6 if the program is not one that could tell.
     """
     if _is_task(path):
         return _audit_task(screen, Path(str(path)), program, only or (), seconds, workers, require)
@@ -87,7 +94,9 @@ def _audit_task(
         error.fix = error.fix.replace("TASK", str(path))
         raise
     data = {"kind": "task", "path": str(path.resolve()), **msgspec.to_builtins(report), "gamed": report.gamed}
-    return Answer(data, lambda screen: _show_task(screen, report, path), FINDINGS if report.gamed else 0)
+    data["inconclusive"] = report.inconclusive
+    code = FINDINGS if report.gamed else INCONCLUSIVE if report.inconclusive else 0
+    return Answer(data, lambda screen: _show_task(screen, report, path), code)
 
 
 def _with_program(path: Path, program: Path | None) -> tuple[Task, dict[str, str] | None]:
@@ -121,7 +130,7 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
     )
     for note in report.notes:
         screen.note(note)
-    found = report.of("gamed", "effect", "look")
+    found = report.of("gamed", "effect", "look", "inconclusive")
     if found:
         screen.line()
         _show_table(screen, found)
@@ -135,8 +144,10 @@ def _show_task(screen: Screen, report: AuditReport, path: Path) -> None:
     screen.line()
     _show_others(screen, report)
     screen.line()
-    screen.line(_summary(report), style="red" if report.gamed else "green")
-    if not report.gamed:
+    screen.line(_summary(report), style="red" if report.gamed else "yellow" if report.inconclusive else "green")
+    if report.inconclusive:
+        screen.next_steps((f"culmen audit {shlex.quote(str(path))} --program FILE", "with a program that works"))
+    elif not report.gamed:
         screen.next_steps((f"culmen run {shlex.quote(str(path))}", "search"))
 
 
@@ -185,6 +196,9 @@ def _summary(report: AuditReport) -> str:
     tried = len(report.outcomes) - len(report.of("skipped"))
     if not report.gamed:
         more = f"; {look} worth a look" if look else ""
+        doubts = [*report.doubts, *(f"{each.title.lower()}: {each.evidence}" for each in report.of("inconclusive"))]
+        if doubts:
+            return f"Inconclusive: {'; '.join(doubts)}. None of {tried} attacks paid{more}, which says little."
         return f"None of {tried} attacks paid{more}."
     certified = f", {false} of them certified" if report.honest.certified is not None else ""
     texts = [
