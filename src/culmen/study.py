@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
 
     from culmen.evaluate.check import TaskReport
+    from culmen.observe.summary import Summary
     from culmen.store.meta import RunMeta
     from culmen.store.views import CandidateDetail, CandidateRow, InitialProgram
     from culmen.store.views import RunStatus as RunStatus
@@ -305,9 +306,7 @@ class Study:
         return str(self.path)
 
     def _words(self) -> str:
-        from culmen.observe.summary import summarize
-
-        return str(summarize(self.path))
+        return str(self.summary)
 
     @property
     def status(self) -> RunStatus:
@@ -315,6 +314,13 @@ class Study:
         from culmen.store import views
 
         return views.status(self.path)
+
+    @property
+    def summary(self) -> Summary:
+        """What came out in three lines, and what ails the run (`findings`), with one thing to try each."""
+        from culmen.observe.summary import summarize
+
+        return summarize(self.path)
 
     @property
     def best(self) -> ReportedCandidate | None:

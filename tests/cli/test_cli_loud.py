@@ -124,6 +124,13 @@ def test_a_bug_in_a_users_strategy_is_theirs(place: Place) -> None:
     assert "bug in culmen" not in done.err
 
 
+def test_a_file_of_the_users_that_is_no_python_is_theirs_too(place: Place) -> None:
+    place.task("peak")
+    (place.root / "mine.py").write_text("class Mine\n")
+    done = place.here("run", "peak", "--strategy", "mine.py:Mine", "--budget", "9")
+    assert done.code == 2 and "mine.py" in done.err and "bug in culmen" not in done.err
+
+
 def test_the_log_says_that_it_shows_the_last(done: Place) -> None:
     log = done.here("log", "first", "--last", "5")
     assert "the last 5 of " in log.err and "culmen log --all" in log.err and len(log.out.splitlines()) == 5

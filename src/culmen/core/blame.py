@@ -50,6 +50,8 @@ def in_text(trace: str) -> Place | None:
 
 def called(error: BaseException) -> Place | None:
     """The innermost place of the user's own code that culmen had called when this was raised; None: culmen's own."""
+    if isinstance(error, SyntaxError) and error.filename and not ours(error.filename):
+        return Place(error.filename, error.lineno or 1)
     place, inside = None, False
     for frame in _frames(error.__traceback__):
         file = frame.tb_frame.f_code.co_filename
@@ -59,19 +61,20 @@ def called(error: BaseException) -> Place | None:
     return place
 
 
-def as_theirs(error: Exception) -> UserError | None:
-    """The error as one of the user's own code, with the places in it, where culmen had called that; else None."""
+def as_theirs(error: Exception, kept: str = "") -> UserError | None:
+    """The error as one of the user's own code, with the places in it, where culmen had called that; else None. `kept`
+    says what is not lost."""
     place = called(error)
     if place is None:
         return None
     shown = [frame for frame in traceback.extract_tb(error.__traceback__) if not ours(frame.filename)]
-    inner = next(i for i, frame in enumerate(shown) if frame.filename == place.file)
+    inner = next((i for i, frame in enumerate(shown) if frame.filename == place.file), len(shown))
     told = "".join([*traceback.format_list(shown[inner:]), *traceback.format_exception_only(error)])
     indented = "\n".join(f"  {line}" for line in told.rstrip().splitlines())
     return UserError(
         f"your code raised {type(error).__name__}\n\n{indented}\n",
         where=str(place),
-        fix=f"correct {place.short}; what was finished is kept: culmen resume RUN",
+        fix=f"correct {place.short}{kept}",
     )
 
 
@@ -83,7 +86,7 @@ def told_as_theirs() -> Generator[None]:
     except CulmenError:
         raise
     except Exception as error:
-        if (theirs := as_theirs(error)) is None:
+        if (theirs := as_theirs(error, "; what was finished is kept: culmen resume RUN")) is None:
             raise
         raise theirs from error
 
