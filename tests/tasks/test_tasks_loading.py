@@ -388,3 +388,17 @@ def test_other_seeds(tmp_path: Path) -> None:
         load(tmp_path, seeds=[{"m": "x"}])
     (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1}\n")
     assert load(tmp_path / "evaluator.py", seeds=[{"m.rs": "x"}]).evaluator.suffix == ".rs"
+
+
+@pytest.mark.parametrize(("word", "meant"), [("minimize", "min"), ("MIN", "min"), ("Maximise", "max"), ("max", "max")])
+def test_directions_as_people_write_them(tmp_path: Path, word: str, meant: str) -> None:
+    toml = f'[seed]\nfiles = ["p.py"]\n[objective]\ndirection = "{word}"\n'
+    assert load(small(tmp_path, toml)).objective.direction == meant
+    assert load(tmp_path, direction="minimise" if meant == "min" else "MAX").objective.direction == meant
+
+
+def test_another_direction_is_refused_with_its_place(tmp_path: Path) -> None:
+    toml = '[seed]\nfiles = ["p.py"]\n[objective]\ndirection = "up"\n'
+    with pytest.raises(TaskError, match="unknown direction 'up'") as caught:
+        load(small(tmp_path, toml))
+    assert "task.toml" in caught.value.where and "max" in caught.value.fix

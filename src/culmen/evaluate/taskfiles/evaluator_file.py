@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from culmen.core.errors import TaskError
+from culmen.core.errors import TaskError, UserError
 from culmen.core.task import Evaluator, Task, way
 from culmen.evaluate.openevolve import folder
 from culmen.evaluate.taskfiles import digests, interface, reading, task_toml
@@ -88,7 +88,10 @@ def _begun(task: Task, first: interface.FirstPrograms) -> Task:
 
 def directed(task: Task, direction: str) -> Task:
     """The task with scores going this way (`core.task.way`)."""
-    direction = way(direction, "--direction")
+    try:
+        direction = way(direction)
+    except UserError as error:
+        raise TaskError(error.what, where="--direction", fix=error.fix) from None
     if task.objective.direction == direction:
         return task
     if Path(task.root, "task.toml").is_file():
