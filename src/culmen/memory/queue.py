@@ -100,7 +100,7 @@ Floats = NDArray[np.float64]
 _ROUND = ("round", "round_total", "round_scored", "round_failed")
 
 
-class Summary(NamedTuple):
+class EntrySummary(NamedTuple):
     """One candidate's numbers; rewards are higher-is-better.
 
     `observations` made in all (lost ones excluded), `failures` of them without a score, `mean` and `sd` (sample
@@ -233,18 +233,18 @@ class Statistics:
         rows = [self.model.index.get(key, -1) for key in self._index]
         return np.append(self.model.worth(), -np.inf)[rows]
 
-    def summary(self, key: str) -> Summary:
+    def summary(self, key: str) -> EntrySummary:
         """The numbers of one candidate; KeyError for an unknown one."""
         row = self._index[key]
         scored, failed = int(self._data["scored"][row]), int(self._data["failed"][row])
         count = scored + failed
         if scored == 0:
-            return Summary(count, failed, None, None, None)
+            return EntrySummary(count, failed, None, None, None)
         mean = (scored * float(self._data["scored_mean"][row]) + failed * self.floor) / count
         gap = float(self._data["scored_mean"][row]) - self.floor if failed else 0.0
         m2 = float(self._data["scored_m2"][row]) + gap * gap * scored * failed / count
         sd = math.sqrt(max(m2, 0.0) / (count - 1)) if count > 1 else None
-        return Summary(count, failed, mean, sd, self._latest(row))
+        return EntrySummary(count, failed, mean, sd, self._latest(row))
 
     def _latest(self, row: int) -> float | None:
         scored, failed = self._data["round_scored"][row], self._data["round_failed"][row]

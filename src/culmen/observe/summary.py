@@ -88,10 +88,10 @@ def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
     if now.state == "running":
         return [(f"culmen watch {run}", "follow it"), *_results(now, run)]
     steps = [] if now.state == "finished" else [(f"culmen resume {run}", "go on")]
-    if now.best is None:
-        return [*steps, *_unscored(now, path, run)]
     if now.findings:
         steps.append((f"culmen audit {run}", "what looks like gaming"))
+    if now.best is None:
+        return [*steps, *_unscored(now, path, run)]
     if now.reason == "integrity":
         steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
     steps += _results(now, run)
