@@ -1,12 +1,15 @@
 """Kills, full disks, cut and garbled files, rivals, clocks: nothing acknowledged is lost, and every error says why."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -174,6 +177,7 @@ def test_another_process_is_refused_too(tmp_path):
 ORPHAN = """
 import os, signal, sys
 from pathlib import Path
+from random import Random
 from culmen.store.lease import RunLock
 lock = RunLock.acquire(Path(sys.argv[1]))
 ready, tell = os.pipe()
@@ -321,3 +325,40 @@ def test_the_mounts_of_this_machine_are_read(tmp_path):
                 refuse_network(point, kind)
         elif point.resolve() == point:
             require_local(point)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_damaged_is_said_and_every_readable_event_is_saved(long_run, seed):
+    """Bytes overwritten all over the file: nothing raises but what says what to do."""
+    random, database = Random(seed), long_run / "journal.db"
+    whole, size = entries(long_run), database.stat().st_size
+    with database.open("r+b") as file:
+        for _ in range((1, 5, 30)[seed % 3]):
+            file.seek(random.randrange(8192, size))
+            file.write(random.randbytes((1, 8, 100, 3000)[seed % 4]))
+    looks = (
+        lambda: views.status(long_run),
+        lambda: list(SqlJournal.open(long_run).read()),
+        lambda: SqlJournal.open(long_run, write=True).close(),
+    )
+    for look in looks:
+        with contextlib.suppress(JournalDamaged):
+            look()
+    with contextlib.suppress(JournalDamaged):
+        saved = recover(long_run)
+        assert entries(saved.path) == whole[: saved.events]
+        file = Path(saved.path) / "beyond.jsonl"
+        lines = file.read_bytes().splitlines() if file.exists() else []
+        assert len(lines) == saved.beyond and saved.events + saved.beyond <= len(whole)
+
+
+def test_events_behind_a_damaged_one_are_saved_beside(long_run):
+    whole = len(entries(long_run))
+    with sqlite3.connect(long_run / "journal.db") as connection:
+        connection.execute("UPDATE event SET effect = CAST(x'ff41' AS TEXT) WHERE seq = 20")
+    with pytest.raises(JournalDamaged):
+        list(SqlJournal.open(long_run).read())
+    saved = recover(long_run)
+    assert (saved.events, saved.beyond) == (19, whole - 20)
+    first = json.loads((Path(saved.path) / "beyond.jsonl").read_bytes().splitlines()[0])
+    assert first["seq"] == 21

@@ -147,6 +147,7 @@ def recover(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Default: RUN-recovered.")] = None,
 ) -> Answer:
     """Copy what can be read of a damaged run into a new one, which can be resumed."""
+    from culmen.store.transfer import BEYOND
     from culmen.store.transfer import recover as copy
 
     source = run if (run / "journal.db").is_file() else RUNS / run
@@ -154,6 +155,8 @@ def recover(
 
     def show(screen: Screen) -> None:
         screen.line(f"saved {count(saved.events, 'event')} into {saved.path}")
+        if saved.beyond:
+            screen.line(f"{count(saved.beyond, 'event')} behind the first unreadable one lie in {saved.path}/{BEYOND}")
         screen.next_steps((f"culmen resume {run_name(saved.path)}", "go on"))
 
     return Answer(saved, show)

@@ -206,6 +206,8 @@ def meanings(run_dir: Path) -> Iterator[None]:
         if known is None:
             raise
         raise known from error
+    except UnicodeDecodeError as error:  # bytes where text was, also in what SQLite says about them
+        raise _damaged(error, run_dir) from error
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
@@ -227,7 +229,7 @@ def _meaning(error: Exception, run_dir: Path) -> CulmenError | None:
     if code in (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS):
         return _damaged(error, run_dir)
     found: Callable[[Exception, Path], CulmenError] | None = _MEANINGS.get(code & 0xFF)
-    if found is None and "no such table" in str(error):
+    if found is None and ("no such table" in str(error) or "Could not decode" in str(error)):
         found = _damaged
     return found and found(error, run_dir)
 

@@ -23,7 +23,7 @@ from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.event import Event
 from culmen.store import sql
 from culmen.store.address import FILE, Address, anchor, has_run, is_address, parse, pointer
-from culmen.store.codec import Blobs
+from culmen.store.codec import Blobs, check_entry
 from culmen.store.database import engine_for, meanings, read_meta, reading, require_run, run_folders
 from culmen.store.meta import RunMeta
 from culmen.store.reader import PAGE, lookup_in, read_page
@@ -177,15 +177,22 @@ def _plus(one: Sum, two: Sum) -> Sum:
 _LARGEST = 1 << 40  # bytes; a header that promises more is itself damaged
 
 
+BEYOND = "beyond.jsonl"
+_HOLE = 5_000  # rows that cannot be read, one after the other, before the rest is given up
+
+
 class Recovered(msgspec.Struct, frozen=True):
-    """Where the copy lies, and how many events (1 to `events`) are in it."""
+    """Where the copy lies, and how many events (1 to `events`) are in it. `beyond` more could be read behind the first
+    that could not: they lie beside it in `BEYOND`, one a line."""
 
     path: str
     events: int
+    beyond: int = 0
 
 
 def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
-    """Copy the readable beginning of a run into a new run folder (default: RUN-recovered), which can be resumed.
+    """Copy the readable beginning of a run into a new run folder (default: RUN-recovered), which can be resumed, and
+    what can be read behind it into a file beside.
 
     All sums are made anew from the events. Raises `JournalDamaged` if not even the run's settings can be read, and
     `UserError` if the new folder holds a run already. The damaged run is left as it is.
@@ -211,7 +218,8 @@ def recover(run_dir: Path | str, out: Path | str | None = None) -> Recovered:
                 count += len(events)
         finally:
             writer.close()
-    return Recovered(str(target), count)
+        beyond = _beyond(connection, source, count, target / BEYOND)
+    return Recovered(str(target), count, beyond)
 
 
 def damaged(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
@@ -275,14 +283,55 @@ def _padded_copy(run_dir: Path, copy: Path) -> Path:
 def _copy_rows(source: sqlite3.Connection, target: Connection, table: Table) -> None:
     names = ", ".join(column.name for column in table.columns)
     marks = ", ".join("?" * len(table.columns))
-
-    def readable() -> Iterator[tuple[Any, ...]]:
-        with contextlib.suppress(sqlite3.Error):
-            yield from source.execute(f"SELECT {names} FROM {table.name} NOT INDEXED ORDER BY rowid")
-
     cursor = target.connection.cursor()
-    rows: Any = readable()  # streamed: the driver takes any iterator
+    rows: Any = _readable(source, names, table.name)  # streamed: the driver takes any iterator
     cursor.executemany(f"INSERT OR IGNORE INTO {table.name} ({names}) VALUES ({marks})", rows)
+
+
+def _readable(source: sqlite3.Connection, names: str, table: str) -> Iterator[tuple[Any, ...]]:
+    """All rows that can be read, in the order they were written; behind one that cannot, the next are tried singly."""
+    query, last, missed = f"SELECT rowid, {names} FROM {table} NOT INDEXED WHERE rowid", 0, 0
+    while missed < _HOLE:
+        try:
+            for row in source.execute(f"{query} > ? ORDER BY rowid", (last,)):
+                last, missed = row[0], 0
+                yield row[1:]
+            return
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError):
+            pass
+        for _ in range(_HOLE - missed):
+            last, missed = last + 1, missed + 1
+            try:
+                row = source.execute(f"{query} = ?", (last,)).fetchone()
+            except (sqlite3.Error, UnicodeDecodeError, OverflowError):
+                continue
+            if row is not None:
+                missed = 0
+                yield row[1:]
+                break
+
+
+def _beyond(connection: Connection, run_dir: Path, after: int, out: Path) -> int:
+    """Write the events that can be read behind event `after`, one a line; how many there are."""
+    count = 0
+    cursor = connection.connection.cursor()
+    cursor.execute("SELECT seq FROM event WHERE seq > ? ORDER BY seq", (after,))
+    numbers = [row[0] for row in cursor.fetchall()]
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(out.open("wb")) if numbers else None
+        for number in numbers:
+            try:
+                with meanings(run_dir):
+                    (event,) = read_page(connection, run_dir, number - 1, 1)
+                check_entry(event.entry)
+            except (CulmenError, ValueError):
+                continue
+            if file is not None:
+                file.write(msgspec.json.encode(event) + b"\n")
+                count += 1
+    if not count:
+        out.unlink(missing_ok=True)
+    return count
 
 
 def _prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
@@ -292,7 +341,9 @@ def _prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
         try:
             with meanings(run_dir):
                 events = read_page(connection, run_dir, after, size)
-        except CulmenError:
+            for event in events:
+                check_entry(event.entry)
+        except (CulmenError, ValueError):
             if size == 1:
                 return
             size = 1
