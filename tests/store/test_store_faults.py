@@ -362,3 +362,22 @@ def test_events_behind_a_damaged_one_are_saved_beside(long_run):
     assert (saved.events, saved.beyond) == (19, whole - 20)
     first = json.loads((Path(saved.path) / "beyond.jsonl").read_bytes().splitlines()[0])
     assert first["seq"] == 21
+
+
+def test_a_folder_that_cannot_be_written_is_the_users_to_open(long_run, monkeypatch):
+    """As an ordinary user; root may write anything, so there the file system refuses it."""
+    mounted = os.geteuid() == 0
+    if mounted:
+        done = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip("nothing can be mounted here")
+    else:
+        long_run.chmod(0o500)
+        (long_run / "lock").chmod(0o400)
+    command = [sys.executable, "-m", "culmen.cli.main", "vacuum", str(long_run)]
+    inside = f'mount --bind {long_run} {long_run} && mount -o remount,bind,ro {long_run} && exec "$@"'
+    line = ["unshare", "-m", "sh", "-c", inside, "sh", *command] if mounted else command
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    long_run.chmod(0o700)
+    assert done.returncode == 2 and "bug" not in done.stderr, done.stderr
+    assert "cannot be written" in done.stderr and "chmod -R u+w" in done.stderr

@@ -209,9 +209,23 @@ def meanings(run_dir: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:  # bytes where text was, also in what SQLite says about them
         raise _damaged(error, run_dir) from error
     except OSError as error:
+        if error.errno in NOT_ALLOWED and str(error.filename).startswith(str(run_dir)):
+            raise may_not_write(error, run_dir) from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
         raise _full(run_dir) from error
+
+
+NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def may_not_write(error: OSError, run_dir: Path) -> UserError:
+    """What it means that a file of a run cannot be made or written."""
+    return UserError(
+        f"the run's folder cannot be written ({error.strerror}: {error.filename}); everything recorded so far is safe",
+        where=str(run_dir),
+        fix=f"give yourself the right to write (chmod -R u+w {run_dir}), or work on a copy; reading is always possible",
+    )
 
 
 def _drivers() -> list[type[Exception]]:

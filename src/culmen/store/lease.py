@@ -15,7 +15,7 @@ import msgspec
 
 from culmen.core.errors import RunLocked
 from culmen.store.address import FILE, Owner, pointer
-from culmen.store.database import engine_for
+from culmen.store.database import NOT_ALLOWED, engine_for, may_not_write
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -36,7 +36,12 @@ class RunLock:
     def acquire(cls, run_dir: Path) -> RunLock:
         """Take the lock or raise `RunLocked`, naming its owner."""
         path = run_dir / "lock"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno not in NOT_ALLOWED:
+                raise
+            raise may_not_write(error, run_dir) from error
         deadline = time.monotonic() + _PATIENCE
         while not _try(fd, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:

@@ -245,6 +245,45 @@ def test_closing_leaves_no_process_and_no_file(tmp_path: Path, level: str) -> No
     assert wait_until(lambda: procfs.marked(f"{MARK}={os.path.basename(jail.scratch)}") == [])
 
 
+DEEP = """
+import os
+def dig(name, depth):
+    os.mkdir(name); here = os.open(".", os.O_RDONLY); os.chdir(name)
+    for _ in range(depth):
+        os.mkdir("d"); os.chdir("d")
+    os.fchdir(here)
+def run():
+    dig("deep", 3000)
+    os.mkdir("shut"); os.mkdir("shut/inside"); open("shut/inside/file", "w").close(); os.chmod("shut", 0)
+    while True: pass
+"""
+
+
+@pytest.mark.parametrize("level", ["restricted", "limits"])  # at namespaces it lies in memory, and ends with it
+def test_very_deep_and_closed_folders_are_removed_at_the_end(tmp_path: Path, level: str) -> None:
+    from culmen.core.task import Evaluator, Task
+
+    need(level)
+    (tmp_path / "evaluator.py").write_text(SCORE)
+    arena = Ground(Task("t", evaluator=Evaluator(path=str(tmp_path / "evaluator.py")), limits=LIMITS), level)
+    jail = arena.backend._jail
+    assert jail is not None
+    assert arena.one(DEEP).reason in ("timeout", "cpu_limit")
+
+    async def cut_short():
+        running = asyncio.create_task(arena.backend.evaluate(Candidate.of({"program": DEEP}), None, 0))
+        while not arena.processes():
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.3)
+        assert jail._process is not None
+        os.kill(zygote(arena), signal.SIGKILL)  # nobody but the orchestrator is left to clean up
+        running.cancel()
+
+    arena.runner.run(cut_short())
+    arena.close()
+    assert not os.path.exists(jail.scratch)
+
+
 def test_a_jail_that_cannot_be_set_up_never_starts_the_candidate(ground: Make) -> None:
     arena = ground(SCORE, "restricted")
     jail = arena.backend._jail

@@ -299,6 +299,48 @@ def test_evaluators_of_built_in_tasks_are_out_of_sight(ground: Make, level: str)
 
 
 @pytest.mark.parametrize("level", ["namespaces", "restricted"])
+def test_no_link_leads_to_the_built_in_tasks(ground: Make, level: str, monkeypatch, tmp_path: Path) -> None:
+    """As `lib64` of a virtual environment, which is a link to its `lib`."""
+    from culmen.evaluate.jail import bubblewrap
+
+    tasks, beside = tmp_path / "venv" / "lib" / "site" / "tasks", tmp_path / "venv" / "lib" / "site" / "numpy.py"
+    tasks.mkdir(parents=True)
+    (tasks / "evaluator.py").write_text("the answers")
+    beside.write_text("fine")
+    for link, target in (
+        ("venv/lib64", "lib"),
+        ("venv/again", "."),
+        ("venv/lib/site/way", "tasks"),
+        ("out", "venv/lib"),
+    ):
+        (tmp_path / link).symlink_to(target)
+    folders = (*bubblewrap.python_folders(), str(tmp_path / "venv"))
+    monkeypatch.setattr(bubblewrap, "python_folders", lambda: folders)
+    monkeypatch.setattr(bubblewrap, "HIDDEN", str(tasks))
+    program = (
+        "import os\ndef run(top):\n    seen = []\n"
+        "    for way in ('venv/lib/site', 'venv/lib64/site', 'venv/again/lib/site'):\n"
+        "        for name in ('tasks/evaluator.py', 'way/evaluator.py', 'numpy.py'):\n"
+        "            try: seen.append(open(os.path.join(top, way, name)).read())\n"
+        "            except OSError: pass\n"
+        "    return sorted(set(seen))\n"
+    )
+    assert ground(ECHO, level).one(program, case=Case("1", str(tmp_path))).feedback == "['fine']"
+
+
+def test_no_link_leads_to_a_folder_that_is_shut(tmp_path: Path) -> None:
+    from culmen.evaluate.jail import bubblewrap
+
+    (tmp_path / "real" / "task").mkdir(parents=True)
+    (tmp_path / "real" / "other").mkdir()
+    (tmp_path / "link").symlink_to("real/task")
+    (tmp_path / "real" / "back").symlink_to("task")
+    for shut in (tmp_path / "link", tmp_path / "real" / "task"):
+        listed, read = bubblewrap.around_hidden([str(tmp_path)], (), [str(shut)])
+        assert set(listed) == {str(tmp_path), str(tmp_path / "real")} and read == (str(tmp_path / "real" / "other"),)
+
+
+@pytest.mark.parametrize("level", ["namespaces", "restricted"])
 def test_evaluators_below_the_built_in_tasks_still_run_in_the_jail(ground: Make, level: str, monkeypatch) -> None:
     from culmen.evaluate.jail import bubblewrap
 

@@ -45,19 +45,22 @@ def around_hidden(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The same folders with the built-in tasks and `shut` cut out: (folders that may only be listed, what may be read).
 
-    A rule of Landlock holds for all below, so what lies beside the way to a hidden folder is named one by one.
+    A rule of Landlock holds for all below, so what lies beside the way to a hidden folder is named one by one. Links
+    count as what they lead to: a rule follows them, and `lib64` of a virtual environment is its `lib`.
     """
-    hidden = {HIDDEN, *shut}
-    listed, read = [], list(extra)
+    hidden = {os.path.realpath(path) for path in (HIDDEN, *shut)}
+    listed, read, seen = [], list(extra), set[str]()
     queue = list(folders)
     while queue:
         folder = queue.pop()
-        if any((path + "/").startswith(folder.rstrip("/") + "/") for path in hidden):
-            if folder not in hidden and os.path.isdir(folder):
-                listed.append(folder)
-                queue += [os.path.join(folder, name) for name in os.listdir(folder)]
-        else:
-            read.append(folder)
+        real = os.path.realpath(folder)
+        if not any((path + "/").startswith(real.rstrip("/") + "/") for path in hidden):
+            if not any((real + "/").startswith(path + "/") for path in hidden):
+                read.append(folder)
+        elif real not in hidden | seen and os.path.isdir(real):
+            seen.add(real)
+            listed.append(real)
+            queue += [os.path.join(real, name) for name in os.listdir(real)]
     return tuple(listed), tuple(read)
 
 

@@ -25,6 +25,8 @@ DESK = (
     5  # the way to the fork-server of the descriptor that answers questions of the filter; closed before anything runs
 )
 WORK = "/w"  # work folder at level namespaces
+# removes a folder, be it thousands of folders deep or full of closed ones; Python's own way gives up at both
+REMOVE = ("/bin/sh", "-c", 'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwx -- "$0"; rm -rf -- "$0"; } 2>/dev/null')
 _MB = 1 << 20
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _PROC_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/sys")

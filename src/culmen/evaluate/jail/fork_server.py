@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +21,7 @@ from typing import Any
 
 from culmen.core.errors import TaskError
 from culmen.evaluate.jail import bubblewrap, procfs, wire
-from culmen.evaluate.jail.confine import WORK, ForkRequest, JailPolicy
+from culmen.evaluate.jail.confine import REMOVE, WORK, ForkRequest, JailPolicy
 
 START_SECONDS = 120.0  # a fork-server imports what the task asks for, which may be large and on a cold disk
 _PACKET = 1 << 16
@@ -245,7 +244,8 @@ class Jail:
             await _wait(process)
         if self.level != "namespaces":  # there the kernel ends all children
             await asyncio.to_thread(self._end_strays)
-        await asyncio.to_thread(shutil.rmtree, self.scratch, True)
+        if os.path.isdir(self.scratch):
+            await asyncio.to_thread(subprocess.run, [*REMOVE, self.scratch], check=False)
 
     def _end_strays(self) -> None:
         mark = f"{MARK}={os.path.basename(self.scratch)}"

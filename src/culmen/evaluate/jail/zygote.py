@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from culmen.evaluate.jail import kernel, procfs, runner, wire
-from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, enter, own_descriptors
+from culmen.evaluate.jail.confine import CHANNEL, REMOVE, ForkRequest, JailPolicy, enter, own_descriptors
 from culmen.evaluate.jail.deputy import Deputy
 
 JAIL_FAILED = 121  # exit status of a child that could not confine itself
@@ -219,8 +219,8 @@ class Zygote:
                     os.waitpid(pid, 0)
 
     def _remove(self, folder: str) -> None:
-        """`rm` handles very deep trees, and does not block the loop."""
-        self.helpers.add(os.posix_spawn("/bin/rm", ["rm", "-rf", "--", folder], {}))
+        """In a process of its own, which does not block the loop."""
+        self.helpers.add(os.posix_spawn(REMOVE[0], [*REMOVE, folder], {"PATH": "/usr/bin:/bin"}))
 
     def _end(self) -> None:
         for pid in self.running:
