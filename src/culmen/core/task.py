@@ -118,6 +118,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     features    extra numbers a contract needs, kept as given
     verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only; "" for none
     files       SHA-256 of the evaluator and the files beside it, by name; they must stay so while a run lasts
+    shown       what coding agents may read of the evaluator's file
     proxy       legacy: whether the candidate answers from a process of its own; auto: if its score stays the same
     """
 
@@ -135,6 +136,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     verifier: str = ""
     files: dict[str, str] = {}
     proxy: Literal["auto", "always", "never"] = "auto"
+    shown: str = ""
 
 
 class Surface(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,6 +6,7 @@ import os
 from importlib import resources
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from culmen.agents.team import texts
@@ -53,6 +54,14 @@ def test_a_task_of_several_parts_for_agents_side_by_side():
 
 def test_a_task_without_a_program_for_a_lone_agent():
     check("task_bare", texts.task(BARE, 0, 1, 1, {}, None, "Use the tool `evaluate`."))
+
+
+def test_what_an_agent_may_read_of_the_evaluator():
+    shown = 'N = 26\nTOLERANCE = 1e-6\ndef score(output):\n    """The sum of the radii; None where circles overlap."""'
+    task = msgspec.structs.replace(CIRCLES, evaluator=msgspec.structs.replace(CIRCLES.evaluator, shown=shown))
+    text = texts.task(task, 0, 1, 1, {}, None)
+    assert "# The evaluator" in text and shown in text
+    assert "# The evaluator" not in texts.task(CIRCLES, 0, 1, 1, {}, None)
 
 
 def test_leaderboard():

@@ -69,6 +69,7 @@ def task(
         experiments=how or _CLIENT,
         limits=_limits(limits),
         certified=_certified(task),
+        evaluator=_evaluator(task),
         stop=_stop(threshold),
     )
 
@@ -124,6 +125,13 @@ def _certified(task: Task) -> str:
         "An exact verifier with zero tolerance checks what would lead, and repairs what is slightly wrong before it "
         "counts. Only this certified score counts for the leaderboard and for stopping.\n"
     )
+
+
+def _evaluator(task: Task) -> str:
+    """What the task lets agents read of its evaluator."""
+    if not task.evaluator.shown:
+        return ""
+    return f"# The evaluator\n\nThis is what may be known of it:\n\n```python\n{task.evaluator.shown.strip()}\n```\n"
 
 
 def _first(task: Task) -> str:

@@ -23,6 +23,7 @@ from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 from culmen.evaluate.taskfiles import digests, reading
 from culmen.evaluate.taskfiles.reading import LANGUAGES, missing, read_text
 from culmen.evaluate.taskfiles.schema import check_text
+from culmen.evaluate.taskfiles.shown import shown
 
 TIMEOUT = 300.0  # seconds, OpenEvolve's default
 THRESHOLDS = (0.5, 0.75, 0.9)  # OpenEvolve's default, used when `evaluate_stage1` exists
@@ -69,6 +70,7 @@ def read(program: Path | None, evaluator_path: Path, config: Path | None = None,
         packages=_packages(program, evaluator_path),
         digest=digests.evaluator_digest(files),
         files=files,
+        shown=shown(evaluator_path, "public"),
     )
     seeds = _seeds(program)
     surface = _surface(suffix, settings)

@@ -11,6 +11,7 @@ from culmen.core.task import Evaluator, Task, way
 from culmen.evaluate.openevolve import folder
 from culmen.evaluate.taskfiles import digests, interface, reading, task_toml
 from culmen.evaluate.taskfiles.reading import read_text
+from culmen.evaluate.taskfiles.shown import shown
 
 ENTRY = "run"
 
@@ -53,7 +54,8 @@ def _scored(path: Path, form: task_toml.Form, goal: str, program: Path | None) -
     _, note = digests.evaluator_files(path, _apart(path, program))
     packages = tuple(sorted({"numpy", *reading.preloadable(read_text(path))}))
     evaluator = Evaluator(
-        form=form, path=str(path), entry=ENTRY, packages=packages, verifier=_verifier(path, form)
+        form=form, path=str(path), entry=ENTRY, packages=packages, verifier=_verifier(path, form),
+        shown=shown(path, "public"),
     )  # fmt: skip
     task = Task(
         name=path.parent.name if path.stem == "evaluator" else path.stem,

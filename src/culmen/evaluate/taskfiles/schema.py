@@ -74,6 +74,15 @@ class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: dict[str, Any] = {}
 
 
+Shown = Literal["full", "public", "none"]
+
+
+class AgentsTable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What coding agents are told: of the evaluator its whole file, what it says of itself, or nothing."""
+
+    evaluator: Shown = "public"
+
+
 class ResourcesTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """Resources of one evaluation on a cluster's node."""
 
@@ -99,6 +108,7 @@ class TaskTable(msgspec.Struct, frozen=True):
     surface: Surface = Surface()
     defaults: DefaultsTable = DefaultsTable()
     resources: ResourcesTable = ResourcesTable()
+    agents: AgentsTable = AgentsTable()
 
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -109,6 +119,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "surface": Surface,
     "defaults": DefaultsTable,
     "resources": ResourcesTable,
+    "agents": AgentsTable,
 }
 
 

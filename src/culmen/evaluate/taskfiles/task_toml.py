@@ -17,6 +17,7 @@ from culmen.evaluate.taskfiles import digests, reading
 from culmen.evaluate.taskfiles import surface as markers
 from culmen.evaluate.taskfiles.reading import closest, language_of, missing, one_of
 from culmen.evaluate.taskfiles.schema import EvaluatorTable, Seeds, TaskToml, read_cases, read_seeds, read_toml
+from culmen.evaluate.taskfiles.shown import shown
 
 SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and the forms that have it
     "output": ("call", "command"),
@@ -95,6 +96,7 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         options=table.options,
         verifier=_verifier(source, form, path),
         proxy=table.proxy,
+        shown=shown(path, source.table.agents.evaluator),
     )
 
 
