@@ -18,7 +18,7 @@ from culmen.evaluate.jail import probes, scorer_pool
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
-from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
+from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
 from culmen.evaluate.openevolve import proxied
 from culmen.evaluate.openevolve.proxied import ProxiedEvaluation, is_python_program
 from culmen.evaluate.openevolve.proxy.session import CONSTRUCTORS
@@ -262,6 +262,8 @@ class LocalBackend:
         asked: dict[str, Any] = {"case": case, "parts": candidate.parts, "seed": seed, "seconds": seconds}
         try:
             answer = await self._judges.ask(**asked, output=output)
+        except ScorerStalled as error:
+            return outcome.stalled(str(error))
         except ScorerFailed as error:
             return outcome.lost("scorer_error", str(error))
         verdict = outcome.of_answer(answer, self.task.objective)

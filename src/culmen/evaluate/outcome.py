@@ -89,6 +89,11 @@ _EXCEPTIONS = {
 }
 
 
+def stalled(why: str) -> EvaluationOutcome:
+    """An output that kept the scorer busy for too long."""
+    return EvaluationOutcome(Status.REJECTED, "scorer_stalled", feedback=why)
+
+
 def of_texts(candidate: Candidate) -> EvaluationOutcome | None:
     """Rejects a text that cannot be written to a file: lone surrogates or NUL."""
     if all(map(is_text, candidate.parts.values())):

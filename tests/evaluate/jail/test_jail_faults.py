@@ -112,12 +112,15 @@ def test_a_scorer_that_dies_or_hangs_is_replaced(ground: Make, tmp_path: Path) -
         f"        open({str(flag)!r}, 'w').close()\n"
         "        os.kill(os.getpid(), 9)\n"
         "    while output == 2: pass\n"
+        "    if output == 4: time.sleep(600)\n"
         "    return output\n"
     )
     arena = ground(source)
     arena.backend._judges.seconds = 1.0
     assert arena.one("def run(): return 1").score == 1.0
-    hung = arena.one("def run(): return 2")
+    stalled = arena.one("def run(): return 2")
+    assert (stalled.status, stalled.reason) == (Status.REJECTED, "scorer_stalled")
+    hung = arena.one("def run(): return 4")
     assert (hung.status, hung.reason) == (Status.LOST, "scorer_error")
     assert arena.one("def run(): return 3").score == 3.0
 

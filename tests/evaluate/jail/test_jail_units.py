@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 import socket
@@ -93,6 +94,17 @@ def document(text: str, tail: bytes = b"") -> bytes:
 def test_hostile_documents_are_refused(data: bytes) -> None:
     with pytest.raises(wire.WireError):
         wire.decode(data)
+
+
+@pytest.mark.parametrize("key", [lambda n: n * ((1 << 61) - 1), lambda n: (n * ((1 << 61) - 1), 0)])
+def test_keys_that_all_have_one_hash_are_no_table(key: Callable[[int], Any]) -> None:
+    """34,000 of them would take ten seconds to put into a dictionary."""
+    keys = json.dumps([[key(n), 0] for n in range(34_000)])
+    document = f'{{"{wire._MARK}": "dict", "v": {keys}}}'.encode()
+    with pytest.raises(wire.WireError, match="same hash"):
+        wire.decode(struct.pack("<I", len(document)) + document)
+    few = {n * ((1 << 61) - 1): n for n in range(50)}
+    assert wire.decode(wire.encode(few)) == few
 
 
 @pytest.mark.parametrize(

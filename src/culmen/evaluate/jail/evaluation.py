@@ -20,7 +20,7 @@ from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.fork_server import ChildExit, Jail, OutputLog, read_frame, write_frame
-from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool
+from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
 from culmen.evaluate.outcome import EvaluationOutcome
 
 GRACE_SECONDS = 10.0  # how long past its deadline a child may stay unreported before the fork-server counts as dead
@@ -137,6 +137,8 @@ class JailedEvaluation:
                 case=self.case, parts=self.candidate.parts, seed=self.seed, seconds=0.0,
                 program=self.channel, patience=self.allowed,
             )  # fmt: skip
+        except ScorerStalled as error:
+            return outcome.stalled(str(error))
         except ScorerFailed as error:
             return outcome.lost("scorer_error", str(error))
         self.finished = time.monotonic()

@@ -80,6 +80,16 @@ def resident_kb(pid: int) -> int:
         return 0
 
 
+def cpu_seconds(pid: int) -> float:
+    """Seconds of processor time that a process and the children it has waited for have used; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def _own(pid: int, table: dict[int, tuple[int, int]], owner: dict[int, int]) -> int:
     """Which root `pid` descends from, 0 if from none."""
     path = []

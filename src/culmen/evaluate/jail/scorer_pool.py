@@ -19,7 +19,7 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator
-from culmen.evaluate.jail import bubblewrap, wire
+from culmen.evaluate.jail import bubblewrap, procfs, wire
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
 _CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.scorer import main; main()"
@@ -27,6 +27,13 @@ _CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.scorer
 
 class ScorerFailed(Exception):
     """A scorer died, hung or sent an invalid answer."""
+
+
+class ScorerStalled(ScorerFailed):
+    """A scorer was busy with one output for longer than it may: the output is to blame."""
+
+
+_BUSY = 0.2  # share of the time that a scorer must have computed, and not waited, to count as busy
 
 
 class ScorerProcess:
@@ -71,7 +78,8 @@ class ScorerProcess:
     async def ask(
         self, request: dict[str, Any], output: bytes | None, program: socket.socket | None, seconds: float
     ) -> dict[str, Any]:
-        """One answer within `seconds`. Raises ScorerFailed; the process must then be replaced."""
+        """One answer within `seconds`. Raises ScorerFailed, ScorerStalled; the process must then be replaced."""
+        before = procfs.cpu_seconds(self._process.pid)
         try:
             async with asyncio.timeout(seconds):
                 await write_frame(self._channel, "S", json.dumps(request).encode())
@@ -81,7 +89,12 @@ class ScorerProcess:
                     await write_frame(self._channel, "D", output or b"")
                 _, payload = await read_frame(self._channel, 1 << 26)
             return json.loads(payload)
-        except (EOFError, TimeoutError, OSError, ValueError, wire.WireError) as error:
+        except TimeoutError:
+            busy = procfs.cpu_seconds(self._process.pid) - before
+            if busy < _BUSY * seconds:
+                raise ScorerFailed(f"the scorer did not answer within {seconds:g} s, and did not compute") from None
+            raise ScorerStalled(f"judging the output took longer than {seconds:g} s") from None
+        except (EOFError, OSError, ValueError, wire.WireError) as error:
             raise ScorerFailed(f"the scorer did not answer: {type(error).__name__}") from None
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ import math
 import socket
 import struct
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ DTYPES = frozenset(
 Data = bytes | bytearray
 _HEADER = struct.Struct("<IB")
 _LONG = 1 << 16
+_ALIKE = 50  # hashes of numbers can be chosen, and a table of equal ones takes the square of their number
 _ALIGNED = 8  # raw numbers begin at a multiple of so many bytes
 _MARK = "$"  # the one key of a dict that stands for something JSON lacks
 
@@ -267,7 +269,8 @@ class ValueReader:
     def _dict(self, pairs: Any, depth: int) -> dict:
         items = [self.revive(item, depth + 1) for _, item in pairs]  # in the order in which they were written
         keys = [self.revive(key, depth + 1) for key, _ in pairs]
-        return dict(zip([tuple(key) if isinstance(key, list) else key for key in keys], items))
+        names = [tuple(key) if isinstance(key, list) else key for key in keys]
+        return dict(zip(apart(names), items))
 
     def _array(self, spec: Any, _depth: int) -> Any:
         import numpy
@@ -296,6 +299,13 @@ class ValueReader:
     marks: ClassVar[dict[str, Callable[..., Any]]] = {
         "float": _float, "bytes": _bytes, "complex": _complex, "dict": _dict, "array": _array
     }  # fmt: skip
+
+
+def apart(keys: list[Any]) -> list[Any]:
+    """The keys of a table that will be made of them; raises WireError if too many of them have one hash."""
+    if max(Counter(map(hash, keys)).values(), default=0) > _ALIKE:
+        raise WireError("too many keys with the same hash")
+    return keys
 
 
 def _refuse_constant(name: str) -> Any:

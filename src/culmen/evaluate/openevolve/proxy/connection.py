@@ -97,7 +97,7 @@ class TypedReader(wire.ValueReader):
 
     def _set(self, spec: Any, depth: int) -> Any:
         name, items = spec
-        return _SETS[name](self.revive(list(items), depth))
+        return _SETS[name](wire.apart(self.revive(list(items), depth)))
 
     def _bytearray(self, spec: Any, depth: int) -> bytearray:
         return bytearray(self.revive(spec, depth + 1))
