@@ -34,8 +34,11 @@ class Reservations:
         """
         self._line[key] = None
         try:
-            while next(iter(self._line)) != key or (name := self._refusal(key, need)):
-                if next(iter(self._line)) == key and not self._needs:
+            while True:
+                name = self._refusal(key, need) if next(iter(self._line)) == key else None
+                if name == "":
+                    break
+                if name and not self._needs:
                     return name
                 self._changed.clear()
                 await self._changed.wait()
