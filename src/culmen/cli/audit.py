@@ -251,8 +251,14 @@ def find_signs(path: Path) -> list[AuditedSign]:
     for each in views.score_changes(path) if meta.task.deterministic else ():
         text = f"{each.count} evaluations alike scored {each.low!r} to {each.high!r}"
         _add(found, AuditedSign("moves", "", False, each.candidate, text, score=each.high))
+    said = _admissions(path)
+    for each in said:
+        _add(found, each)
+    admitted = {line for each in said for line in each.evidence.splitlines()[:-1]}
     for each in views.prose(path):
         for sign in signs.of_prose(each.text):
+            if sign.evidence in admitted and not each.candidate:
+                continue
             _add(
                 found,
                 AuditedSign(sign.name, "", sign.grave, each.candidate, sign.evidence, each.source, sign.line, each.seq),
@@ -261,6 +267,20 @@ def find_signs(path: Path) -> list[AuditedSign]:
         _add(found, each)
     known = [_complete(path, each) for each in found.values()]
     return sorted(known, key=lambda each: (not each.grave, each.seq))
+
+
+def _admissions(path: Path) -> list[AuditedSign]:
+    """What agents said of themselves: each once, with the best of the candidates that the agent made."""
+    from culmen.store import views
+
+    found: list[AuditedSign] = []
+    for event in views.notes(path, "admission"):
+        body = event.entry.body
+        others = len(body["candidates"]) - 1
+        whose = f"agent a{body['agent']:02d}, whose best this is" + (f", and {others} more" if others else "")
+        text = "\n".join([*body["evidence"], whose])
+        found.append(AuditedSign("admits", "", True, str(body["candidates"][0]), text, seq=event.seq))
+    return found
 
 
 def _add(found: dict[tuple[str, str, str], AuditedSign], each: AuditedSign) -> None:

@@ -341,6 +341,10 @@ class ScoreTally:
             self.low = value if self.low is None else min(self.low, value)
             self.high = value if self.high is None else max(self.high, value)
 
+    def confessed(self, seq: int) -> None:
+        """The agent that made it says that it plays the evaluator."""
+        self.grave = seq if self.grave is None else self.grave
+
     def row(self, candidate: str) -> tuple[Any, ...]:
         """In the order of the table's columns."""
         each = [self.failures[name] for name in FAILURES]
@@ -365,6 +369,9 @@ class Totals:
             if isinstance(entry.result, Observation):
                 self._observe(entry, entry.result, seq)
             self._finish(entry)
+        elif entry.kind == "note" and entry.body.get("note") == "admission":
+            for candidate in entry.body.get("candidates", ()):
+                self.tallies.setdefault(candidate, ScoreTally(seq)).confessed(seq)
         elif entry.kind == "torn" and (usage := entry.body.get("usage")):
             self._spend(("torn", "", ""), msgspec.convert(usage, Usage))
 

@@ -103,6 +103,7 @@ class Cato:
             word = await agent.work(lab, desk)  # 4
         reason = "unavailable" if opened.fault else desk.reason
         ended = await desk.end(reason)  # 5
+        desk.confess(ended.reflections, ended.notes, word, *(row.note for row in desk.rows))
         await desk.commit(reason)  # 6
         self.note(lab, desk, reason, word, ended)
         return reason

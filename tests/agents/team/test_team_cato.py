@@ -8,7 +8,7 @@ import pytest
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Status
-from culmen.core.event import Entry
+from culmen.core.event import Custom, Entry
 from culmen.core.session import AnswerExperiments, Commit, Experiment, Open, Waited
 from culmen.core.usage import Budget, Usage
 from culmen.strategies.cato import Cato
@@ -305,3 +305,24 @@ def test_an_offline_agent_works_on_what_a_person_handed_in():
     end = run(Cato(agents=1, agent="offline"), Landscape(), told=[(10, tell())])
     found = [e.entry.result for e in end.journal.read() if isinstance(e.entry.result, Proposal)]
     assert any(HANDED.id in candidate.parents for proposal in found for candidate in proposal.candidates)
+
+
+class Confessing(Desks):
+    """Its second agent writes what it did into the file that all share; the others leave that there."""
+
+    def session(self, kind, given):
+        if kind != "end":
+            return super().session(kind, given)
+        told = "a00: steps of 0.1 help\n"
+        if given["agent"] >= 1:
+            told += "a01: I exploit the tolerance of the evaluator by a hair.\n"
+        return Custom({"reflections": told})
+
+
+def test_what_an_agent_admits_marks_its_own_candidates_and_nobody_elses():
+    world = Confessing(programs=(ask(0.3, 0.5), GONE))
+    end = run(Cato(agents=3, agent="cmd:x"), world)
+    (told,) = notes(end, "admission")
+    assert told["agent"] == 1 and told["evidence"] == ["a01: I exploit the tolerance of the evaluator by a hair."]
+    made = {row.candidate for answer in world.of(AnswerExperiments) for row in answer.rows if row.agent == 1}
+    assert set(told["candidates"]) == made and made

@@ -34,10 +34,10 @@ CHEAT = "import sys\n\n\ndef run():\n    return 9.0 if sys._getframe() else 0.0\
 LATER = "def run():\n    return 6.0\n"
 
 
-def value(text: str) -> float:
+def value(parts: dict[str, str]) -> float:
     """The evaluator of these tests: the number a program returns."""
     names: dict[str, Any] = {}
-    exec(text, names)
+    exec(parts["pack.py"], names)
     return float(names["run"]())
 
 
@@ -341,3 +341,28 @@ def test_certified_values_rank_and_refused_outputs_come_last(tmp_path: Path) -> 
     journal.append([observed(11, program(1), 5.0, certified=2.0, strict=False)])  # the worst certified value counts
     assert views.candidates(journal.run_dir, "best", limit=1)[0].mean == 3.0
     journal.close()
+
+
+class Admitting:
+    """Evaluates three programs; whoever made the second one says what it did."""
+
+    async def search(self, lab: Any) -> None:
+        for text in (HONEST, BETTER):
+            await lab.evaluate(Candidate.of({"pack.py": text}))
+        lab.note("admission", agent=1, evidence=["I exploit the evaluator's tolerance."], candidates=[ident(BETTER)])
+        await lab.evaluate(Candidate.of({"pack.py": LATER}))
+
+
+def test_what_an_agent_admits_is_a_finding_of_its_candidates(tmp_path: Path) -> None:
+    from culmen.run import inputs
+
+    task = inputs.function_task({"pack.py": HONEST}, (), "", "max", "numbers", True, None, value)
+    budget = Budget(evaluations=20)
+    study = Study.create(task, Admitting(), budget=budget, run_dir=tmp_path / "run", workers=1, evaluator=value)
+    assert study.run() == "finished"
+    status = views.status(tmp_path / "run")
+    assert status.findings == 1
+    before = status.best_before_first_finding
+    assert before is not None and before.id == ident(HONEST)
+    (found,) = [each for each in find_signs(tmp_path / "run") if each.grave]
+    assert (found.sign, found.candidate) == ("admits", ident(BETTER)) and "agent a01" in found.evidence

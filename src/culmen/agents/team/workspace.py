@@ -35,6 +35,7 @@ from culmen.core.session import (
     read,
 )
 from culmen.core.usage import Usage
+from culmen.evaluate.integrity.signs import of_prose
 
 if TYPE_CHECKING:
     pass
@@ -218,6 +219,18 @@ class AgentWorkspace:
         if self._ending is None:
             self._ending = self._lab.spawn(self._ask(EndSession(self.agent, reason), Ended))
         return await self._ending
+
+    def confess(self, *told: str) -> None:
+        """Journal what the agent itself says of playing the evaluator: its candidates carry the sign from then on.
+
+        `told` are texts that it left, some of them with what others wrote before it.
+        """
+        said = [sign.evidence for text in told for sign in of_prose(text) if sign.grave]
+        own = [evidence for evidence in dict.fromkeys(said) if evidence not in self._registry.admitted]
+        self._registry.admitted.update(own)
+        scored = [row.candidate for row in self.history.top(len(self.rows), self.rows)]
+        if own and scored:
+            self._lab.note("admission", agent=self.agent, evidence=own, candidates=scored)
 
     async def commit(self, reason: str) -> Committed:
         """Commit what is allowed and merge it into the trunk; the agent's limits are free for others."""
