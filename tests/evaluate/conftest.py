@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +16,9 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation
 from culmen.core.task import Evaluator, Limits, Task
 from culmen.evaluate.jail import procfs
+from culmen.evaluate.jail.attack_suite import LIMITS as LIMITS
 from culmen.evaluate.jail.fork_server import MARK, Jail, JailFailed
 from culmen.evaluate.local import LocalBackend
-
-FAKE_KEY = "sk-fake-0123456789"
-LIMITS = Limits(seconds=1.5, memory_mb=256, processes=24, files_mb=16, output_kb=256, scorer_seconds=10.0)
 
 
 @cache
@@ -128,89 +122,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
     grounds = Grounds(tmp_path_factory, shared=True)
     yield grounds
     grounds.close()
-
-
-class Surroundings:
-    """A run folder, a task folder with a hidden answer, listeners, a bystander process with a key."""
-
-    def __init__(self, folder: Path, source: str) -> None:
-        self.run_folder, self.task_folder = folder / "run", folder / "task"
-        for each in (self.run_folder, self.task_folder):
-            each.mkdir()
-            each.chmod(0o777)
-        (self.run_folder / "journal").write_text("precious")
-        (self.task_folder / "seed.py").write_text("def honest(): pass")
-        self.evaluator = self.task_folder / "evaluator.py"
-        self.evaluator.write_text(source)
-        for path in (self.run_folder / "journal", self.task_folder / "seed.py", self.evaluator):
-            path.chmod(0o666)
-        self.tcp = socket.create_server(("127.0.0.1", 0))
-        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.bind(("127.0.0.1", 0))
-        self.abstract = socket.socket(socket.AF_UNIX)
-        self.name = f"culmen-test-{os.getpid()}-{id(self)}"
-        self.abstract.bind("\0" + self.name)
-        self.abstract.listen()
-        self.sockets = tempfile.TemporaryDirectory(prefix="culmen-s-")  # a path of a socket must be short
-        os.chmod(self.sockets.name, 0o777)
-        self.unix = socket.socket(socket.AF_UNIX)
-        self.unix.bind(f"{self.sockets.name}/stream")
-        self.unix.listen()
-        self.datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.datagrams.bind(f"{self.sockets.name}/datagram")
-        for path in (self.unix.getsockname(), self.datagrams.getsockname()):
-            os.chmod(path, 0o777)
-        self.listeners = {
-            "tcp": self.tcp, "abstract": self.abstract, "unix": self.unix, "udp": self.udp, "datagram": self.datagrams
-        }  # fmt: skip
-        for listener in self.listeners.values():
-            listener.setblocking(False)
-        self.victim = subprocess.Popen(["/bin/sleep", "600"], env={"OPENAI_API_KEY": FAKE_KEY})
-        self.before = self.state()
-
-    def target(self) -> dict[str, Any]:
-        """All that an attacker could wish to know."""
-        return {
-            "values": [3.0, 1.0, 2.0], "orchestrator": os.getpid(), "victim": self.victim.pid,
-            "tcp": self.tcp.getsockname()[1], "udp": self.udp.getsockname()[1], "abstract": self.name,
-            "unix": self.unix.getsockname(), "unix_datagram": self.datagrams.getsockname(),
-            "run_folder": str(self.run_folder), "task_folder": str(self.task_folder), "hint": "hidden-answer",
-            "processes": LIMITS.processes, "files_mb": LIMITS.files_mb,
-        }  # fmt: skip
-
-    def state(self) -> dict[str, tuple[str, int, int, int]]:
-        """Every file: what is in it, its mode, its owner and when it was changed; folders without their times."""
-        found = {}
-        for path in (self.run_folder, self.task_folder, *self.run_folder.rglob("*"), *self.task_folder.rglob("*")):
-            if path.suffix != ".pyc" and path.name != "__pycache__":
-                info, plain = path.stat(), path.is_file()
-                text = path.read_text() if plain else ""
-                found[str(path)] = (text, info.st_mode, info.st_uid, info.st_mtime_ns if plain else 0)
-        return found
-
-    def visited(self) -> list[str]:
-        """Listeners that somebody reached."""
-        reached = []
-        for name, listener in self.listeners.items():
-            try:
-                listener.recv(100) if listener.type == socket.SOCK_DGRAM else listener.accept()
-                reached.append(name)
-            except BlockingIOError:
-                pass
-        return reached
-
-    def untouched(self) -> None:
-        """Assert that nothing changed and nobody called."""
-        assert self.state() == self.before
-        assert self.visited() == []
-        assert self.victim.poll() is None
-
-    def close(self) -> None:
-        self.victim.kill()
-        self.victim.wait()
-        for listener in self.listeners.values():
-            listener.close()
-        self.sockets.cleanup()
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> bool:

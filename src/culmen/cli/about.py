@@ -92,12 +92,30 @@ def doctor(
     ] = None,
     model: Annotated[list[str] | None, typer.Option(metavar="MODEL", help="Model that the agent uses.")] = None,
     models: Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")] = None,
+    attack: Annotated[
+        bool, typer.Option("--attack", help="Run hostile programs at the level in force: who wins, who is held.")
+    ] = False,
 ) -> Answer:
     """Show what this machine offers: isolation (found by trying), API keys by name, extras, coding agents."""
     if agent is not None:
         return _try_agent(agent, model, models)
+    if attack:
+        return _attack()
     report = _examine()
     return Answer(report, lambda screen: _show_machine(screen, report))
+
+
+def _attack() -> Answer:
+    """Every attack of the suite; exit code 1 if one won."""
+    from culmen.evaluate.jail.attack_suite import run_suite
+
+    report = run_suite()
+
+    def show(screen: Screen) -> None:
+        screen.table(["attack", "result"], [(name.replace("_", " "), each) for name, each in report["attacks"].items()])
+        screen.line(f"level {report['level']}: {report['won']} of {len(report['attacks'])} attacks won")
+
+    return Answer(report, show, int(report["won"] > 0))
 
 
 def _examine() -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Every program in attacks/ against every form of evaluator: the score is not won, nothing leaks, the run goes on.
+"""Every program in culmen/evaluate/jail/attacks/ against every form of evaluator: the score is not won, nothing leaks,
+and the run goes on.
 
 The first lines of an attack say how it may end (`# expect:` reasons, "ok" for a score) and where it does not apply
 (`# not:` forms or levels): those on the scorer in its own process mean nothing where both share one, which is what
@@ -9,28 +10,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from culmen.cli.main import main
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Evaluator, Task
-from tests.evaluate.conftest import FAKE_KEY, LIMITS, Ground, Surroundings, need, texts, wait_until
+from culmen.evaluate.jail import attack_suite
+from culmen.evaluate.jail.attack_suite import ATTACKS, FAKE_KEY, HONEST, JUDGE, Decoys, header
+from tests.evaluate.conftest import LIMITS, Ground, need, texts, wait_until
 
-ATTACKS = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "attacks").glob("*.py"))}
-HONEST = (
-    "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return honest(target['values'])\n"
-)
-JUDGE = f"""
-SECRET = "hidden-" + "answer-4711"
-def judge(output, values):
-    text = repr(output)
-    if SECRET in text or {FAKE_KEY!r} in text or (isinstance(output, dict) and output.get("loot")):
-        return 100.0
-    return 1.0 if isinstance(output, list) and output == sorted(values) else 0.0
-"""
 SOURCES = {
     "call": JUDGE + "def score(output, case):\n    return judge(output, case.input['values'])\n",
     "serve": JUDGE + "def score(call, case):\n    return judge(call(case.input), case.input['values'])\n",
@@ -63,11 +54,6 @@ GROUNDS = [
 ]
 
 
-def header(text: str, name: str) -> set[str]:
-    found = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
-    return set(found[1].split()) if found else set()
-
-
 PAIRS = [
     pytest.param(place, name, id=f"{place}-{name}")
     for place in GROUNDS
@@ -77,21 +63,21 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Ground, Surroundings]]]:
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Ground, Decoys]]]:
     """One backend per kind, kept over all attacks: a run goes on after each of them."""
-    made: dict[str, tuple[Ground, Surroundings]] = {}
+    made: dict[str, tuple[Ground, Decoys]] = {}
     yield made
     for ground, around in made.values():
         ground.close()
         around.close()
 
 
-def enter(arena: dict[str, tuple[Ground, Surroundings]], place: str, folder: Path) -> tuple[Ground, Surroundings]:
+def enter(arena: dict[str, tuple[Ground, Decoys]], place: str, folder: Path) -> tuple[Ground, Decoys]:
     if place not in arena:
         form, level = place.split("@")
         need(level)
         os.environ["OPENAI_API_KEY"] = FAKE_KEY
-        around = Surroundings(folder, SOURCES[form])
+        around = Decoys(folder, SOURCES[form])
         if form in ("legacy", "shared"):
             (around.task_folder / "target.json").write_text(json.dumps(around.target()))
             around.before = around.state()
@@ -110,7 +96,7 @@ def enter(arena: dict[str, tuple[Ground, Surroundings]], place: str, folder: Pat
 @pytest.mark.jail
 @pytest.mark.parametrize(("place", "name"), PAIRS)
 def test_attack_fails(
-    place: str, name: str, arena: dict[str, tuple[Ground, Surroundings]], tmp_path_factory: pytest.TempPathFactory
+    place: str, name: str, arena: dict[str, tuple[Ground, Decoys]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     ground, around = enter(arena, place, tmp_path_factory.mktemp("arena"))
     tail = TAILS.get(place.split("@")[0], "")
@@ -139,8 +125,24 @@ def also(place: str) -> set[str]:
 
 
 def test_patched_clocks_do_not_shorten_the_time_taken(
-    arena: dict[str, tuple[Ground, Surroundings]], tmp_path_factory: pytest.TempPathFactory
+    arena: dict[str, tuple[Ground, Decoys]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     ground, around = enter(arena, "call@namespaces", tmp_path_factory.mktemp("arena"))
     observation = ground.one(ATTACKS["patch_clocks"], case=Case("1", around.target()))
     assert observation.seconds >= 0.25
+
+
+CHEAT = "# expect: ok\ndef run(**target):\n    return {'loot': ['everything']}\n"
+
+
+def test_the_doctor_says_who_won_and_who_was_held(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    need("restricted")
+    chosen = {"cheat": CHEAT, "unix_sockets": ATTACKS["unix_sockets"], "limits_of_others": ATTACKS["limits_of_others"]}
+    monkeypatch.setattr(attack_suite, "ATTACKS", chosen)
+    assert main(["doctor", "--attack", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["attacks"] == {"cheat": "WON: scored 100", "unix_sockets": "held", "limits_of_others": "held"}
+    assert report["won"] == 1 and report["level"] in ("namespaces", "restricted")
+    monkeypatch.setattr(attack_suite, "ATTACKS", {"unix_sockets": ATTACKS["unix_sockets"]})
+    assert main(["doctor", "--attack"]) == 0
+    assert "0 of 1 attacks won" in capsys.readouterr().out
