@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
 
     from culmen.evaluate.check import TaskReport
-    from culmen.observe.summary import Summary
+    from culmen.observe.summary import RunSummary
     from culmen.store.meta import RunMeta
     from culmen.store.views import CandidateDetail, CandidateRow, InitialProgram
     from culmen.store.views import RunStatus as RunStatus
@@ -316,7 +316,7 @@ class Study:
         return views.status(self.path)
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> RunSummary:
         """What came out in three lines, and what ails the run (`findings`), with one thing to try each."""
         from culmen.observe.summary import summarize
 

@@ -25,7 +25,7 @@ from culmen.observe.figures import (
     result_line,
 )
 from culmen.observe.names import short_path
-from culmen.observe.summary import Summary, next_steps, summarize
+from culmen.observe.summary import RunSummary, next_steps, summarize
 from culmen.store.views.run import WINDOW
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _how(operator: str, model: str, note: str = "") -> str:
     return joined([name, "" if operator.startswith(model) else model, note])
 
 
-def head(screen: Screen, told: Summary, err: bool = False) -> None:
+def head(screen: Screen, told: RunSummary, err: bool = False) -> None:
     """The three lines that every look at a run begins with, and what ails it."""
     console = screen.err if err else screen.out
     for line in told.lines:

@@ -14,7 +14,7 @@ from culmen.store import views
 from culmen.store.views import RunStatus
 
 
-class Summary(msgspec.Struct, frozen=True):
+class RunSummary(msgspec.Struct, frozen=True):
     """`result`, `used` and `next` are the three lines; `findings` what ails the run, with one thing to try each."""
 
     result: str
@@ -32,13 +32,13 @@ class Summary(msgspec.Struct, frozen=True):
         return "\n".join([*self.lines, *told])
 
 
-def summarize(run: Path, now: RunStatus | None = None) -> Summary:
+def summarize(run: Path, now: RunStatus | None = None) -> RunSummary:
     """The summary of a run as it stands."""
     now = now or views.status(run)
     name = run_name(run)
     found = tuple(msgspec.structs.replace(f, do=_named(f.do, name, now)) for f in diagnose(now, run))
     command, why = _advised(now, name, found) or next_steps(now, run)[0]
-    return Summary(result(now, run), used(now), f"next: {command}  ({why})", found)
+    return RunSummary(result(now, run), used(now), f"next: {command}  ({why})", found)
 
 
 def _advised(now: RunStatus, run: str, found: tuple[Finding, ...]) -> tuple[str, str] | None:
