@@ -231,6 +231,7 @@ _REASONS = {
     "target": "the score to stop at is reached (--stop-at)",
     "plateau": "too many agents in a row without a gain",
     "agents": "all agents have had their turn",
+    "agents_crashed": "every agent crashed (culmen log says how)",
     "unavailable": "no agent could be started",
     "strategy_done": "the strategy is done",
     "initial_fails": "the initial program gives no score",

@@ -84,9 +84,9 @@ def used(now: RunStatus) -> str:
 
 def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
     """Commands worth typing now, the first one first, each with what it is for."""
-    run = run_name(path)
+    run, first = run_name(path), bool(views.meta(path).task.seeds)
     if now.state == "running":
-        return [(f"culmen watch {run}", "follow it"), *_results(now, run)]
+        return [(f"culmen watch {run}", "follow it"), *_results(now, run, first)]
     steps = [] if now.state == "finished" else [(f"culmen resume {run}", "go on")]
     if now.findings:
         steps.append((f"culmen audit {run}", "what looks like gaming"))
@@ -94,16 +94,17 @@ def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
         return [*steps, *_unscored(now, path, run)]
     if now.reason == "integrity":
         steps.append((f"culmen fork {run} --integrity reject", "go on without such candidates"))
-    steps += _results(now, run)
+    steps += _results(now, run, first)
     if now.state == "finished" and (more := now.budget.again(now.reason)):
         steps.append((f"culmen fork {run} --budget {more}", "go on with more"))
     return steps
 
 
-def _results(now: RunStatus, run: str) -> list[tuple[str, str]]:
+def _results(now: RunStatus, run: str, first: bool) -> list[tuple[str, str]]:
     if now.best is None:
         return []
-    return [(f"culmen best {run}", "print the best"), (f"culmen diff {run} seed best", "what changed")]
+    changed = [(f"culmen diff {run} seed best", "what changed")] if first else []
+    return [(f"culmen best {run}", "print the best"), *changed]
 
 
 def _unscored(now: RunStatus, path: Path, run: str) -> list[tuple[str, str]]:

@@ -79,13 +79,14 @@ class Cato:
         await registry.seeds()  # 1
         turns = iter(range(self.agents))
         await lab.gather(*(self.lane(lab, registry, turns) for _ in range(min(self.parallel, self.agents))))  # 2
-        return registry.stopping or "agents"  # 8
+        return registry.stopping or ("agents" if registry.whole else "agents_crashed")  # 8
 
     async def lane(self, lab: Lab, registry: Coordinator, turns: Iterator[int]) -> None:
         """One agent after another; several lanes take their turns from one counter."""
         lost = 0
         while not registry.stopping and next(turns, None) is not None:
             reason = await self.turn(lab, registry)
+            registry.whole = registry.whole or reason not in ("unavailable", "crashed")
             lost = lost + 1 if reason == "unavailable" else 0
             registry.stop("unavailable" if lost == _LOST else registry.exhausted())  # 7
 

@@ -326,3 +326,9 @@ def test_what_an_agent_admits_marks_its_own_candidates_and_nobody_elses():
     assert told["agent"] == 1 and told["evidence"] == ["a01: I exploit the tolerance of the evaluator by a hair."]
     made = {row.candidate for answer in world.of(AnswerExperiments) for row in answer.rows if row.agent == 1}
     assert set(told["candidates"]) == made and made
+
+
+def test_where_every_agent_crashed_the_run_says_so():
+    crashed = Waited(ended="crashed", word="exit code 1")
+    assert run(Cato(agents=2, agent="cmd:x"), Desks(programs=(crashed,))).search.reason == "agents_crashed"
+    assert run(Cato(agents=2, agent="cmd:x"), Desks(programs=(ask(0.3), GONE))).search.reason == "agents"

@@ -50,6 +50,7 @@ class Coordinator:
         self._slowest = self._usual = 0.0  # seconds of an experiment: the slowest, and lately
         self._barren = 0
         self._board = ""
+        self.whole = False  # whether any agent did its work to an end
         self.admitted: set[str] = set()  # what agents said of playing the evaluator, word by word
         self._asked: set[float] = set()  # rewards for which the verifier was asked
 
