@@ -5,7 +5,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import UserError
@@ -89,13 +89,16 @@ def test_large_groups_stay_finite_and_exact():
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=16), st.floats(1e-6, 1e3))
+@example([2.0, 2.0, 2.0], 42.04)  # their mean is off by a rounding, which the small divisor makes visible
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_theorem_1_bound_and_compression(r, delta):
     g = [2.0 + delta * x for x in r]
     for branch in (f.centred(g), f.sloo(g, 4)):
         assert (f.standardised(branch) ** 2).sum() <= len(r) + 1e-9
     centre, spread = np.mean(g), np.std(g)
-    assert f.standardised(f.centred(g)) == pytest.approx((np.array(g) - centre) / (spread + 1e-8), abs=1e-6)
+    rounding = 4 * np.spacing(np.abs(g).max()) / (spread + 1e-8)
+    expected = pytest.approx((np.array(g) - centre) / (spread + 1e-8), abs=1e-6 + rounding)
+    assert f.standardised(f.centred(g)) == expected
 
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=12, unique=True), st.floats(-100, 100), st.floats(0.001, 1000))
