@@ -13,11 +13,18 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout, Status
 from culmen.core.task import Objective
+from culmen.core.usage import Budget
 from culmen.memory.priorities import Mean, Newest, ThisRound, Ucb, UcbSigma
 from culmen.memory.quantile import Quantile
 from culmen.memory.queue import PriorityQueue, Statistics, Trace
+from culmen.strategies import catalog
 from culmen.strategies.judging import value
-from culmen.strategies.summarizer import clip, contrast, guidance, split, threshold
+from culmen.strategies.polca import Polca
+from culmen.strategies.summarizer import Summarizer, clip, contrast, guidance, split, threshold
+from culmen.testing.landscape import Landscape, task
+from culmen.testing.virtual import simulate
+
+from .helpers import Witness
 
 
 def rollout(name, *rewards, feedback="", metrics=None):
@@ -145,3 +152,30 @@ def test_features_are_lengths_and_means_of_finite_metrics():
     assert value("complexity", made) == 5.0
     assert value("m", made) == 4.0
     assert value("bad", made) == value("missing", made) == 0.0
+
+
+@pytest.mark.parametrize("tau", [0.2, 0.45])
+def test_the_summarizer_contrasts_what_lies_above_tau_with_what_lies_below(tau):
+    """A summarizer that took another threshold would call other trajectories successes."""
+    witness = Witness(Landscape(sigma=0.15, gamma=0.1))
+    strategy = Polca(epsilon=None, tau=tau, summarizer=Summarizer(every=0))
+    simulate(strategy, task(), witness, Budget(evaluations=80, final=0.0), seed=3)
+    slots = [request.slots for request in witness.summaries]
+    pairs = [pair for each in slots for pair in each["pairs"]]
+    good = [pair["success"]["score"] for pair in pairs if pair["success"]]
+    bad = [pair["failure"]["score"] for pair in pairs if pair["failure"] and pair["failure"]["score"] is not None]
+    assert {each["level"] for each in slots} == {tau} and all(f"above {tau:.6g}" in each["success"] for each in slots)
+    assert len(good) > 5 and len(bad) > 5
+    assert min(good) > tau >= max(bad)
+    assert min(good) < tau + 0.1 and max(bad) > tau - 0.15  # nothing between is left out
+
+
+@pytest.mark.parametrize("name", ["turboevolve", "map_elites", "openevolve"])
+def test_what_is_drawn_to_inspire_is_shown_to_the_model(name):
+    witness = Witness(Landscape())
+    simulate(catalog.make(name), task(), witness, Budget(evaluations=80, final=0.0), seed=1, workers=2)
+    shown = [brief.inspirations for brief in witness.briefs if brief.parent is not None]
+    assert sum(map(bool, shown)) > len(shown) / 2
+    for brief in witness.briefs:
+        names = [exhibit.candidate.id for exhibit in brief.inspirations]
+        assert len(set(names)) == len(names) and (brief.parent is None or brief.parent.id not in names)
