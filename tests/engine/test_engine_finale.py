@@ -115,6 +115,18 @@ def test_the_winner_and_the_initial_program_are_evaluated_on_the_same_cases(test
     assert end.verdict.gain == pytest.approx(0.2)
 
 
+def test_validation_cases_decide_between_candidates_that_are_exact_and_alike_in_the_search() -> None:
+    """One training case, on which both score the same, tells nothing of the others."""
+    cases = (Case("train0", 0), *(Case(f"val{i}", i, split="val") for i in range(4)))
+    task = msgspec.structs.replace(EXACT, cases=cases, seeds=({"x": "0"},))
+
+    def rule(text: str, case: Case | None, rng: Random) -> float:
+        return 1.0 if text == "1" or case is None or case.split == "train" else 0.0
+
+    end = final(task, rule, Looks(("0", "1"), 1), Budget(evaluations=60), 0)
+    assert end.id == Candidate.of({"x": "1"}).id
+
+
 @pytest.mark.parametrize(
     ("evaluations", "cases", "kept"),
     [(9, 0, 0), (50, 0, 5), (300, 0, 16), (1000, 0, 40), (1000, 50, 140), (300, 100, 30), (200, 5, 26)],
