@@ -9,6 +9,7 @@ import pytest
 
 from culmen.core.brief import Proposal
 from culmen.observe.figures import number
+from culmen.observe.summary import summarize
 from culmen.store import views
 from tests.web.conftest import Site, Tab
 
@@ -63,6 +64,10 @@ def test_overview(site: Site, tab: Tab):
     page = tab.open(site, "/r/polca-1/overview")
     now = views.status(site.run("polca-1"))
     assert now.best is not None
+    told = summarize(site.run("polca-1"))
+    assert page.locator(".summary p").all_inner_texts() == [" ".join(line.split()) for line in told.lines]
+    ails = page.locator(".summary li").all_inner_texts()
+    assert len(ails) == len(told.findings) and all(f.what in each for f, each in zip(told.findings, ails))
     tiles = page.locator(".tile .value").all_inner_texts()
     assert shown(tiles[0]) == pytest.approx(now.best.score, rel=1e-5)
     assert [shown(tile) for tile in tiles[1:3]] == [now.evaluations, now.candidates]
