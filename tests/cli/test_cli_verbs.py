@@ -19,7 +19,7 @@ from .conftest import Place
 VERBS = {
     "demo", "new", "check", "run", "resume", "fork", "status", "best", "show", "diff", "lineage", "log", "export",
     "analyze", "bench", "replay", "recover", "strategies", "doctor", "audit", "ui", "report", "compare", "tell", "stop",
-    "watch", "archive", "vacuum", "templates",
+    "watch", "archive", "vacuum", "templates", "docs", "mcp",
 }  # fmt: skip
 
 READING = [
@@ -44,6 +44,8 @@ READING = [
     ("doctor",),
     ("check", "peak"),
     ("resume", "first"),
+    ("docs",),
+    ("docs", "tasks"),
 ]
 
 
