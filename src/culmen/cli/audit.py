@@ -254,7 +254,7 @@ def find_signs(path: Path) -> list[AuditedSign]:
     said = _admissions(path)
     for each in said:
         _add(found, each)
-    admitted = {line for each in said for line in each.evidence.splitlines()[:-1]}
+    admitted = {signs.sign("admits", line).evidence for each in said for line in each.evidence.splitlines()[:-1]}
     for each in views.prose(path):
         for sign in signs.of_prose(each.text):
             if sign.evidence in admitted and not each.candidate:

@@ -12,6 +12,7 @@ import msgspec
 from culmen.agents.team import texts
 from culmen.agents.team.coordinator import Coordinator
 from culmen.agents.team.history import History
+from culmen.core import admissions
 from culmen.core.brief import Text
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import BARRED
@@ -35,7 +36,6 @@ from culmen.core.session import (
     read,
 )
 from culmen.core.usage import Usage
-from culmen.evaluate.integrity.signs import of_prose
 
 if TYPE_CHECKING:
     pass
@@ -225,7 +225,7 @@ class AgentWorkspace:
 
         `told` are texts that it left, some of them with what others wrote before it.
         """
-        said = [sign.evidence for text in told for sign in of_prose(text) if sign.grave]
+        said = [one.sentence for text in told for one in admissions.found(text) if one.name == "admits"]
         own = [evidence for evidence in dict.fromkeys(said) if evidence not in self._registry.admitted]
         self._registry.admitted.update(own)
         scored = [row.candidate for row in self.history.top(len(self.rows), self.rows)]
