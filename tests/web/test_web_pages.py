@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from culmen.core.brief import Proposal
+from culmen.core.evaluation import SHOWN
 from culmen.observe.figures import number
 from culmen.observe.summary import summarize
 from culmen.store import views
@@ -400,7 +401,7 @@ def test_trust(site: Site, tab: Tab):
     assert shown(told["gap, as reward"]) == pytest.approx(verdict["score"] - verdict["search_score"], rel=1e-2)
     assert page.locator("section[aria-label=Isolation] .pill").inner_text() == "namespaces"
     levels = rows(page, "Evaluations by level of trust")
-    assert {row[0]: int(row[1]) for row in levels} == seen.levels
+    assert {row[0]: int(row[1]) for row in levels} == {SHOWN.get(name, name): n for name, n in seen.levels.items()}
     assert [row[0].split()[0] for row in rows(page, "Finalists")] == [name[:8] for name in verdict["finalists"]]
     outcomes = {row[0]: int(row[1]) for row in rows(page, "Outcomes")}
     assert outcomes == views.status(run).statuses
