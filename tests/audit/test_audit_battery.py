@@ -294,8 +294,9 @@ def test_a_function_as_evaluator_is_attacked_too() -> None:
     from culmen.evaluate.function import FunctionBackend
     from culmen.run import inputs
 
-    def judge(text: str) -> float:
+    def judge(parts: dict[str, str]) -> float:
         names: dict = {}
+        (text,) = parts.values()
         exec(text, names)
         numbers = names["solve"]()[0]
         return float(sum(numbers))

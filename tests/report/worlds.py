@@ -84,7 +84,7 @@ def run(
     path = {"path": f"tests.report.worlds:{type(strategy).__name__}", "config": config}
     meta = RunMeta(name, task, path, models={"default": "told"}, budget=budget)
     with SqlJournal.create(folder / name, meta) as journal:
-        simulate(strategy, task, world or Told(), budget, journal=journal)
+        simulate(strategy, task, world or Told(), budget, journal=journal, trial=False)
     return folder / name
 
 

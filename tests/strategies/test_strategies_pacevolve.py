@@ -228,7 +228,7 @@ def test_an_exact_repeat_of_a_failure_is_refused():
     from culmen.testing.landscape import Faults
 
     world = Stubborn(faults=Faults(error=1.0))
-    run = simulate(paper(islands=1), task(), world, Budget(evaluations=60, calls=300))
+    run = simulate(paper(islands=1), task(), world, Budget(evaluations=60, calls=300), trial=False)
     failures = notes(run, "experiment")[-1]["failures"]
     assert failures["repeat"] > 0
     assert sum(n["experiment"] != "" for n in notes(run, "experiment")) == 1  # made once, then blocked

@@ -122,7 +122,7 @@ def test_the_best_version_is_the_latest_with_the_best_program_whatever_came_betw
 
 def test_ideas_of_experiments_that_failed_are_kept():
     world = Heard(faults=Faults(error=1.0))
-    run = simulate(paper(islands=1, upkeep=Upkeep(cap=50, tries=3)), task(), world, Budget(evaluations=12))
+    run = simulate(paper(islands=1, upkeep=Upkeep(cap=50, tries=3)), task(), world, Budget(evaluations=12), trial=False)
     assert all(note["outcome"].startswith("failed") for note in notes(run, "experiment"))
     tried = [idea for idea in world.slots("generate")[-1]["ideas"] if idea["tried"]]
     assert tried and all(result.startswith("failed") for idea in tried for result in idea["results"])
@@ -165,7 +165,9 @@ def test_code_that_failed_is_not_evaluated_again():
         def propose(self, brief: Brief, rng: Random) -> Proposal:
             return Proposal((Candidate.of({"program": "mu=0.5\nserial=1\n"}),))
 
-    run = simulate(paper(islands=2), task(), Same(faults=Faults(error=1.0)), Budget(evaluations=40, calls=200))
+    run = simulate(
+        paper(islands=2), task(), Same(faults=Faults(error=1.0)), Budget(evaluations=40, calls=200), trial=False
+    )
     done = [e.entry.result for e in run.journal.read() if e.entry.kind == "done"]
     assert Counter(r.candidate for r in done if isinstance(r, Observation)).most_common(1)[0][1] <= 2  # of two islands
     assert notes(run, "experiment")[-1]["failures"]["no_candidate"] > 2
@@ -174,7 +176,7 @@ def test_code_that_failed_is_not_evaluated_again():
 def test_an_advisor_that_insists_on_what_failed_has_failed_by_repeating():
     says = {"generate": {"hypotheses": ["one"]}, "select": {"idea": 1, "experiment": "the same"}}
     world = Heard(lambda step, slots: says.get(step), faults=Faults(error=1.0))
-    run = simulate(paper(islands=1), task(), world, Budget(evaluations=20, calls=200))
+    run = simulate(paper(islands=1), task(), world, Budget(evaluations=20, calls=200), trial=False)
     outcomes = [note["outcome"] for note in notes(run, "experiment")]
     assert outcomes[0] == "failed (error)" and set(outcomes[1:]) == {"failed (repeat)"}
     assert [slots["refused"] for slots in world.slots("select")][:7] == ["", *["", "the same", "the same"] * 2]
@@ -349,7 +351,7 @@ def test_a_plan_gives_up_ideas_but_none_that_it_goes_on_with():
 
 def test_what_failed_word_by_word_is_not_carried_out_from_a_plan_again():
     world = Heard(lambda step, slots: PLAN if step == "plan" else None, faults=Faults(error=1.0))
-    run = simulate(Pacevolve(islands=1), task(), world, Budget(evaluations=60, calls=60))
+    run = simulate(Pacevolve(islands=1), task(), world, Budget(evaluations=60, calls=60), trial=False)
     made = [note["experiment"] for note in notes(run, "experiment") if note["experiment"]]
     assert made == ["one", "two", "three"]
     assert notes(run, "experiment")[-1]["outcome"] == "failed (repeat)"

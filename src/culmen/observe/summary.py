@@ -32,12 +32,12 @@ class RunSummary(msgspec.Struct, frozen=True):
         return "\n".join([*self.lines, *told])
 
 
-def summarize(run: Path, now: RunStatus | None = None) -> RunSummary:
-    """The summary of a run as it stands."""
+def summarize(run: Path, now: RunStatus | None = None, name: str = "") -> RunSummary:
+    """The summary of a run as it stands; `name` is what commands call it ("": what works in this folder)."""
     now = now or views.status(run)
-    name = run_name(run)
+    name = name or run_name(run)
     found = tuple(msgspec.structs.replace(f, do=_named(f.do, name, now)) for f in diagnose(now, run))
-    command, why = _advised(now, name, found) or next_steps(now, run)[0]
+    command, why = _advised(now, name, found) or next_steps(now, run, name)[0]
     return RunSummary(result(now, run), used(now), f"next: {command}  ({why})", found)
 
 
@@ -82,9 +82,9 @@ def used(now: RunStatus) -> str:
     return joined(["used " + count(now.evaluations, "evaluation"), calls, tokens, money, duration(now.elapsed_seconds)])
 
 
-def next_steps(now: RunStatus, path: Path) -> list[tuple[str, str]]:
+def next_steps(now: RunStatus, path: Path, name: str = "") -> list[tuple[str, str]]:
     """Commands worth typing now, the first one first, each with what it is for."""
-    run, first = run_name(path), bool(views.meta(path).task.seeds)
+    run, first = name or run_name(path), bool(views.meta(path).task.seeds)
     if now.state == "running":
         return [(f"culmen watch {run}", "follow it"), *_results(now, run, first)]
     steps = [] if now.state == "finished" else [(f"culmen resume {run}", "go on")]

@@ -49,7 +49,7 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
 
 def _summary(run: Digest, now: RunStatus) -> dict[str, Any]:
     """The three lines that a run begins with, and what ails it."""
-    told = summarize(run.run, now)
+    told = summarize(run.run, now, now.run)
     return {"lines": list(told.lines), "findings": [msgspec.to_builtins(each) for each in told.findings]}
 
 
