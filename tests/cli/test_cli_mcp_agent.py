@@ -19,7 +19,7 @@ from culmen.store import views
 from tests.servers.model_script import Asked, ToolCall, Turn
 from tests.servers.model_server import ModelServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.jail]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 LAST = "The search is over and I have read its result."
 EVALUATOR = "def score(output):\n    return 1 - abs(0.8 - output)\n"
 PROGRAM = "def run():\n    return 0.25\n"

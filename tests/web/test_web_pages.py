@@ -65,7 +65,7 @@ def test_overview(site: Site, tab: Tab):
     page = tab.open(site, "/r/polca-1/overview")
     now = views.status(site.run("polca-1"))
     assert now.best is not None
-    told = summarize(site.run("polca-1"))
+    told = summarize(site.run("polca-1"), name="polca-1")
     assert page.locator(".summary p").all_inner_texts() == [" ".join(line.split()) for line in told.lines]
     ails = page.locator(".summary li").all_inner_texts()
     assert len(ails) == len(told.findings) and all(f.what in each for f, each in zip(told.findings, ails))
