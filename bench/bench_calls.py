@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.servers.openai_server import OpenAIServer
+from tests.servers.openai_server import SCRIPTED, OpenAIServer
 
 from culmen.core.usage import Budget
 from culmen.evaluate.taskfiles import example_path, load
@@ -33,13 +33,6 @@ from culmen.strategies import catalog
 from culmen.study import Study
 
 TASK = "first_autocorr_ineq"
-MODELS = """
-[providers.local]
-base_url = "{url}"
-[models.scripted]
-provider = "local"
-price = {{ input = 1.0, output = 4.0 }}
-"""
 _PROGRAM = re.compile(r"# Current candidate.*?\n(`{3,})[^\n]*\n(.*?)\n\1", re.DOTALL)
 _ASKED = re.compile(r'"responses" is a list of (\d+) objects')
 _NUMBER = re.compile(r"(?<![\w.])\d+\.?\d*(?![\w.])")
@@ -82,7 +75,7 @@ def run(strategy: str, seed: int, evaluations: int, folder: Path) -> dict[str, f
     """One run of one strategy; counts over all of it, and in its steady state."""
     with OpenAIServer(Tinkerer(seed)) as server:
         models = folder / f"models-{strategy}-{seed}.toml"
-        models.write_text(MODELS.format(url=server.url))
+        models.write_text(SCRIPTED.format(url=server.url))
         study = Study.create(
             load(example_path(TASK)),
             catalog.make(strategy),

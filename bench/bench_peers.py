@@ -72,13 +72,6 @@ def model(prompt):
 gepa.optimize({"program": open("program.py").read()}, trainset=[0], valset=[0], adapter=Adapter(), reflection_lm=model,
               max_metric_calls=int(sys.argv[1]), run_dir="run", reflection_minibatch_size=1)
 """
-MODELS = """
-[providers.local]
-base_url = "{url}"
-[models.scripted]
-provider = "local"
-price = {{ input = 1.0, output = 4.0 }}
-"""
 CONFIG = """
 llm: {{api_base: "{url}", api_key: none, models: [{{name: scripted, weight: 1.0}}]}}
 diff_based_evolution: false
@@ -134,10 +127,12 @@ def command(folder: Path, tool: str, evaluations: int, place: Path) -> list[str]
 
 def prepare(place: Path, url: str) -> dict[str, str]:
     """The same problem for all; the environment they run in."""
+    from tests.servers.openai_server import SCRIPTED
+
     place.mkdir(parents=True)
     (place / "program.py").write_text(PROGRAM)
     (place / "evaluator.py").write_text(EVALUATOR)
-    (place / "models.toml").write_text(MODELS.format(url=url))
+    (place / "models.toml").write_text(SCRIPTED.format(url=url))
     (place / "config.yaml").write_text(CONFIG.format(url=url))
     return {
         **os.environ,

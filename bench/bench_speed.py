@@ -34,13 +34,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a session does
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 PROGRAM = "\n".join(f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40)) + "\n\nVALUE = 0.0\n"
-MODELS = """
-[providers.local]
-base_url = "{url}"
-[models.scripted]
-provider = "local"
-price = {{ input = 1.0, output = 4.0 }}
-"""
 _VALUE = re.compile(r"^VALUE = .*$", re.MULTILINE)
 
 
@@ -88,12 +81,14 @@ def cpu() -> float:
 
 def whole(strategy: str, evaluations: int, url: str, folder: Path, workers: int) -> dict[str, float]:
     """One run; milliseconds of CPU an evaluation."""
+    from tests.servers.openai_server import SCRIPTED
+
     import culmen
     from culmen.core.usage import Budget
 
     folder.mkdir(exist_ok=True)
     models = folder / "models.toml"
-    models.write_text(MODELS.format(url=url))
+    models.write_text(SCRIPTED.format(url=url))
     keywords: dict[str, Any] = {"model": "scripted", "models_file": str(models), "workers": workers}
     if strategy != "default":
         keywords["strategy"] = strategy

@@ -35,6 +35,14 @@ FAULTS = (
     "404",
 )
 
+SCRIPTED = """
+[providers.local]
+base_url = "{url}"
+[models.scripted]
+provider = "local"
+price = {{ input = 1.0, output = 4.0 }}
+"""  # a models.toml with one priced model of such a server
+
 
 class OpenAIServer(Loopback):
     """`with OpenAIServer(answer) as server:` serves /v1/chat/completions and /v1/embeddings at `server.url`.

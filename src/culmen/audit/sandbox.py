@@ -112,7 +112,11 @@ class SandboxCopy:
         for name, text in source.items():
             (place / name).write_text(text, encoding="utf-8")
         other = SandboxCopy(self.original, self.parts, self.make, place)
-        await other.start()
+        try:
+            await other.start()
+        except BaseException:
+            await other.close()
+            raise
         return other
 
     def look(self) -> dict[str, tuple[int, int, int]]:

@@ -16,6 +16,7 @@ import msgspec
 from culmen.audit import locate
 from culmen.audit.attack import AttackOutcome, AttackTry, EvaluatorLine, attacks
 from culmen.audit.sandbox import Baseline, SandboxCopy
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 
 SIZES = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3)
@@ -191,7 +192,7 @@ class ToleranceProbe:
     async def _compare(self, push: Push, changed: dict[str, str]) -> bool:
         try:
             other = await self.sandbox.fresh(changed)
-        except Exception:  # noqa: BLE001 - an evaluator that no longer loads proves nothing
+        except (UserError, OSError):  # an evaluator that no longer loads proves nothing
             return False
         try:
             honest = await other.evaluate(other.parts, certify=False)

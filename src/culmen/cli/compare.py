@@ -176,18 +176,11 @@ def compare(
     Over runs that exist, or over new ones, made with --tasks and --strategies. Cut off, the same command goes on.
     """
     from culmen.report import compare as comparing
-    from culmen.report import stats
     from culmen.report.records import read_all
     from culmen.strategies.catalog import NAMES
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
-    if run and any(option is not None for option in making):
-        raise UserError(
-            "runs are given, and others are to be made", where="culmen compare", fix="give one or the other"
-        )
-    stats.check_installed()
-    if plot is not None and importlib.util.find_spec("matplotlib") is None:
-        raise UserError("plots need matplotlib", where="--plot", fix="pip install 'culmen[plots]'")
+    _check_asked(bool(run) and any(option is not None for option in making), plot)
     done = True
     if run:
         paths = _find_runs(run)
@@ -205,6 +198,19 @@ def compare(
 
         data["files"] = [str(file) for file in draw_comparison(made, comparing.contenders(found, names), plot)]
     return Answer(data, lambda screen: _show_comparison(screen, made, done, data["files"]), 0 if done else INTERRUPTED)
+
+
+def _check_asked(both: bool, plot: Path | None) -> None:
+    """Raise `UserError` for what cannot be done, before any run is made; `both`: runs given, and others to be made."""
+    from culmen.report import stats
+
+    if both:
+        raise UserError(
+            "runs are given, and others are to be made", where="culmen compare", fix="give one or the other"
+        )
+    stats.check_installed()
+    if plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise UserError("plots need matplotlib", where="--plot", fix="pip install 'culmen[plots]'")
 
 
 def _find_runs(names: list[str]) -> list[Path]:
