@@ -259,8 +259,10 @@ def test_a_barrier_goes_on_in_the_order_of_the_paper():
         assert told["version"] == sum(not b["skip"] for b in barriers[: n + 1])  # a step each, none where skipped
         assert len(told["rewards"]) == 4 and (not told["advantages"]) == bool(told["skip"])
         assert all(r == -1.0 or 0.0 <= r <= 5.0 for r in told["rewards"])
-    steps = [b for b in barriers if not b["skip"]]
-    assert [b["alpha"] for b in steps] == pytest.approx([n / 127 for n in range(len(steps))])
+    alphas = [b["alpha"] for b in barriers]
+    assert alphas == sorted(alphas) and alphas[0] < 0.2 and alphas[-1] > 0.85  # the share of the budget that is spent
+    planned = notes(simulate(plus(barriers=9), task(), Landscape(), Budget(evaluations=60), workers=4), "barrier")
+    assert [b["alpha"] for b in planned] == pytest.approx([min(1.0, n / 8) for n in range(len(planned))])
     order = kinds(run)
     for place, kind in enumerate(order):
         if kind == "train.update":  # everything of a barrier is over before its update
@@ -366,3 +368,43 @@ def test_engines_are_settings():
     simulate(plus(engine=Vllm("http://gpu:8000"), head=True), task(), Opening(), Budget(evaluations=10))
     assert "engine" not in opened[0] and opened[1]["engine"] == {"kind": "vllm", "url": "http://gpu:8000"}
     assert opened[1]["head"] is True
+
+
+def test_all_weights_can_be_trained_and_an_anchor_is_asked_for_when_the_policy_is_made():
+    class Opening(Landscape):
+        def train(self, request):
+            if request.kind == "train.open":
+                opened.append(request.payload)
+            if request.kind == "train.update":
+                rules.append(request.payload["rules"])
+            return super().train(request)
+
+    opened, rules = [], []
+    simulate(plus(rank=0), task(), Opening(), Budget(evaluations=30))
+    simulate(plus(anchor=0.1, epochs=2), task(), Opening(), Budget(evaluations=30))
+    assert opened[0]["rank"] == 0 and "anchored" not in opened[0] and opened[1]["anchored"] is True
+    assert rules[0].keys() == {"rate", "low", "high"}
+    assert (rules[-1]["anchor"], rules[-1]["epochs"]) == (0.1, 2) and "minibatches" not in rules[-1]
+
+
+def test_no_island_goes_back_before_it_has_made_its_experiments():
+    run = simulate(
+        PacevolvePlusPlus(scaffold=Pacevolve(islands=2, backtrack_every=4, threshold=0.0), worst=0.0, best=1.0),
+        task(),
+        Landscape(),
+        Budget(evaluations=60),
+    )
+    done = [body["note"] for body in (e.entry.body for e in run.journal.read()) if "note" in body]
+    first = done.index("backtrack")
+    assert done[:first].count("barrier") == 3 and done[:first].count("experiment") in (7, 8)
+
+
+def test_the_papers_baselines_have_a_word_each():
+    made = catalog.make("pacevolve_plus_plus", {"preset": "ttt_discover", "anchor": "0.5"})
+    assert (made.objective, made.starts, made.anchor) == ("entropic", Puct(), 0.5)
+    words = {
+        name: catalog.make("pacevolve_plus_plus", {"preset": name}).objective for name in PacevolvePlusPlus.presets
+    }
+    assert words == {"no_rl": "none", "thetaevolve": "grpo", "max_at_k": "pkpo", "ttt_discover": "entropic"}
+    with pytest.raises(UserError, match="no preset 'ttt'"):
+        catalog.make("pacevolve_plus_plus", {"preset": "ttt"})

@@ -25,19 +25,30 @@ class Templates:
         return name in self._own or _shipped(name) is not None
 
     def fill(self, name: str, **slots: str) -> str:
-        """The template with its slots filled; empty slots leave no gap. Raises `UserError` for a slot without a
-        value."""
+        """The template with its slots filled. Empty slots leave no gap, and no heading above nothing. Raises
+        `UserError` for a slot without a value."""
         text = self._own.get(name) or _shipped(name)
         if text is None:
             raise UserError(f"there is no template '{name}'", where="templates", fix="culmen templates lists them")
-        empty = "|".join(re.escape(slot) for slot, value in slots.items() if not value)
-        if empty:
-            text = re.sub(rf"^\$(?:{empty})\n+", "", text, flags=re.MULTILINE)
+        text = _without(text, [slot for slot, value in slots.items() if not value])
         try:
             filled = Template(text).substitute(slots)
         except (KeyError, ValueError) as error:
             raise _unknown(f"{name}.md", str(error), sorted(slots)) from None
         return filled.strip() + "\n"
+
+
+def _without(text: str, empty: list[str]) -> str:
+    """A template without its lines that hold nothing but one of these slots, and without sections of such lines."""
+    if not empty:
+        return text
+    line = re.compile(rf"^(?:\w+: )?\$(?:{'|'.join(map(re.escape, empty))})(?:\n+|\Z)", re.MULTILINE)
+    kept: list[str] = []
+    for section in re.split(r"(?m)^(?=# )", text):
+        rest = line.sub("", section)
+        if rest == section or not section.startswith("# ") or rest.partition("\n")[2].strip():
+            kept.append(rest)
+    return "".join(kept)
 
 
 def read_folder(folder: str | Path) -> dict[str, str]:

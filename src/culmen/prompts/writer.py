@@ -80,7 +80,7 @@ class PromptWriter:
             "pairs": "",
             "level": "",
             "success": "a good score",
-            "rules": wording.rules(self._task, None),
+            "rules": wording.rules(self._task, next(iter(self._task.candidates()), None)),
             "direction": direction,
         }
         user = self._templates.fill(name, **{**known, **filled, "goal": goal, "role": role, "slots": everything})

@@ -84,11 +84,14 @@ def load(name: str) -> Any:
 
 
 def make(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrategy:
-    """A strategy with settings given as texts; the rest are its defaults. UserError names what is wrong."""
+    """A strategy with settings given as texts; the rest are its defaults. UserError names what is wrong.
+
+    `preset` stands for settings under one name, those that the class lists in `presets`; others given come first.
+    """
     cls, where = load(name), f"strategy {name}"
     fields = hints(cls) if _structured(cls) else {}
     values: dict[str, Any] = {}
-    for key, text in (settings or {}).items():
+    for key, text in _expanded(cls, dict(settings or {}), where).items():
         field = key.strip().replace("-", "_")
         if field not in fields:
             raise UserError(
@@ -98,6 +101,18 @@ def make(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrateg
             )
         values[field] = setting(cls, field, text, where)
     return cls(**values)
+
+
+def _expanded(cls: Any, given: dict[str, str], where: str) -> dict[str, str]:
+    presets: dict[str, dict[str, str]] = getattr(cls, "presets", {})
+    if not presets or "preset" not in given:
+        return given
+    chosen = given.pop("preset").strip().lower().replace("-", "_")
+    if chosen not in presets:
+        raise UserError(
+            f"there is no preset '{chosen}'{_meant(chosen, presets)}", where=where, fix=f"one of {', '.join(presets)}"
+        )
+    return presets[chosen] | given
 
 
 def describe(name: str) -> dict[str, Any]:

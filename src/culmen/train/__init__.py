@@ -2,5 +2,5 @@
 
 from typing import Literal, get_args
 
-Objective = Literal["none", "grpo", "dr_grpo", "entropic", "max_at_k", "phase_adaptive"]
+Objective = Literal["none", "grpo", "dr_grpo", "entropic", "max_at_k", "pkpo", "phase_adaptive"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)

@@ -126,14 +126,14 @@ def _tiny(payload: dict[str, Any]) -> tuple[PolicyEngine, Persona]:
     model = tiny_model(len(tokenizer), seed)
     if payload.get("head"):
         model = adapted(model, payload["rank"], seed, head=True)
-    return TorchEngine(model, tokenizer, seed), MenuPersona(menu)
+    return TorchEngine(model, tokenizer, seed, anchored=bool(payload.get("anchored"))), MenuPersona(menu)
 
 
 def _local(payload: dict[str, Any], tokenizer: ChatTokenizer) -> TorchEngine:
     model = load_model(payload["policy"])
     if payload["rank"]:
         model = adapted(model, payload["rank"], payload["seed"], head=bool(payload.get("head")))
-    return TorchEngine(model, tokenizer, payload["seed"])
+    return TorchEngine(model, tokenizer, payload["seed"], anchored=bool(payload.get("anchored")))
 
 
 def _served(engine: TorchEngine, spec: dict[str, Any], folder: Path | None) -> PolicyEngine:

@@ -6,8 +6,8 @@
 
 Each is idempotent. What a version samples depends on the request alone; an update that was made before its result could
 be journaled is found by its digest and not made again. The checkpoint of version n lies in RUN/policy/NNNNN, whole or
-not at all: the engine's state, and in `done.json` the update that led to it, its place in the plan (step, barriers,
-alpha), and the mark of the settings it was made under.
+not at all: the engine's state, and in `done.json` the update that led to it, its place in the run (step, alpha), and
+the mark of the settings it was made under.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 import msgspec
@@ -96,8 +97,7 @@ class TrainCraft:
         self._loaded = False  # if this is interrupted, the next attempt begins from the checkpoint
         began, rules = time.monotonic(), msgspec.convert(payload["rules"], Rules)
         data = [Datum(msgspec.convert(one["sample"], PolicySample), one["advantage"]) for one in payload["batch"]]
-        told = engine.forward_backward(data, rules)
-        told |= engine.optim_step(rules)
+        told = steps(engine, data, rules)
         result = {**told, "version": engine.publish(), **_pace(told, time.monotonic() - began)}
         self._keep(engine, {"digest": digest, "result": result, "plan": payload.get("plan", {})})
         self._loaded = True
@@ -140,6 +140,19 @@ class TrainCraft:
 
     def _checkpoint(self, version: int) -> Path:
         return self._folder / f"{version:05d}"
+
+
+def steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
+    """`rules.epochs` passes over a barrier's samples, each in `rules.minibatches` steps on every n-th of them.
+
+    Diagnostics are means over the steps; maxima stay maxima, `tokens` is a sum, and kl is that of the last step.
+    """
+    parts = [part for n in range(rules.minibatches) if (part := data[n :: rules.minibatches])]
+    if rules.epochs * len(parts) > 1:
+        engine.hold([datum.sample for datum in data])
+    told = [engine.forward_backward(part, rules) | engine.optim_step(rules) for part in parts * rules.epochs]
+    ways = {"tokens": sum, "gap_max": max, "ratio_max": max, "grad_norm": max, "kl": lambda values: values[-1]}
+    return {name: ways.get(name, fmean)([one[name] for one in told if name in one]) for name in told[0]}
 
 
 def _pace(told: dict[str, float], seconds: float) -> dict[str, float]:

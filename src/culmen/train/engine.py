@@ -45,8 +45,11 @@ class Datum(msgspec.Struct, frozen=True):
 class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
     """Settings of an update: the clip of equation 6, Adam's settings, the cap of the gradient's norm.
 
-    `rate` is the learning rate. `correct` caps the weight by which a sample drawn with slightly other log-probabilities
-    (another engine's) is corrected; 1 exactly where sampling and training agree.
+    `rate` is the learning rate. A barrier's samples are passed over `epochs` times, each in `minibatches` optimiser
+    steps: from the second step on the ratio is no longer 1. `anchor` is the weight lambda of the divergence from the
+    first weights: to every token's advantage lambda (mean d - d) is added, with d its log-probability as drawn less
+    that under the first weights (TTT-Discover's penalty). `correct` caps the weight by which a sample drawn with
+    slightly other log-probabilities (another engine's) is corrected; 1 exactly where sampling and training agree.
     """
 
     rate: float = 1e-5
@@ -56,6 +59,9 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
     high: float = 0.28
     norm: float = 1.0
     correct: float = 2.0
+    epochs: int = 1
+    minibatches: int = 1
+    anchor: float = 0.0
 
 
 class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,6 +71,7 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     norm     the gradient is cut at `Rules.norm`, and its norm before that is known
     grammar  replies can be limited to some tokens (`PolicySample.among`)
     entropy  known from whole distributions; else estimated by minus the mean log-probability of the tokens drawn
+    anchor   the first weights are kept, for `Rules.anchor`
     adapter  only a LoRA adapter is trained and saved
     exact    a checkpoint continues bit for bit on the same machine
     """
@@ -73,6 +80,7 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     norm: bool = True
     grammar: bool = True
     entropy: bool = True
+    anchor: bool = False
     adapter: bool = False
     exact: bool = False
 
@@ -80,9 +88,11 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
 class PolicyEngine(Protocol):
     """One policy. `version` counts its published updates from 0.
 
-    `forward_backward` accumulates the gradient of the masked, asymmetrically clipped loss (equation 6, mean over all
-    valid tokens of `data`) and returns diagnostics; `optim_step` applies it once; `publish` makes the new weights those
-    that are sampled from. `logprobs` are recomputed by the trainer, not the sampler: their gap is logged.
+    `hold` comes before an update of several steps: ratios are then taken against what the samples' log-probabilities
+    were at that moment, until `publish`. `forward_backward` accumulates the gradient of the masked, asymmetrically
+    clipped loss (equation 6, mean over all valid tokens of `data`) and returns diagnostics; `optim_step` applies it
+    once; `publish` makes the new weights those that are sampled from. `logprobs` are recomputed by the trainer, not the
+    sampler: their gap is logged.
     `save` makes a checkpoint from which `load` continues; `discard` removes one, on a server too.
     `export` writes files for other programs: an adapter in PEFT's layout, or a model folder of transformers. Raises
     `UserError` where a model cannot be loaded, `ValueError` for samples of another version.
@@ -98,6 +108,8 @@ class PolicyEngine(Protocol):
     def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample: ...
 
     def logprobs(self, sample: PolicySample) -> list[float]: ...
+
+    def hold(self, samples: Sequence[PolicySample]) -> None: ...
 
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]: ...
 
@@ -141,20 +153,23 @@ class UpdateDiagnostics:
         recomputed: Sequence[float],
         drawn: Sequence[float],
         entropies: Sequence[float],
-        advantage: float,
+        advantages: Sequence[float],
         rules: Rules,
+        held: Sequence[float] | None = None,
     ) -> None:
-        """Take in one response: its log-probabilities as recomputed by the trainer and as given with the sample."""
+        """Take in one response: its log-probabilities as recomputed by the trainer, as given with the sample, and as
+        recomputed before the weights moved (`held`; none: they have not)."""
         self.tokens += len(drawn)
         self._sums["entropy"] += sum(entropies)
-        for new, old in zip(recomputed, drawn, strict=True):
-            ratio = min(math.exp(min(new - old, 50.0)), rules.correct)
+        before = recomputed if held is None else held
+        for new, was, old, advantage in zip(recomputed, before, drawn, advantages, strict=True):
+            ratio = math.exp(min(new - was, 50.0)) * min(math.exp(min(was - old, 50.0)), rules.correct)
             kept = min(max(ratio, 1 - rules.low), 1 + rules.high)
             self._sums["loss"] -= min(ratio * advantage, kept * advantage)
-            self._sums["gap_mean"] += abs(new - old)
+            self._sums["gap_mean"] += abs(was - old)
             self._sums["clip_low"] += float(ratio < 1 - rules.low and advantage < 0)
             self._sums["clip_high"] += float(ratio > 1 + rules.high and advantage > 0)
-            self._gap, self._ratio = max(self._gap, abs(new - old)), max(self._ratio, ratio)
+            self._gap, self._ratio = max(self._gap, abs(was - old)), max(self._ratio, ratio)
 
     def told(self) -> dict[str, float]:
         """Means over tokens; `gap_*` is between sampled and recomputed log-probabilities, clips count only the side

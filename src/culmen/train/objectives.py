@@ -252,7 +252,8 @@ class Signal:
 
 @dataclass(frozen=True)
 class AdvantageRule:
-    """How rewards become advantages: ThetaEvolve is grpo, TTT-Discover entropic, Max@k max_at_k.
+    """How rewards become advantages: ThetaEvolve is grpo, TTT-Discover entropic, Max@k pkpo (the SLOO weights as
+    printed), and standardised like the frontier branch of phase_adaptive: max_at_k.
 
     `k` of the frontier, `gamma` nats of the entropic tilt, `floor` below which a branch counts as noise. Where the
     evaluator's own noise is known (`noise`, in units of the reward), the floor is at least that.
@@ -278,7 +279,7 @@ class AdvantageRule:
             return Signal(skip="group_too_small")
         if not all(map(math.isfinite, rewards)):
             return Signal(skip="rewards_not_finite")
-        weight = {"phase_adaptive": alpha, "max_at_k": 1.0}.get(self.objective, 0.0)
+        weight = {"phase_adaptive": alpha, "max_at_k": 1.0, "pkpo": 1.0}.get(self.objective, 0.0)
         branches = self._branches(rewards, weight)
         spreads = [("rewards", float(np.std(rewards)))]
         spreads += [(name, float(np.std(branch))) for name, branch in branches.items()]
@@ -299,6 +300,8 @@ class AdvantageRule:
                 return grpo(rewards)
             case "dr_grpo":
                 return centred(rewards)
+            case "pkpo":
+                return sloo(rewards, self.k)
             case "entropic":
                 return entropic(rewards, self.gamma)
             case _:

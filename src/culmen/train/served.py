@@ -54,6 +54,10 @@ class ServedEngine:
         """By the trainer."""
         return self.trainer.logprobs(sample)
 
+    def hold(self, samples: Sequence[PolicySample]) -> None:
+        """By the trainer."""
+        self.trainer.hold(samples)
+
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
         """By the trainer; the gap to the server's log-probabilities is reported and corrected for."""
         return self.trainer.forward_backward(data, rules)

@@ -40,6 +40,7 @@ class TinkerEngine:
         self.tokenizer, self.version, self._aggregate = tokenizer, 0, aggregate
         self._settings = {"base_model": base, "rank": rank, "seed": seed, "train_unembed": head}
         self._before: list[tuple[PolicySample, list[float]]] = []
+        self._held: dict[PolicySample, list[float]] = {}
         self._pending = False  # a gradient on the server that no step has used
         if self._url:
             _reachable(self._url)
@@ -58,6 +59,8 @@ class TinkerEngine:
         spec = payload["engine"]
         if not payload["rank"]:
             raise UserError("the Tinker API trains adapters only", where="rank", fix="--set rank=32")
+        if payload.get("anchored"):
+            raise UserError("over the Tinker API the first weights are no anchor", where="anchor", fix="--set anchor=0")
         head = bool(payload.get("head"))
         return cls(spec["url"], payload["policy"], tokenizer, payload["rank"], payload["seed"], head, spec["aggregate"])
 
@@ -87,6 +90,11 @@ class TinkerEngine:
         with self._reached():
             return self._recomputed([sample])[0]
 
+    def hold(self, samples: Sequence[PolicySample]) -> None:
+        """For the diagnostics alone: the server takes its ratios against the log-probabilities as drawn."""
+        with self._reached():
+            self._held = dict(zip(samples, self._recomputed(samples), strict=True))
+
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
         """The server's `ppo` loss, with advantages scaled so that what it sums is the mean over all tokens."""
         check_version(data, self.version)
@@ -99,8 +107,9 @@ class TinkerEngine:
         tally, self._before = UpdateDiagnostics(), []
         for one, told in zip(data, out.loss_fn_outputs, strict=True):
             new = _response(told, one.sample)
-            tally.add(new, one.sample.logprobs, [-x for x in new], one.advantage, rules)
-            self._before.append((one.sample, new))
+            held, entropies = self._held.get(one.sample, new), [-x for x in new]
+            tally.add(new, one.sample.logprobs, entropies, [one.advantage] * len(new), rules, held)
+            self._before.append((one.sample, held))
         return tally.told()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
@@ -127,6 +136,7 @@ class TinkerEngine:
         with self._reached():
             self.version += 1
             self._publish()
+        self._held = {}
         return self.version
 
     def save(self, folder: Path) -> None:

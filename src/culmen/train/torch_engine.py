@@ -6,6 +6,7 @@ distribution, one at a time, from a generator seeded by the request alone.
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,14 +34,17 @@ class TorchEngine:
     """`model` is a causal language model of transformers, or a PEFT model around one: then only the adapter is trained
     and saved (in PEFT's layout). It stays in evaluation mode, so that what is trained is what was sampled; where
     activations are computed again to save memory, transformers wants training mode for the pass with a gradient, and
-    a model with dropout would show it in the gap."""
+    a model with dropout would show it in the gap. `anchored`: the first weights are kept for `Rules.anchor`, as a copy
+    where all weights are trained."""
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, seed: int = 0) -> None:
+    def __init__(self, model: Any, tokenizer: Tokenizer, seed: int = 0, *, anchored: bool = False) -> None:
         self.torch = require("torch", "train")
         self.model, self.tokenizer, self.version = model.eval(), tokenizer, 0
         adapter = hasattr(model, "peft_config")
         cpu = next(model.parameters()).device.type == "cpu"
-        self.capabilities = Capabilities(adapter=adapter, exact=cpu)
+        self.capabilities = Capabilities(anchor=anchored, adapter=adapter, exact=cpu)
+        self._first = copy.deepcopy(self.model) if anchored and not adapter else None
+        self._held: dict[PolicySample, Any] = {}
         self._optimiser: Any = None
         self._before: list[tuple[PolicySample, list[float]]] = []
         self._random = self.torch.Generator().manual_seed(seed).get_state()  # of what a model draws in training
@@ -75,19 +79,26 @@ class TorchEngine:
         with self.torch.no_grad():
             return self._levels(sample)[0].tolist()
 
+    def hold(self, samples: Sequence[PolicySample]) -> None:
+        """One forward pass of each."""
+        with self.torch.no_grad():
+            self._held = {sample: self._levels(sample)[0] for sample in samples}
+
     def forward_backward(self, data: Sequence[Datum], rules: Rules) -> dict[str, float]:
         """Accumulate the gradient, sample by sample: as much memory as the longest needs, whatever the group's size."""
         tokens = sum(len(datum.sample.response) for datum in data)
         check_version(data, self.version)
         tally = UpdateDiagnostics()
         self._before = []
-        for datum in data:
+        for datum, advantages in zip(data, self._advantages(data, rules.anchor), strict=True):
             with self._drawing():
                 new, entropy = self._levels(datum.sample)
-                self._surrogate(new, datum, rules, tokens).backward()
-            old = new.detach().tolist()
+                held = self._held.get(datum.sample, new.detach())
+                self._surrogate(new, held, datum.sample, advantages, rules, tokens).backward()
+            old = held.tolist()
             self._before.append((datum.sample, old))
-            tally.add(old, datum.sample.logprobs, entropy.detach().tolist(), datum.advantage, rules)
+            drawn, gaps = datum.sample.logprobs, entropy.detach().tolist()
+            tally.add(new.detach().tolist(), drawn, gaps, advantages.tolist(), rules, old)
         return tally.told()
 
     def optim_step(self, rules: Rules) -> dict[str, float]:
@@ -105,6 +116,7 @@ class TorchEngine:
     def publish(self) -> int:
         """Sampling uses the current weights; only the version is advanced."""
         self.version += 1
+        self._held = {}
         return self.version
 
     def save(self, folder: Path) -> None:
@@ -127,7 +139,7 @@ class TorchEngine:
         else:
             self.model.load_state_dict(self.torch.load(folder / _WEIGHTS, weights_only=True))
         self.model.zero_grad(set_to_none=True)
-        self.version, self._optimiser, self._before = state["version"], None, []
+        self.version, self._optimiser, self._before, self._held = state["version"], None, [], {}
         if state["optimiser"]:
             self._adam(Rules()).load_state_dict(state["optimiser"])
         self._random = state["random"]
@@ -168,21 +180,43 @@ class TorchEngine:
             group.update(lr=rules.rate, betas=rules.betas, weight_decay=rules.decay)
         return self._optimiser
 
-    def _levels(self, sample: PolicySample) -> tuple[Any, Any]:
+    def _levels(self, sample: PolicySample, model: Any = None) -> tuple[Any, Any]:
         """Log-probabilities of the response's tokens, and the entropies of the distributions they came from."""
         ids, begin = self.torch.tensor([[*sample.prompt, *sample.response]], device=self._device), len(sample.prompt)
-        out = self.model(ids, use_cache=False, logits_to_keep=len(sample.response) + 1)  # not those of a long prompt
+        out = (model or self.model)(
+            ids, use_cache=False, logits_to_keep=len(sample.response) + 1
+        )  # not those of a long prompt
         levels = self._normal(out.logits[0, :-1], sample.among)
         entropy = -(levels.exp() * levels.clamp(min=-1e9)).sum(-1)
         return levels.gather(-1, ids[0, begin:, None])[:, 0], entropy
 
-    def _surrogate(self, new: Any, datum: Datum, rules: Rules, tokens: int) -> Any:
-        """Equation 6 of one response: its share of the mean over all `tokens` of the barrier."""
-        torch, old = self.torch, new.detach()
-        drawn = torch.tensor(datum.sample.logprobs, device=new.device, dtype=new.dtype)
-        ratio = torch.exp(new - old) * torch.exp(old - drawn).clamp(max=rules.correct)
+    def _advantages(self, data: Sequence[Datum], anchor: float) -> list[Any]:
+        """An advantage for each token of each response; those of an anchored update pull towards the first weights."""
+        torch = self.torch
+        plain = [torch.full((len(one.sample.response),), one.advantage, device=self._device) for one in data]
+        if not anchor:
+            return plain
+        if not self.capabilities.anchor:
+            raise ValueError("this engine was not made to keep its first weights")
+        apart = [torch.tensor(one.sample.logprobs, device=self._device) - self._at_first(one.sample) for one in data]
+        mean = torch.cat(apart).mean()
+        return [each + anchor * (mean - gap) for each, gap in zip(plain, apart, strict=True)]
+
+    def _at_first(self, sample: PolicySample) -> Any:
+        """The response's log-probabilities under the first weights: those without the adapter, or the copy's."""
+        with self.torch.no_grad():
+            if self._first is not None:
+                return self._levels(sample, self._first)[0]
+            with self.model.disable_adapter():
+                return self._levels(sample)[0]
+
+    def _surrogate(self, new: Any, held: Any, sample: PolicySample, advantages: Any, rules: Rules, tokens: int) -> Any:
+        """Equation 6 of one response: its share of the mean over all `tokens` of the batch."""
+        torch = self.torch
+        drawn = torch.tensor(sample.logprobs, device=new.device, dtype=new.dtype)
+        ratio = torch.exp(new - held) * torch.exp(held - drawn).clamp(max=rules.correct)
         clipped = ratio.clamp(1 - rules.low, 1 + rules.high)
-        return -torch.minimum(ratio * datum.advantage, clipped * datum.advantage).sum() / tokens
+        return -torch.minimum(ratio * advantages, clipped * advantages).sum() / tokens
 
     def _normal(self, logits: Any, among: Sequence[int]) -> Any:
         """Log-probabilities over the whole vocabulary, or over some of its tokens."""

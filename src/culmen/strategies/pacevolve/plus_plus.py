@@ -22,6 +22,7 @@ from culmen.strategies.pacevolve.policy import (
     TrainedPolicy,
     Vllm,
 )
+from culmen.strategies.pacevolve.rewards import bounds, reward
 from culmen.strategies.pacevolve.starts import Islands, Puct, Starting, Starts
 from culmen.strategies.settings import About, check
 from culmen.train import OBJECTIVES
@@ -39,14 +40,20 @@ class PacevolvePlusPlus:
     new weights sampled from. Early barriers credit a candidate for being better than its group, late ones for what it
     adds to the best of k.
 
-    `objective` makes the baselines: grpo (ThetaEvolve), entropic (TTT-Discover, with `starts=puct`), max_at_k, dr_grpo,
-    none (no training). Needs torch: `pip install 'culmen[train]'`. `policy=tiny` is a language model of a few thousand
-    weights over a menu of edits; a model folder makes any causal language model the advisor, with a LoRA adapter.
+    `preset` makes the paper's baselines: thetaevolve, ttt_discover, max_at_k, no_rl. Needs torch: `pip install
+    'culmen[train]'`. `policy=tiny` is a language model of a few thousand weights over a menu of edits; a model folder
+    makes any causal language model the advisor, with a LoRA adapter.
     """
 
     retraces: ClassVar[bool] = False  # training leaves weights
     trains: ClassVar[bool] = True
 
+    presets: ClassVar[dict[str, dict[str, str]]] = {  # Section 4.2
+        "no_rl": {"objective": "none"},
+        "thetaevolve": {"objective": "grpo"},
+        "max_at_k": {"objective": "pkpo"},
+        "ttt_discover": {"objective": "entropic", "starts": "puct", "anchor": "0.1", "low": "1", "high": "1000"},
+    }
     paper = "PACEvolve++: Improving Test-time Learning for Evolutionary Search Agents (arXiv 2605.07039)"
 
     scaffold: Annotated[Pacevolve, About("the search around the advisor; islands are the group size n")] = field(
@@ -58,13 +65,19 @@ class PacevolvePlusPlus:
     )
     starts: Annotated[Starts, About("where decisions start from", choices=(Islands, Puct))] = field(default=Islands())
     roles: Annotated[tuple[str, ...], About("replies that are trained: generate, select, classify")] = TRAINED
-    objective: Annotated[str, About("none, grpo, dr_grpo, entropic, max_at_k, phase_adaptive")] = "phase_adaptive"
-    k: Annotated[int, About("size of the frontier in max_at_k and phase_adaptive", least=2)] = 4
-    barriers: Annotated[int, About("planned barriers, over which alpha goes from 0 to 1", least=1)] = 128
+    objective: Annotated[str, About("none, grpo, dr_grpo, entropic, max_at_k, pkpo, phase_adaptive")] = "phase_adaptive"
+    k: Annotated[int, About("size of the frontier in max_at_k, pkpo and phase_adaptive", least=2)] = 4
+    barriers: Annotated[
+        int | None,
+        About("barriers over which alpha goes from 0 to 1; none: alpha is the share of the budget spent", least=1),
+    ] = None
     rate: Annotated[float | None, About("learning rate; none: 0.01 (tiny), 1e-5 (LoRA), 1e-6 (all weights)")] = None
     rank: Annotated[int, About("rank of the LoRA adapter; 0: all weights", least=0)] = 32
     head: Annotated[bool, About("the adapter on the output layer, too; few servers take that")] = False
     most: Annotated[int, About("most tokens of a reply", least=1)] = 2048
+    epochs: Annotated[int, About("passes over a barrier's samples, each with its optimiser steps", least=1)] = 1
+    minibatches: Annotated[int, About("optimiser steps in a pass, each on its part of the samples", least=1)] = 1
+    anchor: Annotated[float, About("weight of the divergence from the first weights, lambda; 0: none", least=0)] = 0.0
     low: Annotated[float, About("clip of the ratio below, epsilon_lo", least=0, most=1)] = 0.2
     high: Annotated[float, About("clip of the ratio above, epsilon_hi", least=0)] = 0.28
     floor: Annotated[
@@ -98,7 +111,9 @@ class PacevolvePlusPlus:
     def rules(self) -> dict[str, Any]:
         """The settings of an update (`culmen.train.engine.Rules`)."""
         usual = 0.01 if self.policy == "tiny" else 1e-5 if self.rank else 1e-6
-        return {"rate": usual if self.rate is None else self.rate, "low": self.low, "high": self.high}
+        more = {"epochs": self.epochs, "minibatches": self.minibatches, "anchor": self.anchor}
+        unusual = {name: value for name, value in more.items() if value != getattr(PacevolvePlusPlus, name)}
+        return {"rate": usual if self.rate is None else self.rate, "low": self.low, "high": self.high, **unusual}
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
@@ -108,9 +123,11 @@ class PacevolvePlusPlus:
             rules = replace(rules, advising=Advising())
         research = Research(rules, lab, policy)
         seed, engine = lab.rng.getrandbits(31), self.engine.told()
-        await policy.open(lab, seed=seed, rank=self.rank, most=self.most, engine=engine, head=self.head)
+        more = {"engine": engine, "head": self.head, "anchored": self.anchor > 0}
+        await policy.open(lab, seed=seed, rank=self.rank, most=self.most, **more)
         await research.settle()
-        course = Course(lab, research, policy, self.bounds(lab, research), self.starts.begin(research.seeds))
+        levels = bounds(lab.task.objective, research.start, self.worst, self.best, rules.target)
+        course = Course(lab, research, policy, levels, self.starts.begin(research.seeds))
         for barrier in count():
             await self.barrier(course, barrier)
 
@@ -122,12 +139,13 @@ class PacevolvePlusPlus:
         plans = await lab.gather(*(research.decide(i, parents[i]) for i in islands))  # n decisions, one version
         done = await lab.within(self.deadline, *(research.implement(i, *plans[i]) for i in islands))
         outcomes: list[ExperimentOutcome] = [outcome or _LATE for outcome in done]  # stragglers fail and block nobody
-        await lab.gather(*(research.learn(i, barrier, *plans[i], outcomes[i]) for i in islands))  # the search first
+        await lab.gather(*(research.learn(i, barrier + 1, *plans[i], outcomes[i]) for i in islands))  # the search first
         for expansion in course.starts.give_back([outcome.scored for outcome in outcomes]):
             lab.note("puct", **expansion)
-        rewards = [self.reward(lab, outcome, course.bounds) for outcome in outcomes]  # equation 5
+        rewards = [reward(lab.task.objective, outcome, course.bounds) for outcome in outcomes]  # equation 5
         decisions = [decision for _, decision in plans]
-        signal, told = await self.train(course, [decision.samples for decision in decisions], rewards)
+        samples = [decision.samples for decision in decisions]
+        signal, told = await self.train(course, samples, rewards, self.alpha(lab, barrier))
         failures = [outcome.fault for outcome in outcomes if outcome.fault]
         lab.note(
             "barrier",
@@ -145,44 +163,24 @@ class PacevolvePlusPlus:
             **{name: value for name, value in told.items() if name != "version"},
         )
 
-    async def train(
-        self, course: Course, samples: list[tuple[int, ...]], rewards: list[float]
-    ) -> tuple[Signal, dict[str, Any]]:
-        """Advantages, then one step of the optimiser, or none; and the samples of this version are done with."""
+    def alpha(self, lab: Lab, barrier: int) -> float:
+        """alpha_t: linear in the barriers planned, those without a step included, or in the budget spent."""
         from culmen.train.objectives import phase
 
+        return lab.progress if self.barriers is None else phase(barrier, self.barriers)
+
+    async def train(
+        self, course: Course, samples: list[tuple[int, ...]], rewards: list[float], alpha: float
+    ) -> tuple[Signal, dict[str, Any]]:
+        """Advantages, then an update, or none; and the samples of this version are done with."""
         steps, told = course.steps, dict[str, Any]()
-        alpha = phase(steps.taken, self.barriers)
         signal = self.credit().signal(rewards, alpha)  # equations 3 and 4
         if not signal.skip:  # a skipped group takes no step of the optimiser at all
-            plan = {"step": steps.taken, "barriers": self.barriers, "alpha": round(alpha, 10)}
+            plan = {"step": steps.taken, "alpha": round(alpha, 10)}
             told = await course.policy.update(course.lab, samples, signal.advantages, self.rules(), plan)  # equation 6
             steps.taken += 1
         course.policy.forget()
         return signal, told
-
-    def reward(self, lab: Lab, outcome: ExperimentOutcome, bounds: tuple[float, float]) -> float:
-        """Equation 5 of what a decision came to."""
-        from culmen.train.objectives import progress_reward
-
-        objective = lab.task.objective
-        score = objective.score(outcome.scored[1]) if outcome.scored else None
-        return progress_reward(score, *bounds, maximise=objective.direction == "max")
-
-    def bounds(self, lab: Lab, research: Research) -> tuple[float, float]:
-        """y_min and y_max: given, or between what the seeds score and the target. Raises `UserError` without both."""
-        objective = lab.task.objective
-        seeds = objective.score(research.start) if research.start > float("-inf") else objective.start
-        first = self.worst if self.worst is not None else seeds
-        levels = (self.best, self.scaffold.target, objective.target, objective.known)
-        last = next((level for level in levels if level is not None), None)
-        if first is None or last is None or first == last:
-            raise UserError(
-                f"rewards need two different levels, not {first} and {last}",
-                where="strategy pacevolve_plus_plus",
-                fix="--set worst=SCORE --set best=SCORE, or [objective] target in task.toml",
-            )
-        return min(first, last), max(first, last)
 
 
 @dataclass

@@ -12,8 +12,8 @@ from culmen.core.ports import Lab
 from culmen.strategies.pacevolve.advisor import MENU, Said, from_menu
 from culmen.strategies.settings import About, check
 
-TRAINED = ("generate", "select")  # the steps whose replies share a decision's advantage
-TRAINABLE = ("generate", "classify", "select")
+TRAINED = ("generate", "classify", "select")  # the steps whose replies share a decision's advantage
+TRAINABLE = TRAINED
 _MENU_STEPS = ("generate", "select")  # those that the tiny policy knows
 
 
@@ -30,7 +30,7 @@ class TrainedPolicy:
     async def open(self, lab: Lab, **settings: Any) -> None:
         """Make the policy, or find it where an earlier session of this run left it; settings left empty are not
         mentioned."""
-        given = {name: value for name, value in settings.items() if value not in ({}, False)}
+        given = {name: value for name, value in settings.items() if value is not False and value != {}}
         opened = await lab.effect("train.open", policy=self.name, menu=MENU, **given)
         self.version = int(opened.data.get("version", 0))
         lab.note("policy", name=self.name, **opened.data)
@@ -55,9 +55,9 @@ class TrainedPolicy:
         rules: dict[str, Any],
         plan: dict[str, Any],
     ) -> dict[str, Any]:
-        """One optimiser step on all samples of the barrier; the version afterwards is the one sampled from.
+        """An update by all samples of the barrier; the version afterwards is the one sampled from.
 
-        `plan` says where the step stands among those planned; it is kept with the checkpoint. A decision's advantage
+        `plan` says where the update stands in the run; it is kept with the checkpoint. A decision's advantage
         goes to every sample it is made of. Ten digits of it are kept: the last ones differ from one processor to
         another, and a run may be resumed elsewhere.
         """
