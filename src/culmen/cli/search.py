@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from culmen.study import Study
 
 TaskPath = Annotated[
-    Path, typer.Argument(metavar="TASK", help="A task folder, its task.toml, an OpenEvolve folder, or an evaluator.py.")
+    Path,
+    typer.Argument(
+        metavar="TASK", help="A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an evaluator.py."
+    ),
 ]
 HiddenBudget = Annotated[str | None, typer.Option("--budget", hidden=True)]
 Carry = Annotated[

@@ -101,7 +101,10 @@ def check(
     screen: Screen,
     task: Annotated[
         Path,
-        typer.Argument(metavar="TASK", help="A task folder, its task.toml, an OpenEvolve folder, or an evaluator.py."),
+        typer.Argument(
+            metavar="TASK",
+            help="A task folder, also OpenEvolve's or ShinkaEvolve's, its task.toml, or an evaluator.py.",
+        ),
     ],
     times: Annotated[
         int, typer.Option(min=2, help="Evaluations with the same random seed, and as many with others.")

@@ -188,6 +188,7 @@ def build_request(task: Task, form: str, candidate: Candidate, case: Case | None
         "command": evaluator.command,
         "outputs": list(evaluator.options.get("outputs", ())),
         "evaluator": evaluator.path if form in ("legacy", "proxied", "check") else "",
+        "contract": str(evaluator.options.get("contract", "")),
         "thresholds": evaluator.thresholds,
         "features": list(task.features),
         # a function of the user's own process is no jail

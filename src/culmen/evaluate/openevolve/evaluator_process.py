@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from culmen.evaluate.adapters import shinka_process
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.confine import LINE
 from culmen.evaluate.jail.kernel import check, libc
@@ -32,12 +33,15 @@ from culmen.evaluate.openevolve.proxy.session import NOTES, SETTINGS, SOCKET
 
 _STANDINS = str(Path(__file__).parent / "standins")
 _MAX_ARTIFACT = 20_000
+SHINKA = "shinka"  # the contract of an evaluator that is not OpenEvolve's
 
 
 def run_check(channel: socket.socket, request: dict[str, Any], work: Path) -> None:
     """Only load the evaluator and check that it has its function."""
-    module = _load(request["evaluator"])
-    if not any(callable(getattr(module, name, None)) for name in ("evaluate", "evaluate_stage1")):
+    module = _load(request)
+    if request["contract"] == SHINKA:
+        shinka_process.check(module, request["evaluator"])
+    elif not any(callable(getattr(module, name, None)) for name in ("evaluate", "evaluate_stage1")):
         raise NameError("the evaluator has no function evaluate(path)")
     wire.send(channel, "R", wire.encode(True))
 
@@ -64,8 +68,10 @@ def run_proxied(channel: socket.socket, request: dict[str, Any], work: Path) -> 
 def _report(request: dict[str, Any], work: Path) -> dict[str, Any]:
     program = str(work / request["program"])
     sys.path.insert(0, str(work))
-    module = _load(request["evaluator"])
-    if request["thresholds"] is not None and hasattr(module, "evaluate_stage1"):
+    module = _load(request)
+    if request["contract"] == SHINKA:
+        metrics, artifacts = shinka_process.evaluate(module, request["evaluator"], program)
+    elif request["thresholds"] is not None and hasattr(module, "evaluate_stage1"):
         metrics, artifacts = _cascade(module, program, request["thresholds"], request["features"])
     else:
         metrics, artifacts = _normal(module.evaluate(program))
@@ -77,11 +83,14 @@ def _report(request: dict[str, Any], work: Path) -> dict[str, Any]:
     }
 
 
-def _load(path: str) -> ModuleType:
+def _load(request: dict[str, Any]) -> ModuleType:
+    path = request["evaluator"]
     sys.path.insert(0, os.path.dirname(path))
     if importlib.util.find_spec("openevolve") is None:
         sys.path.append(_STANDINS)
         os.environ["PYTHONPATH"] = _STANDINS  # evaluators start interpreters of their own
+    if request["contract"] == SHINKA:
+        shinka_process.prepare()
     return load_file(path, "evaluator")
 
 

@@ -35,6 +35,11 @@ def initial_programs(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("initial_program.*") if path.is_file() and path.suffix != ".pyc")
 
 
+def fits(folder: Path) -> bool:
+    """Whether there is an `initial_program.*`."""
+    return bool(initial_programs(folder))
+
+
 def read_folder(folder: Path, goal: str = "") -> Task:
     """The task of an example folder; raises `TaskError`."""
     programs = initial_programs(folder)
@@ -51,16 +56,27 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     return msgspec.structs.replace(task, notes=(*task.notes, note))
 
 
-def read(program: Path | None, evaluator_path: Path, config: Path | None = None, goal: str = "") -> Task:
-    """The task of these files, as `openevolve-run PROGRAM EVALUATOR --config CONFIG` has it; `program` may be None."""
+def read(
+    program: Path | None,
+    evaluator_path: Path,
+    config: Path | None = None,
+    goal: str = "",
+    contract: str = "",
+    others: Iterable[Path] = (),
+) -> Task:
+    """The task of these files, as `openevolve-run PROGRAM EVALUATOR --config CONFIG` has it; `program` may be None.
+
+    `contract` names another ecosystem's way to call the evaluator; `others` are files that are no part of it.
+    """
     if not evaluator_path.is_file():
         raise missing(evaluator_path)
     evaluator_path = evaluator_path.resolve()
     settings = read_config(config) if config else OpenEvolveConfig()
     module = reading.read_module(evaluator_path)
-    reading.require(module, "evaluate", evaluator_path, "define evaluate(program_path) returning a dict of metrics")
+    if not contract:
+        reading.require(module, "evaluate", evaluator_path, "define evaluate(program_path) returning a dict of metrics")
     suffix = program.suffix if program else settings.get("", "file_suffix", ".py")
-    apart = [path for path in (program, config) if path]
+    apart = [path for path in (program, config, *others) if path]
     files, note = digests.evaluator_files(evaluator_path, apart)
     evaluator = Evaluator(
         form="legacy",
@@ -71,6 +87,7 @@ def read(program: Path | None, evaluator_path: Path, config: Path | None = None,
         digest=digests.evaluator_digest(files),
         files=files,
         shown=shown(evaluator_path, "public"),
+        options={"contract": contract} if contract else {},
     )
     seeds = _seeds(program)
     surface = _surface(suffix, settings)

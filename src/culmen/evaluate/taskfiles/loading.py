@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from culmen.core.errors import TaskError, UserError
 from culmen.core.task import Task
-from culmen.evaluate.openevolve import folder as openevolve
+from culmen.evaluate.adapters import folders, shinka
 from culmen.evaluate.taskfiles import digests, evaluator_file, task_toml
 from culmen.evaluate.taskfiles.reading import closest, missing, one_of
 from culmen.evaluate.taskfiles.schema import check_text
@@ -29,9 +29,9 @@ DEFAULT = "function_minimization"  # three small files and a noisy score: the us
 def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "") -> Task:
     """The task at a path: a folder, its `task.toml`, or an evaluator file alone (see `evaluator_file`).
 
-    Folders are culmen's own (`task.toml`) or OpenEvolve's (`initial_program.*`, `evaluator.py`, perhaps
-    `config.yaml`). `goal` and `seeds` (named texts) take the place of the task's, `direction` says which way scores go
-    where no task.toml does. Raises `TaskError` for whatever cannot work; nothing of the task is imported or run.
+    Folders are culmen's own (`task.toml`) or those of an ecosystem in `adapters.folders`. `goal` and `seeds` (named
+    texts) take the place of the task's, `direction` says which way scores go where no task.toml does. Raises
+    `TaskError` for whatever cannot work; nothing of the task is imported or run.
     """
     task = _find(Path(path).expanduser(), goal, bool(seeds))
     task = replace(task, goal=goal.strip()) if goal.strip() else task
@@ -98,6 +98,8 @@ def _find(place: Path, goal: str, seeded: bool) -> Task:
         raise nowhere(place.absolute())
     if place.suffix == ".toml":
         return task_toml.read(place.resolve())
+    if place.name == shinka.EVALUATOR and shinka.fits(place.resolve().parent):
+        return shinka.read_folder(place.resolve().parent, goal)
     if place.suffix == ".py":
         return evaluator_file.read(place.resolve(), goal, seeded)
     raise no_evaluator(place)
@@ -107,8 +109,8 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
     if (folder / "task.toml").is_file():
         return task_toml.read(folder / "task.toml")
     evaluator = folder / "evaluator.py"
-    if openevolve.initial_programs(folder):
-        return openevolve.read_folder(folder, goal)
+    if (task := folders.read(folder, goal)) is not None:
+        return task
     if evaluator.is_file():
         return evaluator_file.read(evaluator, goal, seeded)
     raise no_task(folder)
@@ -133,10 +135,6 @@ def no_task(folder: Path) -> TaskError:
     files = sorted(entry for entry in folder.iterdir() if entry.is_file())
     names = [file.name for file in files[:_MANY]]
     what = "no task here: neither task.toml nor evaluator.py"
-    if "evaluate.py" in names and _is_shinka(folder / "evaluate.py", names):
-        what = "a ShinkaEvolve folder, which cannot be loaded as it is"
-        fix = "add a task.toml and a short evaluator.py: culmen docs tasks, 'ShinkaEvolve folders'"
-        return TaskError(what, where=str(folder), fix=fix)
     for wanted in _MARKS:
         near = closest(wanted, [name for name in names if Path(name).suffix == Path(wanted).suffix])
         if near:
@@ -156,11 +154,6 @@ def no_evaluator(file: Path) -> TaskError:
 
 def _is_task(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _MARKS)
-
-
-def _is_shinka(evaluate: Path, names: list[str]) -> bool:
-    text = evaluate.read_text(encoding="utf-8", errors="replace")
-    return any(name.startswith("initial.") for name in names) or "shinka" in text
 
 
 def _start(folder: Path, files: list[Path]) -> str:

@@ -13,6 +13,7 @@ from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator, Form, Objective, Surface, Task, way
 from culmen.core.usage import Budget
+from culmen.evaluate.adapters import shinka
 from culmen.evaluate.taskfiles import digests, reading
 from culmen.evaluate.taskfiles import surface as markers
 from culmen.evaluate.taskfiles.reading import closest, language_of, missing, one_of
@@ -83,6 +84,7 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
     name = _module(source, form, seeds)
     suffix = Path(next(iter(seeds[0]))).suffix if seeds and form == "legacy" else ".py"
     _check_packages(source)
+    contract = shinka.contract(module) if form == "legacy" else ""
     return Evaluator(
         form=form,
         path=str(path),
@@ -93,7 +95,7 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         thresholds=tuple(table.thresholds) or None,
         packages=tuple(table.packages),
         optional_packages=tuple(table.optional_packages),
-        options=table.options,
+        options={**table.options, **({"contract": contract} if contract else {})},
         verifier=_verifier(source, form, path),
         proxy=table.proxy,
         shown=shown(path, source.table.agents.evaluator),
@@ -131,7 +133,7 @@ def guess_form(module: reading.Module, path: Path) -> Form:
     if "score" in module.names:
         found = module.names["score"]
         return "serve" if "call" in (*(found.params or ()), *found.optional) else "call"
-    if module.has("evaluate"):
+    if module.has("evaluate") or shinka.contract(module):
         return "legacy"
     near = closest("score", module.names) or closest("evaluate", module.names)
     raise TaskError(
@@ -144,7 +146,8 @@ def guess_form(module: reading.Module, path: Path) -> Form:
 def check_scorer(form: str, module: reading.Module, path: Path) -> None:
     """Raises `TaskError` if the function the form needs is missing or asks for an argument there is not."""
     if form == "legacy":
-        reading.require(module, "evaluate", path, "define evaluate(program_path)")
+        if not shinka.contract(module):
+            reading.require(module, "evaluate", path, "define evaluate(program_path)")
         return
     found = reading.require(module, "score", path, f"define score({'call' if form == 'serve' else 'output'})")
     where = f"{path}:{found.line}"

@@ -1,0 +1,120 @@
+"""ShinkaEvolve's contract, inside the jail: call `evaluate.py`, read what it wrote.
+
+The program's path leads to a stub (see `openevolve.evaluator_process`), and the folder of the results is one that the
+program's own process never sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+STANDINS = str(Path(__file__).parent / "standins")
+CONTRACT = (
+    'ShinkaEvolve\'s contract: main(program_path, results_dir) writes correct.json, {"correct": bool, "error": text}, '
+    'and metrics.json, {"combined_score": number, "public": {...}, "text_feedback": text}, into results_dir'
+)
+_MOST = 16 << 20  # bytes of a file of results
+_ARGUMENTS = {"program_path", "results_dir"}
+
+
+class BrokenContract(Exception):
+    """The evaluator does not keep ShinkaEvolve's contract; the text says where."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. {CONTRACT}")
+
+
+def prepare() -> None:
+    """Let `shinka.core` be a stand-in with `run_shinka_eval`; other modules of an installed shinka stay as they are."""
+    if STANDINS not in sys.path:
+        sys.path.insert(0, STANDINS)
+        others = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (STANDINS, others)))  # for interpreters it starts
+
+
+def check(module: ModuleType, path: str) -> None:
+    """Raises NameError for an evaluator that can be called neither way."""
+    if not _callable(module) and "__main__" not in Path(path).read_text(encoding="utf-8"):
+        raise NameError("evaluate.py has no main(program_path, results_dir) and is no script")
+
+
+def evaluate(module: ModuleType, path: str, program: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(metrics, artifacts) of a program as OpenEvolve's would be: `combined_score` is None if it is not correct."""
+    results = tempfile.mkdtemp(prefix="results-")
+    if _callable(module):
+        answer = module.main(program_path=program, results_dir=results)
+        if inspect.isawaitable(answer):
+            asyncio.run(_wait(answer))
+    else:
+        _as_script(path, program, results)
+    correct, metrics = (_read(Path(results, name)) for name in ("correct.json", "metrics.json"))
+    if not isinstance(correct.get("correct"), bool):
+        raise BrokenContract(f"correct.json says correct = {str(correct.get('correct'))[:60]}, neither true nor false")
+    return _verdict(correct, metrics)
+
+
+def _callable(module: ModuleType) -> bool:
+    """Whether main takes the two arguments by name and needs no others."""
+    main = getattr(module, "main", None)
+    if not inspect.isfunction(main):
+        return False
+    parameters = inspect.signature(main).parameters
+    return parameters.keys() >= _ARGUMENTS and all(
+        name in _ARGUMENTS or one.default is not one.empty or one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        for name, one in parameters.items()
+    )
+
+
+async def _wait(answer: Any) -> None:
+    await answer
+
+
+def _as_script(path: str, program: str, results: str) -> None:
+    sys.argv = [path, "--program_path", program, "--results_dir", results]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise BrokenContract(f"evaluate.py left with status {error.code}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MOST:
+            raise BrokenContract(f"{path.name} is larger than {_MOST} bytes")
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BrokenContract(f"evaluate.py ended without a {path.name}") from None
+    except (ValueError, RecursionError) as error:
+        raise BrokenContract(f"{path.name} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise BrokenContract(f"{path.name} holds no object but a {type(found).__name__}")
+    return found
+
+
+def _verdict(correct: dict[str, Any], metrics: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`private` metrics and `extra_data` are left out: what is kept, models may see."""
+    public = metrics.get("public")
+    found = {**(public if isinstance(public, dict) else {})}
+    found |= {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    artifacts = {key: found.pop(key) for key, value in list(found.items()) if not isinstance(value, int | float)}
+    if text := metrics.get("text_feedback"):
+        found["text_feedback"] = str(text)
+    found.pop("combined_score", None)
+    if not correct["correct"]:
+        return {**found, "error": str(correct.get("error") or "correct.json says false")} | _NONE, artifacts
+    if "combined_score" not in metrics:
+        raise BrokenContract("metrics.json has no combined_score")
+    return {**found, "combined_score": metrics["combined_score"]}, artifacts
+
+
+_NONE: dict[str, Any] = {"combined_score": None}

@@ -1,0 +1,211 @@
+"""`run_shinka_eval` as shinka-evolve 0.0.7 documents it: runs, validation, aggregation, and two files of results."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import multiprocessing
+import pickle
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+DEFAULT_METRICS_ON_ERROR = {
+    "combined_score": 0.0,
+    "execution_time_mean": 0.0,
+    "execution_time_std": 0.0,
+    "num_successful_runs": 0,
+    "num_valid_runs": 0,
+    "num_invalid_runs": 0,
+    "all_validation_errors": [],
+}
+
+
+def load_program(program_path: str) -> Any:
+    """The program as a module."""
+    spec = importlib.util.spec_from_file_location("program", program_path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{program_path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def save_json_results(results_dir: str, metrics: dict[str, Any], correct: bool, error: str | None = None) -> None:
+    """Write correct.json and metrics.json. Raises TypeError for what JSON does not have."""
+    folder = Path(results_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "correct.json").write_text(json.dumps({"correct": correct, "error": error}), encoding="utf-8")
+    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+
+
+def run_shinka_eval(
+    program_path: str,
+    results_dir: str,
+    experiment_fn_name: str,
+    num_runs: int,
+    get_experiment_kwargs: Callable[[int], dict[str, Any]] | None = None,
+    aggregate_metrics_fn: Callable[[list[Any]], dict[str, Any]] | None = None,
+    validate_fn: Callable[[Any], tuple[bool, str | None]] | None = None,
+    plotting_fn: Callable[[Any], list[Any]] | None = None,
+    default_metrics_on_error: dict[str, Any] | None = None,
+    early_stop_method: Any = None,
+    early_stop_threshold: float | None = None,
+    early_stop_score_fn: Callable[[Any], float] | None = None,
+    early_stop_kwargs: dict[str, Any] | None = None,
+    run_workers: int = 1,
+    max_workers_cap: int | None = None,
+) -> tuple[dict[str, Any], bool, str | None]:
+    """(metrics, whether all runs are valid, the first error). Nothing is plotted."""
+    if run_workers < 1:
+        raise ValueError("run_workers must be >= 1")
+    if max_workers_cap is not None and max_workers_cap < 1:
+        raise ValueError("max_workers_cap must be >= 1 when provided")
+    workers = min(run_workers, max_workers_cap or run_workers, max(1, num_runs))
+    if workers > 1 and early_stop_method is not None:
+        raise ValueError("Early stopping is only supported in sequential mode (set run_workers=1).")
+    stop = _stopper(early_stop_method, early_stop_threshold, early_stop_score_fn, early_stop_kwargs)
+    settings = [get_experiment_kwargs(i) if get_experiment_kwargs else {"seed": i + 1} for i in range(num_runs)]
+    checks = _Validation(validate_fn)
+    try:
+        run = _parallel if workers > 1 else _sequential
+        results, seconds = run(program_path, experiment_fn_name, settings, workers, stop, checks)
+        metrics = dict(aggregate_metrics_fn(results)) if aggregate_metrics_fn else _plain(results)
+        metrics["execution_time_mean"] = statistics.fmean(seconds) if seconds else 0.0
+        metrics["execution_time_std"] = statistics.pstdev(seconds) if seconds else 0.0
+        checks.into(metrics)
+        score = metrics.get("combined_score", 0.0)
+        if not math.isfinite(score):
+            what = "NaN" if math.isnan(score) else f"inf ({score})"
+            checks.fail(f"combined_score is {what}")
+    except Exception as error:  # noqa: BLE001 - the contract: whatever an experiment raises makes it incorrect
+        given = default_metrics_on_error or {}
+        metrics = {key: given.get(key, value) for key, value in DEFAULT_METRICS_ON_ERROR.items()}
+        checks.correct, checks.error = False, str(error)
+    if "extra_data" in metrics:
+        Path(results_dir).mkdir(parents=True, exist_ok=True)
+        Path(results_dir, "extra.pkl").write_bytes(pickle.dumps(metrics.pop("extra_data")))
+    save_json_results(results_dir, metrics, checks.correct, checks.error)
+    return metrics, checks.correct, checks.error
+
+
+class _Validation:
+    """What `validate_fn` said of the runs so far."""
+
+    def __init__(self, check: Callable[[Any], tuple[bool, str | None]] | None) -> None:
+        self._check, self._valid, self._invalid = check, 0, 0
+        self._errors: list[str] = []
+        self.correct, self.error = True, None
+
+    def of(self, result: Any) -> None:
+        """Validate one run."""
+        if self._check is None:
+            return
+        valid, why = self._check(result)
+        if valid:
+            self._valid += 1
+            return
+        self._invalid += 1
+        self.fail(f"Validation failed: {why}" if why else None)
+        if why and why not in self._errors:
+            self._errors.append(why)
+
+    def fail(self, why: str | None) -> None:
+        """Not correct; the first reason is kept."""
+        self.correct, self.error = False, self.error or why
+
+    def into(self, metrics: dict[str, Any]) -> None:
+        """The counts."""
+        if self._check is not None:
+            metrics["num_valid_runs"], metrics["num_invalid_runs"] = self._valid, self._invalid
+            metrics["all_validation_errors"] = self._errors
+
+
+def _function(program_path: str, name: str) -> Callable[..., Any]:
+    module = load_program(program_path)
+    if not hasattr(module, name):
+        raise AttributeError(f"Experiment function '{name}' not found in {program_path}")
+    return getattr(module, name)
+
+
+def _sequential(
+    path: str, name: str, settings: list[dict[str, Any]], workers: int, stop: Any, checks: _Validation
+) -> tuple[list[Any], list[float]]:
+    function = _function(path, name)
+    results, seconds = [], []
+    for kwargs in settings:
+        start = time.perf_counter()
+        results.append(function(**kwargs))
+        seconds.append(time.perf_counter() - start)
+        checks.of(results[-1])
+        if stop is not None and stop(results[-1]):
+            break
+    return results, seconds
+
+
+def _one(path: str, name: str, kwargs: dict[str, Any]) -> tuple[Any, float]:
+    function = _function(path, name)
+    start = time.perf_counter()
+    return function(**kwargs), time.perf_counter() - start
+
+
+def _parallel(
+    path: str, name: str, settings: list[dict[str, Any]], workers: int, stop: Any, checks: _Validation
+) -> tuple[list[Any], list[float]]:
+    results, seconds = [], []
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
+        futures = [pool.submit(_one, path, name, kwargs) for kwargs in settings]
+        for number, future in enumerate(futures, 1):
+            try:
+                result, took = future.result()
+            except Exception as error:
+                what = f"Run {number}/{len(settings)} failed in parallel evaluation: {error}."
+                raise RuntimeError(what) from error
+            results.append(result)
+            seconds.append(took)
+            checks.of(result)
+    return results, seconds
+
+
+def _plain(results: list[Any]) -> dict[str, Any]:
+    first = str(type(results[0])) if results else "N/A"
+    preview = str(results[:2]) if results else "N/A"
+    return {
+        "num_successful_runs": len(results),
+        "first_run_result_type": first,
+        "raw_results_preview": preview,
+    }
+
+
+def _stopper(
+    method: Any, threshold: float | None, score_of: Callable[[Any], float] | None, more: dict[str, Any] | None
+) -> Callable[[Any], bool] | None:
+    """Whether the runs so far decide it; the methods themselves are those of the installed package."""
+    if method is None:
+        return None
+    if threshold is None:
+        raise ValueError("early_stop_threshold is required when early_stop_method is set")
+    if isinstance(method, str):
+        try:
+            from shinka.utils.eval_stop import create_early_stop_method
+        except ImportError:
+            what = f"early_stop_method='{method}' needs ShinkaEvolve itself: pip install shinka-evolve, or leave it out"
+            raise ImportError(what) from None
+        method = create_early_stop_method(method, **(more or {}))
+    method.reset()
+    scores: list[float] = []
+
+    def stop(result: Any) -> bool:
+        if score_of is not None:
+            scores.append(score_of(result))
+        elif isinstance(result, int | float):
+            scores.append(float(result))
+        elif isinstance(result, dict) and "score" in result:
+            scores.append(float(result["score"]))
+        return bool(scores) and method.check(scores, threshold).should_stop
+
+    return stop
