@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from culmen.evaluate.taskfiles import example_path, load
 from tests.tasks.folder import modules
 
 loads, evaluator, baseline = modules("eplb", "loads", "evaluator", "baseline")
-POLICIES = (baseline.in_order, baseline.greedy, baseline.greedy_by_layer, baseline.hierarchical)
+POLICIES = (baseline.in_order, baseline.greedy, baseline.snake, baseline.greedy_by_layer, baseline.hierarchical)
 SHAPE = (evaluator.SLOTS, evaluator.GROUPS, evaluator.NODES, evaluator.DEVICES)
 
 
@@ -150,9 +151,18 @@ def test_what_is_no_placement_is_told(placed: Any, piece: str) -> None:
 
 def test_score_is_the_mean_of_two_bounded_numbers() -> None:
     result = evaluator.judged([0.5, 0.7], [0.01, 0.04], [3, 1], 0.02)
-    assert result["score"] == pytest.approx(((0.5 + 1) / 2 + (0.7 + 0.5) / 2) / 2)
-    assert result["metrics"]["speed"] == pytest.approx(0.75) and "layer 3" in result["feedback"]
-    assert evaluator.judged([1.0], [1e-9], [0], 0.02)["score"] == 1.0
+    assert result["score"] == pytest.approx(((0.5 + 2 / 3) / 2 + (0.7 + 1 / 3) / 2) / 2)
+    assert result["metrics"]["speed"] == pytest.approx(0.5) and "layer 3" in result["feedback"]
+    assert evaluator.judged([1.0], [0.0], [0], 0.02)["score"] == 1.0
+
+
+def test_speed_is_nowhere_flat() -> None:
+    """A tenth less time is worth something at 0.1 ms as at 1 s, and most around what placements really take."""
+    gains = [
+        evaluator.judged([0.5], [0.9 * t], [0], 0.02)["score"] - evaluator.judged([0.5], [t], [0], 0.02)["score"]
+        for t in (1e-4, 3e-3, 2e-2, 1.0)
+    ]
+    assert min(gains) > 2e-4 and gains[1] > 0.005 and gains[2] > 0.01
 
 
 # -- the file format -----------------------------------------------------------------------------------------------
@@ -220,6 +230,31 @@ def test_the_generator_follows_its_seed_and_drifts() -> None:
     near = np.corrcoef(one[0, 0], one[1, 0])[0, 1]
     assert 0.5 < near < 0.9999  # alike, and yet not the same
     assert one.max() > 3 * one.mean()  # skewed
+
+
+@pytest.mark.parametrize("trace", sorted(loads.TRACES))
+def test_popularity_follows_a_zipf_law_of_its_own_in_every_layer(trace: str) -> None:
+    low, high = loads.TRACES[trace]["exponent"]
+    popular = loads._popularity(np.random.default_rng(3), (low, high), 58, 256, 8)
+    assert popular.sum(axis=2) == pytest.approx(1.0)
+    ranks = np.log(np.arange(1, 257) + loads.FLAT)
+    slopes = [-np.polyfit(ranks, np.log(np.sort(row)[::-1]), 1)[0] for row in popular[0]]
+    assert low <= min(slopes) < low + 0.1 and high - 0.1 < max(slopes) <= high
+    other = [np.corrcoef(popular[0, layer], popular[1, layer])[0, 1] for layer in range(58)]
+    assert 0.2 < np.mean(other) < 0.95  # domains share most of what is popular, not all
+
+
+def neighbours(trace: str) -> Any:
+    """Correlation of each interval's load with the next one's, shape (intervals - 1, layers)."""
+    made = loads.generate(11, 30, trace, layers=12)
+    return np.array([[np.corrcoef(a[i], b[i])[0, 1] for i in range(12)] for a, b in pairwise(made)])
+
+
+def test_bursts_come_in_all_layers_at_once_and_only_where_they_are_asked_for() -> None:
+    quiet, bursting = neighbours("steady"), neighbours("mixed")
+    assert quiet.min() > 0.9
+    worst = bursting[bursting.mean(axis=1).argmin()]
+    assert (worst < np.median(bursting, axis=0) - 0.05).mean() > 0.9
 
 
 # -- in the jail ---------------------------------------------------------------------------------------------------

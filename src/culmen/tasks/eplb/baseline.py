@@ -2,7 +2,8 @@
 
 `hierarchical` is the published policy of DeepSeek's load balancer, written anew from its description: groups of experts
 are packed onto nodes, experts replicated within each node, replicas packed onto the node's devices. `greedy` is its
-policy without nodes, for all layers at once; `greedy_by_layer` is the plain way to write that, one layer at a time.
+policy without nodes (replication, then longest processing time first), for all layers at once; `greedy_by_layer` is the
+plain way to write that, one layer at a time. `snake` deals the sorted replicas out to and fro instead of packing them.
 """
 
 import numpy as np
@@ -53,6 +54,14 @@ def greedy(load, slots, groups, nodes, devices):
     return np.take_along_axis(chosen, packed(each, devices), axis=1)
 
 
+def snake(load, slots, groups, nodes, devices):
+    """The same replicas, heaviest first, dealt to the devices in order, then in the opposite order, and so on."""
+    chosen, each = replicated(load, slots)
+    dealt = np.take_along_axis(chosen, np.argsort(-each, axis=1), axis=1).reshape(len(load), -1, devices)
+    dealt[:, 1::2] = dealt[:, 1::2, ::-1].copy()
+    return dealt.swapaxes(1, 2).reshape(len(load), slots)
+
+
 def greedy_by_layer(load, slots, groups, nodes, devices):
     """The same, one layer after the other, with plain Python lists."""
     placed = []
@@ -89,4 +98,5 @@ def hierarchical(load, slots, groups, nodes, devices):
 if __name__ == "__main__":
     from culmen.bench.programs import show
 
-    show(__file__, {name: f"place = {name}" for name in ("in_order", "greedy_by_layer", "greedy", "hierarchical")})
+    names = ("in_order", "greedy_by_layer", "greedy", "snake", "hierarchical")
+    show(__file__, {name: f"place = {name}" for name in names})

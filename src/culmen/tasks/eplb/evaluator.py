@@ -6,7 +6,7 @@ The program runs in another process; this one holds the loads, the clock and the
 - loads come in threes: the fastest of three calls counts for speed, the most uneven of the three placements for
   balancedness. A busy machine then harms little, and quick bad answers cannot be mixed with slow good ones;
 - how often an expert was replicated is counted here;
-- speed ends at `FAST`, so no time is too short to be true.
+- speed lies between 0 and 1, so no time is too short to be true, and grows with every millisecond less.
 """
 
 import time
@@ -17,7 +17,7 @@ import loads
 import numpy as np
 
 SLOTS, GROUPS, NODES, DEVICES = 288, 8, 4, 32
-FAST = 0.02 / 58  # seconds per layer from which on speed is 1: 20 ms for the 58 layers of the published set-up
+HALF = 0.02 / 58  # seconds per layer at which speed is 1/2: 20 ms for the 58 layers of the published set-up
 PAIRS, AT_ONCE = 12, 3
 HISTORY = Path(__file__).with_name("data") / "expert-load.json"
 RECORDED = loads.read(HISTORY) if HISTORY.exists() else None  # a file of the wrong format is reported before any run
@@ -45,17 +45,17 @@ def score(call, case, seed):
         balance.append(min(evenness)[0])
         worst.append(min(evenness)[1])
         seconds.append(min(times))
-    return judged(balance, seconds, worst, FAST * layers)
+    return judged(balance, seconds, worst, HALF * layers)
 
 
-def judged(balance, seconds, worst, fast):
+def judged(balance, seconds, worst, half):
     """The mean over the intervals, with what a person or a model wants to know."""
-    speed = [min(1.0, fast / taken) for taken in seconds]
+    speed = [half / (half + taken) for taken in seconds]
     result = float(np.mean([(even + quick) / 2 for even, quick in zip(balance, speed)]))
     layer = worst[int(np.argmin(balance))]
     feedback = (
         f"balancedness {np.mean(balance):.4f} (worst {min(balance):.4f}, where layer {layer} is most uneven), "
-        f"speed {np.mean(speed):.4f}: {1000 * np.mean(seconds):.1f} ms a call, 1 is reached at {1000 * fast:.1f} ms"
+        f"speed {np.mean(speed):.4f}: {1000 * np.mean(seconds):.1f} ms a call, {1000 * half:.1f} ms are worth 0.5"
     )
     metrics = {"balancedness": np.mean(balance), "speed": np.mean(speed), "milliseconds": 1000 * np.mean(seconds)}
     return {"score": result, "metrics": {key: float(value) for key, value in metrics.items()}, "feedback": feedback}

@@ -18,14 +18,20 @@ import numpy as np
 INTERVAL = 100  # steps between two placements
 LAYERS, EXPERTS, GROUPS = 58, 256, 8  # of the model the public file was recorded from
 TOKENS = 2048 * 8  # tokens of a step, times the experts that each is routed to
-# skew: standard deviation of the log popularity; drift: how far it wanders; shift: domain changes per interval
+# exponent: of the Zipf law, drawn evenly for each layer; drift: standard deviation of the wandering log popularity;
+# burst: how likely a burst begins in an interval; share: of the tokens, that the bursting domain then takes
 TRACES = {
-    "steady": {"skew": 0.7, "drift": 0.10, "shift": 0.0},
-    "shifting": {"skew": 0.7, "drift": 0.15, "shift": 0.2},
-    "skewed": {"skew": 1.1, "drift": 0.15, "shift": 0.05},
-    "mixed": {"skew": 0.9, "drift": 0.20, "shift": 0.1},
+    "steady": {"exponent": (0.3, 0.9), "drift": 0.10, "burst": 0.0, "share": 0.0},
+    "shifting": {"exponent": (0.3, 0.9), "drift": 0.20, "burst": 0.25, "share": 0.5},
+    "skewed": {"exponent": (0.6, 1.2), "drift": 0.15, "burst": 0.1, "share": 0.5},
+    "mixed": {"exponent": (0.3, 1.2), "drift": 0.20, "burst": 0.25, "share": 0.7},
 }
 MEMORY = 0.8  # share of a deviation that is still there an interval later
+ENDING = 0.5  # how likely a burst ends in an interval
+FLAT = 2  # added to ranks in the Zipf law: the first few experts are alike (Mandelbrot)
+DOMAINS = 4  # kinds of requests; each has its own popular experts
+COMMON, SHARED = 0.7, 0.25  # shares of the variance behind an expert's rank: common to domains; shared within a group
+MIX = 0.5  # standard deviation of the log weight of a domain in the mix of requests
 
 
 class LoadError(ValueError):
@@ -78,29 +84,43 @@ def generate(
 ):
     """That many entries of made-up loads, each the sum over `steps` steps: a list of arrays (layers, experts).
 
-    The log popularity of an expert is its group's and its own, both normal. It wanders around that (first-order
-    autoregression), and in a domain change a third of a layer's experts get a new one. Counts are Poisson.
+    In every layer and domain of requests, experts are popular by a Zipf law with the layer's exponent. Their log
+    popularity and the mix of domains wander (first-order autoregression); in a burst one domain takes a share of all
+    tokens, in all layers at once. Counts are Poisson.
     """
     kind, rng = TRACES[trace], np.random.default_rng(seed)
-    shares = steps / INTERVAL
-    kept, changed = MEMORY**shares, 1 - (1 - kind["shift"]) ** shares
-    base = _popularity(rng, kind["skew"], layers, experts, groups)
-    drift = rng.normal(0, kind["drift"], base.shape)
+    kept, begins, ends = (
+        MEMORY ** (steps / INTERVAL),
+        *(1 - (1 - chance) ** (steps / INTERVAL) for chance in (kind["burst"], ENDING)),
+    )
+    popular = _popularity(rng, kind["exponent"], layers, experts, groups)
+    drift, mix = rng.normal(0, kind["drift"], (layers, experts)), rng.normal(0, MIX, DOMAINS)
+    burst = int(rng.integers(DOMAINS)) if rng.random() < begins / (begins + ends) else None
     made = []
     for _ in range(entries):
-        z = base + drift
-        share = np.exp(z - z.max(axis=1, keepdims=True))
+        weights = np.exp(mix) / np.exp(mix).sum()
+        if burst is not None:
+            weights = (1 - kind["share"]) * weights + kind["share"] * (np.arange(DOMAINS) == burst)
+        share = np.tensordot(weights, popular, 1) * np.exp(drift)
         made.append(rng.poisson(tokens * steps * share / share.sum(axis=1, keepdims=True)))
-        drift = kept * drift + np.sqrt(1 - kept**2) * rng.normal(0, kind["drift"], base.shape)
-        new = (rng.random((layers, 1)) < changed) & (rng.random(base.shape) < 1 / 3)
-        base = np.where(new, _popularity(rng, kind["skew"], layers, experts, groups), base)
+        drift = kept * drift + np.sqrt(1 - kept**2) * rng.normal(0, kind["drift"], drift.shape)
+        mix = kept * mix + np.sqrt(1 - kept**2) * rng.normal(0, MIX, DOMAINS)
+        if burst is None:
+            burst = int(rng.integers(DOMAINS)) if rng.random() < begins else None
+        elif rng.random() < ends:
+            burst = None
     return made
 
 
-def _popularity(rng, skew, layers, experts, groups):
-    """Log popularity, shape (layers, experts): a quarter of the variance is shared by the experts of a group."""
-    shared = np.repeat(rng.normal(0, skew / 2, (layers, groups)), experts // groups, axis=1)
-    return shared + rng.normal(0, skew * np.sqrt(3) / 2, (layers, experts))
+def _popularity(rng, exponents, layers, experts, groups):
+    """Each expert's share of a domain's tokens, shape (DOMAINS, layers, experts)."""
+    together = rng.normal(0, np.sqrt(SHARED), (DOMAINS + 1, layers, groups))
+    own = rng.normal(0, np.sqrt(1 - SHARED), (DOMAINS + 1, layers, experts))
+    common, *each = np.repeat(together, experts // groups, axis=2) + own
+    liking = np.sqrt(COMMON) * common + np.sqrt(1 - COMMON) * np.array(each)
+    ranks = 1 + np.argsort(np.argsort(-liking, axis=2), axis=2)
+    law = (ranks + FLAT) ** -rng.uniform(*exponents, (layers, 1))
+    return law / law.sum(axis=2, keepdims=True)
 
 
 def write(path, entries, steps=1):
