@@ -119,6 +119,8 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     verifier    a file with certify(output, ...), absolute: exact, asked for the final choice only; "" for none
     files       SHA-256 of the evaluator and the files beside it, by name; they must stay so while a run lasts
     shown       what coding agents may read of the evaluator's file
+    program     the evaluator is this command, asked by JSON lines; it runs in the folder of `path`
+    url         the evaluator is a server there, on the loopback
     proxy       legacy: whether the candidate answers from a process of its own; auto: if its score stays the same
     """
 
@@ -137,6 +139,13 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     files: dict[str, str] = {}
     proxy: Literal["auto", "always", "never"] = "auto"
     shown: str = ""
+    program: tuple[str, ...] = ()
+    url: str = ""
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is a Python file, not a function, a program or a server."""
+        return bool(self.path) and not self.program and not self.url
 
 
 class Surface(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -148,8 +148,8 @@ def final_seconds(budget: Budget) -> float:
 
 
 def may_rest_on_tolerance(task: Task) -> bool:
-    """Whether a score may rest on what the evaluator forgives: it is a file, and no exact verifier looks."""
-    return bool(task.evaluator.path) and not task.evaluator.verifier
+    """Whether a score may rest on what the evaluator forgives: it is Python, and no exact verifier looks."""
+    return task.evaluator.is_python and not task.evaluator.verifier
 
 
 def once(task: Task) -> int:

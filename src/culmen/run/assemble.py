@@ -229,7 +229,7 @@ def _backend(meta: RunMeta, objects: RunObjects) -> Backend:
 def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceCheck] | None:
     """Makes what checks a winner against the evaluator's tolerances: on this machine, on copies of its files."""
     task = meta.task
-    if objects.backend is not None or task.evaluator.verifier or not task.evaluator.path:
+    if objects.backend is not None or task.evaluator.verifier or not task.evaluator.is_python:
         return None
 
     def make() -> ToleranceCheck:

@@ -41,12 +41,15 @@ class Printed(io.StringIO):
 
 
 def main() -> None:
-    """Entry point: argv = channel descriptor, lifeline descriptor, path of the file, form, role (score or certify)."""
+    """Entry point: argv = channel descriptor, lifeline descriptor, path of the file, form, role (score or certify), and
+    the command or URL of an evaluator that is no Python file, as JSON.
+    """
     channel = socket.socket(fileno=int(sys.argv[1]))
     kernel.die_with(int(sys.argv[2]))
     path, form, role = sys.argv[3:6]
     try:
-        judge = load(path, form, role)
+        command, url = json.loads(sys.argv[6])
+        judge = spoken(path, command, url) if (command or url) and role == "score" else load(path, form, role)
     except BaseException as error:  # noqa: BLE001 - the user's file may raise anything while it loads
         wire.send(channel, "H", json.dumps({"error": last_lines(error)}).encode())
         return
@@ -80,6 +83,14 @@ def load(path: str, form: str, role: str = "score") -> Callable[..., Any]:
         if callable(function):
             return function
     raise NameError(f"the evaluator has no function {' or '.join(wanted)}")
+
+
+def spoken(path: str, command: list[str], url: str) -> Callable[..., Any]:
+    """What asks an evaluator in any language. Raises OSError if it cannot be started or reached."""
+    from culmen.evaluate.adapters import spoken as adapter
+
+    os.chdir(os.path.dirname(path))
+    return adapter.judge(command, url)
 
 
 def _answer(

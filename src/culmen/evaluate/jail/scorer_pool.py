@@ -46,7 +46,8 @@ class ScorerProcess:
         life, self._lifeline = os.pipe2(os.O_CLOEXEC)
         line = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(bubblewrap.PACKAGE.parent))]
         role = "certify" if path else "score"
-        line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role]
+        elsewhere = json.dumps([evaluator.program, evaluator.url])
+        line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role, elsewhere]
         wanted = {name: os.environ[name] for name in evaluator.options.get("environment", ()) if name in os.environ}
         home = {"HOME": os.environ.get("HOME", "/"), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read and closed by `ready`
@@ -79,7 +80,7 @@ class ScorerProcess:
         self, request: dict[str, Any], output: bytes | None, program: socket.socket | None, seconds: float
     ) -> dict[str, Any]:
         """One answer within `seconds`. Raises ScorerFailed, ScorerStalled; the process must then be replaced."""
-        before = procfs.cpu_seconds(self._process.pid)
+        before = self._computed()
         try:
             async with asyncio.timeout(seconds):
                 await write_frame(self._channel, "S", json.dumps(request).encode())
@@ -90,12 +91,17 @@ class ScorerProcess:
                 _, payload = await read_frame(self._channel, 1 << 26)
             return json.loads(payload)
         except TimeoutError:
-            busy = procfs.cpu_seconds(self._process.pid) - before
+            busy = self._computed() - before
             if busy < _BUSY * seconds:
                 raise ScorerFailed(f"the scorer did not answer within {seconds:g} s, and did not compute") from None
             raise ScorerStalled(f"judging the output took longer than {seconds:g} s") from None
         except (EOFError, OSError, ValueError, wire.WireError) as error:
             raise ScorerFailed(f"the scorer did not answer: {type(error).__name__}") from None
+
+    def _computed(self) -> float:
+        """Seconds of processor time of the scorer and the programs that it started itself."""
+        pid = self._process.pid
+        return sum(map(procfs.cpu_seconds, (pid, *procfs.children(pid))))
 
     async def close(self) -> None:
         """End the process and its session."""

@@ -46,6 +46,8 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     entry: str = "run"
     module: str = ""
     command: list[str] = []
+    program: list[str] = []  # the evaluator in any language, asked by JSON lines
+    url: str = ""  # the same by HTTP on the loopback
     packages: list[str] = msgspec.field(default_factory=lambda: ["numpy"])
     optional_packages: list[str] = []  # preloaded where they are installed
     thresholds: list[float] = []

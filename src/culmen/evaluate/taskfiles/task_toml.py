@@ -13,7 +13,7 @@ from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator, Form, Objective, Surface, Task, way
 from culmen.core.usage import Budget
-from culmen.evaluate.adapters import shinka
+from culmen.evaluate.adapters import shinka, spoken
 from culmen.evaluate.taskfiles import digests, reading
 from culmen.evaluate.taskfiles import surface as markers
 from culmen.evaluate.taskfiles.reading import closest, language_of, missing, one_of
@@ -71,12 +71,10 @@ def read(path: Path) -> Task:
 
 def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
     table = source.table.evaluator
-    path = (source.path.parent / table.file).resolve()
-    if not path.is_file():
-        raise missing(path, f"{source.path} (evaluator.file)")
-    module = reading.read_module(path)
-    form = table.form or guess_form(module, path)
-    check_scorer(form, module, path)
+    if table.program or table.url:
+        path, form, contract = _spoken(source), table.form or "call", ""
+    else:
+        path, form, contract = _python(source)
     for key in ("thresholds", "proxy"):
         if form != "legacy" and getattr(table, key) != getattr(EvaluatorTable(), key):
             raise source.fault(f"{key} belongs to form = legacy", "evaluator", key, "remove it")
@@ -84,7 +82,6 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
     name = _module(source, form, seeds)
     suffix = Path(next(iter(seeds[0]))).suffix if seeds and form == "legacy" else ".py"
     _check_packages(source)
-    contract = shinka.contract(module) if form == "legacy" else ""
     return Evaluator(
         form=form,
         path=str(path),
@@ -99,7 +96,39 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         verifier=_verifier(source, form, path),
         proxy=table.proxy,
         shown=shown(path, source.table.agents.evaluator),
+        program=tuple(table.program),
+        url=table.url,
     )
+
+
+def _python(source: TaskToml) -> tuple[Path, Form, str]:
+    """The evaluator's file, its form, and whose contract it keeps if it is not ours."""
+    table = source.table.evaluator
+    path = (source.path.parent / table.file).resolve()
+    if not path.is_file():
+        raise missing(path, f"{source.path} (evaluator.file)")
+    module = reading.read_module(path)
+    form = table.form or guess_form(module, path)
+    check_scorer(form, module, path)
+    return path, form, shinka.contract(module) if form == "legacy" else ""
+
+
+def _spoken(source: TaskToml) -> Path:
+    """For an evaluator in another language: the file beside task.toml that its command names, else task.toml."""
+    table, folder = source.table.evaluator, source.path.parent.resolve()
+    if table.program and table.url:
+        raise source.fault("program and url are two evaluators", "evaluator", "url", "keep one")
+    if table.form not in ("", "call", "command"):
+        fix = "use form = call or command"
+        raise source.fault(f"form = {table.form} needs an evaluator in Python", "evaluator", "form", fix)
+    if table.url and (why := spoken.fault(table.url)):
+        raise source.fault(f"{table.url} cannot be asked: {why}", "evaluator", "url", "write such an address")
+    first = next(iter(table.program), "")
+    if first and not shutil.which(str(folder / first) if "/" in first else first):
+        fix = "install it, or correct the command; one of the task's folder is written ./NAME"
+        raise source.fault(f"there is no program '{first}'", "evaluator", "program", fix)
+    files = [folder / word for word in table.program if (folder / word).is_file()]
+    return next((file for file in files if file.parent == folder), folder / source.path.name)
 
 
 def _check_packages(source: TaskToml) -> None:

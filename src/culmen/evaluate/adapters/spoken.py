@@ -1,0 +1,197 @@
+"""An evaluator that is any program: it is asked in JSON, by lines on its standard input or by HTTP on the loopback.
+
+This runs in the scorer's process, which no candidate's code enters, and takes the place of a Python function `score`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
+LIMIT = 16 << 20  # bytes of an answer
+_KEPT = 20_000  # bytes of what a program says on its standard error
+CONTRACT = (
+    'the contract: each question is one JSON object with an "id"; its answer is one JSON object on one line with the '
+    'same "id" and a "score" (a number, or null for what is not acceptable), or with an "error" (culmen docs tasks)'
+)
+Judge = Callable[..., dict[str, Any]]
+
+
+class NotSpoken(BaseException):
+    """The evaluator did not keep the contract, or ended: it is broken, whatever the candidate did."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; {CONTRACT}")
+
+
+class Refused(Exception):
+    """The evaluator answered with an error of its own."""
+
+
+def judge(program: list[str], url: str) -> Judge:
+    """What asks the program, or the server at `url`. Raises OSError if neither can be reached."""
+    ask = SpokenServer(url).ask if url else SpokenProgram(program).ask
+    number = 0
+
+    def score(**offered: Any) -> dict[str, Any]:
+        nonlocal number
+        number += 1
+        case = offered.get("case")
+        known = {key: getattr(case, key) for key in ("id", "input", "info", "split")} if case is not None else None
+        try:
+            question = _encode({"id": number, **offered, "case": known})
+        except (ValueError, TypeError, RecursionError) as error:
+            return {"score": None, "feedback": f"the output cannot be written as JSON: {error}"}
+        return _answer(ask(question), number)
+
+    return score
+
+
+def fault(url: str) -> str:
+    """Why a URL cannot be asked, "" if it can: plain HTTP on the loopback only."""
+    try:
+        parts = urlsplit(url)
+        local = parts.hostname == "localhost" or ip_address(parts.hostname or "").is_loopback
+        port = parts.port
+    except ValueError:
+        local, port = False, None
+    if parts.scheme == "http" and local and port:
+        return ""
+    return "it must be http://127.0.0.1:PORT/PATH (or localhost): culmen sends what candidates return to no other host"
+
+
+def _encode(question: dict[str, Any]) -> bytes:
+    def plain(value: Any) -> Any:
+        if type(value).__module__ == "numpy":
+            return value.tolist()
+        raise TypeError(f"it holds a {type(value).__name__}")
+
+    return json.dumps(question, default=plain, allow_nan=False).encode() + b"\n"
+
+
+def _answer(line: bytes, number: int) -> dict[str, Any]:
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        raise NotSpoken(f"the evaluator's answer is not JSON: {_shown(line)}") from None
+    if not isinstance(answer, dict):
+        raise NotSpoken(f"the evaluator's answer is not an object: {_shown(line)}")
+    if answer.pop("id", None) != number:
+        raise NotSpoken(f"the evaluator's answer lacks the id {number}: {_shown(line)}")
+    if "error" in answer:
+        raise Refused(str(answer["error"])[:_KEPT])
+    if "score" not in answer:
+        raise NotSpoken(f"the evaluator's answer has no score: {_shown(line)}")
+    for key in ("metrics", "artifacts"):
+        if not isinstance(answer.get(key, {}), dict):
+            raise NotSpoken(f"the evaluator's {key} are no object: {_shown(line)}")
+    return answer
+
+
+def _shown(line: bytes) -> str:
+    return repr(line[:200].decode("utf-8", "replace"))
+
+
+class SpokenProgram:
+    """A program that is started once and asked line by line; one that ended or spoke out of turn is started anew."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self._start()
+
+    def ask(self, question: bytes) -> bytes:
+        """The line that answers. Raises NotSpoken; what the program says on its standard error is printed."""
+        if self._process.poll() is not None:
+            self._start()
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        line = b""
+        with contextlib.suppress(OSError):
+            stdin.write(question)
+            stdin.flush()
+            line = stdout.readline(LIMIT + 1)
+        if line.endswith(b"\n") and _speaks(line, question):
+            self._tell()
+            return line
+        self._process.kill()  # whatever it says later would be taken for the answer to another question
+        status = self._process.wait()
+        self._tell()
+        if len(line) > LIMIT:
+            raise NotSpoken(f"the evaluator's answer is longer than {LIMIT} bytes")
+        if not line:
+            raise NotSpoken(f"the evaluator ended without an answer (status {status})")
+        return line
+
+    def _start(self) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=pipe)
+        self._said = bytearray()
+        self._reader = threading.Thread(target=self._listen, args=(self._process, self._said), daemon=True)
+        self._reader.start()
+
+    @staticmethod
+    def _listen(process: subprocess.Popen[bytes], said: bytearray) -> None:
+        assert process.stderr is not None
+        while piece := os.read(process.stderr.fileno(), 1 << 16):
+            said += piece[: max(0, _KEPT - len(said))]
+
+    def _tell(self) -> None:
+        """Print what it said on its standard error since the last question."""
+        if self._process.poll() is not None:
+            self._reader.join(1.0)
+        said = bytes(self._said)
+        del self._said[: len(said)]
+        sys.stdout.write(said.decode("utf-8", "replace"))
+
+
+def _speaks(line: bytes, question: bytes) -> bool:
+    """Whether a line is an answer to this question at all."""
+    try:
+        return json.loads(line)["id"] == json.loads(question)["id"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
+class SpokenServer:
+    """A server on the loopback that is sent each question as a POST and answers with status 200."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port
+        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._connect().close()
+
+    def _connect(self) -> HTTPConnection:
+        from http.client import HTTPConnection
+
+        connection = HTTPConnection(self._host, self._port)
+        connection.connect()
+        return connection
+
+    def ask(self, question: bytes) -> bytes:
+        """The body of the answer. Raises NotSpoken, and OSError if the server is away."""
+        from http.client import HTTPException
+
+        with contextlib.closing(self._connect()) as connection:
+            try:
+                connection.request("POST", self._path, question, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                body = response.read(LIMIT + 1)
+            except HTTPException as error:
+                raise NotSpoken(f"the evaluator's server does not speak HTTP: {type(error).__name__}") from None
+        if response.status != 200:
+            raise NotSpoken(f"the evaluator's server answered with status {response.status}: {_shown(body)}")
+        if len(body) > LIMIT:
+            raise NotSpoken(f"the evaluator's answer is longer than {LIMIT} bytes")
+        return body
