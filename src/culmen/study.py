@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from culmen.evaluate.check import TaskReport
     from culmen.observe.summary import RunSummary
     from culmen.store.meta import RunMeta
-    from culmen.store.views import CandidateDetail, CandidateRow, InitialProgram
+    from culmen.store.views import CandidateDetail, CandidateRow, Front, InitialProgram
     from culmen.store.views import RunStatus as RunStatus
     from culmen.store.views.candidates import Order
 
@@ -78,6 +78,8 @@ def optimize(
     cases: Iterable[Any] = (),
     goal: str = "",
     direction: str = "max",
+    objectives: Mapping[str, Any] | None = None,
+    constraints: Sequence[str] = (),
     name: str = "study",
     deterministic: bool | None = None,
     limits: Limits | None = None,
@@ -94,9 +96,13 @@ def optimize(
     can fix.
     """
     if callable(evaluator):
-        task = inputs.function_task(seed, cases, goal, direction, name, deterministic, limits, evaluator)
+        several = (objectives, constraints)
+        task = inputs.function_task(seed, cases, goal, direction, name, deterministic, limits, evaluator, *several)
         study = Study.create(task, strategy, run_dir=run_dir, evaluator=evaluator, **keywords)
     else:
+        if objectives or constraints:
+            fix = "write them into its task.toml: [objectives] and constraints"
+            raise UserError("objectives of a task folder stand in the folder", where="objectives=", fix=fix)
         task = inputs.folder_task(evaluator, seed, goal)
         study = Study.create(task, strategy, run_dir=run_dir, **keywords)
     study.run(progress)
@@ -348,6 +354,14 @@ class Study:
             best.gain_margin,
             result_line(best, self.meta.task.objective.direction),
         )
+
+    @property
+    def front(self) -> Front | None:
+        """The Pareto front of a task with several objectives: `members` with their metrics, `hypervolume`, and
+        `choose(weights, limits)` for one of them. None where the task has one score."""
+        from culmen.store import views
+
+        return views.front(self.path)
 
     def candidates(self, order: Order = "best", limit: int | None = None) -> list[CandidateRow]:
         """Candidates with their statistics, by default best first: `id`, `mean` over `count` evaluations, `margin`,

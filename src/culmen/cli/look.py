@@ -44,8 +44,14 @@ def best(
     screen: Screen,
     run: Run = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write its files into this folder.")] = None,
+    weights: Annotated[
+        str, typer.Option(metavar="NAME=W,...", help="Several objectives: what each counts, e.g. accuracy=3,latency=1.")
+    ] = "",
+    limit: Annotated[
+        list[str] | None, typer.Option(metavar="LIMIT", help='The same: only members that hold it, e.g. "latency<=20".')
+    ] = None,
 ) -> Answer:
-    """Print the best candidate. Its score goes to standard error, so that > FILE gets the text alone."""
+    """Print the best candidate, or the front and one of it. Scores go to standard error: > FILE gets the text alone."""
     from culmen.cli import pages
     from culmen.observe.summary import summarize
     from culmen.store import views
@@ -54,7 +60,11 @@ def best(
     found = views.best(path)
     if found is None:
         raise UserError("nothing has scored yet", where=str(path), fix=f"culmen log {run_name(path)}")
-    candidate = views.candidate(path, found.id).candidate
+    front = views.front(path)
+    chosen = found.id if front is None or not front.members else front.choose(_weights(weights), limit or ()).id
+    if front is None and (weights or limit):
+        raise UserError("this task has one score", where="--weights, --limit", fix=f"culmen best {run_name(path)}")
+    candidate = views.candidate(path, chosen).candidate
     files = [] if out is None else _write_parts(candidate.parts, out)
     data = {
         "run": path.name,
@@ -63,7 +73,21 @@ def best(
         "parts": candidate.parts,
         "files": [str(file) for file in files],
     }
-    return Answer(data, lambda screen: pages.best(screen, path, found, candidate, files))
+    data |= {} if front is None else {"front": front, "chosen": chosen}
+    return Answer(data, lambda screen: pages.best(screen, path, found, candidate, files, front))
+
+
+def _weights(text: str) -> dict[str, float] | None:
+    """`accuracy=3,latency=1` as numbers by name; None where nothing is asked."""
+    found: dict[str, float] = {}
+    for piece in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, value = piece.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            fix = "write NAME=NUMBER, separated by commas"
+            raise UserError(f"'{piece}' is no weight", where="--weights", fix=fix) from None
+    return found or None
 
 
 def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:

@@ -26,12 +26,13 @@ from culmen.observe.figures import (
 )
 from culmen.observe.names import short_path
 from culmen.observe.summary import RunSummary, next_steps, summarize
+from culmen.store import views
 from culmen.store.views.run import WINDOW
 
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import Observation
-    from culmen.store.views import BestCandidate, CandidateDetail, CandidateRow, RunLine, RunStatus, Step
+    from culmen.store.views import BestCandidate, CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
 
 INTERRUPTED, FINDINGS = 130, 1
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted
@@ -96,7 +97,20 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("isolation", now.isolation),
         ("folder", str(path)),
     )
+    front(screen, views.front(path))
     screen.next_steps(*next_steps(now, path))
+
+
+def front(screen: Screen, found: Front | None, err: bool = False) -> None:
+    """The members of a front, one a row: each metric with half the width of its 95 % interval."""
+    if found is None or not found.members:
+        return
+    rows: list[tuple[str, str]] = []
+    for member in found.members:
+        told = [f"{name} {measured(value, member.margins.get(name))}" for name, value in member.metrics.items()]
+        told.append(count(member.count, "evaluation") + (f", {member.failures} failed" if member.failures else ""))
+        rows.append((member.id, joined([*told, "" if member.feasible else "violates a constraint"])))
+    screen.pairs(("front", "confirmed" if found.confirmed else "not confirmed yet"), *rows, err=err)
 
 
 def _agents(now: RunStatus) -> str:
@@ -185,6 +199,7 @@ def document(now: RunStatus, path: Path) -> dict[str, Any]:
         "strategy": strategy,
         "result": "" if now.best is None else result_line(now.best, now.direction),
         "summary": summarize(path, now),
+        "front": views.front(path),
         "message": message,
         "next": [command for command, _ in next_steps(now, path)],
     }
@@ -290,10 +305,22 @@ def strategy_name(strategy: str) -> str:
     return next((name for path, name in NAMES.items() if path.endswith(f":{strategy}")), strategy)
 
 
-def best(screen: Screen, path: Path, found: BestCandidate, candidate: Candidate, files: Sequence[Path]) -> None:
-    """What is known of the best to standard error, its text to standard output (unless it went to files)."""
+def best(
+    screen: Screen,
+    path: Path,
+    found: BestCandidate,
+    candidate: Candidate,
+    files: Sequence[Path],
+    several: Front | None = None,
+) -> None:
+    """What is known of the best to standard error, its text to standard output (unless it went to files). With several
+    objectives: the front, and the text of the `candidate` chosen from it."""
     head(screen, summarize(path), err=True)
-    screen.pairs(*_best_rows(found), err=True)
+    if several is None:
+        screen.pairs(*_best_rows(found), err=True)
+    else:
+        front(screen, several, err=True)
+        screen.pairs(("chosen", candidate.id), err=True)
     if files:
         for file in files:
             screen.line(f"wrote {file}")

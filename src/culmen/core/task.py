@@ -9,29 +9,20 @@ from typing import Any, Literal
 import msgspec
 
 from culmen.core.candidate import Candidate
-from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation
+from culmen.core.goals import Constraint, MetricGoal, Way
+from culmen.core.goals import way as way
 
-Way = Literal["max", "min"]
 Form = Literal["call", "serve", "command", "legacy", "function"]
 KNOWN_SLACK = 1e-9  # share by which a score must pass the best known value before it counts as beyond it
 WIDEST = 1e100  # largest magnitude of a score: statistics add up squares of scores
-
-
-def way(text: object, where: str = "direction") -> Way:
-    """Which scores are better, as a person says it: max, maximize, maximise, MIN, ... Raises `UserError`."""
-    word = text.strip().lower() if isinstance(text, str) else ""
-    if word in ("max", "maximize", "maximise"):
-        return "max"
-    if word in ("min", "minimize", "minimise"):
-        return "min"
-    raise UserError(f"unknown direction {text!r}", where=where, fix="write max (or maximize) or min (or minimize)")
 
 
 class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
     """Direction and levels of the score. `bounds` are the values a score can honestly take (None: open).
 
     `known` is the best value known to be true: a score beyond it is a record or an error, and is checked at once.
+    With `metrics` there are several objectives, or `constraints` on some: then the score is `core.goals.combined`.
     """
 
     direction: Way = "max"
@@ -39,6 +30,8 @@ class Objective(msgspec.Struct, frozen=True, omit_defaults=True):
     target: float | None = None
     bounds: tuple[float | None, float | None] = (None, None)
     known: float | None = None
+    metrics: tuple[MetricGoal, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     def reward(self, score: float) -> float:
         """The score turned so that higher is better."""

@@ -15,12 +15,28 @@ _BACKTICKS = re.compile(r"`{3,}")
 
 def direction(objective: Objective) -> str:
     """The score's direction, target and bounds."""
+    if objective.metrics:
+        return _several(objective)
     lines = [f"Each evaluation gives a score; {'higher' if objective.direction == 'max' else 'lower'} is better."]
     if objective.target is not None:
         lines.append(f"The target is {number(objective.target)}.")
     low, high = objective.bounds
     if low is not None or high is not None:
         lines.append(f"Scores lie between {number(low, '-∞')} and {number(high, '∞')}.")
+    return " ".join(lines)
+
+
+def _several(objective: Objective) -> str:
+    """Objectives and constraints."""
+    named = ", ".join(
+        f"{g.name} ({'higher' if g.direction == 'max' else 'lower'} is better)" for g in objective.metrics
+    )
+    lines = [f"Each evaluation measures these objectives: {named}."]
+    if objective.constraints:
+        lines.append(f"It must hold: {', '.join(map(str, objective.constraints))}.")
+    lines.append(
+        "Wanted are candidates that no other one beats in all of them. The score combines them; higher is better."
+    )
     return " ".join(lines)
 
 

@@ -23,6 +23,7 @@ from culmen.engine.fresh import FreshMean, Spread, difference, fresh_mean
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import CHECKS, may_rest_on_tolerance, once
 from culmen.engine.record import LOOKS, CandidateTally, Scoreboard
+from culmen.memory.front import FrontPoint
 
 _FINALISTS = 8
 _UNBUDGETED = 24  # evaluations for the final choice where no evaluations budget says how many were kept
@@ -56,6 +57,8 @@ class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     verifier was asked, whether the score holds without the evaluator's tolerances, in words that begin with held,
     rounding, doubtful, used or not checked ("": it was not tried); used ones are not verified.
 
+    With several objectives `front` is what is reported, and `id` the member of it with the best combined score.
+
     `initial` is the initial program on the same cases (None: there is none, or nothing was left for it). `gain` is how
     much the winner's score is above it, judged case by case, and `gain_margin` half the width of its 95 % interval.
 
@@ -84,6 +87,7 @@ class FinalChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     gain: float | None = None
     gain_margin: float | None = None
     tolerance: str = ""
+    front: tuple[FrontPoint, ...] = ()
 
 
 class _Plan(NamedTuple):

@@ -20,7 +20,9 @@ from culmen.core.usage import Budget, Usage
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
 _CHOICE, _WHOLE, _FEW = 0.04, 0.2, 16  # shares of the evaluations, and evaluations: see `final_share`
+MEMBERS, TWICE = 8, 2  # members of a front that are confirmed, and evaluations of each on a noisy task, at least
 _SECONDS = 0.1  # share of the seconds kept for the final choice where none is named
+_THRICE = 3  # evaluations of each member that are planned where there is no data set
 CHECKS = 3  # evaluations that a winner takes where its score may rest on a tolerance of the evaluator
 
 _SLACK = 1e-9  # dollars are floats; sums of reservations must not refuse the last cent by rounding
@@ -124,7 +126,8 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     their share. With a data set both of these are evaluated on all held-out cases if that fits into a fifth of the
     budget, else on a sample from a tenth of it. A deterministic task needs at most one evaluation on each case, for
     three finalists and the initial program, and `CHECKS` where the winner's score may rest on a tolerance; so does one
-    without cases whose repeats never differed (`exact`), where nothing else was said. Budgets under ten evaluations
+    without cases whose repeats never differed (`exact`), where nothing else was said. With several objectives every
+    member of the front is confirmed: up to a fifth of the evaluations. Budgets under ten evaluations
     keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
@@ -134,10 +137,15 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
         share = math.ceil(everything * budget.final)
     else:
         share = max(math.ceil(everything * _CHOICE), min(_FEW, math.ceil(everything / 10))) * (1 + flaky)
-        if task.cases:
+        if task.objective.metrics:
+            wanted = (MEMBERS + 1) * max(_THRICE, once(task))
+            share = max(share, min(wanted, math.ceil(everything * _WHOLE)))
+        elif task.cases:
             whole = share + 2 * once(task)
             share = whole if whole <= everything * _WHOLE else math.ceil(everything / 10)
     measured = exact and task.deterministic is None and not task.cases and budget.final is None
+    if task.objective.metrics:
+        return min(share, (MEMBERS + 1) * once(task)) if task.deterministic or measured else share
     checks = 1 + CHECKS if may_rest_on_tolerance(task) else 0
     return min(share, 4 * once(task) + checks) if task.deterministic or measured else share
 

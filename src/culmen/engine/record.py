@@ -21,6 +21,7 @@ from culmen.core.event import Effect, EvaluateRequest, mark
 from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
 from culmen.engine.loop import Future
+from culmen.memory.front import FrontModel
 from culmen.memory.pedigree import ValueModel
 
 _ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
@@ -93,6 +94,8 @@ class Scoreboard:
         self.slowest = 0.0  # seconds of the longest evaluation that gave a score
         self.degrees, self.squares = 0, 0.0  # of the spread of rewards within candidates, pooled
         self.top: float | None = None  # the highest reward of a single evaluation
+        goals = task.objective
+        self.front = FrontModel(goals.metrics, goals.constraints, task.deterministic) if goals.metrics else None
         self.flaky = False  # without cases: a candidate failed one time and scored another
         self._places: dict[int, int] = {}
         self._rows = bytearray()
@@ -121,6 +124,8 @@ class Scoreboard:
         if observation.status is Status.LOST:
             return
         self.evaluations += 1
+        if self.front is not None:
+            self.front.observe(candidate, observation)
         tally = self.tally(candidate.id) or self._enter(candidate)
         tally.barred = tally.barred or observation.barred
         reward = self.task.reward(observation)
@@ -145,6 +150,8 @@ class Scoreboard:
         tally = self.tally(candidate)
         if tally is not None:
             tally.barred = True
+            if self.front is not None:
+                self.front.bar(candidate)
             _ROW.pack_into(self._rows, tally.order * _ROW.size, *_row(tally))
 
     @property

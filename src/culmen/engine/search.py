@@ -30,6 +30,7 @@ from culmen.core.ports import MinimalProposer, MinimalStrategy, ObservationStore
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.engine.finale import FinalChoice, Finale, Goal, soon
+from culmen.engine.front import FrontFinale
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort
 from culmen.engine.ledger import (
     CHECKS,
@@ -118,7 +119,12 @@ class Search:
     @property
     def verdict(self) -> FinalChoice | None:
         """The engine's choice so far."""
-        return (self._finale or Finale(self.task, self.record, 0)).verdict()
+        return (self._finale or self._final(0)).verdict()
+
+    def _final(self, evaluations: float) -> Finale:
+        """The final choice with so many evaluations."""
+        kind = FrontFinale if self.task.objective.metrics else Finale
+        return kind(self.task, self.record, evaluations)
 
     @property
     def deadline(self) -> float:
@@ -340,7 +346,7 @@ class Search:
             self.phase, self.reason = "final", reason
             self.ledger.open_reserve()
             kept = self.ledger.left("evaluations")
-            self._finale = Finale(self.task, self.record, min(kept, soon(self.task)) if reason == "user" else kept)
+            self._finale = self._final(min(kept, soon(self.task)) if reason == "user" else kept)
             self._root = self._loop.spawn(self._finale.run(self.lab))
 
 

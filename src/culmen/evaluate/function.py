@@ -93,6 +93,7 @@ class FunctionBackend(LocalBackend):
             "cpu": math.ceil(self.task.limits.seconds * (os.cpu_count() or 1)) + 1,
             "alone": self._calls == 1,
             "whole": bool(self.task.evaluator.options.get("parts")),
+            "several": bool(self.task.objective.metrics),
         }
         request = encode_request(content, self.task, case)
         verdict, fresh = await self._called(request, slot)
@@ -350,6 +351,8 @@ def report_of(fn: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]
         result = asyncio.run(_wait(result))
     score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if isinstance(score, dict):
+        if request.get("several"):
+            score = {"score": 0.0, **score.pop("metrics", {}), **score}
         if not {"score", "combined_score"} & score.keys():
             keys = ", ".join(map(str, score)) or "none"
             raise TypeError(f"the evaluator returned a dict without 'score' (its keys: {keys})")

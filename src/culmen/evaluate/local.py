@@ -50,7 +50,7 @@ class LocalBackend:
         self.task, self.workers, self.require = task, max(1, workers), require
         self._wanted = levels.LEVELS[:-1] if level is None else (level,)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
-        self._judges = ScorerPool(task.evaluator, task.limits.scorer_seconds)
+        self._judges = ScorerPool(task.evaluator, task.limits.scorer_seconds, several=bool(task.objective.metrics))
         patience = task.limits.scorer_seconds * VERIFIER_PATIENCE
         self._verifiers = ScorerPool(task.evaluator, patience, task.evaluator.verifier)
         self._jail: Jail | None = None

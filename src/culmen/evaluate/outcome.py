@@ -10,6 +10,7 @@ from typing import Any
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import EVALUATOR_LOG, PRINTED_MARK, Status
+from culmen.core.goals import combined, lacking
 from culmen.core.task import WIDEST, Objective
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.fork_server import ChildExit, clean
@@ -137,14 +138,38 @@ def _of_answer(answer: dict[str, Any], objective: Objective) -> EvaluationOutcom
 
 
 def scored(answer: dict[str, Any], objective: Objective, feedback: str = "") -> EvaluationOutcome:
-    """Check that a score is a finite number inside the bounds."""
+    """Check that a score is a finite number inside the bounds; with several objectives, make it of the metrics."""
+    if objective.metrics:
+        answer = _of_metrics(answer, objective)
     score = answer["score"]
+    if isinstance(score, _Lacking):
+        feedback = "\n".join(filter(None, (str(score), feedback)))
+        return EvaluationOutcome(Status.INVALID, "metric_missing", feedback=feedback, metrics=answer["metrics"])
     extras = {"metrics": answer.get("metrics", {}), "artifacts": _texts(answer.get("artifacts", {}))}
     fault = objective.fault(score)
     if fault:
         note = _unfit(score, fault, objective)
         return EvaluationOutcome(Status.INVALID, fault, feedback="\n".join(filter(None, (note, feedback))), **extras)
     return EvaluationOutcome(Status.OK, score=float(score), feedback=feedback, **extras)
+
+
+class _Lacking(str):
+    """Stands in place of a score: which metrics an evaluation lacks."""
+
+
+def _of_metrics(answer: dict[str, Any], objective: Objective) -> dict[str, Any]:
+    """The answer with the score of its metrics; the evaluator's own score is the metric `score`."""
+    metrics = dict(answer.get("metrics", {}))
+    if isinstance(answer["score"], int | float) and not isinstance(answer["score"], bool):
+        metrics.setdefault("score", float(answer["score"]))
+    missing = lacking(metrics, objective.metrics, objective.constraints)
+    if missing:
+        said = f"the evaluator returned no finite number for {', '.join(missing)}, which the task's objectives need"
+        return {**answer, "metrics": metrics, "score": _Lacking(said)}
+    named = {goal.name for goal in objective.metrics} | {each.metric for each in objective.constraints}
+    if "score" not in named:
+        metrics.pop("score", None)
+    return {**answer, "metrics": metrics, "score": combined(metrics, objective.metrics, objective.constraints)}
 
 
 def _unfit(score: object, fault: str, objective: Objective) -> str:

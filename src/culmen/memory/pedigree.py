@@ -228,6 +228,18 @@ class ValueModel:
         floor = np.minimum(self._scale.forth(np.array([self.floor]))[0], self.mean)
         return np.where(self._n > 0, self.mean - self._failing * (self.mean - floor), -np.inf)
 
+    def expected(self) -> tuple[Floats, Floats]:
+        """Posterior mean of each node, failures at the floor, and its standard deviation, in units of the reward; nan
+        for nodes without score."""
+        worth = self.worth()
+        known = np.isfinite(worth)
+        sd = np.where(known, np.sqrt(np.where(known, self.variance, 0.0)), np.nan)
+        mean = np.where(known, worth, np.nan)
+        if self._scale is not None and self._scale.sign:
+            size = np.exp(np.minimum(self._scale.sign * mean, 700.0))
+            mean, sd = self._scale.sign * size, size * sd
+        return mean, sd
+
     @property
     def floor(self) -> float:
         """The reward of a failure: the declared one, else the least that was seen (absurd ones apart)."""

@@ -11,7 +11,7 @@ from culmen.observe.diagnosis import Finding, diagnose
 from culmen.observe.figures import count, dollars, duration, joined, measured, number, result_line
 from culmen.observe.names import run_name, short_path
 from culmen.store import views
-from culmen.store.views import RunStatus
+from culmen.store.views import Front, RunStatus
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -59,6 +59,8 @@ def result(now: RunStatus, run: Path) -> str:
     if best is None:
         failed = joined(f"{many:,} {status}" for status, many in now.statuses.items() if status != "ok")
         return "nothing has scored" + (f": {failed}" if failed else " yet")
+    if (found := views.front(run)) is not None:
+        return front_line(found)
     if said := result_line(best, now.direction):
         return said
     first = next(iter(views.candidates(run, "old", operator="seed", limit=1)), None)
@@ -67,6 +69,18 @@ def result(now: RunStatus, run: Path) -> str:
         return f"nothing better than the initial program yet ({number(best.score)})"
     doubt = "" if best.confirmed else ", not confirmed by fresh evaluations" + " yet" * (now.state != "finished")
     return f"{before}best {measured(best.score, best.margin)}{doubt}"
+
+
+def front_line(found: Front) -> str:
+    """`front of 6, confirmed: accuracy 0.81 to 0.95, latency 3 to 20; hypervolume 12.5`."""
+    spans = [
+        f"{goal.name} " + " to ".join(dict.fromkeys([number(min(values)), number(max(values))]))
+        for goal in found.objectives
+        if (values := [member.metrics[goal.name] for member in found.members])
+    ]
+    sure = "confirmed" if found.confirmed else "not confirmed by fresh evaluations"
+    broken = "" if all(member.feasible for member in found.members) else "; none holds every constraint"
+    return f"front of {len(found.members)}, {sure}: {joined(spans)}; hypervolume {number(found.hypervolume)}{broken}"
 
 
 def used(now: RunStatus) -> str:

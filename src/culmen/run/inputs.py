@@ -15,6 +15,7 @@ import msgspec
 from culmen.core import VERSION
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
+from culmen.core.goals import constraint, goals
 from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, complete
 from culmen.core.task import Evaluator, Limits, Objective, Task, fingerprint, way
@@ -161,6 +162,8 @@ def function_task(
     deterministic: bool | None,
     limits: Limits | None,
     evaluator: Callable[..., Any],
+    objectives: Mapping[str, Any] | None = None,
+    constraints: Iterable[str] = (),
 ) -> Task:
     """A task judged by a Python function."""
     listed = tuple(c if isinstance(c, Case) else Case(str(i), input=c) for i, c in enumerate(cases))
@@ -172,11 +175,25 @@ def function_task(
         seeds=_seed_parts(seed),
         evaluator=Evaluator(form="function", digest=digest, options={"parts": True} if _mapped(seed) else {}),
         cases=listed,
-        objective=Objective(direction=way(direction)),
+        objective=_objective(direction, objectives, constraints),
         limits=limits or Limits(),
         deterministic=deterministic,
         digest=digest,
     )
+
+
+def _objective(direction: str, objectives: Mapping[str, Any] | None, constraints: Iterable[str]) -> Objective:
+    """One score in its direction, or several objectives."""
+    limits = tuple(map(constraint, (constraints,) if isinstance(constraints, str) else constraints))
+    if not objectives:
+        if limits:
+            fix = 'name what is optimised, too: objectives={"accuracy": "max"}'
+            raise UserError("constraints need objectives", where="constraints=", fix=fix)
+        return Objective(direction=way(direction))
+    if direction != "max":
+        fix = f'leave direction out: objectives={{"{next(iter(objectives))}": "{direction}"}} says it'
+        raise UserError("direction is that of a single score", where="direction=", fix=fix)
+    return Objective(metrics=goals(objectives), constraints=limits)
 
 
 def _mapped(seed: Any) -> bool:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation
 from culmen.memory.gain import gain, largest, of_best
 from culmen.memory.pedigree import ValueModel
 from culmen.memory.records import Lineages, Records
@@ -17,8 +19,8 @@ Floats = NDArray[np.float64]
 
 _REPEATS, _LOOKS = 8, 3  # repeats by which noise is known well, and most looks at one leader until then
 _CONFIRMED, _CHECKED = 5, 0.05  # leaders that repeated their score, and share of evaluations, after which few are tried
-_AGAIN = 0.5  # weight of another evaluation against a child: gains of children compound, which one step does not see
-_CROWD = 0.3  # a child with j brothers in flight gains 1 / (1 + 0.3 j)
+AGAIN = 0.5  # weight of another evaluation against a child: gains of children compound, which one step does not see
+CROWD = 0.3  # a child with j brothers in flight gains 1 / (1 + 0.3 j)
 _STALL, _LOST = 0.01, 1e-4  # chance of the wait for a record below which half, and all, children are of other lineages
 _GIVE_UP = 0.1  # the same for a lineage: then the next one is tried
 _PATIENCE = 20  # evaluations without a record that are never a stall
@@ -29,13 +31,14 @@ _AMONG = 25  # candidates of largest gain that are looked through for one that c
 
 class Move(NamedTuple):
     """Evaluate `again`, or ask for `k` children of `parent` ("": from scratch). `gain` is what is expected of it, as a
-    share of the remaining budget; `stalled`: it begins a new lineage."""
+    share of the remaining budget; `stalled`: it begins a new lineage; `focus` is what a request is told of it."""
 
     again: str = ""
     parent: str = ""
     k: int = 1
     gain: float = 0.0
     stalled: bool = False
+    focus: str = ""
 
 
 class KnowledgeGradient:
@@ -82,6 +85,21 @@ class KnowledgeGradient:
     def end(self, move: Move, children: list[str]) -> None:
         """The move is done; `children` are the candidates it brought."""
         self._count(move, -1)
+        self.grow(move, children)
+
+    def learn(self, candidate: Candidate, observation: Observation) -> None:
+        """Nothing: who owns the model feeds it."""
+
+    def barren(self, id: str) -> None:
+        """A request for children of this candidate brought nothing new."""
+        self.model.barren(id)
+
+    def leaders(self, most: int) -> list[str]:
+        """The best candidates, best first."""
+        return [self.model.ids[node] for node in largest(self.model.worth(), most)]
+
+    def grow(self, move: Move, children: list[str]) -> None:
+        """Count children of the lineage that is followed."""
         if move.parent and self.model.index[move.parent] in self.lineages.members:
             for child in children:
                 self.lineages.grow(self.model.index[child])
@@ -122,7 +140,7 @@ class KnowledgeGradient:
         gains = gain(gaps, variance / np.sqrt(variance + noise))
         for node in np.argsort(-gains, kind="stable")[:25]:
             if self._open(int(node)):
-                return _AGAIN * float(gains[node]) / (self.costs.evaluation() or 1.0), int(node)
+                return AGAIN * float(gains[node]) / (self.costs.evaluation() or 1.0), int(node)
         return 0.0, best
 
     def _child(self, worth: Floats, best: int, side: bool) -> tuple[float, int, int]:
@@ -137,7 +155,7 @@ class KnowledgeGradient:
         spread = model.variance + step
         deviations, weights = spread / np.sqrt(spread + noise), model.births()
         for node, flying in self.expected.items():
-            weights[node] /= 1.0 + _CROWD * flying
+            weights[node] /= 1.0 + CROWD * flying
         first = gain(gaps, deviations) * weights
         top = largest(first, _AMONG)
         found = (-1.0, top[0], 1)

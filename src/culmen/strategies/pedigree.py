@@ -40,8 +40,9 @@ class PedigreeSearch:
     Noise is measured: the first candidate is evaluated twice, and new leaders once more until two values differ. With
     exact scores nothing else is paid twice; with noisy ones a candidate that can no longer be best is not evaluated on.
     Cases of a data set are evaluated one at a time, as they pay. When a record is long overdue, the search goes on from
-    candidates that were never tried as parents, and a summary of what was seen is asked for. For every kind of task;
-    lanes run side by side and never wait for one another.
+    candidates that were never tried as parents, and a summary of what was seen is asked for. With several objectives
+    hypervolume stands for the best estimate (`strategies.front_gradient`). For every kind of task; lanes run side by
+    side and never wait for one another.
     """
 
     paper = (
@@ -88,6 +89,7 @@ class _Run:
     def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
         from culmen.memory.pedigree import StepLaw, ValueModel  # with numpy, which describing a strategy need not load
         from culmen.memory.queue import PriorityQueue
+        from culmen.strategies.front_gradient import FrontGradient
         from culmen.strategies.knowledge_gradient import KnowledgeGradient
 
         task = lab.task
@@ -97,7 +99,13 @@ class _Run:
         law = None if given is None else StepLaw(given.noise, given.step, given.drift, given.sign)
         self.model = ValueModel(task.objective.floor, task.deterministic, law)
         self.costs = Costs(lab)
-        self.choice = KnowledgeGradient(self.model, self.costs, len(self.cases), settings.most, lab.rng)
+        shared = (self.costs, len(self.cases), settings.most, lab.rng)
+        several = bool(task.objective.metrics)
+        self.choice = (
+            FrontGradient(task.objective, task.deterministic, *shared)
+            if several
+            else KnowledgeGradient(self.model, *shared)
+        )
         self.queue = PriorityQueue(
             task.objective.floor, model=self.model
         )  # feeds the model; its traces are for summaries
@@ -118,6 +126,7 @@ class _Run:
         (observation,) = rollout.observations
         self.costs.evaluated(observation.seconds)
         self.queue.update([rollout])
+        self.choice.learn(candidate, observation)
         self.seen[candidate.id] = [*self.seen.get(candidate.id, ()), observation][-_KEPT:]
 
     def next_case(self, id: str) -> Case | None:
@@ -144,19 +153,19 @@ class _Run:
         offered = {c.id: c for c in (*answer.candidates, *self.lab.handed())}
         fresh = [candidate for candidate in offered.values() if candidate.id not in self.model.index]
         if not fresh and move.parent:
-            self.model.barren(move.parent)
+            self.choice.barren(move.parent)
         await self.lab.gather(*(self.evaluate(candidate) for candidate in fresh))
         return [candidate.id for candidate in fresh]
 
     def brief(self, move: Move) -> Brief:
         """The request for children: what was seen of the parent, worst first, and others that are good and differ."""
-        parent = self.candidates.get(move.parent)
+        parent, context = self.candidates.get(move.parent), "\n\n".join(filter(None, (move.focus, self.context)))
         if parent is None:
-            return Brief(k=move.k, format=self.settings.format, context=self.context)
+            return Brief(k=move.k, format=self.settings.format, context=context)
         seen = sorted(self.seen.get(parent.id, ()), key=lambda o: (o.ok, self.lab.task.reward(o) or 0.0))
         reward, measured = self.known(parent)
         others, form = self.others(parent), self.settings.format
-        return Brief(parent, tuple(seen), reward, others, self.context, move.k, form, measured=measured)
+        return Brief(parent, tuple(seen), reward, others, context, move.k, form, measured=measured)
 
     def known(self, candidate: Candidate) -> tuple[float | None, Measured]:
         """The value model's mean of a candidate, and how well it is known; nothing while it has no score."""
@@ -169,21 +178,15 @@ class _Run:
         """The best candidates that are neither the parent, nor its parents, children or brothers."""
         near = {parent.id, *parent.parents}
         chosen: list[Exhibit] = []
-        for node in self.leaders(50):
-            other = self.candidates[self.model.ids[node]]
-            if len(chosen) == self.settings.inspirations or not self.model.scored[node]:
+        for id in self.choice.leaders(50):
+            other = self.candidates[id]
+            if len(chosen) == self.settings.inspirations or not self.model.scored[self.model.index[id]]:
                 break
             if other.id not in near and near.isdisjoint(other.parents):
                 reward, measured = self.known(other)
                 chosen.append(Exhibit(other, reward, measured=measured))
                 near.update((other.id, *other.parents))
         return tuple(chosen)
-
-    def leaders(self, n: int) -> list[int]:
-        """The `n` best nodes, best first."""
-        from culmen.memory.gain import largest
-
-        return largest(self.model.worth(), n)
 
     def tell(self, move: Move) -> None:
         """Journal the decision, and what is known of the noise when that changes."""

@@ -12,11 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
+from typing import Any
+
+from msgspec.structs import replace as replaced
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
+from culmen.core.goals import constraint, goals
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Usage
 from culmen.testing.landscape import PART, Landscape
@@ -266,3 +270,79 @@ HELD_OUT: dict[str, SimulatedWorld] = {
     "crossovers": SimulatedWorld(noise=0.1, cross=True),
 }
 FAMILY = {**TUNED, **HELD_OUT}
+
+
+@dataclass(frozen=True)
+class FrontWorld(Landscape):
+    """Two objectives, `speed` to be minimised in units of a thousandth, and a known front.
+
+    A candidate has a quality q in 0..1, which moves as in the smooth shape, and a place on the trade-off a in 0..1,
+    which moves by normal steps of 0.15. Accuracy is q cos(a pi/2) ** bend and speed 1e-3 (1 - q sin(a pi/2) ** bend):
+    bend 1 is a quarter circle, above 2 a hollow front that no weighted sum finds but for its ends. `noise` is the
+    deviation of both, in units of quality; `flaky` the chance of any evaluation to fail, `blank` to lack a metric.
+    """
+
+    noise: float = 0.1
+    bend: float = 1.0
+    flaky: float = 0.0
+    blank: float = 0.0
+    constraints: tuple[str, ...] = ()
+    evaluate_seconds: float = 1.0
+    propose_seconds: float = 1.0
+
+    def task(self) -> Task:
+        """The task of this world; its initial program has quality 0.1, halfway."""
+        limits = tuple(map(constraint, self.constraints))
+        objective = Objective(metrics=goals(self.objectives), constraints=limits)
+        return Task("front", goal="climb", seeds=(_placed(START, 0.5, 0),), objective=objective)
+
+    @property
+    def objectives(self) -> dict[str, Any]:
+        """As a person writes them."""
+        return {"accuracy": {"direction": "max", "reference": 0.0}, "speed": {"direction": "min", "reference": 1e-3}}
+
+    def truth(self, candidate: Candidate) -> tuple[float, float]:
+        """Accuracy, and one minus the speed in thousandths: both 0..1, higher is better."""
+        quality, place = _place(candidate)
+        angle = place * math.pi / 2
+        return quality * math.cos(angle) ** self.bend, quality * math.sin(angle) ** self.bend
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        """The duration and the result of an effect."""
+        request = effect.request
+        if isinstance(request, EvaluateRequest):
+            draws = Random(f"{request.seed}/{request.candidate.digest}")
+            return rng.expovariate(1.0) * self.evaluate_seconds, self._seen(request, draws)
+        if isinstance(request, ProposeRequest):
+            draws = Random(request.seed)
+            children = tuple(self._child(request.brief, draws) for _ in range(request.brief.k))
+            usage = Usage(calls=1, input_tokens=2000, output_tokens=800 * request.brief.k)
+            return rng.expovariate(1.0) * self.propose_seconds, Proposal(children, model="world", usage=usage)
+        return super().perform(effect, rng)
+
+    def _child(self, brief: Brief, rng: Random) -> Candidate:
+        assert brief.parent is not None
+        quality, place = _place(brief.parent)
+        moved = _moved(Genome(quality), rng, 0.15, 0.21).quality
+        parts = _placed(moved, min(1.0, max(0.0, place + rng.gauss(0, 0.15))), rng.getrandbits(40))
+        return Candidate.of(parts, (brief.parent.id,), Origin("world"))
+
+    def _seen(self, request: EvaluateRequest, draws: Random) -> Observation:
+        """An evaluation as the engine gets it: without all metrics it is invalid."""
+        first, second = (value + self.noise * draws.gauss(0, 1) for value in self.truth(request.candidate))
+        metrics = {"accuracy": first, "speed": 1e-3 * (1 - second)}
+        told = Observation(request.candidate.id, Status.OK, seed=request.seed, trust="verified")
+        if draws.random() < self.flaky:
+            return replaced(told, status=Status.ERROR)
+        if draws.random() < self.blank:
+            return replaced(told, status=Status.INVALID, reason="metric_missing", metrics={"accuracy": first})
+        return replaced(told, score=(first + second) / 2, metrics=metrics)
+
+
+def _placed(quality: float, place: float, serial: int) -> dict[str, str]:
+    return {PART: f"mu={quality!r}\nplace={place!r}\nserial={serial}\n"}
+
+
+def _place(candidate: Candidate) -> tuple[float, float]:
+    lines = dict(line.split("=") for line in candidate.text.splitlines())
+    return float(lines["mu"]), float(lines["place"])

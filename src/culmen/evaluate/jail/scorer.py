@@ -121,7 +121,7 @@ def _answer(
         answer = _tripped(error)
     else:
         try:
-            answer = reader(judged)
+            answer = reader(_scoreless(judged) if request.get("several") else judged)
         except (TypeError, ValueError) as error:
             answer = {"kind": "raised", "feedback": last_lines(error)}
     return {"kind": "gone"} if program is not None and program.gone else answer
@@ -196,6 +196,17 @@ def read(result: Any) -> dict[str, Any]:
         "artifacts": {str(key): str(text) for key, text in dict(result.get("artifacts") or {}).items()},
     }
     return answer
+
+
+def _scoreless(judged: Any) -> Any:
+    """A result of metrics alone, where several are the objectives; one that is None counts as not reported."""
+    if not isinstance(judged, dict):
+        return judged
+    inner = judged.get("metrics")
+    known = {key: value for key, value in judged.items() if value is not None or key == "score"}
+    if isinstance(inner, dict):
+        known["metrics"] = {key: value for key, value in inner.items() if value is not None}
+    return {"score": 0.0, **known}
 
 
 def read_certificate(result: Any) -> dict[str, Any]:

@@ -115,11 +115,12 @@ class ScorerProcess:
 class ScorerPool:
     """Scorers, as many as are needed at once, kept running; at most one per evaluation in flight.
 
-    `path` is the file they load, if it is not the evaluator itself: its verifier.
+    `path` is the file they load, if it is not the evaluator itself: its verifier. `several`: the task has several
+    objectives, so a result may be metrics without a score.
     """
 
-    def __init__(self, evaluator: Evaluator, seconds: float, path: str = "") -> None:
-        self.evaluator, self.seconds, self.path = evaluator, seconds, path
+    def __init__(self, evaluator: Evaluator, seconds: float, path: str = "", several: bool = False) -> None:
+        self.evaluator, self.seconds, self.path, self.several = evaluator, seconds, path, several
         self._idle: list[ScorerProcess] = []
         self._busy: set[ScorerProcess] = set()
         self._retired: set[ScorerProcess] = set()
@@ -152,6 +153,7 @@ class ScorerPool:
         scorer = self._idle.pop() if self._idle else await self._replacement()
         self._busy.add(scorer)
         request = {"case": None if case is None else msgspec.to_builtins(case), "seed": seed, "parts": parts}
+        request |= {"several": True} if self.several else {}
         try:
             answer = await scorer.ask({**request, "seconds": seconds}, output, program, self.seconds + patience)
         except BaseException:

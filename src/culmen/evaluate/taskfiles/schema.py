@@ -106,6 +106,8 @@ class TaskTable(msgspec.Struct, frozen=True):
     seed: SeedTable | None = None
     evaluator: EvaluatorTable = EvaluatorTable()
     objective: ObjectiveTable = ObjectiveTable()
+    objectives: dict[str, Any] = {}  # metrics by name, each with its direction
+    constraints: list[str] = []  # METRIC <= NUMBER
     limits: Limits = Limits()
     surface: Surface = Surface()
     defaults: DefaultsTable = DefaultsTable()

@@ -11,13 +11,22 @@ import msgspec
 
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
+from culmen.core.goals import constraint, goals
 from culmen.core.task import Evaluator, Form, Objective, Surface, Task, way
 from culmen.core.usage import Budget
 from culmen.evaluate.adapters import shinka, spoken
 from culmen.evaluate.taskfiles import digests, reading
 from culmen.evaluate.taskfiles import surface as markers
 from culmen.evaluate.taskfiles.reading import closest, language_of, missing, one_of
-from culmen.evaluate.taskfiles.schema import EvaluatorTable, Seeds, TaskToml, read_cases, read_seeds, read_toml
+from culmen.evaluate.taskfiles.schema import (
+    EvaluatorTable,
+    ObjectiveTable,
+    Seeds,
+    TaskToml,
+    read_cases,
+    read_seeds,
+    read_toml,
+)
 from culmen.evaluate.taskfiles.shown import shown
 
 SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and the forms that have it
@@ -229,6 +238,8 @@ def _module(source: TaskToml, form: str, seeds: Seeds) -> str:
 
 def _objective(source: TaskToml) -> Objective:
     table = source.table.objective
+    if source.table.objectives or source.table.constraints:
+        return _objectives(source)
     low, high = table.bounds
     for key in ("start", "target", "known"):
         value = getattr(table, key)
@@ -251,6 +262,27 @@ def _objective(source: TaskToml) -> Objective:
         fix = f'turn direction to "{other}", or correct start and target'
         raise source.fault("start already reaches the target", "objective", "direction", fix)
     return objective
+
+
+def _objectives(source: TaskToml) -> Objective:
+    """Several objectives, and constraints."""
+    table = source.table
+    if table.objective != ObjectiveTable():
+        fix = "remove [objective]: each objective has its own direction and reference"
+        raise source.fault("[objective] and [objectives] exclude each other", "", "objective", fix)
+    if table.evaluator.verify:
+        fix = "remove verify: it certifies one score"
+        raise source.fault("several objectives cannot be verified", "evaluator", "verify", fix)
+    if not table.objectives:
+        fix = 'name what is optimised: [objectives], then for instance accuracy = "max"'
+        raise source.fault("constraints need [objectives]", "", "constraints", fix)
+    try:
+        limits = tuple(constraint(each) for each in table.constraints)
+        return Objective(metrics=goals(table.objectives), constraints=limits)
+    except UserError as error:
+        section = "" if error.where == "constraints" else "objectives"
+        key = error.where.partition(": ")[2] or "constraints"
+        raise source.fault(error.what, section, key, error.fix) from None
 
 
 def _limits(source: TaskToml) -> None:

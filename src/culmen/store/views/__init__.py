@@ -42,6 +42,7 @@ from culmen.store.views.events import (
     progress,
     strategy_notes,
 )
+from culmen.store.views.front import Front, front
 from culmen.store.views.integrity import (
     Integrity,
     IntegrityFinding,

@@ -19,6 +19,7 @@ from culmen.web.runs import Digest
 
 _EVENTS = 12
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
+_OTHERS = 1000  # candidates beside the front that are drawn
 _LOOK_BACK = 200  # events among which the last ones worth telling are looked for
 
 
@@ -38,6 +39,7 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "verdict": views.verdict(run.run),
         "progress": series(run),
         "lines": lines(about.task.objective, run),
+        "front": _front(run),
         "in_flight": [{"key": mark.key, "effect": mark.effect, "since": mark.elapsed} for mark in running[:50]],
         "running": len(running) if now.state == "running" else 0,
         "events": [_event(event) for event in _last(run)],
@@ -45,6 +47,17 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "statuses": now.statuses,
         "notes": list(about.task.notes),
     }
+
+
+def _front(run: Digest) -> dict[str, Any] | None:
+    """The Pareto front; None where the task has one score."""
+    if not run.meta.task.objective.metrics:
+        return None
+    found = views.front(run.run, history=True)
+    if found is None:
+        return None
+    plain = msgspec.to_builtins(found)
+    return plain | {"others": plain["others"][:_OTHERS], "constraints": [str(each) for each in found.constraints]}
 
 
 def _summary(run: Digest, now: RunStatus) -> dict[str, Any]:

@@ -18,7 +18,7 @@ const REASONS = {
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, summary(doc), tiles(doc, ctx), progress(doc, ctx),
+  return h("div", { class: "stack" }, summary(doc), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx),
     h("div", { class: "grid" }, budgets(doc), doc.state === "finished" ? final(doc, ctx) : flight(doc), events(doc, ctx), about(doc)));
 }
 
@@ -51,6 +51,34 @@ function tiles(doc, ctx) {
 function failures(doc) {
   const failed = Object.entries(doc.statuses).filter(([name]) => name !== "ok").reduce((sum, [, n]) => sum + n, 0);
   return failed ? `${count(failed)} failed` : doc.evaluations ? "none failed" : "";
+}
+
+/** The Pareto front: two of its metrics as dots, all of them as rows, and how hypervolume grew. */
+function front(found, ctx) {
+  const names = found.objectives.map((goal) => goal.name);
+  if (!found.members.length) return section("Pareto front", { wide: true }, empty("Nothing has scored yet."));
+  const across = names.includes(ctx.params.fx) ? ctx.params.fx : names[0];
+  const up = names.includes(ctx.params.fy) ? ctx.params.fy : names[1] || names[0];
+  const dots = (members) => members.map((each) => [each.metrics[across], each.metrics[up]]);
+  const axis = (name) => `${name}, ${found.objectives.find((goal) => goal.name === name).direction === "min" ? "lower" : "higher"} is better`;
+  const aside = names.length < 3 ? null : h("div", { class: "toolbar" },
+    choice("Across", names.map((name) => [name, name]), across, (fx) => ctx.go({ fx }, true)),
+    choice("Up", names.map((name) => [name, name]), up, (fy) => ctx.go({ fy }, true)));
+  const scatter = chart({
+    label: `Pareto front: ${up} against ${across}`, height: 320, x: { label: axis(across) }, y: { label: axis(up) },
+    series: [{ name: "other candidates", kind: "dots", faint: true, points: dots(found.others || []) }, { name: "front", kind: "dots", points: dots(found.members) }],
+  });
+  const metrics = Object.keys(found.members[0].metrics);
+  const rows = found.members.map((each) => h("tr", { "data-key": each.id }, h("td", {}, idLink(ctx, each.id)),
+    metrics.map((name) => h("td", { class: "num" }, number(each.metrics[name]), " ", h("span", { class: "error" }, plusMinus((each.margins || {})[name])))),
+    h("td", { class: "num" }, count(each.count || 0)), h("td", {}, each.feasible === false ? "violates a constraint" : "")));
+  const growth = (found.growth || []).length < 2 ? null : chart({
+    label: "Hypervolume of what was tried so far", height: 180, x: { label: "Candidates", unit: "count" }, y: { label: "hypervolume" },
+    series: [{ name: "hypervolume", kind: "step", points: found.growth }],
+  });
+  const note = `${found.confirmed ? "Measured by evaluations made after the search." : "What the search believes so far, not confirmed."}${found.constraints.length ? ` Constraints: ${found.constraints.join(", ")}.` : ""}`;
+  return section("Pareto front", { wide: true, note, aside }, scatter,
+    table("Members of the front", [th("candidate"), ...metrics.map((name) => th(name, { class: "num" })), th("n", { class: "num" }), th("")], rows), growth);
 }
 
 function progress(doc, ctx) {

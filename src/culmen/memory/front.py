@@ -1,0 +1,214 @@
+"""Pareto fronts of noisy candidates: a value model for each metric, domination by what they believe, hypervolume.
+
+A point is a row of rewards, one per objective, each turned so that higher is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation, Status
+from culmen.core.goals import Constraint, MetricGoal
+from culmen.memory.pedigree import ValueModel
+
+Floats = NDArray[np.float64]
+_RHO = 0.05  # weight of the sum in the augmented Chebyshev distance (Steuer and Choo, 1983)
+
+
+def nondominated(points: Floats) -> list[int]:
+    """Rows that no other row equals or exceeds in every column and exceeds in one; of equal rows the first. Sorted."""
+    order = np.lexsort([np.arange(len(points)), *(-points.T[::-1])])
+    if points.shape[1] == 2:
+        second = points[order, 1]
+        before = np.maximum.accumulate(np.append(-np.inf, second[:-1]))
+        return sorted(order[second > before].tolist())
+    kept: list[int] = []
+    for row in order.tolist():
+        if not kept or not (points[kept] >= points[row]).all(axis=1).any():
+            kept.append(row)
+    return sorted(kept)
+
+
+def hypervolume(points: Floats, reference: Floats) -> float:
+    """Volume of what the points dominate above the reference point: exact, by slices along the last column.
+
+    Quick for two columns, and for three with fewer than about a hundred points (Zitzler and Thiele, 1998).
+    """
+    points = points[(points > reference).all(axis=1)]
+    if not len(points):
+        return 0.0
+    if points.shape[1] == 1:
+        return float(points.max() - reference[0])
+    points = points[nondominated(points)]
+    points = points[np.argsort(-points[:, -1], kind="stable")]
+    below = np.append(points[1:, -1], reference[-1])
+    slices = points[:, -1] - below
+    return sum(
+        hypervolume(points[: row + 1, :-1], reference[:-1]) * float(height)
+        for row, height in enumerate(slices)
+        if height > 0
+    )
+
+
+def distances(points: Floats, weights: Floats, ideal: Floats, spans: Floats) -> Floats:
+    """Augmented weighted Chebyshev distance of each point from the ideal one, columns in units of `spans`."""
+    short = (ideal - points) / spans * weights
+    return short.max(axis=1) + _RHO * short.sum(axis=1)
+
+
+def spread(points: Floats) -> Floats:
+    """What each column spans; where that is nothing, its magnitude, else 1."""
+    span, size = np.ptp(points, axis=0), np.abs(points).max(axis=0)
+    return np.where(span > 0, span, np.where(size > 0, size, 1.0))
+
+
+def dispersed(points: Floats, most: int) -> list[int]:
+    """At most `most` rows of a front that together dominate the most, greedily; sorted."""
+    if len(points) <= most:
+        return list(range(len(points)))
+    span = spread(points)
+    scaled = (points - points.max(axis=0)) / span
+    reference = np.full(points.shape[1], -1.1)
+    chosen: list[int] = []
+    for _ in range(most):
+        rest = [row for row in range(len(points)) if row not in chosen]
+        gains = [hypervolume(scaled[[*chosen, row]], reference) for row in rest]
+        chosen.append(rest[int(np.argmax(gains))])
+    return sorted(chosen)
+
+
+class FrontPoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One member of a front: `metrics` are means in the task's own direction, `margins` half the widths of their 95 %
+    intervals (a metric without one: not known), over `count` evaluations, of which `failures` gave none. `feasible`:
+    its means hold every constraint. `confirmed`: the evaluations were made after the search."""
+
+    id: str
+    metrics: dict[str, float]
+    margins: dict[str, float] = {}
+    count: int = 0
+    failures: int = 0
+    feasible: bool = True
+    confirmed: bool = False
+
+
+class FrontModel:
+    """What is believed of every candidate's metrics. Equal texts are one candidate, relatives tell of one another.
+
+    `exact` is a user's word on whether repeating an evaluation gives the same values; None: found out.
+    """
+
+    def __init__(
+        self, objectives: Sequence[MetricGoal], constraints: Sequence[Constraint] = (), exact: bool | None = None
+    ) -> None:
+        self.objectives, self.constraints = tuple(objectives), tuple(constraints)
+        self._signs = {goal.name: goal.reward(1.0) for goal in self.objectives}
+        for each in self.constraints:
+            self._signs.setdefault(each.metric, -1.0 if each.sense == "<=" else 1.0)
+        self._models = {name: ValueModel(None, exact) for name in self._signs}
+        self.models = list(self._models.values())  # first those of the objectives, then of other constrained metrics
+        self._firsts: dict[str, float] = {}
+        self._barred: set[str] = set()
+        self._front: tuple[int, list[int]] = (-1, [])  # after how many evaluations, and the front then
+
+    @property
+    def ids(self) -> list[str]:
+        """All candidates, in the order of their first evaluation."""
+        return self.models[0].ids
+
+    def observe(self, candidate: Candidate, observation: Observation) -> None:
+        """Enter one evaluation; lost ones count for nothing."""
+        if observation.status is Status.LOST:
+            return
+        if observation.barred:
+            self.bar(candidate.id)
+        for name, model in self._models.items():
+            model.add(candidate.id, candidate.parents)
+            value = observation.metrics.get(name) if observation.ok else None
+            if value is not None:  # from the first one on: logarithms of one metric would bend the front
+                value = self._signs[name] * (value - self._firsts.setdefault(name, value))
+            model.observe(candidate.id, value, observation.case)
+
+    def bar(self, id: str) -> None:
+        """This candidate was rejected for its integrity: it is on no front."""
+        self._barred.add(id)
+        self._front = (-1, [])
+
+    def rewards(self) -> tuple[Floats, Floats]:
+        """Posterior means of all candidates (rows as `ids`), one column per objective, higher is better, and their
+        standard deviations; nan where a candidate never gave the metric."""
+        found = [self._models[goal.name].expected() for goal in self.objectives]
+        shifts = [goal.reward(self._firsts.get(goal.name, 0.0)) for goal in self.objectives]
+        return np.column_stack([mean + shift for (mean, _), shift in zip(found, shifts)]), np.column_stack(
+            [sd for _, sd in found]
+        )
+
+    def excess(self, values: Floats) -> Floats:
+        """By how much values (..., metrics), on the scales of `models`, violate the constraints, in standard deviations
+        of the candidates' means; 0: feasible."""
+        total = np.zeros(values.shape[:-1])
+        for each in self.constraints:
+            place, sign = list(self._signs).index(each.metric), self._signs[each.metric]
+            model = self.models[place]
+            worth = model.worth()
+            size = float(np.std(worth[np.isfinite(worth)])) if np.isfinite(worth).any() else 0.0
+            over = (values[..., place] - sign * (each.level - self._firsts.get(each.metric, 0.0))) / (size or 1.0)
+            total += np.maximum(over if (each.sense == "<=") == (sign > 0) else -over, 0.0)
+        return total
+
+    def front(self) -> list[int]:
+        """Rows of `ids` that no other dominates by its posterior means: of the feasible ones, or, where none is, of
+        those that violate the constraints least."""
+        if self._front[0] != self.models[0].evaluations:
+            self._front = self.models[0].evaluations, self._found()
+        return self._front[1]
+
+    def _found(self) -> list[int]:
+        points, _ = self.rewards()
+        known = ~np.isnan(points).any(axis=1) & np.array([id not in self._barred for id in self.ids], bool)
+        worth = np.column_stack([model.worth() for model in self.models])
+        known &= np.isfinite(worth).all(axis=1)
+        excess = np.where(known, self.excess(np.where(known[:, None], worth, 0.0)), np.inf)
+        if not known.any():
+            return []
+        rows = np.flatnonzero(excess <= excess.min())
+        return [int(rows[place]) for place in nondominated(points[rows])]
+
+    def point(self, row: int) -> FrontPoint:
+        """What is believed of one candidate."""
+        id, metrics, margins, count, failures = self.ids[row], dict[str, float](), dict[str, float](), 0, 0
+        for name, model in self._models.items():
+            value = model.value(id)
+            metrics[name] = self._signs[name] * value.mean + self._firsts.get(name, 0.0)
+            if not model.noiseless and math.isfinite(value.sd):
+                margins[name] = 1.96 * value.sd
+            count, failures = value.count, value.failures
+        held = not any(each.excess(metrics[each.metric]) for each in self.constraints)
+        return FrontPoint(id, metrics, margins, count, failures, held)
+
+
+def turned(points: Sequence[FrontPoint], objectives: Sequence[MetricGoal]) -> Floats:
+    """Members of a front as rows of rewards."""
+    rows = [[goal.reward(point.metrics[goal.name]) for goal in objectives] for point in points]
+    return np.array(rows, float).reshape(len(rows), len(objectives))
+
+
+def reference(points: Floats, objectives: Sequence[MetricGoal]) -> Floats:
+    """The point that hypervolume is measured from, as rewards: given ones, else the worst of these points and a tenth
+    of what they span below it."""
+    given = [None if goal.reference is None else goal.reward(goal.reference) for goal in objectives]
+    found = points.min(axis=0) - 0.1 * spread(points) if len(points) else np.zeros(len(given))
+    return np.array([float(found[at]) if value is None else value for at, value in enumerate(given)])
+
+
+def chosen(points: Sequence[FrontPoint], objectives: Sequence[MetricGoal], weights: Sequence[float]) -> FrontPoint:
+    """The member nearest to the ideal point by the augmented weighted Chebyshev distance; objectives count in units of
+    what the front spans, `weights` are relative."""
+    rows = turned(points, objectives)
+    shares = np.array(weights, float) / max(math.fsum(weights), 1e-300)
+    return points[int(distances(rows, shares, rows.max(axis=0), spread(rows)).argmin())]

@@ -1,0 +1,180 @@
+"""What a search for a Pareto front does next: what should add most hypervolume per share of budget."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation
+from culmen.core.task import Objective
+from culmen.memory.front import Floats, FrontModel, spread
+from culmen.memory.gain import largest
+from culmen.strategies.costs import Costs
+from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient, Move
+
+_DIRECTIONS, _DRAWS = 24, 24  # of one decision; the draws can be shared out among any number of children up to four
+_AMONG = 40  # candidates that reach farthest, beside the front, that are looked at
+_LEAST = -3.0  # how far a candidate that holds the constraints reaches at least, in spans of the front
+_SHRUNK = 8.0  # steps that the absence of correlation counts for
+_SHOWN = 4  # members of the front that a request names
+
+
+class _Sight(NamedTuple):
+    """One look at the models, on their own scales: a row for each of the `rows` looked at."""
+
+    rows: list[int]
+    means: Floats
+    variances: Floats
+    origin: Floats
+    units: Floats  # directions × objectives
+    normals: Floats  # draws × metrics
+    reached: Floats  # rows × directions
+
+
+class FrontGradient(KnowledgeGradient):
+    """Decides like `KnowledgeGradient`, with hypervolume in place of the best value.
+
+    Hypervolume is a mean over directions of how far the best candidate reaches, the least of its rewards in units of
+    the direction (random hypervolume scalarisations: Deng and Zhang, 2019; Golovin and Zhang, 2020). Its expected gain
+    is estimated with draws from the value models of the metrics, so noise is judged metric by metric. What violates a
+    constraint reaches below all that does not, the less the farther. Directions and draws come from `rng`, the lab's.
+    """
+
+    def __init__(
+        self, objective: Objective, exact: bool | None, costs: Costs, cases: int, most: int, rng: Random
+    ) -> None:
+        self.front = FrontModel(objective.metrics, objective.constraints, exact)
+        super().__init__(self.front.models[0], costs, cases, most, rng)
+
+    def learn(self, candidate: Candidate, observation: Observation) -> None:
+        """Enter one evaluation."""
+        self.front.observe(candidate, observation)
+
+    def leaders(self, most: int) -> list[str]:
+        """Candidates worth showing: the front, in random order."""
+        ids = [self.front.ids[row] for row in self.front.front()]
+        self.rng.shuffle(ids)
+        return ids[:most]
+
+    def decide(self) -> Move:
+        """What promises the largest gain of hypervolume per share of budget now."""
+        models = self.front.models
+        self.model = next((model for model in models if not model.exact), models[0])
+        ids, front = self.front.ids, self.front.front()
+        if not front:
+            return Move(parent=ids[0] if ids else "")
+        for row in front:
+            if self._unsure(row):
+                return Move(again=ids[row])
+        sight = self._look(front)
+        rate, parent, k, toward = self._parent(sight)
+        if not all(model.noiseless for model in models):
+            more, node = self._repeat(sight)
+            if more > rate:
+                return Move(again=ids[node], gain=more)
+        return Move("", ids[parent], k, rate, focus=self._focus(toward, front))
+
+    def _look(self, front: list[int]) -> _Sight:
+        """The models now, with fresh directions and draws."""
+        models, many = self.front.models, len(self.front.objectives)
+        means = np.column_stack([model.worth() for model in models])
+        known = np.flatnonzero(np.isfinite(means).all(axis=1))
+        edge = means[front][:, :many]
+        span = spread(edge)
+        origin = edge.min(axis=0) - 0.1 * span
+        half = [[self.rng.gauss(0, 1) for _ in models] for _ in range(_DRAWS // 2)]
+        draws = np.array([[sign * z for z in row] for row in half for sign in (1.0, -1.0)])
+        draws = draws @ self._trades(means).T
+        units = _directions(many, self.rng) * span
+        reached = self._reach(means[known], origin, units)
+        best = [int(known[place]) for place in largest(reached.mean(axis=1), _AMONG)]
+        rows = list(dict.fromkeys([*front, *best]))
+        places = np.searchsorted(known, rows)
+        variances = np.column_stack([model.variance for model in models])[rows]
+        return _Sight(rows, means[rows], variances, origin, units, draws, reached[places])
+
+    def _trades(self, means: Floats) -> Floats:
+        """Cholesky factor of the correlations between the metrics of a child's step, shrunk to none: what gains in one
+        often loses in another."""
+        parents = self.model.parents
+        both = (parents >= 0) & np.isfinite(means).all(axis=1)
+        both &= np.isfinite(means[parents]).all(axis=1)
+        steps = means[both] - means[parents[both]]
+        flat = not len(steps) or (np.ptp(steps, axis=0) == 0).any()
+        found = np.eye(means.shape[1]) if flat else np.atleast_2d(np.corrcoef(steps.T))
+        share = len(steps) / (len(steps) + _SHRUNK)
+        return np.linalg.cholesky(share * found + (1 - share) * np.eye(len(found)) + 1e-9 * np.eye(len(found)))
+
+    def _reach(self, values: Floats, origin: Floats, units: Floats) -> Floats:
+        """How far values (..., metrics) reach in each direction (..., directions)."""
+        many = len(origin)
+        reached = ((values[..., None, :many] - origin) / units).min(axis=-1)
+        if not self.front.constraints:
+            return reached
+        excess = self.front.excess(values)[..., None]
+        return np.where(excess > 0, _LEAST - excess, np.maximum(reached, _LEAST))
+
+    def _parent(self, sight: _Sight) -> tuple[float, int, int, Floats]:
+        """Largest gain per share of a request for children, whose, how many, and toward which direction."""
+        laws = np.array([model.step for model in self.front.models])
+        drift = np.column_stack([model.drift for model in self.front.models])[sight.rows]
+        wide = sight.variances + laws[:, 1]
+        deviations = wide / np.sqrt(wide + laws[:, 0])
+        drawn = (sight.means + drift)[:, None, :] + deviations[:, None, :] * sight.normals
+        reached = self._reach(drawn, sight.origin, sight.units)  # rows × draws × directions
+        best, weights = sight.reached.max(axis=0), self.model.births()[sight.rows]
+        for place, node in enumerate(sight.rows):
+            weights[place] /= 1.0 + CROWD * self.expected.get(node, 0)
+        found = (-1.0, sight.rows[0], 1, sight.units[0])
+        for k in range(1, min(self.most, 4) + 1):
+            groups = reached.reshape(len(reached), _DRAWS // k, k, -1).max(axis=2)
+            gains = np.maximum(groups - best, 0.0).mean(axis=1)  # rows × directions
+            each = gains.mean(axis=1) * weights
+            place = int(each.argmax())
+            toward = sight.units[int(gains[place].argmax())]
+            one = (float(each[place]) / self.costs.request(k), sight.rows[place], k, toward)
+            found = max(found, one, key=lambda each: each[0])
+        return found
+
+    def _repeat(self, sight: _Sight) -> tuple[float, int]:
+        """Largest gain per share of another evaluation, and of whom."""
+        noise = np.array([model.step[0] for model in self.front.models])
+        variances = sight.variances.copy()
+        for place, node in enumerate(sight.rows):
+            variances[place] = 1.0 / (1.0 / variances[place] + self.repeating.get(node, 0) / np.maximum(noise, 1e-300))
+        deviations = variances / np.sqrt(variances + noise)
+        drawn = sight.means[:, None, :] + deviations[:, None, :] * sight.normals
+        reached = self._reach(drawn, sight.origin, sight.units)
+        first, second = np.sort(sight.reached, axis=0)[-1], np.sort(sight.reached, axis=0)[-2:][0]
+        others = np.where(sight.reached == first, second, first)
+        gains = (np.maximum(reached, others[:, None, :]).mean(axis=1) - first).mean(axis=1)
+        for place in np.argsort(-gains, kind="stable"):
+            if self._open(sight.rows[place]):
+                return AGAIN * float(gains[place]) / (self.costs.evaluation() or 1.0), sight.rows[place]
+        return 0.0, sight.rows[0]
+
+    def _focus(self, toward: Floats, front: list[int]) -> str:
+        """What a request for children is told: where a gain is expected, and the front."""
+        goals = self.front.objectives
+        means, _ = self.front.rewards()
+        shares = toward / spread(means[front])
+        wanted = ", ".join(f"{goal.name} {share:.0%}" for goal, share in zip(goals, shares / shares.sum()))
+        step = max(1, math.ceil(len(front) / _SHOWN))
+        members = [self.front.point(row).metrics for row in front[::step]]
+        known = "; ".join(", ".join(f"{goal.name} {each[goal.name]:.4g}" for goal in goals) for each in members)
+        return f"This request weighs the objectives so: {wanted}. Best trade-offs known (means): {known}."
+
+
+def _directions(many: int, rng: Random) -> Floats:
+    """Positive unit vectors: for two objectives spread evenly, else uniform on the sphere."""
+    if many == 2:
+        angles = [(place + rng.random()) / _DIRECTIONS * math.pi / 2 for place in range(_DIRECTIONS)]
+        found = np.array([[math.cos(angle), math.sin(angle)] for angle in angles])
+    else:
+        found = np.abs(np.array([[rng.gauss(0, 1) for _ in range(many)] for _ in range(_DIRECTIONS)]))
+        found /= np.sqrt((found**2).sum(axis=1, keepdims=True))
+    return np.maximum(found, 0.02)

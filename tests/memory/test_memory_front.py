@@ -1,0 +1,153 @@
+"""Pareto fronts: domination, hypervolume, and what is believed of noisy candidates."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Status
+from culmen.core.goals import combined, constraint, goals
+from culmen.memory.front import FrontModel, FrontPoint, chosen, dispersed, hypervolume, nondominated
+
+NUMBERS = st.floats(-50, 50).map(lambda value: round(value, 2))
+
+
+def clouds(columns: int) -> st.SearchStrategy[np.ndarray]:
+    return st.lists(st.lists(NUMBERS, min_size=columns, max_size=columns), min_size=1, max_size=25).map(np.array)
+
+
+def dominates(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool((one >= other).all() and (one > other).any())
+
+
+@given(st.one_of(clouds(2), clouds(3)))
+def test_the_front_is_what_nothing_dominates_and_each_other_point_is_covered_by_it(points: np.ndarray) -> None:
+    front = nondominated(points)
+    for row, point in enumerate(points):
+        covered = any((points[member] >= point).all() for member in front)
+        assert covered
+        if row in front:
+            assert not any(dominates(other, point) for other in points)
+    assert len({tuple(points[row]) for row in front}) == len(front)
+
+
+@given(clouds(2), st.sampled_from([math.atan, lambda x: x**3, lambda x: 1e-6 * x, lambda x: math.exp(x / 10)]))
+def test_a_monotone_change_of_one_metric_changes_no_front(points: np.ndarray, change: object) -> None:
+    assert callable(change)
+    bent = points.copy()
+    bent[:, 1] = [change(value) for value in bent[:, 1]]
+    assert nondominated(points) == nondominated(bent)
+
+
+@given(st.one_of(clouds(2), clouds(3)))
+def test_hypervolume_is_what_counting_cells_gives(points: np.ndarray) -> None:
+    reference = np.full(points.shape[1], -10.0)
+    edges = [np.unique(np.append(points[:, k], -10.0)) for k in range(points.shape[1])]
+    edges = [values[values >= -10] for values in edges]
+    volume = 0.0
+    for cell in np.ndindex(*(max(0, len(values) - 1) for values in edges)):
+        high = np.array([edges[k][i + 1] for k, i in enumerate(cell)])
+        if (points >= high).all(axis=1).any():
+            volume += math.prod(float(edges[k][i + 1] - edges[k][i]) for k, i in enumerate(cell))
+    assert hypervolume(points, reference) == pytest.approx(volume, rel=1e-9, abs=1e-6)
+
+
+@given(clouds(2), st.lists(NUMBERS, min_size=2, max_size=2))
+def test_hypervolume_never_falls_by_a_further_point(points: np.ndarray, more: list[float]) -> None:
+    reference = np.full(2, -60.0)
+    assert hypervolume(np.vstack([points, more]), reference) >= hypervolume(points, reference) - 1e-9
+
+
+def test_few_members_that_stand_for_a_front_keep_its_ends() -> None:
+    angles = np.linspace(0, math.pi / 2, 50)
+    kept = dispersed(np.column_stack([np.cos(angles), 1e6 * np.sin(angles)]), 8)
+    assert len(kept) == 8 and min(kept) < 8 and max(kept) > 41
+
+
+def seen(id: str, **metrics: float) -> Observation:
+    return Observation(id, Status.OK, 0.0, metrics=metrics)
+
+
+def named(text: str, parents: tuple[str, ...] = ()) -> Candidate:
+    return Candidate.of({"p": text}, parents)
+
+
+GOALS = goals({"accuracy": "max", "latency": "min"})
+
+
+def test_lucky_single_evaluations_are_not_believed() -> None:
+    """Forty children that are as good as their parent, each seen once: the best of them were lucky."""
+    model, rng = FrontModel(GOALS), Random(0)
+    parent = named("parent")
+    raw: list[float] = []
+    for candidate in [parent] * 12 + [named(f"child {place}", (parent.id,)) for place in range(40)]:
+        accuracy, latency = rng.gauss(0.5, 0.1), rng.gauss(10, 1)
+        raw.append(accuracy)
+        model.observe(candidate, seen(candidate.id, accuracy=accuracy, latency=latency))
+    members = [model.point(row) for row in model.front()]
+    claimed = max(member.metrics["accuracy"] for member in members) - 0.5
+    assert max(raw) - 0.5 > 0.15 and claimed < (max(raw) - 0.5) / 3
+    assert all(member.margins["accuracy"] > 0 for member in members)
+
+
+def test_equal_texts_are_one_candidate() -> None:
+    model = FrontModel(GOALS)
+    for _ in range(3):
+        model.observe(named("the same"), seen(named("the same").id, accuracy=1.0, latency=2.0))
+    assert len(model.ids) == 1 and model.point(0).count == 3
+
+
+def test_what_holds_the_constraints_comes_first_and_else_the_least_violation() -> None:
+    model = FrontModel(GOALS, (constraint("latency <= 20"), constraint("memory <= 5")), exact=True)
+    values = {"wild": (0.9, 90.0, 1.0), "near": (0.5, 21.0, 1.0), "fat": (0.99, 1.0, 50.0)}
+    for text, (accuracy, latency, memory) in values.items():
+        model.observe(named(text), seen(named(text).id, accuracy=accuracy, latency=latency, memory=memory))
+    assert [model.ids[row] for row in model.front()] == [named("near").id]
+    assert not model.point(model.front()[0]).feasible
+    model.observe(named("tame"), seen(named("tame").id, accuracy=0.1, latency=3.0, memory=2.0))
+    assert [model.ids[row] for row in model.front()] == [named("tame").id]
+
+
+def test_candidates_that_failed_or_were_barred_are_on_no_front() -> None:
+    model = FrontModel(GOALS)
+    model.observe(named("broken"), Observation(named("broken").id, Status.ERROR))
+    assert model.front() == []
+    model.observe(named("fine"), seen(named("fine").id, accuracy=0.5, latency=5.0))
+    model.observe(named("cheat"), seen(named("cheat").id, accuracy=1.0, latency=0.0))
+    model.bar(named("cheat").id)
+    assert [model.ids[row] for row in model.front()] == [named("fine").id]
+
+
+def test_a_trade_off_is_chosen_by_weights_whatever_the_scales() -> None:
+    members = [FrontPoint(str(place), {"accuracy": 0.01 * place, "latency": 1e6 * place**2}) for place in range(11)]
+    picks = [int(chosen(members, GOALS, (share, 1 - share)).id) for share in (0.0, 0.2, 0.5, 0.8, 1.0)]
+    assert picks == sorted(picks) and picks[0] == 0 and picks[-1] == 10
+
+
+@given(NUMBERS, NUMBERS, st.floats(0.01, 10))
+def test_the_combined_score_rises_with_every_objective(accuracy: float, latency: float, gain: float) -> None:
+    limits = (constraint("latency <= 20"),)
+    before = combined({"accuracy": accuracy, "latency": latency}, GOALS, limits)
+    assert combined({"accuracy": accuracy + gain, "latency": latency}, GOALS, limits) > before
+    assert combined({"accuracy": accuracy, "latency": latency - gain}, GOALS, limits) > before
+
+
+@pytest.mark.parametrize("text", ["latency", "latency <= soon", "<= 3", "latency == 3", "latency <= nan", 7])
+def test_what_is_no_constraint_is_refused(text: object) -> None:
+    with pytest.raises(UserError, match="no constraint"):
+        constraint(text)
+
+
+@pytest.mark.parametrize(
+    "given", [{"a": "up"}, {"a": {"direction": "min", "best": 1}}, {"a": {"unit": 0}}, {"a": {"reference": "low"}}]
+)
+def test_objectives_that_cannot_be_meant_are_refused(given: dict[str, object]) -> None:
+    with pytest.raises(UserError):
+        goals(given)
