@@ -20,7 +20,7 @@ from scipy.stats import pearsonr
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
-from culmen.core.task import Task
+from culmen.core.task import Case, Task
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import example_path, load
 from tests.tasks.folder import modules
@@ -72,8 +72,11 @@ def test_precision_takes_ties_in_the_worst_order(pairs: list[tuple[int, int]]) -
     assert evaluator.precision_at(predicted, measured, 3) == min(len(best & set(o[:3])) for o in orders) / 3
 
 
-def test_the_score_of_a_data_set_is_weighted_as_published() -> None:
-    case = load(example_path("multi_evolve")).cases[0]
+MADE = Case("made", info={"landscape": {"seed": 101}})
+
+
+@pytest.mark.parametrize("case", [MADE, *load(example_path("multi_evolve")).cases], ids=lambda case: case.id)
+def test_the_score_of_a_data_set_is_weighted_as_published(case: Case) -> None:
     train, fitness, test, measured = evaluator.data_set(case.info)
     truth = dict(zip(test, measured))
 
@@ -82,6 +85,7 @@ def test_the_score_of_a_data_set_is_weighted_as_published() -> None:
         assert dict(zip(map(tuple, known), values)) == dict(zip(train, fitness))
         return [truth[tuple(variant)] for variant in asked]
 
+    assert {len(v) for v in train} == {0, 1, 2} and min(len(v) for v in test) == 3
     assert evaluator.score(perfect, case)["score"] == pytest.approx(1.0)
     worst = evaluator.score(lambda *a: [-value for value in perfect(*a)], case)
     assert worst["score"] == pytest.approx(-0.7) and worst["metrics"]["precision_at_5"] == 0
@@ -112,7 +116,7 @@ def test_baselines_rank_as_their_kind_should(monkeypatch: pytest.MonkeyPatch) ->
 # -- the file format and the generator -----------------------------------------------------------------------------
 
 
-def test_both_public_forms_are_read(tmp_path: Path) -> None:
+def test_public_forms_are_read(tmp_path: Path) -> None:
     gym = (
         "mutant,mutated_sequence,DMS_score,DMS_score_bin\nWT,MA,1.0,1\nA24G,MG,0.5,1\nT55K:A24G,KG,0.25,0\nT55K,K,,0\n"
     )
@@ -122,6 +126,31 @@ def test_both_public_forms_are_read(tmp_path: Path) -> None:
     )
     expected = {(): 1.0, ("A24G",): 0.5, ("A24G", "T55K"): 0.25}
     assert variants.read(tmp_path / "gym.csv") == expected == variants.read(tmp_path / "own.csv")
+    (tmp_path / "nn.tsv").write_text(
+        "variant\tnum_mutations\tscore\tscore_wt_norm\nA24G\t1\t0.5\t-1\nT55K,A24G\t2\t0.25\t-1\nA0*\t1\t-3\t-4\n"
+    )
+    del expected[()]
+    assert variants.read(tmp_path / "nn.tsv") == {**expected, ("A0*",): -3.0}
+
+
+def test_a_window_holds_what_is_changed_between_its_positions_only() -> None:
+    low = {(f"A{p}G",): p + 0.123456 for p in range(6)}
+    triples = {tuple(f"A{p}G" for p in some): 1.0 for some in itertools.combinations(range(5), 3)}
+    outside = {("A5G", "A7G"): 1.0, ("A7G",): 1.0, ("A1*",): 1.0, ("A0G", "A1G", "A7G"): 1.0}
+    found = variants.window(low | triples | outside, 0, 4, wild=2.0)
+    assert found == {(): 2.0} | {v: round(value, 4) for v, value in low.items() if v != ("A5G",)} | triples
+    assert () not in variants.window(low | triples, 0, 4)
+
+
+@pytest.mark.parametrize("name", sorted(evaluator.FILES))
+def test_shipped_data_sets_are_of_measured_substitutions_only(name: str) -> None:
+    train, fitness, test, measured = evaluator.FILES[name]
+    assert {tuple(v) for v in train if len(v) == 1} >= {(each,) for v in (*train, *test) for each in v}
+    assert () in train and not any("*" in each for v in train for each in v)
+    assert len(test) > 100 and np.std(fitness) > 0.3 and np.std(measured) > 0.3
+    text = (example_path("multi_evolve") / "data" / "README.md").read_text()
+    row = next(line for line in text.splitlines() if f"`{name}`" in line)
+    assert [int(cell) for cell in row.split("|")[3:5]] == [len(train), len(test)]
 
 
 @pytest.mark.parametrize(
@@ -229,10 +258,9 @@ def predict(train, fitness, test):
     assert abs(seen.metrics["pearson"]) < 0.3  # the order of the variants tells nothing
 
 
-def test_own_files_take_the_place_of_made_up_landscapes(tmp_path: Path) -> None:
+def test_own_files_take_the_place_of_those_that_are_shipped(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(example_path("multi_evolve"), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "data").mkdir()
     variants.write(folder / "data" / "own.csv", variants.Landscape(8).sample())
     (folder / "cases.jsonl").write_text(json.dumps({"id": "own", "info": {"csv": "own.csv"}}) + "\n")
     task = load(folder)

@@ -1,14 +1,16 @@
-"""Measured protein variants: the public CSV format, and a generator of epistatic landscapes whose truth is known.
+"""Measured protein variants: public formats, and a generator of epistatic landscapes whose truth is known.
 
-A file has a header and a row for every variant, in one of the two forms the public benchmarks use:
+A file has a header and a row for every variant, in one of the forms the public benchmarks use:
 
     mutant,DMS_score[,...]            substitutions joined by ":", as in ProteinGym: A24G:T55K
     mutation,property_value[,...]     substitutions joined by "/", the wild type "WT": A24G/T55K
+    variant<tab>score[<tab>...]       substitutions joined by ",", no wild type, as in nn4dms: A24G,T55K
 
-Other columns are ignored. A substitution is the wild type's letter, the position (from 1) and the new letter.
+Other columns are ignored. A substitution is the wild type's letter, the position and the new letter.
 
     python variants.py generate FILE --seed 1
     python variants.py split FILE                       what the task would make of it
+    python variants.py slice FILE OUT --low 0 --high 79 --wild 0    the part of a protein between two positions
     python variants.py cases data/*.csv > cases.jsonl   the task's cases, every third file for the test
 """
 
@@ -24,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
-COLUMNS = (("mutant", "DMS_score"), ("mutation", "property_value"))
-SUBSTITUTION = re.compile(rf"([{LETTERS}])([1-9][0-9]{{0,4}})([{LETTERS}*])")
+COLUMNS = (("mutant", "DMS_score"), ("mutation", "property_value"), ("variant", "score"))
+SUBSTITUTION = re.compile(rf"([{LETTERS}])(0|[1-9][0-9]{{0,4}})([{LETTERS}*])")
 TRAIN_ORDER, TEST_ORDERS = 2, (3, 10)  # of the published set-up: learn from 0 to 2 substitutions, predict 3 to 10
 
 
@@ -38,7 +40,9 @@ def read(path):
     its measurements; raises VariantError."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            return _variants(path, csv.DictReader(file))
+            delimiter = "\t" if "\t" in file.readline() else ","
+            file.seek(0)
+            return _variants(path, csv.DictReader(file, delimiter=delimiter))
     except OSError as error:
         raise VariantError(f"{path} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
@@ -51,7 +55,7 @@ def _variants(path, rows):
     if columns is None:
         found = ", ".join(names) or "none"
         raise VariantError(
-            f"{path} needs the columns mutant and DMS_score, or mutation and property_value, not {found}"
+            f"{path} needs the columns {', or '.join(' and '.join(pair) for pair in COLUMNS)}, not {found}"
         )
     measured, wild = {}, {}
     for row in rows:
@@ -76,7 +80,7 @@ def _variants(path, rows):
 
 def parsed(text, where=""):
     """A variant's substitutions in the order of their positions; raises VariantError."""
-    pieces = [piece for piece in re.split("[:/]", text.strip()) if piece and piece.upper() != "WT"]
+    pieces = [piece for piece in re.split("[:/,]", text.strip()) if piece and piece.upper() != "WT"]
     for piece in pieces:
         if not SUBSTITUTION.fullmatch(piece):
             raise VariantError(f"{where}: '{piece}' is no substitution such as A24G")
@@ -106,6 +110,20 @@ def split(measured):
             f"{TEST_ORDERS[1]} whose substitutions were all measured alone: at least 2 and 10 are needed"
         )
     return train, [measured[v] for v in train], test, [measured[v] for v in test]
+
+
+def window(measured, low, high, wild=None):
+    """The variants that `split` uses of those changed between two positions only, no stop codons, by four decimals.
+
+    `wild` is the wild type's fitness, of files that leave it out. Raises VariantError as `split` does.
+    """
+    inside = {
+        variant: value
+        for variant, value in measured.items()
+        if all(low <= _pieces(each)[1] <= high and not each.endswith("*") for each in variant)
+    }
+    train, fitness, test, values = split(inside if wild is None else {(): wild, **inside})
+    return {variant: round(value, 4) for variant, value in zip(train + test, fitness + values)}
 
 
 class Landscape:
@@ -172,12 +190,20 @@ def main():
     make.add_argument("--seed", type=int, default=0)
     look = commands.add_parser("split", help="say how many variants a file has for training and for the test")
     look.add_argument("file")
+    cut = commands.add_parser("slice", help="write the variants that are changed between two positions only")
+    cut.add_argument("file")
+    cut.add_argument("out")
+    cut.add_argument("--low", type=int, required=True)
+    cut.add_argument("--high", type=int, required=True)
+    cut.add_argument("--wild", type=float, help="the wild type's fitness, where the file leaves it out")
     lines = commands.add_parser("cases", help="print a line for cases.jsonl for every file")
     lines.add_argument("files", nargs="+")
     options = parser.parse_args()
     try:
         if options.command == "generate":
             write(options.file, Landscape(options.seed).sample())
+        elif options.command == "slice":
+            write(options.out, window(read(options.file), options.low, options.high, options.wild))
         elif options.command == "cases":
             for number, path in enumerate(map(Path, options.files)):
                 split(read(path))
