@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from culmen.core import pictures
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Scoring, Status
 from culmen.core.task import Task
@@ -359,6 +360,8 @@ def report_of(fn: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]
         info = {key: value for key, value in score.items() if key not in ("score", "combined_score")}
         score = score.get("score", score.get("combined_score"))
     info = info if isinstance(info, dict) else {"feedback": info}
+    images = pictures.artifacts(info["images"]) if info.get("images") else {}
+    info = {key: value for key, value in info.items() if key != "images"}
     artifacts = info.pop("artifacts", None) if isinstance(info.get("artifacts"), dict) else None
     shown = [
         str(value) if key == "feedback" else f"{key}: {value}" for key, value in info.items() if not _number(value)
@@ -367,7 +370,7 @@ def report_of(fn: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]
         "score": number(score),
         "metrics": {str(key): number(value) for key, value in info.items() if _number(value)},
         "feedback": "\n".join(shown),
-        "artifacts": {str(key): str(value) for key, value in (artifacts or {}).items()},
+        "artifacts": {str(key): str(value) for key, value in (artifacts or {}).items()} | images,
     }
 
 

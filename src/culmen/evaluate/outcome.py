@@ -8,6 +8,7 @@ import signal
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from culmen.core import pictures
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import EVALUATOR_LOG, PRINTED_MARK, Status
 from culmen.core.goals import combined, lacking
@@ -227,5 +228,5 @@ def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
 
 
 def _texts(artifacts: dict[str, str]) -> dict[str, str]:
-    kept = list(artifacts.items())[:_MAX_ARTIFACTS]
-    return {clean(name, 100): clean(text, ARTIFACT_CHARS) for name, text in kept}
+    kept = list(pictures.checked(artifacts).items())[:_MAX_ARTIFACTS]
+    return {clean(name, 100): text if pictures.picture(text) else clean(text, ARTIFACT_CHARS) for name, text in kept}

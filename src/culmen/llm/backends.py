@@ -15,6 +15,7 @@ from culmen.core.errors import missing_extra
 from culmen.llm.call import (
     BadResponse,
     Call,
+    ChatMessage,
     Completion,
     Declined,
     Interrupted,
@@ -96,7 +97,7 @@ def body_of(call: Call, *, max_tokens_name: str, send_seed: bool) -> dict[str, A
     """The request's body."""
     body: dict[str, Any] = {
         "model": call.model,
-        "messages": [{"role": m.role, "content": m.content} for m in call.messages],
+        "messages": [{"role": m.role, "content": _content(m)} for m in call.messages],
         max_tokens_name: call.max_tokens,
     }
     if call.samples > 1:
@@ -108,6 +109,14 @@ def body_of(call: Call, *, max_tokens_name: str, send_seed: bool) -> dict[str, A
     if send_seed:
         body["seed"] = call.seed % 2**31
     return body
+
+
+def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
+    """The text alone, or a list of parts where pictures follow it."""
+    if not message.pictures:
+        return message.content
+    shown = [{"type": "image_url", "image_url": {"url": picture}} for picture in message.pictures]
+    return [{"type": "text", "text": message.content}, *shown]
 
 
 def read_body(text: str) -> dict[str, Any]:

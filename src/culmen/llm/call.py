@@ -8,14 +8,16 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from culmen.core.errors import CulmenError
+from culmen.core.pictures import tokens
 from culmen.prompts.formats import Completion as Completion
 
 
-class ChatMessage(msgspec.Struct, frozen=True):
-    """One chat message; `role` is system, user or assistant."""
+class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One chat message; `role` is system, user or assistant. `pictures` follow its text (`core.pictures`)."""
 
     role: str
     content: str
+    pictures: tuple[str, ...] = ()
 
 
 _FRAME = 8  # tokens that a message, and a request, has besides its text
@@ -44,11 +46,16 @@ class Call(msgspec.Struct, frozen=True):
 
     def prompt_tokens(self) -> int:
         """What the prompt's tokens are likely to stay below: a third of its UTF-8 bytes, and some for the framing."""
-        return sum(len(m.content.encode("utf-8", "replace")) // 3 + _FRAME for m in self.messages) + _FRAME
+        text = sum(len(m.content.encode("utf-8", "replace")) // 3 + _FRAME for m in self.messages) + _FRAME
+        return text + self._picture_tokens()
 
     def most_prompt_tokens(self) -> int:
         """The most tokens the prompt can be: tokenizers fall back to single bytes, never to less."""
-        return sum(len(m.content.encode("utf-8", "replace")) + _FRAME for m in self.messages) + _FRAME
+        text = sum(len(m.content.encode("utf-8", "replace")) + _FRAME for m in self.messages) + _FRAME
+        return text + 2 * self._picture_tokens()
+
+    def _picture_tokens(self) -> int:
+        return sum(tokens(picture) for m in self.messages for picture in m.pictures)
 
     def digest(self) -> str:
         """SHA-256 (hex) of everything that shapes one sample; `samples` and `seed` are left out."""

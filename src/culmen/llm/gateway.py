@@ -11,6 +11,7 @@ import msgspec
 from culmen.core.brief import OVER_LIMIT, Brief, Proposal, Text, settled
 from culmen.core.errors import UserError
 from culmen.core.event import ProposeRequest, Request, WriteRequest
+from culmen.core.pictures import SHOWN
 from culmen.core.ports import Gateway, Permit
 from culmen.core.task import Task
 from culmen.core.usage import Usage, total
@@ -180,6 +181,9 @@ class ModelGateway(Gateway):
         form = self._formats.get(name)
         if form is None:
             raise UserError(f"no reply format '{name}'", fix=f"use one of {', '.join(sorted(self._formats))}")
+        if model.sees or shown is not None:
+            seen = min(SHOWN, SHOWN if shown is None else shown.pictures) if model.sees else 0
+            shown = msgspec.structs.replace(shown or self._writer.shown, pictures=seen)
         call = _call(_two(self._writer.brief(brief, form, shown)), model, seed, json=model.json and name in _JSON)
         return form, msgspec.structs.replace(call, samples=form.samples(max(1, brief.k)))
 
@@ -192,7 +196,7 @@ class ModelGateway(Gateway):
 
 
 def _two(prompt: Prompt) -> tuple[ChatMessage, ...]:
-    return ChatMessage("system", prompt.system), ChatMessage("user", prompt.user)
+    return ChatMessage("system", prompt.system), ChatMessage("user", prompt.user, prompt.pictures)
 
 
 def _call(messages: tuple[ChatMessage, ...], model: ModelSpec, seed: int, json: bool) -> Call:

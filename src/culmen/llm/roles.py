@@ -33,6 +33,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens_name: str = ""
     price: Price | None = None
     context: int | None = None
+    images: bool | None = None
     extra: dict[str, Any] = {}
 
 
@@ -119,6 +120,7 @@ class ModelBook:
             max_tokens_name=s.max_tokens_name or ("max_completion_tokens" if openai_itself else "max_tokens"),
             price=s.price,
             context=None if s.context is None else _positive(s.context, f"{name}.context", self._where),
+            images=s.images,
             extra=s.extra,
         )
 

@@ -210,6 +210,10 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.base_url or (os.environ.get("OPENAI_BASE_URL") or None if self.name == "openai" else None)
 
 
+_SEEING = re.compile(r"gpt-4o|gpt-4\.1|gpt-5|\bo[34]\b|claude-|gemini|pixtral|llava|vision|-vl\b|llama-4|gemma-3")
+"""Names of models that are known to see pictures."""
+
+
 class ModelSpec(msgspec.Struct, frozen=True):
     """One model with its settings.
 
@@ -220,6 +224,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     max_tokens_name  the server's name for that limit
     price            dollars per million tokens, instead of the price library
     context          tokens of prompt and reply together, at most: prompts are made to fit (None: learnt from a refusal)
+    images           whether it sees pictures (None: by its name)
     extra            further fields of the request body
     backend          an object with `complete(call)`, instead of a provider
     """
@@ -236,6 +241,12 @@ class ModelSpec(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = {}
     context: int | None = None
     backend: MinimalModel | None = None
+    images: bool | None = None
+
+    @property
+    def sees(self) -> bool:
+        """Whether requests to it may show pictures."""
+        return bool(_SEEING.search(self.model.lower())) if self.images is None else self.images
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from culmen.core import wording
 from culmen.core.brief import Attempt, Brief, Exhibit, Measured
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import EVALUATOR_LOG, LOG, Case, Observation, Status
+from culmen.core.pictures import picture
 from culmen.core.task import Objective, Task
 from culmen.core.wording import clip, fence, fenced, number
 from culmen.prompts.formats import ReplyFormat
@@ -23,22 +24,23 @@ from culmen.prompts.template import Templates
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """The two messages of a request."""
+    """The two messages of a request; `pictures` follow the second (`core.pictures`)."""
 
     system: str
     user: str
+    pictures: tuple[str, ...] = ()
 
 
 class PromptWriter:
     """Renders briefs and slots for one task."""
 
     def __init__(self, task: Task, templates: Templates | None = None, shown: Shown | None = None) -> None:
-        self._task, self._templates, self._shown = task, templates or Templates(), shown or Shown()
+        self._task, self._templates, self.shown = task, templates or Templates(), shown or Shown()
         self._cases = {case.id: case for case in task.cases}
 
     def brief(self, brief: Brief, form: ReplyFormat, shown: Shown | None = None) -> Prompt:
         """The prompt of a request for candidates, with no more than `shown` beside the current one."""
-        task, shown = self._task, shown or self._shown
+        task, shown = self._task, shown or self.shown
         common = {
             "goal": task.goal.strip() or "Improve the candidate's score.",
             "direction": wording.direction(task.objective),
@@ -63,7 +65,8 @@ class PromptWriter:
                 advice=_FACTS if wording.is_text(task) else "",
                 **common,
             )
-        return Prompt(task.system.strip() or self._templates.fill("system").strip(), user)
+        told = tuple(text for _, text in _pictures(brief.observations, task.objective)[: shown.pictures])
+        return Prompt(task.system.strip() or self._templates.fill("system").strip(), user, told)
 
     def prose(self, role: str, slots: dict[str, Any]) -> Prompt:
         """The prompt of a request for text: the template of the role's name, or the general one.
@@ -119,6 +122,7 @@ class Shown(msgspec.Struct, frozen=True):
     exhibits: int = 16_000
     metrics: int = 12
     context: int = 8_000
+    pictures: int = 0  # none for a model that reads texts alone
 
 
 def candidate(shown: Candidate, language: str) -> str:
@@ -183,7 +187,23 @@ def observations(seen: tuple[Observation, ...], cases: Mapping[str, Case], shown
     if len(seen) > len(ordered):
         blocks.append(f"({len(seen) - len(ordered)} better results are not shown.)")
     title = "# Its latest results, worst first" if len(ordered) > 1 else "# Its latest result"
+    if pictures := _pictures(seen, objective):
+        blocks.append(_of_pictures([name for name, _ in pictures], shown.pictures))
     return "\n\n".join([title, *blocks])
+
+
+def _pictures(seen: Iterable[Observation], objective: Objective) -> list[tuple[str, str]]:
+    """Pictures of the results, no one twice, each with its name; those of the best result first."""
+    best = sorted((o for o in seen), key=lambda o: -objective.reward(o.score) if o.score is not None else math.inf)
+    found = {text: name for one in reversed(best) for name, text in sorted(one.artifacts.items()) if picture(text)}
+    return [(name, text) for text, name in reversed(found.items())]
+
+
+def _of_pictures(names: Sequence[str], most: int) -> str:
+    """What a prompt says of the evaluator's pictures, attached or not."""
+    if not most:
+        return f"The evaluator also made pictures, which you cannot see: {', '.join(names)}."
+    return f"Attached pictures of these results, in this order: {', '.join(names[:most])}."
 
 
 def _observation(seen: Observation, case: Case | None, shown: Shown, told: set[str]) -> str:
@@ -206,7 +226,7 @@ def _observation(seen: Observation, case: Case | None, shown: Shown, told: set[s
 def _output(seen: Observation) -> list[tuple[str, str]]:
     """What the candidate printed, unless the feedback ends with it, and the evaluator's artifacts."""
     told = (LOG, EVALUATOR_LOG, "certificate")
-    rest = [(name, text) for name, text in sorted(seen.artifacts.items()) if name not in told]
+    rest = [(name, text) for name, text in sorted(seen.artifacts.items()) if name not in told and not picture(text)]
     log = seen.artifacts.get("log", "").strip()
     return ([("It printed", log)] if log and log[-200:] not in seen.feedback else []) + rest
 

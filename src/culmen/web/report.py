@@ -25,6 +25,7 @@ from urllib.parse import quote
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.pictures import picture
 from culmen.store import views
 from culmen.store.views import CandidateQuery
 from culmen.web.pages import PAGES
@@ -330,4 +331,6 @@ def _cut(value: Any, cut: Callable[[str], str]) -> Any:
 
 
 def _shortened(text: str, kept: int) -> str:
+    if picture(text):
+        return text if len(text) <= kept else "a picture that is not in this report"
     return text if len(text) <= kept else f"{text[:kept]}\n... {len(text) - kept:,} characters are not in this report"

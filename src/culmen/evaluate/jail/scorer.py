@@ -17,13 +17,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from culmen.core import pictures
 from culmen.core.evaluation import Case
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.plain import away, last_lines, load_file, number
 
 PRINTED = 20_000  # characters kept of what the evaluator prints while it judges one output
 LIMIT = 1 << 30  # frames come from culmen; the candidate's data was bounded before
-_KNOWN = ("score", "metrics", "feedback", "artifacts")
+_KNOWN = ("score", "metrics", "feedback", "artifacts", "images")
 _TEXTS = ("exact", "repaired", "feedback")
 _CERTIFICATE = dict.fromkeys(("score", "feasible", *_TEXTS)).keys()
 
@@ -195,6 +196,8 @@ def read(result: Any) -> dict[str, Any]:
         "feedback": str(result.get("feedback") or ""),
         "artifacts": {str(key): str(text) for key, text in dict(result.get("artifacts") or {}).items()},
     }
+    if result.get("images"):
+        answer["artifacts"] |= pictures.artifacts(result["images"])
     return answer
 
 

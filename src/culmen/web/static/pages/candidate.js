@@ -104,7 +104,7 @@ function feedback(doc) {
     h("summary", {}, each.case || (each.status === "ok" ? number(each.score) : each.status), h("span", { class: "note" }, words(each.reason || ""))),
     each.feedback ? h("div", { class: "plain" }, each.feedback) : null,
     (each.signs || []).map((sign) => h("p", {}, pill(sign.grave ? "grave" : "sign"), ` ${words(sign.name)}: ${sign.evidence || ""}`)),
-    Object.entries(each.artifacts || {}).map(([name, text]) => [h("h3", {}, name), h("div", { class: "plain" }, text)]))));
+    Object.entries(each.artifacts || {}).map(([name, text]) => [h("h3", {}, name), /^data:image\/(png|jpeg);base64,/.test(text) ? h("img", { src: text, alt: name, style: "max-width: 100%" }) : h("div", { class: "plain" }, text)]))));
 }
 
 function asked(doc) {

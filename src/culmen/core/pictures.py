@@ -1,0 +1,118 @@
+"""Pictures as feedback: PNG and JPEG files as texts, `data:image/png;base64,...`, and what they may measure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+MOST = 4  # pictures of one evaluation
+BYTES = 256 * 1024  # of all pictures of one evaluation
+PIXELS = 4_000_000  # of one picture
+SHOWN = 3  # pictures that one request to a model shows
+_HEADS = {"png": "data:image/png;base64,", "jpeg": "data:image/jpeg;base64,"}
+_PIXELS_A_TOKEN, _FRAME = 700, 100  # providers count about one token for 750 pixels
+
+
+def picture(text: str) -> bool:
+    """Whether an artifact is a picture."""
+    return text.startswith(tuple(_HEADS.values()))
+
+
+def encoded(given: Any) -> str:
+    """The bytes of a PNG or JPEG file, or the path of one, as a text. Raises `ValueError` that says what is wrong."""
+    if isinstance(given, bytes | bytearray | memoryview):
+        data = bytes(given)
+    else:
+        try:
+            with open(given, "rb") as stream:
+                data = stream.read(BYTES + 1)
+        except (OSError, TypeError, ValueError) as error:
+            raise ValueError(f"it cannot be read: {error}") from None
+    kind, wide, high = measures(data)
+    if len(data) > BYTES:
+        raise ValueError(f"it has more than {BYTES // 1024} KiB")
+    if wide * high > PIXELS:
+        raise ValueError(f"it has {wide} × {high} pixels, more than {PIXELS:,}")
+    return _HEADS[kind] + base64.b64encode(data).decode("ascii")
+
+
+def decoded(text: str) -> bytes:
+    """The file's bytes. Raises `ValueError` where the text is no picture."""
+    try:
+        return base64.b64decode(text.partition(",")[2], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"it is no picture: {error}") from None
+
+
+def measures(data: bytes) -> tuple[str, int, int]:
+    """Kind (png, jpeg), width and height in pixels, from the file's header. Raises `ValueError` for anything else."""
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 33:
+        wide, high = struct.unpack(">II", data[16:24])
+    elif data[:3] == b"\xff\xd8\xff":
+        wide, high = _jpeg(data)
+    else:
+        raise ValueError("it is neither a PNG nor a JPEG file")
+    if not (wide and high):
+        raise ValueError("it has no pixels")
+    return ("png" if data[0] == 0x89 else "jpeg"), wide, high
+
+
+def _jpeg(data: bytes) -> tuple[int, int]:
+    """Width and height from the frame header (ITU T.81, B.2.2)."""
+    place = 2
+    while place + 9 < len(data) and data[place] == 0xFF:
+        marker, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4], "big")
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            high, wide = struct.unpack(">HH", data[place + 5 : place + 9])
+            return wide, high
+        place += 2 + max(length, 2)
+    raise ValueError("it is no whole JPEG file")
+
+
+def tokens(text: str) -> int:
+    """About how many tokens a model counts for a picture."""
+    _, wide, high = measures(decoded(text))
+    return wide * high // _PIXELS_A_TOKEN + _FRAME
+
+
+def artifacts(given: Any) -> dict[str, str]:
+    """What an evaluator returned as `images` (one, a list, or a mapping of names) as artifacts; what is no acceptable
+    picture becomes a text that says why, and counts for nothing else."""
+    named: Mapping[Any, Any]
+    if isinstance(given, Mapping):
+        named = given
+    else:
+        several = given if isinstance(given, list | tuple) else [given]
+        named = {f"image {place}": each for place, each in enumerate(several, 1)}
+    found: dict[str, str] = {}
+    left = BYTES
+    for place, (name, each) in enumerate(named.items()):
+        if place >= MOST:
+            found["images left out"] = f"{len(named) - MOST} more than the {MOST} an evaluation may return"
+            break
+        try:
+            text = encoded(each)
+            size = len(text) * 3 // 4
+            if size > left:
+                raise ValueError(f"the images of one evaluation have more than {BYTES // 1024} KiB")
+            left, found[str(name)] = left - size, text
+        except ValueError as error:
+            found[str(name)] = f"not shown, the evaluator's image was refused: {error}"
+    return found
+
+
+def checked(texts: Mapping[str, str]) -> dict[str, str]:
+    """Artifacts from elsewhere: pictures that are none, or too many or too large, become texts that say so."""
+    pictures = {name: text for name, text in texts.items() if picture(text)}
+    if not pictures:
+        return dict(texts)
+    raw: dict[str, Any] = {}
+    for name, text in pictures.items():
+        try:
+            raw[name] = decoded(text)
+        except ValueError:
+            raw[name] = b""
+    return {**{name: text for name, text in texts.items() if name not in pictures}, **artifacts(raw)}
