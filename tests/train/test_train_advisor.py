@@ -20,6 +20,7 @@ from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.train import advisors  # noqa: E402
 from culmen.train.advisors import maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
+from culmen.train.engine import BATCH  # noqa: E402
 from culmen.train.models import load_tokenizer  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
 from tests.train.policies import write_chat_model  # noqa: E402
@@ -67,7 +68,8 @@ def test_an_exported_adapter_loads_with_peft(base, tmp_path):
     assert (told["version"], told["form"], told["base"]) == (2, "adapter", str(base))
     assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= set(told["files"])
     model = transformers.AutoModelForCausalLM.from_pretrained(base)
-    loaded = TorchEngine(peft.PeftModel.from_pretrained(model, tmp_path / "out"), load_tokenizer(str(tmp_path / "out")))
+    model, tokenizer = peft.PeftModel.from_pretrained(model, tmp_path / "out"), load_tokenizer(str(tmp_path / "out"))
+    loaded = TorchEngine(model, tokenizer, batch=BATCH)
     assert replies(loaded) == replies(advisors.opened(run)) != replies(advisors.opened(run, 0))
     with pytest.raises(UserError, match="exists already"):
         advisors.export(run, 1, tmp_path / "out")

@@ -52,7 +52,7 @@ def barrier(engine):
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
 def test_a_hot_swap_never_mixes_versions(base, server, tmp_path, kind):
-    here, there = made(opening(base)), made(opening(base, kind=kind, url=server.url), tmp_path)
+    here, there = made(opening(base, batch=1)), made(opening(base, kind=kind, url=server.url), tmp_path)
     for version in range(3):
         (ours, told), (theirs, said) = barrier(here), barrier(there)
         assert [(s.response, s.text, s.ended) for s in theirs] == [(s.response, s.text, s.ended) for s in ours]

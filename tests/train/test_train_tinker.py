@@ -63,7 +63,7 @@ def weights(model):
 
 @pytest.mark.parametrize("aggregate", ["token_sum", "sequence_mean"])
 def test_client_and_server_do_what_the_engine_in_this_process_does(folder, aggregate):
-    here = made(opening(folder))
+    here = made({**opening(folder), "engine": {"batch": 1}})
     rules = FAST if aggregate == "token_sum" else Rules(rate=0.02, norm=1000.0)  # SkyRL does not cut gradients
     with TinkerServer(load_model, aggregate) as server:
         there = made(opening(folder, url=server.url, aggregate=aggregate))

@@ -86,7 +86,7 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
         ("uncertain", _uncertain(now)),
         ("lost", _lost(now)),
-        ("running", count(now.in_flight, "effect") if now.in_flight else ""),
+        ("running", joined([count(now.in_flight, "effect") if now.in_flight else "", now.sampling])),
         ("agents", _agents(now)),
         ("advisor", _advisor(now)),
         ("alarms", _alarms(now)),

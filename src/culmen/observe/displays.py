@@ -143,7 +143,7 @@ class PlainDisplay:
     def _write(self, now: RunStatus, news: str) -> None:
         self._written = time.monotonic()
         best = "no score yet" if now.best is None else f"best {number(now.best.value)}{doubt(now.best.trust)}"
-        parts = [clock(now.elapsed_seconds), best, news, *costs(now), f"{now.in_flight} running"]
+        parts = [clock(now.elapsed_seconds), best, news, *costs(now), f"{now.in_flight} running", now.sampling]
         self.say("  ".join(part for part in parts if part))
 
 
@@ -284,6 +284,7 @@ class TerminalDisplay:
         parts = costs(now)
         parts[0] += "" if rate is None else f" ({rate:.1f}/s)"
         parts.append(f"{now.in_flight} running")
+        parts += [now.sampling] if now.sampling else []
         if self._better_at is not None:
             parts.append(f"better {clock(max(0.0, elapsed - self._better_at))} ago")
         return Text(" " * 9 + "  ".join(parts), style="dim")

@@ -20,6 +20,7 @@ from culmen.core.event import Event
 from culmen.core.ports import Observer
 from culmen.observe.displays import SilentDisplay
 from culmen.store import views
+from culmen.store.sampling import changed
 from culmen.store.views import BestCandidate, RunStatus
 
 INTERVAL = 0.25  # seconds between two drawings
@@ -57,7 +58,7 @@ class Watch(Observer):
         self._wake, self._closing = threading.Event(), threading.Event()
         self._now: RunStatus | None = None
         self._best: BestCandidate | None = None
-        self._look_at = self._entered = 0.0
+        self._look_at = self._entered = self._drawn = 0.0
         self._thread = threading.Thread(target=self._loop, name="culmen-progress", daemon=True)
 
     def of(self, run: Path) -> Watch:
@@ -112,7 +113,9 @@ class Watch(Observer):
             if not last:
                 self._display.prepare(time.monotonic() - self._entered)
             return
-        began = time.monotonic()
+        began, drawn = time.monotonic(), changed(self._run)
+        if drawn != self._drawn:  # the advisor draws replies: minutes may pass without anything to journal
+            self._drawn, self._changed = drawn, True
         if self._now is None or last or (self._changed and began >= self._look_at):
             self._changed = False
             with suppress(

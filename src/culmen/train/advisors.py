@@ -10,7 +10,7 @@ from typing import Any
 from culmen.core.errors import UserError
 from culmen.core.task import fingerprint
 from culmen.train.craft import DONE, SETTINGS, Persona, restore
-from culmen.train.engine import PolicyEngine
+from culmen.train.engine import BATCH, PolicyEngine
 from culmen.train.models import (
     ChatPersona,
     ChatTokenizer,
@@ -133,7 +133,8 @@ def _local(payload: dict[str, Any], tokenizer: ChatTokenizer) -> TorchEngine:
     model = load_model(payload["policy"])
     if payload["rank"]:
         model = adapted(model, payload["rank"], payload["seed"], head=bool(payload.get("head")))
-    return TorchEngine(model, tokenizer, payload["seed"], anchored=bool(payload.get("anchored")))
+    batch = (payload.get("engine") or {}).get("batch", BATCH)
+    return TorchEngine(model, tokenizer, payload["seed"], anchored=bool(payload.get("anchored")), batch=batch)
 
 
 def _served(engine: TorchEngine, spec: dict[str, Any], folder: Path | None) -> PolicyEngine:

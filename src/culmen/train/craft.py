@@ -4,7 +4,9 @@
     train.sample  {step, slots, version}             -> {sample, text}
     train.update  {version, batch, rules, plan}      -> {version, and diagnostics}
 
-Each is idempotent. What a version samples depends on the request alone; an update that was made before its result could
+Each is idempotent. Replies asked for at the same time are drawn together, given together, and noted for whoever watches
+(`culmen.store.sampling`). What a version samples depends on the request alone, but for rounding where replies are drawn
+side by side (`culmen.train.batches`). An update that was made before its result could
 be journaled is found by its digest and not made again. The checkpoint of version n lies in RUN/policy/NNNNN, whole or
 not at all: the engine's state, and in `done.json` the update that led to it, its place in the run (step, alpha), and
 the mark of the settings it was made under.
@@ -28,7 +30,8 @@ from culmen.core.errors import UserError
 from culmen.core.event import Custom, CustomRequest
 from culmen.core.task import fingerprint
 from culmen.core.usage import Usage
-from culmen.train.engine import Datum, PolicyEngine, PolicySample, Rules
+from culmen.store.sampling import SamplingNote
+from culmen.train.engine import Ask, Datum, PolicyEngine, PolicySample, Rules
 
 KEPT = 3  # checkpoints kept beside the first one
 DONE, SETTINGS = "done.json", "policy.json"
@@ -56,10 +59,14 @@ class TrainCraft:
         self._thread = ThreadPoolExecutor(1, "policy")
         self._made: tuple[PolicyEngine, Persona] | None = None
         self._loaded = False  # whether the engine holds a state of this run
+        self._free = asyncio.Lock()  # held while replies are drawn
+        self._gathered: tuple[list[CustomRequest], asyncio.Task[list[Custom]]] | None = None
 
     async def perform(self, request: CustomRequest) -> Custom:
         """One effect; raises `UserError` for a model that cannot be loaded."""
-        doing = {"train.open": self._open, "train.sample": self._sample, "train.update": self._update}.get(request.kind)
+        if request.kind == "train.sample":
+            return await self._sampled(request)
+        doing = {"train.open": self._open, "train.update": self._update}.get(request.kind)
         if doing is None:
             raise UserError(f"nothing here performs the effect '{request.kind}'", where="the strategy's search()")
         return await asyncio.get_running_loop().run_in_executor(self._thread, doing, request)
@@ -74,16 +81,32 @@ class TrainCraft:
         engine, _ = self._at(0)
         return Custom({"version": engine.version, **msgspec.to_builtins(engine.capabilities)})
 
-    def _sample(self, request: CustomRequest) -> Custom:
-        payload = request.payload
-        engine, persona = self._at(int(payload["version"]))
-        step, slots = payload["step"], payload["slots"]
-        prompt, (most, words) = engine.encode(persona.prompt(step, slots)), persona.grammar(step, slots)
-        limited = words if engine.capabilities.grammar else ()
-        sample = engine.sample(prompt, request.seed, most, engine.encode(" ".join(limited))[1:] if limited else ())
-        text = persona.reply(step, sample.text, slots, request.seed)
-        usage = Usage(calls=1, input_tokens=len(prompt), output_tokens=len(sample.response))
-        return Custom({"sample": msgspec.to_builtins(sample), "text": text}, usage)
+    async def _sampled(self, request: CustomRequest) -> Custom:
+        """One of the replies that are asked for at the same time: they are drawn, and given, together."""
+        if self._gathered is None:
+            self._gathered = ([], asyncio.create_task(self._draw_gathered()))
+        requests, drawing = self._gathered
+        requests.append(request)
+        place = len(requests) - 1
+        return (await asyncio.shield(drawing))[place]
+
+    async def _draw_gathered(self) -> list[Custom]:
+        async with self._free:  # what is asked for while others are drawn waits for the next batch
+            gathered, self._gathered = self._gathered, None
+            assert gathered is not None
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._sample, gathered[0])
+
+    def _sample(self, requests: Sequence[CustomRequest]) -> list[Custom]:
+        versions = [int(request.payload["version"]) for request in requests]
+        replies = dict[int, Custom]()
+        for version in dict.fromkeys(versions):
+            engine, persona = self._at(version)
+            these = [n for n, its in enumerate(versions) if its == version]
+            asked = [_asked(engine, persona, requests[n]) for n in these]
+            with SamplingNote(self._folder, len(these)) as note:
+                samples = engine.sample_many(asked, note.tell)
+            replies |= {n: _custom(persona, requests[n], sample) for n, sample in zip(these, samples, strict=True)}
+        return [replies[n] for n in range(len(requests))]
 
     def _update(self, request: CustomRequest) -> Custom:
         payload = request.payload
@@ -153,6 +176,19 @@ def steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) -> dict[str
     told = [engine.forward_backward(part, rules) | engine.optim_step(rules) for part in parts * rules.epochs]
     ways = {"tokens": sum, "gap_max": max, "ratio_max": max, "grad_norm": max, "kl": lambda values: values[-1]}
     return {name: ways.get(name, fmean)([one[name] for one in told if name in one]) for name in told[0]}
+
+
+def _asked(engine: PolicyEngine, persona: Persona, request: CustomRequest) -> Ask:
+    step, slots = request.payload["step"], request.payload["slots"]
+    prompt, (most, words) = engine.encode(persona.prompt(step, slots)), persona.grammar(step, slots)
+    limited = words if engine.capabilities.grammar else ()
+    return Ask(prompt, request.seed, most, engine.encode(" ".join(limited))[1:] if limited else ())
+
+
+def _custom(persona: Persona, request: CustomRequest, sample: PolicySample) -> Custom:
+    text = persona.reply(request.payload["step"], sample.text, request.payload["slots"], request.seed)
+    usage = Usage(calls=1, input_tokens=len(sample.prompt), output_tokens=len(sample.response))
+    return Custom({"sample": msgspec.to_builtins(sample), "text": text}, usage)
 
 
 def _pace(told: dict[str, float], seconds: float) -> dict[str, float]:

@@ -7,11 +7,11 @@ samples nor trains again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -33,6 +33,21 @@ class PolicySample(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str = ""
     ended: bool = True
     among: tuple[int, ...] = ()
+
+
+BATCH = 64  # replies drawn side by side in this process
+
+
+class Ask(NamedTuple):
+    """A request for one reply of at most `most` tokens, of those in `among` if there are any."""
+
+    prompt: tuple[int, ...]
+    seed: int
+    most: int
+    among: tuple[int, ...] = ()
+
+
+Progress = Callable[[int, int], None]  # told how many replies are finished, and how many tokens there are in all
 
 
 class Datum(msgspec.Struct, frozen=True):
@@ -106,6 +121,8 @@ class PolicyEngine(Protocol):
     def encode(self, prompt: str) -> tuple[int, ...]: ...
 
     def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample: ...
+
+    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]: ...
 
     def logprobs(self, sample: PolicySample) -> list[float]: ...
 

@@ -10,13 +10,14 @@ import hashlib
 import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from culmen.core.errors import Unavailable, UserError
-from culmen.train.engine import Datum, PolicySample, Rules
+from culmen.train.engine import Ask, Datum, PolicySample, Progress, Rules
 from culmen.train.torch_engine import TorchEngine
 
 
@@ -44,11 +45,25 @@ class ServedEngine:
 
     def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample:
         """One reply of the server by the adapter of this version."""
+        return self.sample_many([Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None)[0]
+
+    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
+        """All requests at the same time: the server batches."""
         self._serve()
+        tokens = 0
+        with ThreadPoolExecutor(min(_TOGETHER, max(1, len(asked)))) as pool:
+            going = [pool.submit(self._draw, one) for one in asked]
+            for done, reply in enumerate(as_completed(going), 1):
+                tokens += len(reply.result().response)
+                told(done, tokens)
+        return [reply.result() for reply in going]
+
+    def _draw(self, asked: Ask) -> PolicySample:
+        prompt, seed, most, among = asked
         drawn = self._sampler.draw(self._name, prompt, seed % (2**31 - 1), most, among)
         closed = drawn.tokens[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(drawn.tokens[:-1] if closed else drawn.tokens)
-        return PolicySample(tuple(prompt), drawn.tokens, drawn.logprobs, self._served, text, drawn.ended, tuple(among))
+        return PolicySample(prompt, drawn.tokens, drawn.logprobs, self._served, text, drawn.ended, among)
 
     def logprobs(self, sample: PolicySample) -> list[float]:
         """By the trainer."""
@@ -107,6 +122,7 @@ class ServedEngine:
             shutil.rmtree(self._folder / old, ignore_errors=True)
 
 
+_TOGETHER = 64  # requests at the same time
 _PATIENCE = 1800.0  # seconds for one reply
 _NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 

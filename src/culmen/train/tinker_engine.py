@@ -21,7 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from culmen.core.errors import Unavailable, UserError
-from culmen.train.engine import Capabilities, Datum, PolicySample, Rules, UpdateDiagnostics, divergence, require
+from culmen.train.engine import (
+    Ask,
+    Capabilities,
+    Datum,
+    PolicySample,
+    Progress,
+    Rules,
+    UpdateDiagnostics,
+    divergence,
+    require,
+)
 from culmen.train.models import ChatTokenizer
 from culmen.train.torch_engine import check_version
 
@@ -70,20 +80,36 @@ class TinkerEngine:
 
     def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample:
         """One reply at temperature 1 from the full distribution. The API has no way to limit it to some tokens."""
+        return self.sample_many([Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None)[0]
+
+    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
+        """All requests at the same time: the server batches."""
+        replies, tokens = list[PolicySample](), 0
+        with self._reached():
+            for one, reply in [(one, self._ask(one)) for one in asked]:
+                replies.append(self._reply(one, reply.result(_PATIENCE).sequences[0]))
+                tokens += len(replies[-1].response)
+                told(len(replies), tokens)
+        return replies
+
+    def _ask(self, asked: Ask) -> Any:
+        """A request that is under way."""
+        prompt, seed, most, among = asked
         if among:
             raise ValueError("replies cannot be limited to some tokens here")
         types, eos = self._sdk.types, self.tokenizer.eos_token_id
         params = types.SamplingParams(
             max_tokens=most, seed=seed % (2**31 - 1), temperature=1.0, top_p=1.0, top_k=-1, stop=[eos]
         )
-        with self._reached():
-            asked = self._sampler.sample(types.ModelInput.from_ints(list(prompt)), 1, params)
-            drawn = asked.result(_PATIENCE).sequences[0]
+        return self._sampler.sample(types.ModelInput.from_ints(list(prompt)), 1, params)
+
+    def _reply(self, asked: Ask, drawn: Any) -> PolicySample:
+        eos = self.tokenizer.eos_token_id
         tokens, ended = list(drawn.tokens), drawn.stop_reason == "stop"
         text = self.tokenizer.decode(tokens[:-1] if tokens and tokens[-1] == eos else tokens)
         if drawn.logprobs is None or len(drawn.logprobs) != len(tokens):
             raise UserError("the server gives no log-probabilities with its samples", where=self._where)
-        return PolicySample(tuple(prompt), tuple(tokens), tuple(drawn.logprobs), self.version, text, ended)
+        return PolicySample(asked.prompt, tuple(tokens), tuple(drawn.logprobs), self.version, text, ended)
 
     def logprobs(self, sample: PolicySample) -> list[float]:
         """By a forward pass of the trainer."""

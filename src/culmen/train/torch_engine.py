@@ -1,7 +1,7 @@
 """A policy in this process: torch and transformers, all weights or a LoRA adapter (extra `train`).
 
 For models that fit one machine; on a CPU for tests and tiny models. Replies are drawn at temperature 1 from the full
-distribution, one at a time, from a generator seeded by the request alone.
+distribution, side by side (`culmen.train.batches`) or one at a time, each from a generator seeded by its request alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from culmen.train.engine import Capabilities, Datum, PolicySample, Rules, UpdateDiagnostics, divergence, require
+from culmen.train import batches
+from culmen.train.engine import (
+    Ask,
+    Capabilities,
+    Datum,
+    PolicySample,
+    Progress,
+    Rules,
+    UpdateDiagnostics,
+    divergence,
+    require,
+)
 
 _STATE, _WEIGHTS, ADAPTER = "state.pt", "weights.pt", "adapter"
 
@@ -35,14 +46,18 @@ class TorchEngine:
     and saved (in PEFT's layout). It stays in evaluation mode, so that what is trained is what was sampled; where
     activations are computed again to save memory, transformers wants training mode for the pass with a gradient, and
     a model with dropout would show it in the gap. `anchored`: the first weights are kept for `Rules.anchor`, as a copy
-    where all weights are trained."""
+    where all weights are trained. `batch`: the most replies drawn side by side; 1: one at a time, bit for bit the same
+    whatever else is asked for."""
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, seed: int = 0, *, anchored: bool = False) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Tokenizer, seed: int = 0, *, anchored: bool = False, batch: int = 1
+    ) -> None:
         self.torch = require("torch", "train")
         self.model, self.tokenizer, self.version = model.eval(), tokenizer, 0
         adapter = hasattr(model, "peft_config")
         cpu = next(model.parameters()).device.type == "cpu"
         self.capabilities = Capabilities(anchor=anchored, adapter=adapter, exact=cpu)
+        self._batch = batch if batches.able(model) else 1
         self._first = copy.deepcopy(self.model) if anchored and not adapter else None
         self._held: dict[PolicySample, Any] = {}
         self._optimiser: Any = None
@@ -55,6 +70,8 @@ class TorchEngine:
 
     def sample(self, prompt: Sequence[int], seed: int, most: int, among: Sequence[int] = ()) -> PolicySample:
         """One reply of at most `most` tokens (of those in `among`, if any); the closing token is part of it."""
+        if self._batch > 1:
+            return self.sample_many([Ask(tuple(prompt), seed, most, tuple(among))], lambda done, tokens: None)[0]
         torch = self.torch
         chance = torch.Generator(device="cpu").manual_seed(seed)
         ids, cache = torch.tensor([list(prompt)], device=self._device), None
@@ -70,9 +87,33 @@ class TorchEngine:
                 if token == self.tokenizer.eos_token_id:
                     break
                 ids = torch.tensor([[token]], device=self._device)
+        return self._reply(Ask(tuple(prompt), seed, most, tuple(among)), response, logprobs)
+
+    def sample_many(self, asked: Sequence[Ask], told: Progress) -> list[PolicySample]:
+        """Replies side by side, as many as the engine's batch at a time."""
+        replies: list[PolicySample] = []
+        for begin in range(0, len(asked), self._batch):
+            part = asked[begin : begin + self._batch]
+            tokens = sum(len(one.response) for one in replies)
+            if self._batch == 1:
+                replies.append(self.sample(*part[0]))
+                told(begin + 1, tokens + len(replies[-1].response))
+                continue
+            drawn = batches.draw(
+                self.model,
+                part,
+                self.tokenizer.eos_token_id,
+                lambda logits: self._normal(logits, ()),
+                lambda done, new, before=begin, tokens=tokens: told(before + done, tokens + new),
+            )
+            replies += [self._reply(one, *reply) for one, reply in zip(part, drawn, strict=True)]
+        return replies
+
+    def _reply(self, asked: Ask, response: Sequence[int], logprobs: Sequence[float]) -> PolicySample:
         ended = bool(response) and response[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(response[:-1] if ended else response)
-        return PolicySample(tuple(prompt), tuple(response), tuple(logprobs), self.version, text, ended, tuple(among))
+        tokens = (asked.prompt, tuple(response), tuple(logprobs))
+        return PolicySample(*tokens, self.version, text, ended, asked.among)
 
     def logprobs(self, sample: PolicySample) -> list[float]:
         """The response's log-probabilities under the current weights, from one forward pass."""

@@ -21,6 +21,7 @@ from culmen.store.estimates import step_law as learnt
 from culmen.store.lease import owner
 from culmen.store.meta import RunMeta
 from culmen.store.ranking import EXPECTED_RULE, RULE, Standing, findings, leader, leader_before, pooled_sd
+from culmen.store.sampling import sampling
 from culmen.store.views.scores import Scores, last_state, margin_of, search_score
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     best_before_first_finding: BestCandidate | None = None
     agents: Agents | None = None  # None for strategies without any
     training: Training | None = None  # None for strategies that train nothing
+    sampling: str = ""  # how far the advisor is with the replies it draws now
     few_turns: FewTurns | None = None  # None where the strategy had turns enough, or the search still goes on
 
 
@@ -116,13 +118,14 @@ def status(run: Path | str) -> RunStatus:
         counts = _counters(connection)
         last = last_state(connection)
         spent = _spend(connection)
+        state = _state(str(last.get("state", "")), holder)
         statuses, found = counts.get("status", {}), findings(connection)
         return RunStatus(
             run=about.id,
             path=str(folder.resolve()),
             task=about.task.name,
             strategy=str(about.strategy.get("path", "")).rpartition(":")[2],
-            state=_state(str(last.get("state", "")), holder),
+            state=state,
             reason=str(last.get("reason", "")),
             evaluations=sum(statuses.values()) + counts.get("further", {}).get("evaluations", 0),
             in_flight=counts.get("session", {}).get("in_flight", 0),
@@ -150,6 +153,7 @@ def status(run: Path | str) -> RunStatus:
             best_before_first_finding=_before(connection, about, found[1]),
             agents=agents(connection),
             training=training(connection),
+            sampling=sampling(folder) if state == "running" else "",
             few_turns=few_turns(connection),
         )
 

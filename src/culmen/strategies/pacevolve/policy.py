@@ -114,8 +114,15 @@ class Engine(Protocol):
 class Local:
     """Sampled and trained in this process by torch."""
 
+    batch: Annotated[
+        int, About("replies drawn side by side; fewer need less memory, 1 is exact; tiny: always 1", least=1)
+    ] = 64
+
+    def __post_init__(self) -> None:
+        check(self)
+
     def told(self) -> dict[str, Any]:
-        return {}
+        return {} if self.batch == Local.batch else {"batch": self.batch}
 
 
 @dataclass(frozen=True)
