@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from culmen.core.errors import UserError
+from culmen.train import gguf
 from culmen.train.engine import require
 
 Render = Callable[[str, dict[str, Any]], tuple[str, str]]
@@ -58,7 +59,9 @@ class ChatPersona:
 
 
 def load_tokenizer(path: str) -> ChatTokenizer:
-    """The tokenizer of a model folder, or of a name that transformers knows."""
+    """The tokenizer of a model folder, a GGUF file, or of a name that transformers knows."""
+    if gguf.is_gguf(path):
+        return ChatTokenizer(gguf.load_tokenizer(path))
     transformers = require("transformers", "train")
     try:
         return ChatTokenizer(transformers.AutoTokenizer.from_pretrained(path))
@@ -68,15 +71,19 @@ def load_tokenizer(path: str) -> ChatTokenizer:
 
 def load_model(path: str) -> Any:
     """A model in its own precision, on the GPU if there is one; there its activations are computed again, not kept."""
-    torch, transformers = require("torch", "train"), require("transformers", "train")
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype="auto")
-    except (OSError, ValueError) as error:
-        raise _missing("model", path, error) from error
+    torch = require("torch", "train")
+    model = gguf.load_model(path) if gguf.is_gguf(path) else _of_folder(path)
     if not torch.cuda.is_available():
         return model
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model.to("cuda")
+
+
+def _of_folder(path: str) -> Any:
+    try:
+        return require("transformers", "train").AutoModelForCausalLM.from_pretrained(path, dtype="auto")
+    except (OSError, ValueError) as error:
+        raise _missing("model", path, error) from error
 
 
 def adapted(model: Any, rank: int, seed: int, head: bool = False) -> Any:

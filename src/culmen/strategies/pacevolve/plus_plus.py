@@ -59,7 +59,7 @@ class PacevolvePlusPlus:
     scaffold: Annotated[Pacevolve, About("the search around the advisor; islands are the group size n")] = field(
         default=Pacevolve(advising=Advising(), upkeep=Upkeep(tries=3))
     )
-    policy: Annotated[str, About("tiny, or the folder of a causal language model")] = "tiny"
+    policy: Annotated[str, About("tiny, or the folder or GGUF file of a causal language model")] = "tiny"
     engine: Annotated[Engine, About("what samples and trains the policy", choices=(Local, Tinker, Vllm, Sglang))] = (
         field(default=Local())
     )
