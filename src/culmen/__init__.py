@@ -94,10 +94,14 @@ _HOME = {
     "check_settings": "strategies.settings:check",  # `check` says what it is only beside the settings
 }
 
+_ECOSYSTEMS = ("dspy", "gepa", "trace")  # modules, of packages that bring their own programs and evaluators
+
 __all__ = [*sorted(_HOME), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ECOSYSTEMS:
+        return import_module(f"culmen.ecosystems.{name}")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'culmen' has no attribute '{name}'")

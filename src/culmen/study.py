@@ -71,8 +71,8 @@ class ReportedCandidate(msgspec.Struct, frozen=True):
 
 
 def optimize(
-    seed: str | Mapping[str, str] | Sequence[str] | None,
-    evaluator: Callable[..., Any] | str | Path,
+    seed: str | Mapping[str, str] | Sequence[str] | None = None,
+    evaluator: Callable[..., Any] | str | Path | None = None,
     *,
     strategy: MinimalStrategy | str = DEFAULT_STRATEGY,
     cases: Iterable[Any] = (),
@@ -95,6 +95,9 @@ def optimize(
     how it goes and where the run lies. The other keywords are those of `Study.create`. Raises `UserError` for what you
     can fix.
     """
+    options.read(keywords, RunOptions(), RunKeywords)  # names that other programs use, before anything else is said
+    if evaluator is None:
+        raise UserError("there is no evaluator", where="evaluator=", fix="pass a function that scores a candidate")
     if callable(evaluator):
         several = (objectives, constraints)
         task = inputs.function_task(seed, cases, goal, direction, name, deterministic, limits, evaluator, *several)

@@ -154,6 +154,8 @@ def test_wrong_arguments_are_named_and_leave_no_run():
     assert "did you mean budget=" in said(iterations=6)
     assert "did you mean strategy=?" in said(stratgy="polca")
     assert "goal" in said(whatever=1)
+    for name in ("seed_candidate", "objective", "reflection_lm", "trainset", "adapter"):
+        assert "did you mean" in said(**{name: "x"})
     assert "evaluations for iterations" in said(budget={"iterations": 6})
     assert "a budget cannot be a list" in said(budget=[6])
     assert "a dict is no strategy" in said(strategy=dict)

@@ -1,0 +1,277 @@
+"""GEPA's `optimize_anything` and `optimize` with culmen's search: the same arguments, a `Study` in return.
+
+    from culmen import gepa as oa                               # was: import gepa.optimize_anything as oa
+    study = oa.optimize_anything("...", evaluator=mine, objective="...", config=GEPAConfig(...), model="gpt-5-mini")
+
+The package `gepa` is needed only for its own types (`GEPAConfig`, `DefaultAdapter`, `oa.log`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from culmen.core.errors import UserError, missing_extra
+from culmen.core.usage import Budget
+from culmen.ecosystems.judging import Asked, cases_of, cut
+
+if TYPE_CHECKING:
+    from culmen.study import Study
+
+_LOGGED: list[str] = []
+
+_INSTEAD = {  # settings of GEPA that are said otherwise here, or not at all
+    "stop_callbacks": "budget=culmen.Budget(...) and stop_at=SCORE end a run",
+    "callbacks": "observers=[...]: objects with on_event (docs/extending.md)",
+    "logger": "observers=[...]",
+    "use_wandb": "culmen run --track wandb, or observers=[...]",
+    "use_mlflow": "culmen run --track mlflow, or observers=[...]",
+    "merge": "strategy=culmen.Gepa(merges=N)",
+    "use_merge": "strategy=culmen.Gepa(merges=N)",
+    "max_merge_invocations": "strategy=culmen.Gepa(merges=N)",
+    "refiner": "leave it out: a search proposes again from what the evaluator said",
+    "reflection_prompt_template": "templates={'propose': ...} (culmen prompts)",
+    "reflection_lm_kwargs": "a models file with the model's settings: models_file=FILE",
+    "custom_candidate_proposer": "proposer=: an object with propose(brief)",
+    "reflection_strategy": "proposer=: an object with propose(brief)",
+    "candidate_selection_strategy": "strategy=: culmen.Gepa() chooses from the Pareto frontier, others their own way",
+    "module_selector": "leave it out: parts take turns",
+    "batch_sampler": "leave it out: minibatches are drawn by the random seed",
+    "sampling_strategy": "strategy=culmen.Gepa(proposals=N)",
+    "selection_strategy": "strategy=",
+    "acceptance_criterion": "strategy=",
+    "val_evaluation_policy": "strategy=culmen.Gepa(pareto=N)",
+    "frontier_type": "leave it out: the frontier is over cases",
+    "perfect_score": "stop_at=SCORE",
+    "skip_perfect_score": "stop_at=SCORE",
+}
+_NOTHING_LOST = {  # what has no counterpart and changes no result
+    "display_progress_bar", "raise_on_exception", "use_cloudpickle", "track_best_outputs", "cache_evaluation",
+    "cache_evaluation_storage", "best_example_evals_k", "merge_val_overlap_floor",
+}  # fmt: skip
+
+
+def log(*values: Any, sep: str = " ", end: str = "\n") -> None:
+    """GEPA's `oa.log`: like `print`, read by the model instead of shown."""
+    _LOGGED.append(sep.join(map(str, values)) + end)
+
+
+def optimize_anything(
+    seed_candidate: str | Mapping[str, str] | None = None,
+    *,
+    evaluator: Callable[..., Any] | None = None,
+    batch_evaluator: Callable[..., Any] | None = None,
+    dataset: Iterable[Any] | None = None,
+    valset: Iterable[Any] | None = None,
+    objective: str | None = None,
+    background: str | None = None,
+    config: Any = None,
+    **keywords: Any,
+) -> Study:
+    """GEPA's function of this name; further keywords are those of `culmen.optimize` and win over `config`.
+
+    `evaluator(candidate)` or `evaluator(candidate, example)` returns a score or `(score, side_info)`; numbers in
+    `side_info["scores"]` become metrics, all other entries feedback. `batch_evaluator` gets a list of one pair.
+    Raises `UserError` for settings that have no counterpart, with what to write instead.
+    """
+    fn = evaluator or batch_evaluator
+    if fn is None:
+        raise UserError("there is no evaluator", where="evaluator=", fix="pass evaluator= or batch_evaluator=")
+    settings = _settings(config)
+    cases, examples = cases_of(dataset, valset)
+    capture = bool(settings.pop("capture_stdio", False))
+    judge = (_Anything if evaluator else _Batch)(fn, examples, capture)
+    goal = "\n\n".join(text for text in (objective, background) if text)
+    return _optimize(seed_candidate, judge, cases, goal, settings, keywords)
+
+
+def optimize(
+    seed_candidate: Mapping[str, str],
+    trainset: Iterable[Any],
+    valset: Iterable[Any] | None = None,
+    adapter: Any = None,
+    task_lm: Any = None,
+    evaluator: Callable[..., Any] | None = None,
+    **keywords: Any,
+) -> Study:
+    """GEPA's `gepa.optimize`: a candidate of named texts, judged by a `GEPAAdapter`, without one by GEPA's own for
+    `task_lm`. Its other keywords and those of `culmen.optimize` follow; raises `UserError` for what has no counterpart.
+    """
+    adapter = _default_adapter(task_lm, evaluator) if adapter is None else adapter
+    if getattr(adapter, "propose_new_texts", None) is not None:
+        warnings.warn("propose_new_texts of the adapter is not asked: culmen's model proposes", stacklevel=2)
+    mine = {name: value for name, value in keywords.items() if name in _INSTEAD or name in _NOTHING_LOST | _UNDERSTOOD}
+    cases, examples = cases_of(trainset, valset)
+    rest = {name: value for name, value in keywords.items() if name not in mine}
+    wanted = {name: value for name, value in mine.items() if value not in (None, False)}
+    return _optimize(dict(seed_candidate), _Adapter(adapter, examples), cases, "", _checked(wanted), rest)
+
+
+def _optimize(
+    seed: Any, judge: Asked, cases: list[Any], goal: str, settings: dict[str, Any], given: dict[str, Any]
+) -> Study:
+    from culmen.strategies.gepa import Gepa
+    from culmen.study import optimize
+
+    batch = settings.pop("reflection_minibatch_size", None)
+    plain = {"strategy": Gepa() if batch is None else Gepa(batch=batch), "goal": goal, **_keywords(settings), **given}
+    if "budget" not in plain:
+        raise UserError("nothing ends this run", where="budget", fix="give max_metric_calls=N or budget=N")
+    return optimize(seed, judge, cases=cases, **plain)
+
+
+_UNDERSTOOD = {
+    "run_dir", "seed", "max_metric_calls", "max_candidate_proposals", "max_reflection_cost", "max_workers", "parallel",
+    "reflection_lm", "reflection_minibatch_size", "capture_stdio",
+}  # fmt: skip
+
+
+def _keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of GEPA as keywords of `culmen.optimize`."""
+    limits = {"evaluations": "max_metric_calls", "calls": "max_candidate_proposals", "dollars": "max_reflection_cost"}
+    budget = {name: settings[theirs] for name, theirs in limits.items() if settings.get(theirs) is not None}
+    names = {"run_dir": "run_dir", "seed": "random_seed", "reflection_lm": "model", "max_workers": "workers"}
+    found = {name: settings[theirs] for theirs, name in names.items() if settings.get(theirs) is not None}
+    if settings.get("parallel") is False:
+        found["workers"] = 1
+    return {**found, "budget": Budget(**budget)} if budget else found
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """What a `GEPAConfig` sets otherwise than by default, in one mapping. Raises `UserError` as `_checked` does."""
+    changed: dict[str, Any] = {}
+    plain = type(config)() if config is not None else None
+    for name, value in vars(config).items() if config is not None else ():
+        default = getattr(plain, name)
+        if name in ("engine", "reflection", "tracking"):
+            changed |= {key: each for key, each in vars(value).items() if _differs(each, getattr(default, key))}
+        elif _differs(value, default):
+            changed[name] = value
+    return _checked(changed)
+
+
+def _differs(value: Any, default: Any) -> bool:
+    return value is not default and (type(value) is not type(default) or value != default)
+
+
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that mean something here. Raises `UserError` for those that would be ignored."""
+    for name in settings:
+        if name not in _UNDERSTOOD | _NOTHING_LOST:
+            track = "culmen run --track wandb or mlflow, or observers=[...]"
+            fix = _INSTEAD.get(
+                name, track if name.partition("_")[0] in ("wandb", "mlflow", "tracking") else "leave it out"
+            )
+            raise UserError(f"GEPA's setting {name} has no effect here", where=f"{name}=", fix=fix)
+    return {name: value for name, value in settings.items() if name in _UNDERSTOOD}
+
+
+def _default_adapter(task_lm: Any, evaluator: Callable[..., Any] | None) -> Any:
+    if task_lm is None:
+        raise UserError("there is nothing to run a candidate with", where="adapter=", fix="pass adapter= or task_lm=")
+    try:
+        from gepa.adapters.default_adapter.default_adapter import DefaultAdapter  # pyright: ignore
+    except ImportError:
+        raise missing_extra("task_lm without an adapter", "gepa", "gepa", "task_lm=") from None
+    return DefaultAdapter(model=task_lm, evaluator=evaluator)
+
+
+class _Anything(Asked):
+    """An evaluator of `optimize_anything`; what it logs and, with `capture`, prints is feedback."""
+
+    def __init__(self, fn: Callable[..., Any], examples: Mapping[str, Any], capture: bool) -> None:
+        super().__init__(fn, examples)
+        self.capture = capture
+
+    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
+        printed = io.StringIO()
+        with contextlib.ExitStack() as stack:
+            logged = stack.enter_context(_logging())
+            if self.capture:
+                stack.enter_context(contextlib.redirect_stdout(printed))
+                stack.enter_context(contextlib.redirect_stderr(printed))
+            result = self.ask(candidate, given, example)
+        score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+        told = _told(info)
+        texts = {"log": "".join(logged()), "printed": printed.getvalue()}
+        return score, {**told, **{name: cut(text) for name, text in texts.items() if text.strip()}}
+
+    def ask(self, candidate: Any, given: bool, example: Any) -> Any:
+        if not given:
+            return self.fn(candidate)
+        parameters = inspect.signature(self.fn).parameters
+        if "example" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            return self.fn(candidate, example=example)
+        return self.fn(candidate, example) if len(parameters) > 1 else self.fn(candidate)
+
+
+class _Batch(_Anything):
+    """A batch evaluator, asked about one pair: culmen decides one evaluation at a time."""
+
+    def ask(self, candidate: Any, given: bool, example: Any) -> Any:
+        results = list(self.fn([(candidate, example)]))
+        if len(results) != 1:
+            raise TypeError(f"batch_evaluator returned {len(results)} results for 1 pair: one a pair is expected")
+        return results[0]
+
+
+class _Adapter(Asked):
+    """A `GEPAAdapter`: `evaluate` on one example, and its reflective data set as feedback."""
+
+    def __init__(self, adapter: Any, examples: Mapping[str, Any]) -> None:
+        super().__init__(adapter.evaluate, examples)
+        self.adapter = adapter
+
+    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
+        batch = self.adapter.evaluate([example], candidate, capture_traces=True)
+        if len(batch.scores) != 1:
+            raise TypeError(f"the adapter's evaluate returned {len(batch.scores)} scores for 1 example")
+        scores = (batch.objective_scores or [None])[0]
+        records = self.adapter.make_reflective_dataset(candidate, batch, list(candidate))
+        texts = [f"## {part}\n{_text(record)}" for part, found in records.items() for record in found]
+        return batch.scores[0], {**_told({"scores": scores or {}}), "feedback": cut("\n".join(texts))}
+
+
+@contextlib.contextmanager
+def _logging() -> Any:
+    """Collects `log`'s texts and those of GEPA's own `oa.log`, if that is loaded."""
+    _LOGGED.clear()
+    theirs: Any = sys.modules.get("gepa.optimize_anything")
+    context = theirs.LogContext() if theirs else None
+    if context is not None:
+        theirs.set_log_context(context)
+    try:
+        yield lambda: [*_LOGGED, context.drain() if context is not None else ""]
+    finally:
+        if context is not None:
+            theirs.set_log_context(None)
+
+
+def _told(info: Any) -> dict[str, Any]:
+    """Side information: scores as metrics, those of a part (`NAME_specific_info`) under its name, the rest as text."""
+    if info is None:
+        return {}
+    if not isinstance(info, Mapping):
+        return {"feedback": cut(_text(info))}
+    told: dict[str, Any] = {}
+    for name, value in info.items():
+        if name == "scores" and isinstance(value, Mapping):
+            told |= {str(key): each for key, each in value.items()}
+        elif str(name).endswith("_specific_info") and isinstance(value, Mapping):
+            part = str(name).removesuffix("_specific_info")
+            told |= {f"{part}.{key}": each for key, each in _told(value).items()}
+        else:
+            told[str(name)] = value if type(value) in (int, float) else cut(_text(value))
+    return told
+
+
+def _text(value: Any) -> str:
+    """A value of any type as text: mappings line by line."""
+    if isinstance(value, Mapping):
+        return "\n".join(f"{key}: {_text(each)}" for key, each in value.items())
+    return value if isinstance(value, str) else repr(value)
