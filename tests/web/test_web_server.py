@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,28 @@ def test_a_message_reaches_the_inbox(site: Site, tmp_path: Path):
     large = {"text": "x" * 3_000_000}
     assert ask(own, "/api/runs/mine/hint", "POST", large, **told)[0] == 400
     assert len(inbox.waiting(tmp_path / "mine")) == 2
+
+
+def raw_post(site: Site, body: bytes, length: int) -> int:
+    """The status of a message that says it has `length` bytes and sends these; -1 if the line was cut."""
+    head = f"POST /api/runs/mine/hint HTTP/1.1\r\nHost: {host(site)}\r\nContent-Type: application/json\r\n"
+    head += f"X-Culmen-Token: {site.token}\r\nContent-Length: {length}\r\n\r\n"
+    address = urlsplit(site.base)
+    with socket.create_connection((address.hostname, address.port), timeout=60) as line:
+        try:
+            line.sendall(head.encode() + body)
+            return int(line.recv(200).split()[1])
+        except (ConnectionError, IndexError):
+            return -1
+
+
+def test_a_flood_is_not_read_to_its_end_and_deep_json_is_a_mistake_of_the_sender(site: Site, tmp_path: Path):
+    own = served(tmp_path)
+    new_run(tmp_path, "mine").close()
+    for body in (b"[" * 100_000 + b"]" * 100_000, b'{"text": ' * 5_000 + b"1" + b"}" * 5_000, b"\xff", b"{"):
+        assert raw_post(own, body, len(body)) == 400
+    assert raw_post(own, b"x" * 17_000_000, 300_000_000) in (400, -1)  # the other 283 MB are never sent
+    assert ask(own, "/api/runs/mine/hint", "POST", {"text": "x"}, X_Culmen_Token=own.token)[0] == 200
 
 
 def test_a_stream_tells_of_changes_once_they_are_durable(tmp_path: Path):

@@ -30,6 +30,7 @@ STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _COMPARED = 40  # runs in one picture
 _BODY = 2_000_000  # bytes of a message
+_FLOOD = 8 * _BODY  # bytes after which a connection is given up
 
 
 class Dashboard:
@@ -114,17 +115,30 @@ class Dashboard:
 
     async def _write(self, request: Request) -> Response:
         name, what = request.path_params["run"], request.path_params["what"]
-        raw = await request.body()
-        if len(raw) > _BODY:
-            raise UserError("the message is too large", fix=f"at most {_BODY:,} bytes")
-        try:
-            message = json.loads(raw or b"{}")
-        except ValueError:
-            raise UserError("the message is no JSON") from None
+        message = await _message(request)
         return await self._answer(lambda: write(self.runs.path(name), what, message))
 
     async def _answer(self, make: Callable[[], Any]) -> Response:
         return _json(await run_in_threadpool(make))
+
+
+async def _message(request: Request) -> Any:
+    """The JSON of a request's body, which is never held beyond the limit.
+
+    A little more is read and dropped, so that its sender gets the answer; the rest of a flood is not waited for.
+    """
+    raw, size = bytearray(), 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > _FLOOD:
+            break
+        raw += chunk if size <= _BODY else b""
+    if size > _BODY:
+        raise UserError("the message is too large", fix=f"at most {_BODY:,} bytes")
+    try:
+        return json.loads(raw or b"{}")
+    except (ValueError, RecursionError):
+        raise UserError("the message is no JSON, or nested too deeply") from None
 
 
 def _json(document: Any, status: int = 200) -> Response:
