@@ -75,8 +75,15 @@ def test_overview(site: Site, tab: Tab):
     assert tiles[3] == f"${now.usage.dollars:.2f}"
     bars = page.locator(".budget dd").all_inner_texts()
     assert bars == [f"{now.evaluations} of 160", f"${now.usage.dollars:.2f} of $2.00"]
-    points = views.progress(site.run("polca-1"))
-    assert series(page)[0]["points"] == [[p.evaluations, p.mean] for p in points]
+    drawn = {each["name"]: each["points"] for each in series(page)}
+    made = views.evaluations(site.run("polca-1"))
+    assert drawn["evaluations"] == [[each.n, each.score] for each in made] and len(made) > 100
+    known = views.Course(site.run("polca-1"), views.meta(site.run("polca-1")).task).points()
+    line = [[point.evaluations, point.score] for point in known]
+    assert drawn["expected of the leader"][:-1] == line and drawn["expected of the leader"][-1][0] == now.evaluations
+    band = next(each["points"] for each in series(page) if each["kind"] == "band")
+    assert band[:-1] == [[point.evaluations, point.low, point.high] for point in known]
+    assert drawn["confirmed"] == [[now.evaluations, now.best.score]]
     assert page.locator("c-chart .ref text").all_text_contents() == ["target 0.95", "start 0.2"]
     told = facts(page)
     assert shown(told["search believed"]) == pytest.approx(now.best.search_score, rel=1e-5)
@@ -87,7 +94,8 @@ def test_overview(site: Site, tab: Tab):
     assert series(page)[0]["points"][-1][0] == pytest.approx(now.usage.dollars)
     page.get_by_role("button", name="Time").click()
     page.wait_for_function("() => document.querySelector('c-chart').spec.x.label === 'Time'")
-    assert series(page)[0]["points"][-1][0] == pytest.approx(points[-1].elapsed)
+    line = next(each["points"] for each in series(page) if each["name"] == "expected of the leader")
+    assert line[-2][0] == pytest.approx(known[-1].elapsed)
 
 
 def test_candidates_sort_filter_and_page(site: Site, tab: Tab):

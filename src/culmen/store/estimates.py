@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from culmen.memory.pedigree import StepLaw, ValueModel
 
-_MODELLED = 20_000  # evaluations up to which it is made
+MODELLED = 20_000  # evaluations up to which it is made
 _KEPT = 8
 
 _lock = threading.Lock()
@@ -32,7 +32,7 @@ def estimates(connection: Connection, folder: Path, task: Task) -> Estimates | N
     exact and there is one case at most), or where the run is too long for the model."""
     seen = sql.observation.c
     count, last = connection.execute(sql.select(sql.func.count(), sql.func.max(seen.seq))).one()
-    if not count or count > _MODELLED:
+    if not count or count > MODELLED:
         return None
     name = str(folder.absolute())
     with _lock:
@@ -92,7 +92,7 @@ class Estimates:
         with self._lock:
             if (count, last) == (self._count, self._last):
                 return True
-            self._enter(connection)
+            self._enter(connection, last)
             seen = sql.observation.c
             made = sql.select(seen.candidate, seen.score, seen.case, seen.phase, seen.status).where(
                 seen.seq > self._last, seen.seq <= last
@@ -105,10 +105,10 @@ class Estimates:
             self._last, self.noiseless = last, self._model.noiseless
             return self._count == count
 
-    def _enter(self, connection: Connection) -> None:
-        """Enter new candidates."""
+    def _enter(self, connection: Connection, last: int) -> None:
+        """Enter the candidates made up to event `last`."""
         born = sql.candidate.c
-        query = sql.select(born.id, born.parents, born.seq).where(born.seq > self._born)
+        query = sql.select(born.id, born.parents, born.seq).where(born.seq > self._born, born.seq <= last)
         for row in connection.execute(query.order_by(born.seq, born.id)):
             self._model.add(unescape(row.id), unescape(row.parents).split())
             self._born = row.seq

@@ -9,12 +9,12 @@ import msgspec
 
 from culmen.core.event import Event
 from culmen.core.task import Objective
-from culmen.observe.figures import looks, result_line
+from culmen.observe.figures import looks, number, result_line
 from culmen.observe.summary import summarize
 from culmen.observe.words import words
 from culmen.store import views
 from culmen.store.address import pointer
-from culmen.store.views import ProgressPoint, RunStatus
+from culmen.store.views import BestCandidate, ProgressPoint, RunStatus
 from culmen.web.runs import Digest
 
 _EVENTS = 12
@@ -38,6 +38,9 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "looks": "" if now.best is None else looks(now.best),
         "verdict": views.verdict(run.run),
         "progress": series(run),
+        "course": _course(run),
+        "scores": run.memo("scores", run.last, lambda: _scores(run)),
+        "doubts": doubts(now.best, now.direction),
         "lines": lines(about.task.objective, run),
         "front": _front(run),
         "in_flight": [{"key": mark.key, "effect": mark.effect, "since": mark.elapsed} for mark in running[:50]],
@@ -58,6 +61,52 @@ def _front(run: Digest) -> dict[str, Any] | None:
         return None
     plain = msgspec.to_builtins(found)
     return plain | {"others": plain["others"][:_OTHERS], "constraints": [str(each) for each in found.constraints]}
+
+
+def _course(run: Digest) -> list[dict[str, Any]]:
+    """What was known of the leader as the run went on: its expected score with the 95 % interval."""
+    course = run.kept.setdefault("course", views.Course(run.run, run.meta.task))
+    return [_along(run, point) | {"low": point.low, "high": point.high} for point in course.points()]
+
+
+def _scores(run: Digest) -> list[dict[str, Any]]:
+    """Evaluations of the search; one may stand for `count` like it."""
+    return [
+        {"evaluations": each.n, "seconds": each.elapsed, "dollars": run.spent_at(each.seq).dollars}
+        | {"score": each.score, "count": each.count}
+        for each in views.evaluations(run.run)
+    ]
+
+
+def _along(run: Digest, point: views.LeaderPoint) -> dict[str, Any]:
+    dollars = run.spent_at(point.seq).dollars
+    told = {"evaluations": point.evaluations, "seconds": point.elapsed, "dollars": dollars}
+    return told | {"candidate": point.candidate, "score": point.score}
+
+
+_FAR = 2.0  # standard errors
+
+
+def doubts(best: BestCandidate | None, direction: str) -> list[dict[str, str]]:
+    """What speaks against the reported score, as pills: {level: warn | bad, words, why}."""
+    found: list[dict[str, str]] = []
+    if best is None or not best.confirmed:
+        return found
+    if best.gain is not None and best.gain <= (best.gain_margin or 0.0):
+        better = "not clearly better" if best.gain > 0 else "no better"
+        level = "warn" if best.gain > 0 else "bad"
+        found.append({"level": level, "words": f"{better} than the initial program", "why": _GAIN})
+    fell = None if best.search_score is None or best.se is None else abs(best.score - best.search_score)
+    if fell is not None and best.search_score is not None and best.se is not None and fell > _FAR * best.se:
+        worse = (best.score < best.search_score) == (direction == "max")
+        if worse and fell > 1e-9:
+            words = f"fell from {number(best.search_score)}"
+            found.append({"level": "warn", "words": words, "why": _FELL})
+    return found
+
+
+_GAIN = "on the same cases, by the final choice's fresh evaluations"
+_FELL = "the score that the search believed in; fresh evaluations are more than two standard errors below it"
 
 
 def _summary(run: Digest, now: RunStatus) -> dict[str, Any]:

@@ -38,7 +38,8 @@ function tiles(doc, ctx) {
   const lead = best
     ? [number(best.score), " ", best.margin ? h("span", { class: "error" }, plusMinus(best.margin)) : null]
     : "–";
-  const trust = best ? [idLink(ctx, best.id), best.confirmed ? pill("confirmed", best.how) : pill("not confirmed", best.how), best.trust ? pill(best.trust) : null] : "nothing has scored yet";
+  const trust = best ? [idLink(ctx, best.id), best.confirmed ? pill("confirmed", best.how) : pill("not confirmed", best.how), best.trust ? pill(best.trust) : null,
+    doc.doubts.map((each) => h("span", { class: `pill pill-${each.level}`, title: each.why }, each.words))] : "nothing has scored yet";
   const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");
   return h("section", { class: "card tiles", "aria-label": "In short" },
     tile(`Best score${doc.direction === "min" ? ", lower is better" : ""}`, lead, trust, true),
@@ -81,11 +82,13 @@ function front(found, ctx) {
     table("Members of the front", [th("candidate"), ...metrics.map((name) => th(name, { class: "num" })), th("n", { class: "num" }), th("")], rows), growth);
 }
 
+/** Every evaluation a dot, what was expected of the leader with its 95 % interval, and, once it is known, the confirmed score. */
 function progress(doc, ctx) {
   const axis = ctx.params.x || "evaluations";
   const [, label, unit] = AXES.find(([name]) => name === axis) || AXES[0];
   const late = ctx.params.y === "late";
-  const points = doc.progress.map((point) => [point[axis], point.score]);
+  const known = doc.course.length ? doc.course : doc.progress;
+  const points = known.map((point) => [point[axis], point.score]);
   const paid = doc.progress.some((point) => point.dollars > 0);
   const refs = Object.entries({ start: "start", target: "target", known: "best known" })
     .filter(([kind]) => doc.lines[kind] !== null)
@@ -93,16 +96,45 @@ function progress(doc, ctx) {
   const aside = h("div", { class: "toolbar" },
     choice("Against", AXES.map(([value, text]) => [value, text, value === "dollars" && !paid ? "nothing was paid for, or prices are unknown" : null]), axis, (x) => ctx.go({ x }, true)),
     choice("Heights", [["", "All"], ["late", "Late half"]], late ? "late" : "", (y) => ctx.go({ y }, true)));
-  if (!points.length) return section("Best so far", { wide: true }, empty("Nothing has scored yet: the line begins with the first score."));
+  if (!points.length) return section("Scores", { wide: true }, empty("Nothing has scored yet: the chart begins with the first score."));
+  const end = doc.progress.at(-1)[axis] || points.at(-1)[0] || 1;
+  points.push([end, points.at(-1)[1]]);
   const spec = {
-    label: `Best score so far against ${label.toLowerCase()}: from ${number(points[0][1])} to ${number(points.at(-1)[1])}`,
+    label: `Scores against ${label.toLowerCase()}; expected of the leader: from ${number(points[0][1])} to ${number(points.at(-1)[1])}`,
     height: 320,
-    x: { label, unit, domain: [0, points.at(-1)[0] || 1] },
+    x: { label, unit, domain: [0, end] },
     y: { label: "score", ...lateDomain(points, refs, late) },
-    series: [{ name: "best so far", kind: "step", points }],
+    series: [...dots(doc, axis), ...leader(doc, axis, points), ...confirmed(doc, end)],
     refs,
   };
-  return section("Best so far", { wide: true, aside }, chart(spec));
+  const note = doc.course.length
+    ? "The line is what all evaluations together let one expect of the leader, not its luckiest score; the band is its 95 % interval."
+    : "The run is too long for the value model: the line is the highest mean so far.";
+  return section("Scores", { wide: true, aside, note }, chart(spec));
+}
+
+function dots(doc, axis) {
+  const many = doc.scores.some((each) => each.count > 1);
+  return doc.scores.length ? [{ name: many ? "evaluations (a dot for those alike)" : "evaluations", kind: "dots", faint: true, size: doc.scores.length > 400 ? 3 : 4, colour: "var(--soft)", points: doc.scores.map((each) => [each[axis], each.score]) }] : [];
+}
+
+function leader(doc, axis, points) {
+  if (!doc.course.length) return [{ name: "best mean so far", kind: "step", colour: "var(--s1)", points }];
+  const band = doc.course.map((point) => [point[axis], point.low, point.high]);
+  band.push([points.at(-1)[0], ...band.at(-1).slice(1)]);
+  return [
+    { name: "", kind: "band", colour: "var(--s1)", points: band },
+    { name: "expected of the leader", kind: "step", colour: "var(--s1)", points },
+  ];
+}
+
+/** The fresh score at the right edge, a bar over its interval. */
+function confirmed(doc, end) {
+  const best = doc.best;
+  if (!best || !best.confirmed) return [];
+  const half = best.margin || 0;
+  const bar = half ? [{ name: "", kind: "links", colour: "var(--s2)", points: [[end, best.score - half], [end, best.score + half]] }] : [];
+  return [...bar, { name: "confirmed", kind: "dots", size: 10, colour: "var(--s2)", points: [[end, best.score]] }];
 }
 
 /** Heights of the later half alone: early scores are often so far away that nothing else can be seen. */

@@ -1,0 +1,96 @@
+"""The course of a run for its first chart: no luck shown as success, the same however often it is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from culmen.store import views
+from culmen.store.journal import SqlJournal
+from culmen.web.pages.overview import doubts
+from tests.store.runs import new_run, observed, program, proposed
+
+TRUE = [Random(f"true {n}").gauss(0.2, 0.15) for n in range(20)]
+
+
+def noisy(folder: Path, count: int, direction: str = "max") -> SqlJournal:
+    """A program and nineteen children, of the true scores `TRUE`; evaluated in turn with noise of 0.3."""
+    run, chance = new_run(folder, "noisy", direction), Random(7)
+    programs = [program(n, (program(0).id,) if n else ()) for n in range(20)]
+    run.append([proposed(n, each) for n, each in enumerate(programs)])
+    for n in range(count):
+        score = TRUE[n % 20] + chance.gauss(0.0, 0.3)
+        run.append([observed(100 + n, programs[n % 20], score, elapsed=float(n))])
+    return run
+
+
+def course(folder: Path) -> views.Course:
+    return views.Course(folder / "noisy", views.meta(folder / "noisy").task)
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_the_line_is_what_may_be_expected_and_not_the_luckiest_score(tmp_path: Path, direction: str):
+    noisy(tmp_path, 400, direction).close()
+    points, seen = course(tmp_path).points(), views.evaluations(tmp_path / "noisy")
+    best = max if direction == "max" else min
+    luckiest = best(each.score for each in seen)
+    last = points[-1]
+    assert len(seen) == 400 and [each.n for each in seen] == list(range(1, 401))
+    assert abs(last.score - luckiest) > 0.3 and last.low <= last.score <= last.high
+    leader = [program(n, (program(0).id,) if n else ()).id for n in range(20)].index(last.candidate)
+    assert last.low <= TRUE[leader] <= last.high and abs(TRUE[leader] - best(TRUE)) < 0.15
+    assert [p.evaluations for p in points[:40]] == list(range(1, 41)) and 40 < len(points) < 120
+
+
+def test_looking_often_is_looking_once(tmp_path: Path):
+    run = noisy(tmp_path, 60)
+    watched = course(tmp_path)
+    first = list(watched.points())
+    chance, late = Random(8), program(99, (program(11).id,))
+    for n in range(60, 300):
+        if n == 150:
+            run.append([proposed(5000, late)])
+        run.append([observed(100 + n, late if n > 150 else program(n % 20), chance.gauss(0.6, 0.3))])
+        if n % 7 == 0:
+            watched.points()
+    assert watched.points() == course(tmp_path).points() and watched.points()[: len(first)] == first
+    run.close()
+
+
+def test_the_final_choice_is_no_part_of_the_search(tmp_path: Path):
+    run = noisy(tmp_path, 60)
+    before = course(tmp_path).points()
+    for n in range(30):
+        fresh = observed(900 + n, program(3, (program(0).id,)), 9.0)
+        run.append([msgspec.structs.replace(fresh, body={"phase": "final"})])
+    seen = views.evaluations(tmp_path / "noisy")
+    assert course(tmp_path).points() == before and max(each.score for each in seen) < 2.0
+    run.close()
+
+
+def test_of_very_many_evaluations_a_dot_stands_for_those_alike(tmp_path: Path):
+    noisy(tmp_path, 4_000).close()
+    seen = views.evaluations(tmp_path / "noisy")
+    assert len(seen) < 4_000 and sum(each.count for each in seen) == 4_000
+    assert max(each.score for each in seen) > 1.0 and [each.seq for each in seen] == sorted(each.seq for each in seen)
+
+
+def best(score: float, believed: float | None, gain: float | None, **more) -> views.BestCandidate:
+    given = {"confirmed": True, "se": 0.1, "gain_margin": 0.05, **more}
+    return views.BestCandidate("c", score, score, 8, True, "", search_score=believed, gain=gain, **given)
+
+
+def told(*given, direction: str = "max", **more) -> list[tuple[str, str]]:
+    return [(each["level"], each["words"]) for each in doubts(best(*given, **more), direction)]
+
+
+def test_what_speaks_against_a_score_is_said_in_pills():
+    assert told(0.54, 1.0, 0.3) == [("warn", "fell from 1")] and told(0.54, 0.7, 0.3) == []
+    assert told(0.54, 1.0, 0.3, direction="min") == [] and told(1.54, 1.0, 0.3, direction="min") != []
+    assert told(0.5, 0.5, -0.1) == [("bad", "no better than the initial program")]
+    assert told(0.5, 0.5, 0.04) == [("warn", "not clearly better than the initial program")]
+    assert told(0.5, None, None) == [] and told(0.54, 1.0, -0.3, confirmed=False) == []
+    assert doubts(None, "max") == []
