@@ -27,8 +27,8 @@ def noisy(folder: Path, count: int, direction: str = "max") -> SqlJournal:
     return run
 
 
-def course(folder: Path) -> views.Course:
-    return views.Course(folder / "noisy", views.meta(folder / "noisy").task)
+def course(folder: Path) -> views.LeaderCourse:
+    return views.LeaderCourse(folder / "noisy", views.meta(folder / "noisy").task)
 
 
 @pytest.mark.parametrize("direction", ["max", "min"])

@@ -78,7 +78,7 @@ def test_overview(site: Site, tab: Tab):
     drawn = {each["name"]: each["points"] for each in series(page)}
     made = views.evaluations(site.run("polca-1"))
     assert drawn["evaluations"] == [[each.n, each.score] for each in made] and len(made) > 100
-    known = views.Course(site.run("polca-1"), views.meta(site.run("polca-1")).task).points()
+    known = views.LeaderCourse(site.run("polca-1"), views.meta(site.run("polca-1")).task).points()
     line = [[point.evaluations, point.score] for point in known]
     assert drawn["expected of the leader"][:-1] == line and drawn["expected of the leader"][-1][0] == now.evaluations
     band = next(each["points"] for each in series(page) if each["kind"] == "band")

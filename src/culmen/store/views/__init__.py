@@ -20,7 +20,7 @@ from culmen.store.views.candidates import (
     lineage,
     table,
 )
-from culmen.store.views.course import Course, LeaderPoint, SeenScore, evaluations
+from culmen.store.views.course import LeaderCourse, LeaderPoint, SeenScore, evaluations
 from culmen.store.views.events import (
     EffectCost,
     EffectMark,

@@ -60,7 +60,7 @@ def evaluations(run: Path) -> list[SeenScore]:
     return sorted(cells.values(), key=lambda each: each.seq)
 
 
-class Course:
+class LeaderCourse:
     """What was known of the leader at growing distances, by the value model; only what is new is read again.
 
     Empty where the run is too long for the model.

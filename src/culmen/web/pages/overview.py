@@ -65,7 +65,7 @@ def _front(run: Digest) -> dict[str, Any] | None:
 
 def _course(run: Digest) -> list[dict[str, Any]]:
     """What was known of the leader as the run went on: its expected score with the 95 % interval."""
-    course = run.kept.setdefault("course", views.Course(run.run, run.meta.task))
+    course = run.kept.setdefault("course", views.LeaderCourse(run.run, run.meta.task))
     return [_along(run, point) | {"low": point.low, "high": point.high} for point in course.points()]
 
 
