@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from culmen.core.errors import UserError
 from culmen.core.event import Event
 from culmen.observe.tracker_backends import trackers
-from culmen.observe.trackers import EffectSpan, TrackedPoint, TrackedRun, Tracking, tracked
+from culmen.observe.trackers import EffectSpan, TrackedCandidate, TrackedPoint, TrackedRun, Tracking, tracked
 from culmen.store import views
 from tests.cli.conftest import Place
 from tests.report.worlds import Asking, Told, run
@@ -49,6 +49,8 @@ class Noted:
         self.spans: list[EffectSpan] = []
         self.about: TrackedRun | None = None
         self.ended: list[str] = []
+        self.rows: list[TrackedCandidate] = []
+        self.texts = False
 
     def start(self, about: TrackedRun) -> None:
         self.about = about
@@ -58,6 +60,9 @@ class Noted:
 
     def span(self, span: EffectSpan) -> None:
         self.spans.append(span)
+
+    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+        self.rows = list(candidates)
 
     def close(self, state: str) -> None:
         self.ended.append(state)
@@ -265,3 +270,82 @@ def test_the_command_line_tracks_a_run_and_survives_a_tracker_that_fails(tmp_pat
     now = views.status(tmp_path / "runs/one")
     assert now.state == "finished" and list((tmp_path / "board" / now.run).glob("events.out.*"))
     assert place.culmen(*words, "--track", "nobody").code == 2
+
+
+def test_an_existing_run_is_copied_with_its_tree(folder: Path):
+    noted = Noted()
+    assert Tracking("noted", noted).copy(folder) == views.status(folder).evaluations
+    live = Noted()
+    replay(Tracking("live", live), folder)
+    assert noted.points == live.points and noted.spans == live.spans and noted.rows == live.rows
+    assert [row.id for row in noted.rows] == [row.id for row in views.candidates(folder, "old")]
+    assert all(not row.parts for row in noted.rows) and any(row.parents for row in noted.rows)
+    noted.texts = True
+    Tracking("texts", noted).copy(folder)
+    assert noted.rows[0].parts == views.candidate(folder, noted.rows[0].id).parts
+
+
+def test_what_a_tracker_has_already_is_not_sent_again(folder: Path):
+    noted = Noted()
+    noted.reached = 4  # type: ignore[attr-defined]
+    assert Tracking("noted", noted).copy(folder) == views.status(folder).evaluations - 4
+    assert noted.points[0].evaluations == 5
+
+
+@pytest.mark.parametrize(
+    "text", ["mlflow:x#name=1", "mlflow:x#run=", "mlflow:x#texts=yes", "otel#prefix=a", "tensorboard:x#run=3"]
+)
+def test_options_that_a_tracker_lacks_are_refused(text: str):
+    with pytest.raises(UserError, match="has no option"):
+        trackers([text])
+
+
+@pytest.mark.skipif(missing("mlflow"), reason="mlflow is not installed")
+def test_mlflow_keeps_a_run_of_somebody_else_open_and_prefixes_keys(folder: Path, tmp_path: Path):
+    import json
+
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.create_experiment("theirs", artifact_location=(tmp_path / "files").as_uri())
+    theirs = client.create_run(experiment)
+    client.log_param(theirs.info.run_id, "task", "their own")
+    for _ in range(2):  # the second time there is nothing new
+        (tracking,) = trackers([f"mlflow:{uri}#run={theirs.info.run_id},prefix=search/,texts"])
+        sent = tracking.copy(folder)
+    assert sent == 0
+    found = client.get_run(theirs.info.run_id)
+    assert found.info.status == "RUNNING" and found.data.params["task"] == "their own"
+    assert found.data.params["search/task"] == "told" and set(found.data.metrics) >= {"search/best", "search/dollars"}
+    history = client.get_metric_history(theirs.info.run_id, "search/seconds")
+    assert len(history) == views.status(folder).evaluations
+    table = json.loads(next((tmp_path / "files").rglob("candidates.json")).read_text())
+    best = views.candidates(folder, "old")[0]
+    assert table["columns"][0] == "id" and table["data"][0][0] == best.id
+    assert list((tmp_path / "files").rglob(f"search/texts/{best.id}/*"))
+
+
+@pytest.mark.skipif(missing("wandb"), reason="wandb is not installed")
+def test_wandb_goes_into_the_run_that_this_process_began(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import wandb  # pyright: ignore[reportMissingImports]
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    theirs = wandb.init(project="tests", id="theirs", settings=wandb.Settings(console="off", silent=True))
+    theirs.log({"loss": 1.0})
+    (tracking,) = trackers(["wandb:tests#run=theirs,prefix=search/,texts"])
+    many = tracking.copy(folder)
+    theirs.log({"loss": 0.5})  # still open
+    assert theirs.summary["search/evaluations"] == many and "search/state" in dict(theirs.summary)
+    assert theirs.summary["loss"] == 0.5 and "search/candidates" in dict(theirs.summary)
+    theirs.finish()
+    wandb.teardown()
+
+
+@pytest.mark.skipif(missing("tensorboardX"), reason="tensorboardX is not installed")
+def test_the_verb_copies_a_run(folder: Path, tmp_path: Path):
+    done = Place(tmp_path).culmen("track", str(folder), f"tensorboard:{tmp_path / 'board'}#prefix=a/", "--json")
+    told = done.document
+    assert told["evaluations"] == {"tensorboard": views.status(folder).evaluations}
+    assert list((tmp_path / "board").rglob("*tfevents*"))

@@ -15,7 +15,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import RequiredRun, Run, find_run
-from culmen.core.errors import JournalMismatch, UserError
+from culmen.core.errors import CulmenError, JournalMismatch, UserError
 from culmen.observe.figures import clean, count
 from culmen.observe.names import RUNS, run_name
 
@@ -25,6 +25,35 @@ if TYPE_CHECKING:
     from culmen.store.archive import Archived
 
 _UNITS = {"jsonl": "event", "csv": "evaluation", "files": "candidate"}
+
+
+def track(
+    screen: Screen,
+    run: RequiredRun,
+    to: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME[:PLACE][#OPTIONS]", help="mlflow, wandb, tensorboard or otel, as with --track."),
+    ],
+) -> Answer:
+    """Copy a run that exists already to trackers; one that still goes on is followed to its end."""
+    from culmen.observe.tracker_backends import trackers
+
+    path, told = find_run(run), dict[str, int]()
+    for tracking in trackers(to):
+        try:
+            told[tracking.name] = tracking.copy(path)
+        except CulmenError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary of a foreign library
+            what = f"{tracking.name} failed: {type(error).__name__}: {error}"
+            raise UserError(what, where=str(path), fix="see docs/tracking: culmen docs tracking") from None
+    data = {"run": path.name, "evaluations": told}
+
+    def show(screen: Screen) -> None:
+        for name, many in told.items():
+            screen.line(f"{name}: {count(many, 'evaluation')}")
+
+    return Answer(data, show)
 
 
 def export(

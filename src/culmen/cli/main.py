@@ -35,7 +35,7 @@ PANELS = {
     "Look at a run": (look.status, look.best, look.show, look.diff, look.lineage, look.log, look.report),
     "Attend to a run": (attend.watch, attend.ui, attend.stop, attend.tell, mcp.mcp),
     "Compare runs": (compare.analyze, bench.bench, compare.compare),
-    "Keep a run": (keep.export, keep.replay, keep.recover, keep.archive, keep.vacuum),
+    "Keep a run": (keep.export, keep.track, keep.replay, keep.recover, keep.archive, keep.vacuum),
     "About": (about.strategies, about.templates, about.doctor, about.docs),
 }
 GROUPS = {  # of the panel "Keep a run": what `culmen GROUP --help` says, and its verbs

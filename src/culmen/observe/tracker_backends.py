@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from culmen.core.brief import Proposal, Text
+from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
-from culmen.observe.trackers import EffectSpan, TrackedPoint, TrackedRun, Tracker, Tracking
+from culmen.observe.trackers import EffectSpan, TrackedCandidate, TrackedPoint, TrackedRun, Tracker, Tracking
 
 _TAG = "culmen.run"
 _ENDS = {"finished": "FINISHED", "failed": "FAILED"}
 
 
 class MLflow:
-    """Logs to `uri`, or where MLflow's own settings say. Uses its client: nothing global is touched."""
+    """Logs to `uri`, or where MLflow's own settings say. Uses its client: nothing global is touched. With `run` to that
+    run of MLflow, which somebody else has begun and will end; all keys begin with `prefix`."""
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
+    def __init__(self, uri: str, run: str = "", prefix: str = "", texts: bool = False) -> None:
+        self._uri, self._given, self._prefix, self.texts = uri, run, prefix, texts
         self._client: Any = None
-        self._run = ""
+        self._run, self.reached = run, 0
 
     def start(self, about: TrackedRun) -> None:
         """Go on with the run of this name, or begin it."""
         from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
 
         self._client = client = MlflowClient(tracking_uri=self._uri or None)
+        if self._given:
+            self._known()
+            have = client.get_run(self._run).data.params
+            return self._params(about, have)
         name = f"culmen-{about.task}"
         known = client.get_experiment_by_name(name)
         experiment = client.create_experiment(name) if known is None else known.experiment_id
@@ -36,24 +42,48 @@ class MLflow:
         if same:
             self._run = same[0].info.run_id
             client.update_run(self._run, status="RUNNING")
-            return
+            return self._known()
         self._run = client.create_run(experiment, run_name=about.run, tags={_TAG: about.run}).info.run_id
+        self._params(about, {})
+
+    def _known(self) -> None:
+        """Find out up to which evaluation it was told before."""
+        before = self._client.get_metric_history(self._run, f"{self._prefix}seconds")
+        self.reached = max((metric.step for metric in before), default=0)
+
+    def _params(self, about: TrackedRun, have: Mapping[str, str]) -> None:
+        """Settings that are not there yet: MLflow refuses to change one."""
         for key, value in {"task": about.task, "strategy": about.strategy, **about.settings}.items():
-            client.log_param(self._run, key, value[:500])
+            if f"{self._prefix}{key}" not in have:
+                self._client.log_param(self._run, f"{self._prefix}{key}", value[:500])
 
     def point(self, point: TrackedPoint) -> None:
         """One step of every curve, in one request."""
         from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
 
         at = int(point.time * 1000)
-        metrics = [Metric(name, value, at, point.evaluations) for name, value in point.figures().items()]
+        metrics = [
+            Metric(f"{self._prefix}{name}", value, at, point.evaluations) for name, value in point.figures().items()
+        ]
         self._client.log_batch(self._run, metrics=metrics)
 
     def span(self, span: EffectSpan) -> None:
         """Nothing: calls are told by the curves."""
 
+    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+        """A table as MLflow's own are, and a file for each text."""
+        columns = [name for name in _COLUMNS if name != "text"]
+        data = [_row(each)[: len(columns)] for each in candidates]
+        folder = self._prefix.strip("/") or "culmen"
+        self._client.log_dict(self._run, {"columns": columns, "data": data}, f"{folder}/candidates.json")
+        for each in candidates:
+            for name, text in each.parts.items():
+                self._client.log_text(self._run, text, f"{folder}/texts/{each.id}/{name}")
+
     def close(self, state: str) -> None:
-        """Say how it ended."""
+        """Say how it ended, unless the run is somebody else's."""
+        if self._given:
+            return
         self._client.set_terminated(self._run, _ENDS.get(state, "KILLED"))
 
 
@@ -61,36 +91,67 @@ class MLflow:
 
 
 class WeightsAndBiases:
-    """Logs to `project`; where and whether over the network is for W&B's own variables to say."""
+    """Logs to `project`; where and whether over the network is for W&B's own variables to say. With `run` to that run,
+    where all keys begin with `prefix` and count their own evaluations; one of this process goes on after."""
 
-    def __init__(self, project: str) -> None:
-        self._project = project
+    def __init__(self, project: str, run: str = "", prefix: str = "", texts: bool = False) -> None:
+        self._project, self._given, self._prefix, self.texts = project, run, prefix, texts
         self._run: Any = None
+        self._borrowed, self.reached = False, 0
 
     def start(self, about: TrackedRun) -> None:
         """Begin the run of this name, or go on with it."""
         import wandb  # pyright: ignore[reportMissingImports]
 
-        self._run = wandb.init(
+        named = {"task": about.task, "strategy": about.strategy, **about.settings}
+        config = {f"{self._prefix}{key}": value for key, value in named.items()}
+        if self._given:
+            self._borrowed = wandb.run is not None and wandb.run.id == self._given
+        names = {} if self._given else {"name": about.run, "group": about.task}
+        self._run = wandb.run if self._borrowed else self._init(config, self._given or about.run, names)
+        if self._given:
+            self._run.config.update(config, allow_val_change=True)
+            self._run.define_metric(f"{self._prefix}*", step_metric=f"{self._prefix}evaluations")
+            self.reached = int(self._run.summary.get(f"{self._prefix}evaluations") or 0)
+        elif self._run.resumed:
+            self.reached = max(0, int(self._run.step) - 1)
+
+    def _init(self, config: dict[str, str], id: str, names: dict[str, str]) -> Any:
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        return wandb.init(
             project=self._project,
-            id=about.run,
-            name=about.run,
-            group=about.task,
-            config={"task": about.task, "strategy": about.strategy, **about.settings},
+            id=id,
+            **names,
+            config=config,
             resume="allow",
             settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
         )
 
     def point(self, point: TrackedPoint) -> None:
         """One step of every curve."""
-        self._run.log(point.figures(), step=point.evaluations)
+        figures = {f"{self._prefix}{name}": value for name, value in point.figures().items()}
+        if self._given:  # its steps are somebody else's
+            self._run.log({**figures, f"{self._prefix}evaluations": point.evaluations})
+        else:
+            self._run.log(figures, step=point.evaluations)
 
     def span(self, span: EffectSpan) -> None:
         """Nothing: calls are told by the curves."""
 
+    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+        """A table, texts in its last column where they are wanted."""
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        columns = list(_COLUMNS) if self.texts else [name for name in _COLUMNS if name != "text"]
+        rows = [_row(each)[: len(columns)] for each in candidates]
+        self._run.log({f"{self._prefix}candidates": wandb.Table(columns=columns, data=rows)})
+
     def close(self, state: str) -> None:
-        """Wait until it is written or sent."""
-        self._run.summary["state"] = state
+        """Wait until it is written or sent; a run that this process had begun is left open."""
+        self._run.summary[f"{self._prefix}state"] = state
+        if self._borrowed:
+            return
         self._run.finish(exit_code=0 if state == "finished" else 1)
 
 
@@ -100,8 +161,10 @@ class WeightsAndBiases:
 class TensorBoard:
     """Writes event files below `folder`; a run that is gone on with adds to its own."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
+    texts = False
+
+    def __init__(self, folder: str, prefix: str = "") -> None:
+        self._folder, self._prefix = Path(folder), prefix
         self._writer: Any = None
 
     def start(self, about: TrackedRun) -> None:
@@ -115,10 +178,13 @@ class TensorBoard:
     def point(self, point: TrackedPoint) -> None:
         """One step of every curve."""
         for name, value in point.figures().items():
-            self._writer.add_scalar(name, value, point.evaluations, walltime=point.time)
+            self._writer.add_scalar(f"{self._prefix}{name}", value, point.evaluations, walltime=point.time)
 
     def span(self, span: EffectSpan) -> None:
         """Nothing: there are no spans in TensorBoard."""
+
+    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+        """Nothing: there are no tables in TensorBoard."""
 
     def close(self, state: str) -> None:
         """Everything is on disk."""
@@ -133,6 +199,8 @@ _NANO = 1_000_000_000
 class OpenTelemetry:
     """Sends spans to `endpoint`, or where OTEL_EXPORTER_OTLP_ENDPOINT says, by OTLP over HTTP; `exporter` takes that
     one's place."""
+
+    texts = False
 
     def __init__(self, endpoint: str = "", exporter: Any = None) -> None:
         self._endpoint, self._exporter = endpoint, exporter
@@ -170,6 +238,9 @@ class OpenTelemetry:
             made.set_attribute("error.type", fault)
             made.set_status(Status(StatusCode.ERROR))
         made.end(end_time=int(max(span.start, span.end) * _NANO))
+
+    def tree(self, candidates: Sequence[TrackedCandidate]) -> None:
+        """Nothing: spans are effects."""
 
     def close(self, state: str) -> None:
         """Send what is left."""
@@ -213,45 +284,61 @@ def _otlp(endpoint: str) -> Any:
 # Trackers by what is written behind --track.
 
 
-def _tensorboard(place: str) -> Tracker:
-    return TensorBoard(place or "runs/tensorboard")
+def _tensorboard(place: str, asked: dict[str, Any]) -> Tracker:
+    return TensorBoard(place or "runs/tensorboard", **asked)
 
 
-def _mlflow(place: str) -> Tracker:
-    return MLflow(place)
+def _mlflow(place: str, asked: dict[str, Any]) -> Tracker:
+    return MLflow(place, **asked)
 
 
-def _wandb(place: str) -> Tracker:
-    return WeightsAndBiases(place or "culmen")
+def _wandb(place: str, asked: dict[str, Any]) -> Tracker:
+    return WeightsAndBiases(place or "culmen", **asked)
 
 
-def _otel(place: str) -> Tracker:
-    return OpenTelemetry(place)
+def _otel(place: str, asked: dict[str, Any]) -> Tracker:
+    return OpenTelemetry(place, **asked)
 
 
-_MAKERS: dict[str, tuple[str, Callable[[str], Tracker]]] = {
-    "tensorboard": ("tensorboardX", _tensorboard),
-    "mlflow": ("mlflow", _mlflow),
-    "wandb": ("wandb", _wandb),
-    "otel": ("opentelemetry.exporter.otlp.proto.http", _otel),
+_MAKERS: dict[str, tuple[str, Callable[[str, dict[str, Any]], Tracker], tuple[str, ...]]] = {
+    "tensorboard": ("tensorboardX", _tensorboard, ("prefix",)),
+    "mlflow": ("mlflow", _mlflow, ("run", "prefix", "texts")),
+    "wandb": ("wandb", _wandb, ("run", "prefix", "texts")),
+    "otel": ("opentelemetry.exporter.otlp.proto.http", _otel, ()),
 }
 NAMES = tuple(_MAKERS)
 
+_COLUMNS = ("id", "parents", "score", "margin", "count", "failed", "operator", "model", "text")
+
+
+def _row(candidate: TrackedCandidate) -> list[Any]:
+    known = [getattr(candidate, name) for name in _COLUMNS[2:-1]]
+    return [candidate.id, ", ".join(candidate.parents), *known, Candidate.of(candidate.parts).text]
+
 
 def trackers(wanted: Sequence[str]) -> tuple[Tracking, ...]:
-    """Observers for `NAME` or `NAME:PLACE`; raises `UserError` for a name nobody knows or a package that is missing."""
+    """Observers for `NAME`, `NAME:PLACE` or `NAME:PLACE#run=ID,prefix=TEXT,texts`; raises `UserError` for a name nobody
+    knows or a package that is missing."""
     return tuple(_one(each) for each in dict.fromkeys(wanted))
 
 
 def _one(text: str) -> Tracking:
-    name, _, place = text.partition(":")
+    whole, _, rest = text.partition("#")
+    name, _, place = whole.partition(":")
     if name not in _MAKERS:
         raise UserError(f"there is no tracker '{name}'", where=f"--track {text}", fix=f"use one of {', '.join(NAMES)}")
-    package, make = _MAKERS[name]
+    package, make, options = _MAKERS[name]
+    asked: dict[str, Any] = {}
+    for piece in filter(None, rest.split(",")):
+        key, given, value = piece.partition("=")
+        if key not in options or bool(given) == (key == "texts") or (given and not value):
+            known = ", ".join(each if each == "texts" else f"{each}=TEXT" for each in options) or "nothing behind #"
+            raise UserError(f"{name} has no option '{piece}'", where=f"--track {text}", fix=f"use {known}")
+        asked[key] = value or True
     if not _installed(package):
         fix = f"pip install 'culmen[{name}]'"
         raise UserError(f"{name} needs the package {package}", where=f"--track {text}", fix=fix)
-    return Tracking(name, make(place))
+    return Tracking(name, make(place, asked))
 
 
 def _installed(package: str) -> bool:

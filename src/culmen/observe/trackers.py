@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,10 +19,13 @@ from culmen.core.task import Objective
 from culmen.core.usage import Usage
 from culmen.report.records import Leader
 from culmen.store import views
+from culmen.store.views import CandidateRow
 
 WAITING = 10_000  # events that a slow tracker may lag behind; later ones are left out
 PATIENCE = 10.0  # seconds that the end of a run waits for its trackers
 _PAGE = 2000
+_TREE = 5000  # candidates of which a tree is told, the oldest
+_POLL = 0.5  # seconds between two looks at a run that goes on
 
 Say = Callable[[str], None]
 
@@ -67,6 +71,27 @@ class Tracking(Observer):
     def told(self, text: str) -> None:
         """Not its business."""
 
+    def copy(self, run: Path) -> int:
+        """Tell the tracker of a run from its journal, up to the end of one that still goes on; how many evaluations
+        it was told of. What the tracker has already is not sent again where it can say so (`reached`)."""
+        self._run = run
+        points, after, sent = self._begin(), 0, 0
+        reached: int = getattr(self._tracker, "reached", 0)
+        while True:
+            over = views.status(run).state != "running"  # asked first: what is journaled before the end is still told
+            page = views.log(run, after, _PAGE)
+            for event in page:
+                point, span = points.see(event)
+                if points.evaluations > reached:
+                    sent += self._tell(point, span)
+                after = event.seq
+            if not page and over:
+                break
+            if not page:
+                time.sleep(_POLL)
+        self._end(points.state)
+        return sent
+
     def _work(self) -> None:
         try:
             self._track()
@@ -76,24 +101,38 @@ class Tracking(Observer):
 
     def _track(self) -> None:
         """Everything up to the end of the run; whatever was journaled before this process only counts."""
-        first = self._next()
+        event = self._next()
+        points = self._begin(event.seq if event is not None else 0)
+        while event is not None:
+            self._tell(*points.see(event))
+            event = self._next()
+        self._end(points.state)
+
+    def _begin(self, first: int = 0) -> TrackedEvents:
+        """Start the tracker; events before `first` only count."""
         meta = views.meta(self._run)
         points = TrackedEvents(meta.task.objective)
-        for event in self._before(first.seq if first is not None else 0):
+        for event in self._before(first):
             points.see(event)
         strategy = str(meta.strategy.get("path", "")).rpartition(":")[2]
         settings = {"seed": str(meta.seed), "model": meta.model_name}
         settings |= {f"strategy.{name}": str(value) for name, value in (meta.strategy.get("config") or {}).items()}
         self._tracker.start(TrackedRun(meta.id, meta.task.name, strategy, settings))
-        event = first
-        while event is not None:
-            point, span = points.see(event)
-            if span is not None:
-                self._tracker.span(span)
-            if point is not None:
-                self._tracker.point(point)
-            event = self._next()
-        self._tracker.close(points.state)
+        return points
+
+    def _tell(self, point: TrackedPoint | None, span: EffectSpan | None) -> bool:
+        """One event; whether it was an evaluation."""
+        if span is not None:
+            self._tracker.span(span)
+        if point is not None:
+            self._tracker.point(point)
+        return point is not None
+
+    def _end(self, state: str) -> None:
+        """The tree of candidates as it stands, and the state."""
+        rows = views.candidates(self._run, "old", limit=_TREE)
+        self._tracker.tree([_tracked(self._run, row, self._tracker.texts) for row in rows])
+        self._tracker.close(state)
 
     def _next(self) -> Event | None:
         """The next event; None once the run is over and nothing waits."""
@@ -107,7 +146,7 @@ class Tracking(Observer):
 
     def _before(self, first: int) -> Iterator[Event]:
         after = 0
-        while page := views.log(self._run, after, _PAGE):
+        while first and (page := views.log(self._run, after, _PAGE)):
             for event in page:
                 if event.seq >= first:
                     return
@@ -170,14 +209,43 @@ class EffectSpan(msgspec.Struct, frozen=True):
     result: Any
 
 
+class TrackedCandidate(msgspec.Struct, frozen=True):
+    """A candidate: who its parents are, its mean score over `count` evaluations, and its texts where they are wanted
+    (else {})."""
+
+    id: str
+    parents: tuple[str, ...]
+    score: float | None
+    margin: float | None
+    count: int
+    failed: int
+    operator: str
+    model: str
+    parts: dict[str, str] = {}
+
+
+def _tracked(run: Path, row: CandidateRow, texts: bool) -> TrackedCandidate:
+    parts = views.candidate(run, row.id).parts if texts else {}
+    return TrackedCandidate(
+        row.id, row.parents, row.mean, row.margin, row.count, row.failed, row.operator, row.model, parts
+    )
+
+
 class Tracker(Protocol):
-    """What a tracking library is wrapped in; used from one thread only. Any error ends this tracker alone."""
+    """What a tracking library is wrapped in; used from one thread only. Any error ends this tracker alone.
+
+    `texts`: whether it may be given candidates' texts.
+    """
+
+    texts: bool
 
     def start(self, about: TrackedRun) -> None: ...
 
     def point(self, point: TrackedPoint) -> None: ...
 
     def span(self, span: EffectSpan) -> None: ...
+
+    def tree(self, candidates: Sequence[TrackedCandidate]) -> None: ...
 
     def close(self, state: str) -> None: ...
 
