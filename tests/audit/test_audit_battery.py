@@ -13,6 +13,7 @@ from culmen.audit.attack import attacks
 from culmen.core.errors import UserError
 from culmen.core.task import Task
 from culmen.evaluate.taskfiles import load
+from tests.audit import table
 from tests.audit.worlds import OLD, OLD_PACK, PACK, SCORER, audited, old, packing, triangle
 from tests.evaluate.conftest import need
 
@@ -26,15 +27,7 @@ def _jail() -> None:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AuditReport]:
-    """The same packing behind three contracts: a program of its own, a proxy, and one shared process."""
-    top = tmp_path_factory.mktemp("contracts")
-    task = load(old(top / "old"))
-    shared = msgspec.structs.replace(task, evaluator=msgspec.structs.replace(task.evaluator, proxy="never"))
-    return {
-        "call": audited(load(packing(top / "call"))),
-        "proxied": audited(task),
-        "shared": audited(shared),
-    }
+    return table.three(tmp_path_factory.mktemp("contracts"))
 
 
 def results(report: AuditReport) -> dict[str, str]:
@@ -47,6 +40,10 @@ def test_every_attack_is_tried_or_says_why_not(reports: dict[str, AuditReport]) 
         tightened = set[str]() if contract == "call" else {"tightened"}  # that one has a verifier
         assert set(results(report)) == names | {"tolerance", "determinism"} | tightened
         assert all(outcome.evidence for outcome in report.outcomes)
+
+
+def test_the_documentation_says_what_was_found(reports: dict[str, AuditReport]) -> None:
+    assert table.shown() == table.table(reports), "python -m tests.audit.table --write"
 
 
 @pytest.mark.parametrize("contract", ["call", "proxied"])
