@@ -125,6 +125,25 @@ def test_malformed_logs_are_told_in_a_sentence(tmp_path: Path, content: str, pie
         interactions.load(tmp_path / "log.npz")
 
 
+def test_the_papers_settings_ask_for_the_papers_log(tmp_path: Path) -> None:
+    """Without torch, before anything is read: which file is missing, and where it comes from."""
+    folder = light(tmp_path / "mine")
+    line = [sys.executable, str(folder / "outside.py"), "--settings", "paper"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"{folder / 'data' / 'interactions.npz'} is missing" in done.stderr and "https://kuairec.com" in done.stderr
+    assert "interactions.py prepare" in done.stderr
+
+
+def test_another_log_than_the_published_one_is_noted(tmp_path: Path) -> None:
+    interactions.write(tmp_path / "log.csv", *interactions.generate(seed=4, users=20, videos=30, mean=10))
+    line = [sys.executable, str(FOLDER / "interactions.py"), "prepare", "log.csv", "log.npz"]
+    done = subprocess.run(line, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert "20 users" in done.stdout and "not the published big_matrix.csv" in done.stdout
+    gone = subprocess.run([*line[:3], "none.csv", "x.npz"], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert gone.returncode == 1 and "none.csv cannot be read" in gone.stderr and "kuairec.com" in gone.stderr
+
+
 # -- in the jail ---------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +196,7 @@ def test_programs_are_ranked_by_what_came_next(tmp_path: Path) -> None:
         ANSWER.format(answer="np.zeros((users, size))"),
         ANSWER.format(answer="np.full((users, size), 1e30)"),
     )  # fmt: skip
-    assert markov.score is not None and popular.score is not None and markov.score > popular.score + 0.1
+    assert markov.score is not None and popular.score is not None and markov.score > popular.score + 0.05
     assert same.status is knowing.status is Status.OK
     assert same.metrics["hit_rate_at_10"] == 0  # all alike: nothing was found
     assert markov.trust == "verified" and "median rank" in markov.feedback
@@ -199,7 +218,7 @@ def test_bad_scores_are_told(tmp_path: Path) -> None:
 def test_the_time_is_the_scorers(tmp_path: Path) -> None:
     folder = light(tmp_path / "task", log=True)
     text = (folder / "evaluator.py").read_text()
-    (folder / "evaluator.py").write_text(text.replace('"budget": 60.0', '"budget": 1e-6'))
+    (folder / "evaluator.py").write_text(text.replace('"budget": 120.0', '"budget": 1e-6'))
     frozen = "import time\ntime.monotonic = time.time = lambda: 0.0\n" + served("popularity")
     (seen,) = judge(folder, frozen)
     assert seen.status is Status.INVALID and "s are allowed" in seen.feedback

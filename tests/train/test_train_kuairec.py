@@ -22,8 +22,8 @@ from culmen.evaluate.taskfiles import example_path, load  # noqa: E402
 from culmen.evaluate.taskfiles.schema import read_cases  # noqa: E402
 from tests.tasks.folder import modules  # noqa: E402
 
-interactions, evaluator, model, training, outside = modules(
-    "kuairec", "interactions", "evaluator", "model", "training", "outside"
+interactions, evaluator, model, training, outside, baseline = modules(
+    "kuairec", "interactions", "evaluator", "model", "training", "outside", "baseline"
 )
 FOLDER = example_path("kuairec")
 SMALL = {**evaluator.SETTINGS["tiny"], "history": 12, "width": 16, "blocks": 2, "chunk": 5, "seed": 1}
@@ -182,6 +182,9 @@ def test_the_seed_scores_as_stated_in_the_jail() -> None:
     assert seen.status is Status.OK and seen.trust == "verified", seen.feedback
     assert task.objective.start is not None and not task.objective.reached(task.objective.start)
     assert seen.score == pytest.approx(task.objective.start, rel=0.2)
+    fit, rank = baseline.served(baseline.markov)
+    chain = evaluator.evaluated(fit, lambda name, *given: rank(*given), task.cases[0].info, 0)
+    assert seen.score > chain["score"], "on the log that is made up, a network can beat a Markov chain"
 
 
 def test_outside_the_jail_it_is_the_same_judgement(tmp_path: Path) -> None:

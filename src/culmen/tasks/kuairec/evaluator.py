@@ -13,7 +13,7 @@ import numpy as np
 SETTINGS = {
     "tiny": {
         "history": 32, "width": 32, "blocks": 4, "heads": 2, "epochs": 16, "batch": 40, "negatives": 64,
-        "rate": 4e-3, "dropout": 0.1, "chunk": 32, "device": "cpu", "budget": 60.0,
+        "rate": 4e-3, "dropout": 0.1, "chunk": 32, "device": "cpu", "budget": 120.0,
     },
     "paper": {
         "history": 1024, "width": 128, "blocks": 4, "heads": 4, "epochs": 16, "batch": 32, "negatives": 128,
@@ -23,7 +23,7 @@ SETTINGS = {
 AT_ONCE = 128  # users in a call of rank(), so that an answer stays far below the 64 MB a call may bring
 FOLDER = Path(__file__).with_name("data")
 FILE = next((FOLDER / name for name in ("interactions.npz", "big_matrix.csv") if (FOLDER / name).exists()), None)
-MADE = {"seed": 7, "users": 160, "videos": 200, "mean": 36}
+MADE = {"seed": 7, "users": 500, "videos": 300, "topics": 15, "mean": 36}
 SEQUENCES = interactions.load(FILE) if FILE else interactions.sequences(*interactions.generate(**MADE))
 
 

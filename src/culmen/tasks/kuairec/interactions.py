@@ -20,9 +20,13 @@ import numpy as np
 COLUMNS = ("user_id", "video_id", "play_duration", "video_duration", "time", "date", "timestamp", "watch_ratio")
 LEAST = 4  # views that a user must have: two targets, one to learn from, one before it
 KEPT = 1024 + 4  # last views of a user that `prepare` keeps: the longest history and the targets
+USERS, VIDEOS = 7176, 10728  # in the published big_matrix.csv, which has 12.5 million views
+SOURCE = """KuaiRec.zip is offered at https://kuairec.com and https://github.com/chongminggao/KuaiRec (CC BY-SA 4.0). Unpack it, then
+    python interactions.py prepare KuaiRec/data/big_matrix.csv data/interactions.npz"""
 BEGIN = 1593878400.0  # 2020-07-04 16:00 UTC, about where the published log begins
 CHINA = datetime.timezone(datetime.timedelta(hours=8))
 DAY = 86400.0
+INTERESTS, STAYING, FOLLOWING = 3, 0.9, 0.1  # of a session; how often one goes on; how often a video follows its last
 
 
 class LogError(ValueError):
@@ -35,7 +39,7 @@ def read(path):
         with open(path, encoding="utf-8-sig", newline="") as file:
             return _columns(path, csv.reader(file))
     except OSError as error:
-        raise LogError(f"{path} cannot be read: {error.strerror}") from None
+        raise LogError(f"{path} cannot be read: {error.strerror}. {SOURCE}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise LogError(f"{path} is no CSV file: {error}") from None
 
@@ -103,37 +107,39 @@ def load(path):
 def generate(seed, users=300, videos=200, topics=10, mean=40):
     """A made-up log, (user, video, seconds), unsorted as the published one is by user.
 
-    Users view in sessions. What a session begins with depends on the user's taste and on the hour of the day; after
-    that comes one of three videos that usually come next, or a popular one of the same topic, or of another.
+    Users view in sessions, in which INTERESTS topics alternate at random: what comes next follows from the last few
+    views, hardly from the last one alone. Topics depend on the user's taste and on the hour of the day; within a topic
+    comes a popular video, or one of three that often follow the topic's last one.
     """
     rng = np.random.default_rng(seed)
-    topic = rng.integers(topics, size=videos)
-    topic[:topics] = np.arange(topics)  # none is empty
-    members = [np.flatnonzero(topic == each) for each in range(topics)]
-    popular = [1 / (1 + rng.permutation(len(each))) for each in members]
+    topic = np.arange(videos) % topics
+    members = [rng.permutation(np.flatnonzero(topic == each)) for each in range(topics)]
+    popular = [1 / (1 + rng.permutation(len(each))) ** 0.8 for each in members]
     popular = [each / each.sum() for each in popular]
     following = np.array([rng.choice(members[topic[each]], 3) for each in range(videos)])
-    night = rng.dirichlet(np.full(topics, 0.5))
+    night = rng.dirichlet(np.full(topics, 0.3))
     log = []
     for user in range(users):
-        taste = rng.dirichlet(np.full(topics, 0.3))
+        taste = rng.dirichlet(np.full(topics, 0.15))
         views = max(LEAST, int(rng.lognormal(math.log(mean), 0.4)))
         clock = BEGIN + rng.uniform(0, 3 * DAY)
         while views:
             clock += rng.exponential(1.0) * DAY
             hour = (clock / 3600 + 8) % 24  # in China
             mixed = 0.3 * taste + 0.7 * night if hour < 6 or hour >= 22 else taste
-            now = rng.choice(topics, p=mixed)
-            seen = rng.choice(members[now], p=popular[now])
-            for _ in range(min(views, 1 + rng.poisson(6))):
+            now, last = rng.choice(topics, INTERESTS, p=mixed), [None] * INTERESTS
+            for _ in range(min(views, 1 + rng.poisson(8))):
+                which = rng.integers(INTERESTS)
+                if rng.random() > STAYING:
+                    now[which], last[which] = rng.choice(topics, p=mixed), None
+                if last[which] is not None and rng.random() < FOLLOWING:
+                    seen = rng.choice(following[last[which]])
+                else:
+                    seen = rng.choice(members[now[which]], p=popular[now[which]])
+                last[which] = seen
                 log.append((user, seen, clock))
                 views -= 1
                 clock += 5 + rng.exponential(30)
-                if rng.random() < 0.5:
-                    seen = rng.choice(following[seen])
-                else:
-                    now = rng.choice(topics, p=mixed) if rng.random() < 0.2 else topic[seen]
-                    seen = rng.choice(members[now], p=popular[now])
     return tuple(np.array(column) for column in zip(*log))
 
 
@@ -177,7 +183,10 @@ def main():
             rows = np.sort(order[place < KEPT])
             kept = {"user": user[rows].astype(np.int32), "video": video[rows].astype(np.int32)}
             np.savez(options.file, **kept, seconds=seconds[rows])
-            print(f"{len(rows)} of {len(user)} views kept")
+            users, videos = len(np.unique(user)), len(np.unique(video))
+            print(f"{users} users, {videos} videos; {len(rows)} of {len(user)} views kept")
+            if (users, videos) != (USERS, VIDEOS):
+                print(f"note: not the published big_matrix.csv, which has {USERS} users and {VIDEOS} videos")
     except (LogError, OSError) as error:
         sys.exit(str(error))
 

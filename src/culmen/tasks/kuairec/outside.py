@@ -1,6 +1,7 @@
 """Train a model outside the jail, where a GPU can be reached; candidates in the jail cannot see one.
 
-    python outside.py --settings paper                 the model of this folder
+    python outside.py --settings paper                 the model of this folder, on the log in data/
+    python outside.py --settings paper --made          the same on the small made-up log, to try it out
     python outside.py --settings paper --model FILE    another one: it runs with your rights, so read it first
 
 `judge(text)` does the same in a process of its own that is ended when the time is up; it can be handed to
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BUDGETS = {"tiny": 60.0, "paper": 1200.0}  # seconds, those of evaluator.SETTINGS
+BUDGETS = {"tiny": 120.0, "paper": 1200.0}  # seconds, those of evaluator.SETTINGS
 GRACE = 60.0  # seconds for starting Python, reading the log and ending, beside those of the budget
 
 
@@ -27,12 +28,16 @@ def main():
     parser.add_argument("--model", default=str(HERE / "model.py"))
     parser.add_argument("--back", type=int, default=2, choices=(1, 2), help="2: the view before the last, 1: the last")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--made", action="store_true", help="paper's settings without KuaiRec's log")
     options = parser.parse_args()
     sys.path.insert(0, str(HERE))
     import evaluator
 
     if options.settings not in evaluator.SETTINGS:
         sys.exit(f"there are no settings '{options.settings}': use one of {', '.join(evaluator.SETTINGS)}")
+    if options.settings == "paper" and evaluator.FILE is None and not options.made:
+        wanted = HERE / "data" / "interactions.npz"
+        sys.exit(f"paper's settings need KuaiRec's log: {wanted} is missing.\n{evaluator.interactions.SOURCE}")
     spec = importlib.util.spec_from_file_location("model", options.model)
     model = importlib.util.module_from_spec(spec)
     sys.modules["model"] = model
