@@ -89,7 +89,9 @@ def run(
     def create(watch: Watch) -> Study:
         return Study.make(loaded, strategy, chosen, RunObjects(observers=(watch, *tracks)), flags.run_dir, flags.db)
 
-    return run_study(screen, create, progress.quiet, (*loaded.notes, *_note_on_proxy(loaded)), tracks)
+    return run_study(
+        screen, create, progress.quiet, (*loaded.notes, *_note_on_proxy(loaded)), tracks, _asks(chosen.model)
+    )
 
 
 def resume(
@@ -115,7 +117,9 @@ def resume(
     def create(watch: Watch) -> Study:
         return Study.resume(path, observers=(watch, *tracks), **given)
 
-    return _finished(screen, path) or run_study(screen, create, progress.quiet, tracks=tracks)
+    return _finished(screen, path) or run_study(
+        screen, create, progress.quiet, tracks=tracks, asks=_asks(given.get("model") or views.meta(path).model)
+    )
 
 
 def fork(
@@ -148,7 +152,7 @@ def fork(
         objects = RunObjects(observers=(watch, *tracks))
         return Study.branch(parent, strategy, chosen, objects, flags.run_dir, flags.db, carry or 0, flags.seed)
 
-    return run_study(screen, create, progress.quiet, forks.notes(parent.name, carry or 0), tracks)
+    return run_study(screen, create, progress.quiet, forks.notes(parent.name, carry or 0), tracks, _asks(chosen.model))
 
 
 def _trackers(wanted: Sequence[str] | None) -> Sequence[Tracking]:
@@ -166,6 +170,7 @@ def run_study(
     quiet: bool,
     notes: Sequence[str] = (),
     tracks: Sequence[Tracking] = (),
+    asks: bool = False,
 ) -> Answer:
     """Run the study that `make` makes to its end or an interrupt, showing and tracking how it goes."""
     from culmen.cli import pages
@@ -173,7 +178,7 @@ def run_study(
     from culmen.store import views
 
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # its warnings are about its own book-keeping
-    watch = Watch(make_display(screen, quiet))
+    watch = Watch(make_display(screen, quiet, asks))
     study = make(watch)
     if not screen.as_json and not quiet:
         _announce(screen, study, notes)
@@ -231,13 +236,19 @@ def _announce(screen: Screen, study: Study, notes: Sequence[str]) -> None:
         screen.note(note)
 
 
-def make_display(screen: Screen, quiet: bool) -> Display:
+def make_display(screen: Screen, quiet: bool, asks: bool = False) -> Display:
     """How progress is shown: live on a terminal, else as plain lines; not at all with `quiet` or --json."""
     from culmen.observe.displays import PlainDisplay, SilentDisplay, TerminalDisplay
 
     if quiet or screen.as_json:
         return SilentDisplay(None if screen.as_json else sys.stderr)
-    return TerminalDisplay(screen.err) if screen.live else PlainDisplay()
+    alone = screen.live and not asks  # a person's editor has the terminal to itself
+    return TerminalDisplay(screen.err) if alone else PlainDisplay()
+
+
+def _asks(model: object) -> bool:
+    """Whether a person is among the models."""
+    return "ask" in re.findall(r"[\w./-]+", str(model))
 
 
 MILLION = 1_000_000

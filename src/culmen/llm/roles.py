@@ -88,6 +88,8 @@ class ModelBook:
         if name == "offline":
             raise UserError("'offline' cannot be the model of a single role", where=self._where or "--model",
                             fix="use --model offline alone, or ROLE=none for a role without a model")  # fmt: skip
+        if name == "ask":
+            return _person()
         prefix, slash, rest = name.partition("/")
         if not slash:
             return self._plain("openai", prefix)
@@ -165,6 +167,15 @@ class FunctionModel:
         if inspect.iscoroutinefunction(self._function):
             return [await self._function(call.prompt) for _ in range(call.samples)]
         return [await asyncio.to_thread(self._function, call.prompt) for _ in range(call.samples)]
+
+
+def _person() -> ModelSpec:
+    """A person, who takes any time and one prompt at once."""
+    from culmen.llm.person import NAME, Person
+
+    ever = 30 * 86_400.0
+    provider = Provider(name="person", concurrency=1, timeout=ever, deadline=ever)
+    return ModelSpec(provider=provider, model=NAME, price=Price(0.0, 0.0), backend=Person())
 
 
 def of_backend(backend: object) -> ModelSpec:

@@ -1,0 +1,161 @@
+"""Instructions and demonstrations of a DSPy program as parts of a candidate: an optimizer as DSPy's own are.
+
+import culmen
+optimizer = culmen.dspy.Optimizer(metric, model="gpt-5-mini", budget=200)
+better = optimizer.compile(program, trainset=train, valset=val)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from culmen.core.errors import UserError, missing_extra
+from culmen.core.usage import Budget, Usage
+from culmen.ecosystems.judging import Asked, cases_of, cut
+from culmen.evaluate import Invalid
+
+if TYPE_CHECKING:
+    from culmen.study import Study
+
+_DEMOS = ".demos"  # ends the name of a part with demonstrations
+
+
+class Optimizer:
+    """Optimises the instructions of a program's predictors by `metric(example, prediction, trace=None)`: a number, or a
+    `dspy.Prediction(score=, feedback=)`. GEPA's five arguments are passed to a metric that asks for them.
+
+    `demos` > 0 also optimises the demonstrations, which begin with that many of the training examples. The other
+    keywords are those of `culmen.optimize`; `study` is the finished search.
+    """
+
+    def __init__(self, metric: Callable[..., Any], *, demos: int = 0, **keywords: Any) -> None:
+        _package()
+        self.metric, self.demos, self.keywords = metric, demos, keywords
+        self.study: Study | None = None
+
+    def compile(self, student: Any, *, trainset: Iterable[Any], valset: Iterable[Any] | None = None) -> Any:
+        """A copy of the program with the best texts. Raises `UserError` for a program without predictors."""
+        from culmen.study import optimize
+
+        train = list(trainset)
+        parts = _parts(student, train[: self.demos])
+        if not parts:
+            raise UserError("the program has no predictors", where="student", fix="give a dspy.Module with predictors")
+        cases, examples = cases_of(train, valset)
+        asked = _Program(self.metric, examples, student)
+        self.study = optimize(parts, asked, cases=cases, **{"name": type(student).__name__, **self.keywords})
+        best = with_parts(student, self.study.best.parts)
+        best._compiled = True
+        return best
+
+
+def with_parts(student: Any, parts: Mapping[str, str]) -> Any:
+    """A copy of the program with these instructions and demonstrations. Raises `Invalid` for ones it cannot have."""
+    program = student.deepcopy()
+    for name, predictor in program.named_predictors():
+        if name in parts:
+            predictor.signature = predictor.signature.with_instructions(parts[name])
+        if name + _DEMOS in parts:
+            predictor.demos = _demos(parts[name + _DEMOS])
+    return program
+
+
+@contextlib.contextmanager
+def metered(model: str, budget: Budget | None = None, models_file: str | None = None, **settings: Any) -> Iterator[Any]:
+    """A `dspy.LM` whose calls go through culmen's gateway: counted in `lm.spent()`, refused beyond `budget`.
+
+    `model` is a name as for `--model`; `settings` are those of `dspy.LM`.
+    """
+    from culmen.agents.gateway.metering import Metering
+    from culmen.llm.roles import ModelBook
+
+    dspy, spec, loop = _package(), ModelBook(models_file).model(model), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def wait(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    async def made(folder: str) -> Any:
+        return Metering({"*": spec}, folder)
+
+    async def spent(gateway: Any, token: str) -> Usage:
+        await gateway.settled(token)
+        return gateway.usage(token)
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            gateway = wait(made(folder))
+            wait(gateway.__aenter__())
+            token = gateway.open(agent=0, budget=budget or Budget())
+            lm = dspy.LM(f"openai/{spec.model}", api_base=f"{gateway.url}/v1", api_key=token, **settings)
+            lm.spent = lambda: wait(spent(gateway, token))
+            try:
+                yield lm
+            finally:
+                wait(gateway.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def _package() -> Any:
+    try:
+        import dspy  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise missing_extra("culmen.dspy", "dspy", "dspy") from None
+    return dspy
+
+
+def _parts(student: Any, demos: list[Any]) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    for name, predictor in student.named_predictors():
+        parts[name] = predictor.signature.instructions
+        if demos:
+            fields = [*predictor.signature.input_fields, *predictor.signature.output_fields]
+            rows = [{field: str(demo[field]) for field in fields if field in demo} for demo in demos]
+            parts[name + _DEMOS] = json.dumps([row for row in rows if row], indent=1, ensure_ascii=False)
+    return parts
+
+
+def _demos(text: str) -> list[Any]:
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        raise Invalid(f"demonstrations are a JSON list of objects: {error}") from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Invalid("demonstrations are a JSON list of objects")
+    return [_package().Example(**row) for row in rows]
+
+
+class _Program(Asked):
+    """Runs the program on an example and asks the metric; the feedback says what every predictor was given and gave."""
+
+    def __init__(self, metric: Callable[..., Any], examples: Mapping[str, Any], student: Any) -> None:
+        super().__init__(metric, examples)
+        self.student = student
+
+    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
+        dspy, program = _package(), with_parts(self.student, candidate)
+        with dspy.context(trace=[]):
+            prediction = program(**example.inputs())
+            trace = list(dspy.settings.trace or ())
+        result = self.fn(example, prediction, None, *[None] * (_wanted(self.fn) - 3))
+        score, told = getattr(result, "score", result), getattr(result, "feedback", "")
+        names = {id(predictor): name for name, predictor in program.named_predictors()}
+        steps = [f"{names.get(id(by), 'a predictor')}: {asked} -> {dict(gave)}" for by, asked, gave in trace]
+        texts = [str(told), f"wanted: {dict(example.labels())}", *steps]
+        return float(score) if isinstance(score, bool) else score, {"feedback": cut("\n".join(filter(None, texts)))}
+
+
+def _wanted(metric: Callable[..., Any]) -> int:
+    """How many positions the metric has: 3, or GEPA's 5."""
+    code = getattr(metric, "__code__", None)
+    return 5 if code is not None and "pred_trace" in code.co_varnames[: code.co_argcount] else 3

@@ -1,0 +1,71 @@
+"""Trainable parameters of a Trace (`trace-opt`) module as parts of a candidate, a guide's feedback as feedback.
+
+study = culmen.trace.optimize(agent, guide, inputs=xs, infos=answers, model="gpt-5-mini", budget=100)
+culmen.trace.load(agent, study.best.parts)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from culmen.core.errors import UserError
+from culmen.ecosystems.judging import Asked, cases_of, cut
+from culmen.evaluate import Invalid
+
+if TYPE_CHECKING:
+    from culmen.study import Study
+
+
+def optimize(
+    module: Any, guide: Any, *, inputs: Iterable[Any] = (None,), infos: Iterable[Any] = (None,), **keywords: Any
+) -> Study:
+    """Search for better values of the module's trainable parameters; the module itself is left as it is.
+
+    `guide(input, output, info)` or its method `get_feedback` returns `(score, feedback)`; it is asked for each input
+    with its info. The other keywords are those of `culmen.optimize`. Raises `UserError` where nothing is trainable.
+    """
+    from culmen import study
+
+    parts = {name: str(node.data) for name, node in parameters(module).items()}
+    if not parts:
+        fix = "mark parameters with node(..., trainable=True) or @bundle(trainable=True)"
+        raise UserError("the module has no trainable parameters", where="module", fix=fix)
+    cases, examples = cases_of(zip(inputs, infos), None)
+    asked = _Module(getattr(guide, "get_feedback", guide), examples, module)
+    return study.optimize(parts, asked, cases=cases, **{"name": type(module).__name__, **keywords})
+
+
+def parameters(module: Any) -> dict[str, Any]:
+    """Trainable nodes by name, those of modules inside under `outer.inner`."""
+    found: dict[str, Any] = {}
+    for name, node in module.parameters_dict().items():
+        if hasattr(node, "parameters_dict"):
+            found |= {f"{name}.{inner}": each for inner, each in parameters(node).items()}
+        elif node.trainable:
+            found[name] = node
+    return found
+
+
+def load(module: Any, parts: Mapping[str, str]) -> None:
+    """Give the module's parameters these values; numbers stay numbers. Raises `Invalid` for a text that is none."""
+    for name, node in parameters(module).items():
+        kind = type(node.data)
+        try:
+            node._data = kind(parts[name]) if kind in (int, float) else parts[name]
+        except ValueError as error:
+            raise Invalid(f"{name}: {error}") from None
+
+
+class _Module(Asked):
+    def __init__(self, guide: Callable[..., Any], examples: Mapping[str, Any], module: Any) -> None:
+        super().__init__(guide, examples)
+        self.module = module
+
+    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
+        query, info = example
+        load(self.module, candidate)
+        output = self.module() if query is None else self.module(query)
+        output = getattr(output, "data", output)
+        score, feedback = self.fn(query, output, info)
+        return score, {"feedback": cut(str(feedback))}
