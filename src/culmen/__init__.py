@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from culmen.core.task import Evaluator, Limits, Objective, Task
     from culmen.core.usage import Budget, Usage
     from culmen.evaluate import Invalid
+    from culmen.evaluate.adapters.inspect_task import InspectEvaluator
     from culmen.memory.epsilon_net import EpsilonNet
     from culmen.offline.proposer import OfflineProposer
     from culmen.store.views import CandidateDetail, CandidateRow, RunStatus
@@ -67,6 +68,7 @@ _HOME = {
     "Budget": "core.usage",
     "Usage": "core.usage",
     "Invalid": "evaluate",
+    "InspectEvaluator": "evaluate.adapters.inspect_task",
     "EpsilonNet": "memory.epsilon_net",
     "OfflineProposer": "offline.proposer",
     "CandidateDetail": "store.views",

@@ -49,7 +49,7 @@ def _shorten(told: traceback.TracebackException) -> None:
         told.__cause__ = None
 
 
-_AWAY = {
+AWAY = {
     "ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError", "Timeout",
     "URLError", "gaierror", "APIConnectionError", "APITimeoutError", "RateLimitError", "InternalServerError",
     "ServiceUnavailableError", "AuthenticationError", "PermissionDeniedError", "RemoteDisconnected",
@@ -70,7 +70,7 @@ def away(error: BaseException) -> bool:
     )
     if status:
         return status in _REFUSED or status >= 500
-    return any(kind.__name__ in _AWAY for kind in type(error).__mro__)
+    return any(kind.__name__ in AWAY for kind in type(error).__mro__)
 
 
 def load_file(path: str, fallback: str) -> ModuleType:

@@ -41,6 +41,11 @@ class ScorerProcess:
 
     def __init__(self, evaluator: Evaluator, path: str = "") -> None:
         self.path = path or evaluator.path
+        self._fix = "make the file importable and let it define the function its form needs"
+        if evaluator.url or evaluator.program:
+            self._fix = (
+                "start the server, or correct [evaluator] url" if evaluator.url else "correct [evaluator] program"
+            )
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         life, self._lifeline = os.pipe2(os.O_CLOEXEC)
@@ -73,7 +78,7 @@ class ScorerProcess:
             raise TaskError(
                 f"the evaluator cannot be used: {error.strip()}",
                 where=self.path,
-                fix=install_hint(error) or "make the file importable and let it define the function its form needs",
+                fix=install_hint(error) or self._fix,
             )
 
     async def ask(

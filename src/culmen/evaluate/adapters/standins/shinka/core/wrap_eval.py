@@ -191,7 +191,7 @@ def _stopper(
         raise ValueError("early_stop_threshold is required when early_stop_method is set")
     if isinstance(method, str):
         try:
-            from shinka.utils.eval_stop import create_early_stop_method
+            from shinka.utils.eval_stop import create_early_stop_method  # pyright: ignore[reportMissingImports]
         except ImportError:
             what = f"early_stop_method='{method}' needs ShinkaEvolve itself: pip install shinka-evolve, or leave it out"
             raise ImportError(what) from None
