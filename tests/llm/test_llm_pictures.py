@@ -130,7 +130,9 @@ def test_a_run_keeps_pictures_as_blobs_and_shows_them(tmp_path: Path) -> None:
     def judge(text: str) -> dict[str, Any]:
         return {"score": float(len(text)), "images": {"a": str(tmp_path / "plot.png"), "b": b"rubbish"}}
 
-    study = culmen.optimize("abc", judge, budget=12, run_dir=tmp_path / "run", progress=False)
+    study = culmen.optimize(
+        "abc", judge, budget=culmen.Budget(evaluations=12), run_dir=tmp_path / "run", progress=False
+    )
     seen = study.evaluations()[0]
     assert pictures.decoded(seen.artifacts["a"]) == picture and "refused" in seen.artifacts["b"]
     page = candidate_page(Digest(tmp_path / "run"), {"id": seen.candidate})

@@ -26,6 +26,7 @@ accuracy = "max"
 latency = {{direction = "min", reference = 20}}
 {more}
 """
+DOZEN, THIRTY = culmen.Budget(evaluations=12), culmen.Budget(evaluations=30)
 PROGRAM = "A = 2.0\n\ndef run():\n    return A\n"
 EVALUATOR = """
 def score(output):
@@ -78,7 +79,12 @@ def test_a_function_returns_metrics_and_one_that_is_missing_or_nan_is_invalid(tm
 
     several = {"size": "min", "words": "max"}
     study = culmen.optimize(
-        ["one two", "bad one"], judge, objectives=several, budget=30, run_dir=tmp_path / "run", progress=False
+        ["one two", "bad one"],
+        judge,
+        objectives=several,
+        budget=THIRTY,
+        run_dir=tmp_path / "run",
+        progress=False,
     )
     seen = study.evaluations()
     bad = [each for each in seen if each.status == "invalid"]
@@ -87,7 +93,7 @@ def test_a_function_returns_metrics_and_one_that_is_missing_or_nan_is_invalid(tm
 
 
 def test_a_run_with_one_score_has_no_front(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = culmen.optimize("abc", lambda text: len(text), budget=12, run_dir=tmp_path / "run", progress=False)
+    study = culmen.optimize("abc", lambda text: len(text), budget=DOZEN, run_dir=tmp_path / "run", progress=False)
     assert study.front is None
     assert main(["best", str(tmp_path / "run"), "--weights", "a=1"]) != 0
     assert "one score" in capsys.readouterr().err
@@ -95,9 +101,7 @@ def test_a_run_with_one_score_has_no_front(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_scorer_that_lacks_a_metric_blames_the_evaluation(tmp_path: Path) -> None:
     broken = 'def score(output):\n    return {"accuracy": 1.0, "latency": None}\n'
-    study = culmen.Study.create(
-        folder(tmp_path, evaluator=broken), run_dir=tmp_path / "run", budget=culmen.Budget(evaluations=12)
-    )
+    study = culmen.Study.create(folder(tmp_path, evaluator=broken), run_dir=tmp_path / "run", budget=DOZEN)
     with pytest.raises(culmen.CulmenError):
         study.run(progress=False)
     assert {each.reason for each in study.evaluations()} == {"metric_missing"}
@@ -120,6 +124,6 @@ def test_mistakes_in_a_task_are_told(tmp_path: Path, top: str, more: str, said: 
 
 def test_mistakes_in_python_are_told() -> None:
     with pytest.raises(UserError, match="constraints need objectives"):
-        culmen.optimize("a", lambda text: 1.0, constraints=["x <= 1"], budget=10)
+        culmen.optimize("a", lambda text: 1.0, constraints=["x <= 1"], budget=DOZEN)
     with pytest.raises(UserError, match="single score"):
-        culmen.optimize("a", lambda text: 1.0, objectives={"x": "max"}, direction="min", budget=10)
+        culmen.optimize("a", lambda text: 1.0, objectives={"x": "max"}, direction="min", budget=DOZEN)

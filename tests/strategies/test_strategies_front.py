@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from culmen.core.brief import Brief
+from culmen.core.evaluation import Observation
 from culmen.core.event import EvaluateRequest, ProposeRequest
 from culmen.core.usage import Budget
 from culmen.engine.finale import FinalChoice
@@ -49,11 +50,12 @@ def test_it_reports_a_front_that_is_far_beyond_the_initial_program_and_spread_ou
 def test_every_reported_member_is_confirmed_on_fresh_evaluations_within_the_budget() -> None:
     done = search(NOISY)
     verdict = chosen(done)
-    fresh = [e.entry for e in done.journal.read() if e.entry.body.get("phase") == "final"]
+    entries = (event.entry for event in done.journal.read())
+    fresh = [e.result for e in entries if e.body.get("phase") == "final" and isinstance(e.result, Observation)]
     assert verdict.confirmed and verdict.id in {point.id for point in verdict.front}
     for point in verdict.front:
         assert point.confirmed and point.count >= 2 and set(point.margins) == {"accuracy", "speed"}
-        assert sum(entry.result.candidate == point.id for entry in fresh if entry.kind == "done") == point.count
+        assert sum(seen.candidate == point.id for seen in fresh) == point.count
     assert done.search.ledger.spent.evaluations <= 150
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -81,7 +81,7 @@ def goals(given: Mapping[str, Any], where: str = "objectives") -> tuple[MetricGo
 
 
 def _goal(name: str, given: Any, where: str) -> MetricGoal:
-    table = given if isinstance(given, Mapping) else {"direction": given}
+    table = cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {"direction": given}
     if unknown := table.keys() - {"direction", "reference", "unit"}:
         raise UserError(f"unknown key {sorted(unknown)[0]!r}", where=where, fix="use direction, reference, unit")
     numbers = {key: table[key] for key in ("reference", "unit") if table.get(key) is not None}

@@ -6,7 +6,7 @@ import base64
 import binascii
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 MOST = 4  # pictures of one evaluation
 BYTES = 256 * 1024  # of all pictures of one evaluation
@@ -23,7 +23,7 @@ def picture(text: str) -> bool:
 
 def encoded(given: Any) -> str:
     """The bytes of a PNG or JPEG file, or the path of one, as a text. Raises `ValueError` that says what is wrong."""
-    if isinstance(given, bytes | bytearray | memoryview):
+    if isinstance(given, bytes | bytearray):
         data = bytes(given)
     else:
         try:
@@ -83,9 +83,9 @@ def artifacts(given: Any) -> dict[str, str]:
     picture becomes a text that says why, and counts for nothing else."""
     named: Mapping[Any, Any]
     if isinstance(given, Mapping):
-        named = given
+        named = cast("Mapping[Any, Any]", given)
     else:
-        several = given if isinstance(given, list | tuple) else [given]
+        several: list[Any] = [*given] if isinstance(given, list | tuple) else [given]
         named = {f"image {place}": each for place, each in enumerate(several, 1)}
     found: dict[str, str] = {}
     left = BYTES

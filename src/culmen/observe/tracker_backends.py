@@ -107,7 +107,7 @@ class WeightsAndBiases:
         config = {f"{self._prefix}{key}": value for key, value in named.items()}
         if self._given:
             self._borrowed = wandb.run is not None and wandb.run.id == self._given
-        names = {} if self._given else {"name": about.run, "group": about.task}
+        names: dict[str, Any] = {} if self._given else {"name": about.run, "group": about.task}
         self._run = wandb.run if self._borrowed else self._init(config, self._given or about.run, names)
         if self._given:
             self._run.config.update(config, allow_val_change=True)
@@ -116,7 +116,7 @@ class WeightsAndBiases:
         elif self._run.resumed:
             self.reached = max(0, int(self._run.step) - 1)
 
-    def _init(self, config: dict[str, str], id: str, names: dict[str, str]) -> Any:
+    def _init(self, config: dict[str, str], id: str, names: dict[str, Any]) -> Any:
         import wandb  # pyright: ignore[reportMissingImports]
 
         return wandb.init(
@@ -143,8 +143,8 @@ class WeightsAndBiases:
         """A table, texts in its last column where they are wanted."""
         import wandb  # pyright: ignore[reportMissingImports]
 
-        columns = list(_COLUMNS) if self.texts else [name for name in _COLUMNS if name != "text"]
-        rows = [_row(each)[: len(columns)] for each in candidates]
+        columns: list[Any] = list(_COLUMNS) if self.texts else [name for name in _COLUMNS if name != "text"]
+        rows: list[Any] = [_row(each)[: len(columns)] for each in candidates]
         self._run.log({f"{self._prefix}candidates": wandb.Table(columns=columns, data=rows)})
 
     def close(self, state: str) -> None:

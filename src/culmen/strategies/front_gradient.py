@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -107,7 +107,8 @@ class FrontGradient(KnowledgeGradient):
         flat = not len(steps) or (np.ptp(steps, axis=0) == 0).any()
         found = np.eye(means.shape[1]) if flat else np.atleast_2d(np.corrcoef(steps.T))
         share = len(steps) / (len(steps) + _SHRUNK)
-        return np.linalg.cholesky(share * found + (1 - share) * np.eye(len(found)) + 1e-9 * np.eye(len(found)))
+        whole = share * found + (1 - share + 1e-9) * np.eye(len(found))
+        return np.linalg.cholesky(whole).astype(np.float64)
 
     def _reach(self, values: Floats, origin: Floats, units: Floats) -> Floats:
         """How far values (..., metrics) reach in each direction (..., directions)."""
@@ -149,10 +150,11 @@ class FrontGradient(KnowledgeGradient):
         deviations = variances / np.sqrt(variances + noise)
         drawn = sight.means[:, None, :] + deviations[:, None, :] * sight.normals
         reached = self._reach(drawn, sight.origin, sight.units)
-        first, second = np.sort(sight.reached, axis=0)[-1], np.sort(sight.reached, axis=0)[-2:][0]
-        others = np.where(sight.reached == first, second, first)
+        order: Floats = np.sort(sight.reached, axis=0)
+        first, second = order[-1], order[-2:][0]
+        others: Any = np.where(sight.reached == first, second, first)
         gains = (np.maximum(reached, others[:, None, :]).mean(axis=1) - first).mean(axis=1)
-        for place in np.argsort(-gains, kind="stable"):
+        for place in largest(gains, len(gains)):
             if self._open(sight.rows[place]):
                 return AGAIN * float(gains[place]) / (self.costs.evaluation() or 1.0), sight.rows[place]
         return 0.0, sight.rows[0]
