@@ -6,6 +6,7 @@ adapters take, so its weights move into a fresh one of the same configuration.
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def _load(kind: str, path: str, **more: Any) -> Any:
     loader = getattr(require("transformers", "train"), kind)
     try:
         return loader.from_pretrained(str(file.parent), gguf_file=file.name, **more)
-    except (OSError, ValueError, KeyError, NotImplementedError) as error:
+    except (OSError, ValueError, KeyError, NotImplementedError, struct.error) as error:
         said = (str(error).splitlines() or [""])[0]
         raise UserError(
             f"transformers cannot read this GGUF file: {said}",

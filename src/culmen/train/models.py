@@ -71,7 +71,8 @@ def load_tokenizer(path: str) -> ChatTokenizer:
 
 def load_model(path: str) -> Any:
     """A model in its own precision, on the GPU if there is one; there its activations are computed again, not kept."""
-    torch = require("torch", "train")
+    torch, transformers = require("torch", "train"), require("transformers", "train")
+    transformers.utils.logging.disable_progress_bar()  # the terminal shows the run's own
     model = gguf.load_model(path) if gguf.is_gguf(path) else _of_folder(path)
     if not torch.cuda.is_available():
         return model
