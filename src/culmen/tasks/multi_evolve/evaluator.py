@@ -72,9 +72,9 @@ def pearson(predicted, measured):
     """Pearson's correlation; 0 where either does not vary."""
     x, y = (np.asarray(each, dtype=float) for each in (predicted, measured))
     x, y = (each / max(np.abs(each).max(), 1e-300) for each in (x, y))
+    flat = np.ptp(x) == 0 or np.ptp(y) == 0
     x, y = x - x.mean(), y - y.mean()
     size = np.sqrt((x * x).sum()) * np.sqrt((y * y).sum())
-    flat = min(np.abs(x).max(), np.abs(y).max()) < 1e-12
     return 0.0 if flat else float(np.clip((x * y).sum() / size, -1, 1))
 
 
