@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _DEMOS = ".demos"  # ends the name of a part with demonstrations
 
 
-class Optimizer:
+class DspyOptimizer:
     """Optimises the instructions of a program's predictors by `metric(example, prediction, trace=None)`: a number, or a
     `dspy.Prediction(score=, feedback=)`. GEPA's five arguments are passed to a metric that asks for them.
 
@@ -49,10 +49,14 @@ class Optimizer:
             raise UserError("the program has no predictors", where="student", fix="give a dspy.Module with predictors")
         cases, examples = cases_of(train, valset)
         asked = _Program(self.metric, examples, student)
-        self.study = optimize(parts, asked, cases=cases, **{"name": type(student).__name__, **self.keywords})
+        given: dict[str, Any] = {"name": type(student).__name__, **self.keywords}
+        self.study = optimize(parts, asked, cases=cases, **given)
         best = with_parts(student, self.study.best.parts)
         best._compiled = True
         return best
+
+
+Optimizer = DspyOptimizer
 
 
 def with_parts(student: Any, parts: Mapping[str, str]) -> Any:

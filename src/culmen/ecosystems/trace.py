@@ -33,7 +33,8 @@ def optimize(
         raise UserError("the module has no trainable parameters", where="module", fix=fix)
     cases, examples = cases_of(zip(inputs, infos), None)
     asked = _Module(getattr(guide, "get_feedback", guide), examples, module)
-    return study.optimize(parts, asked, cases=cases, **{"name": type(module).__name__, **keywords})
+    given: dict[str, Any] = {"name": type(module).__name__, **keywords}
+    return study.optimize(parts, asked, cases=cases, **given)
 
 
 def parameters(module: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from culmen.core.errors import UserError
-from culmen.llm.call import Call, Reply
+from culmen.llm.call import Call, Reply, Tokens
 from culmen.prompts.formats import Completion
 
 NAME = "ask"
@@ -34,7 +34,7 @@ class Person:
         self._turn = asyncio.Lock()
 
     async def complete(self, call: Call) -> Reply:
-        """One reply; nothing is known of tokens or a price."""
+        """One reply, free of tokens and dollars."""
         async with self._turn:
             self._folder.mkdir(exist_ok=True)
             number = 1 + max((int(path.name.partition(".")[0]) for path in self._folder.glob("[0-9]*.md")), default=0)
@@ -46,7 +46,8 @@ class Person:
                 print(f"the prompt is in {prompt}: write the answer to {reply}", file=sys.stderr)  # noqa: T201
             while not reply.is_file():
                 await asyncio.sleep(_LOOK)
-            return Reply((Completion(reply.read_text(encoding="utf-8", errors="replace").strip()),))
+            answer = reply.read_text(encoding="utf-8", errors="replace").strip()
+            return Reply((Completion(answer),), Tokens(), 0.0)
 
     async def close(self) -> None:
         """Nothing is open."""
