@@ -2,7 +2,8 @@
 
 Prompts are read once for all rows as far as they begin alike, and padded on the left after that. A row has its own
 generator, seeded by its request; it takes one uniform number a token. What a row is drawn from does not depend on the
-others but for rounding: the last digits of a log-probability may differ with the size of the batch.
+others but for rounding: the last digits of a log-probability may differ with the batch, and so now and
+then a token.
 """
 
 from __future__ import annotations
