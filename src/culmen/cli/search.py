@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -324,6 +325,7 @@ def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
         ("embedder", meta.embedder),
         ("templates", ", ".join(sorted(meta.templates))),
         ("at most", _limits(meta, known)),
+        ("likely", _likely(meta)),
         ("until", "" if meta.stop_at is None else f"a candidate is known to score {number(float(meta.stop_at))}"),
         ("random seed", f"{meta.seed}, {workers}"),
     ]
@@ -393,6 +395,40 @@ def _limits(meta: RunMeta, known: ModelPrices) -> str:
     counted = known.names or strategy is None or not strategy.writes
     parts.append(_money(budget, known) if counted else "what the agents spend is not counted")
     return ", ".join(parts)
+
+
+def _likely(meta: RunMeta) -> str:
+    """Calls, tokens and dollars as a range, "" where nobody can tell: a call for every third evaluation up to one for
+    each; prompts from the first one's length to three times that; replies from the initial program's length to twice
+    that and a thousand tokens."""
+    seeds, model = tuple(meta.task.candidates()), meta.model
+    budget = meta.budget
+    most = min((each for each in (budget.calls, budget.evaluations) if each is not None), default=0)
+    if not all((seeds, most, not meta.offline, not _asks(model), isinstance(model, str | dict))):
+        return ""
+    if ":" in str(model).partition("/")[0] and isinstance(model, str):
+        return ""
+    from culmen.core.brief import Brief
+    from culmen.core.event import ProposeRequest
+    from culmen.llm import make_gateway
+    from culmen.llm.call import Tokens
+    from culmen.llm.roles import ModelBook
+
+    spec = ModelBook(meta.models_file).roles(model).pick("proposer", 0)
+    if spec is None:
+        return ""
+    gateway = make_gateway(meta.task, model, meta.models_file, templates=meta.templates)
+    first = gateway.estimate(ProposeRequest(Brief(parent=seeds[0]), 0)).input_tokens
+    reply = len(seeds[0].text.encode()) // 3
+    few, many = max(1, most // 3), most
+    low, high = Tokens(few * first, few * reply), Tokens(many * first * 3, many * (2 * reply + 1_000))
+    prices = [spec.price_list.dollars(each) for each in (low, high)]
+    limits = [budget.tokens or math.inf, budget.dollars or math.inf]
+    tokens = [min(each.input + each.output, limits[0]) for each in (low, high)]
+    told = f"{few:,} to {many:,} calls, {tokens[0]:,.0f} to {tokens[1]:,.0f} tokens"
+    if None in prices:
+        return told
+    return f"{told}, {' to '.join(dollars(min(price or 0.0, limits[1])) for price in prices)}"
 
 
 def _money(budget: Budget, known: ModelPrices) -> str:

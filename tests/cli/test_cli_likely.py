@@ -1,0 +1,25 @@
+"""What a run is likely to cost is said before it starts."""
+
+from __future__ import annotations
+
+import re
+
+from .conftest import Place
+
+MODELS = """[providers.mine]
+base_url = "http://127.0.0.1:9/v1"
+retries = 0
+patience = 0.1
+[models.big]
+provider = "mine"
+price = { input = 3.0, output = 15.0 }
+"""
+
+
+def test_calls_tokens_and_dollars_are_a_range_from_the_first_prompt(place: Place) -> None:
+    place.task("peak")
+    (place.root / "m.toml").write_text(MODELS)
+    chosen = ("--models", "m.toml", "--model", "big")
+    told = place.culmen("run", "peak", *chosen, "--budget", "evaluations=30,dollars=0.5").err
+    assert re.search(r"likely +10 to 30 calls, [\d,]+ to [\d,]+ tokens, \$[\d.]+ to \$0\.50", " ".join(told.split()))
+    assert "likely" not in place.culmen("run", "peak", "--budget", "evaluations=3").err
