@@ -406,7 +406,7 @@ def _likely(meta: RunMeta) -> str:
     most = min((each for each in (budget.calls, budget.evaluations) if each is not None), default=0)
     if not all((seeds, most, not meta.offline, not _asks(model), isinstance(model, str | dict))):
         return ""
-    if ":" in str(model).partition("/")[0] and isinstance(model, str):
+    if ":" in str(model).partition("/")[0]:  # an object's class: only Python knows it
         return ""
     from culmen.core.brief import Brief
     from culmen.core.event import ProposeRequest
