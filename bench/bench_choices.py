@@ -174,12 +174,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--rows", type=Path, default=Path("runs/choices.jsonl"), help="runs made; others are added")
+    parser.add_argument("--arms", type=int, default=len(ARMS), help="so many of the arms, the first ones")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     options.rows.parent.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows.exists() else []
     known = {(row["arm"], row["seed"]) for row in rows}
-    missing = [(arm, seed) for seed in range(options.seeds) for arm in ARMS if (arm, seed) not in known]
+    arms = list(ARMS)[: options.arms]
+    missing = [(arm, seed) for seed in range(options.seeds) for arm in arms if (arm, seed) not in known]
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool, options.rows.open("a") as file:
         for done in as_completed([pool.submit(one, *job) for job in missing]):
             rows.append(done.result())
