@@ -1,7 +1,7 @@
 """An `inspect_ai` task as evaluator: the candidate is the task's text parameters, its scorer gives the score.
 
-Samples are cases. `inspect_ai.eval` runs a sample in the process that holds this object, which stays: the scorer of a
-task folder, or a worker of a Python function's backend. The models that the task asks are inspect's own.
+Samples are cases. `inspect_ai.eval` runs a sample in the scorer's process of a task folder, which stays; not in a
+process forked from one in which inspect has run, as that of a Python function. The models asked are inspect's own.
 """
 
 from __future__ import annotations
