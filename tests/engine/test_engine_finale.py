@@ -127,6 +127,26 @@ def test_validation_cases_decide_between_candidates_that_are_exact_and_alike_in_
     assert end.id == Candidate.of({"x": "1"}).id
 
 
+@pytest.mark.parametrize("deterministic", [True, None])
+@pytest.mark.parametrize("train", [2, 4])
+def test_exact_candidates_alike_on_the_case_that_the_search_saw_are_told_apart_by_the_others(
+    deterministic: bool | None, train: int
+) -> None:
+    """A search that looked at one case of a data set knows little, however exact its scores are."""
+    cases = tuple(Case(f"train{i}", i) for i in range(train))
+    task = msgspec.structs.replace(EXACT, cases=cases, seeds=({"x": "0"},), deterministic=deterministic)
+
+    def rule(text: str, case: Case | None, rng: Random) -> float:
+        return 1.0 if text == "1" or (case is not None and case.input % 2) else 0.0
+
+    for seed in range(4):
+        journal = MemoryJournal()
+        end = simulate(Looks(("0", "1"), 1), task, Table(rule), Budget(evaluations=60), seed=seed, journal=journal)
+        assert end.verdict is not None and end.verdict.id == Candidate.of({"x": "1"}).id
+        looks = [e.entry.result.case for e in journal.read() if e.entry.effect == "evaluate" and e.entry.kind == "done"]
+        assert deterministic is None or len(looks) <= 2 + 4 * train  # each candidate on each case once, and once more
+
+
 @pytest.mark.parametrize(
     ("evaluations", "cases", "kept"),
     [(9, 0, 0), (50, 0, 5), (300, 0, 16), (1000, 0, 40), (1000, 50, 140), (300, 100, 30), (200, 5, 26)],

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from culmen.core.errors import UserError, missing_extra
+from culmen.core.errors import NothingScored, UserError, missing_extra
 from culmen.core.usage import Budget, Usage
 from culmen.ecosystems.judging import Asked, cases_of, cut
 from culmen.evaluate import Invalid
@@ -51,7 +51,12 @@ class DspyOptimizer:
         asked = _Program(self.metric, examples, student)
         given: dict[str, Any] = {"name": type(student).__name__, **self.keywords}
         self.study = optimize(parts, asked, cases=cases, **given)
-        best = with_parts(student, self.study.best.parts)
+        found = self.study.best
+        if found is None:
+            raise NothingScored(
+                "no version was scored", where=str(self.study.path), fix=f"culmen log {self.study.path}"
+            )
+        best = with_parts(student, found.parts)
         best._compiled = True
         return best
 
@@ -150,7 +155,7 @@ class _Program(Asked):
         dspy, program = _package(), with_parts(self.student, candidate)
         with dspy.context(trace=[]):
             prediction = program(**example.inputs())
-            trace = list(dspy.settings.trace or ())
+            trace: list[tuple[Any, Any, Any]] = list(dspy.settings.trace or ())
         result = self.fn(example, prediction, None, *[None] * (_wanted(self.fn) - 3))
         score, told = getattr(result, "score", result), getattr(result, "feedback", "")
         names = {id(predictor): name for name, predictor in program.named_predictors()}

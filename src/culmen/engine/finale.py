@@ -289,10 +289,10 @@ class Finale:
         pool = self._task.split("val") or self._task.split("train")
         while len(field) > 2 and choosing // (_EACH * len(field)) == 0:
             field = field[:-1]  # fewer finalists, rather than one or two noisy looks at each
-        cases = self._drawn(lab, pool, choosing)
+        cases = self._drawn(lab, pool, min(choosing, len(pool)) if self._exact and pool else choosing)
         rounds, dropped = max(1, (len(field) - 1).bit_length()), list[CandidateTally]()
         self._finalists = tuple(tally.id for tally in field)
-        while len(field) > 1 and choosing >= len(field):
+        while len(field) > 1 and choosing >= len(field) and cases:
             each = max(1, choosing // rounds // len(field))
             look, cases = cases[:each], cases[each:]
             await lab.gather(*(lab.evaluate_afresh(lab.find(tally.id), look) for tally in field))
@@ -314,7 +314,9 @@ class Finale:
         if not looks:
             return -belief
         if variance + within == 0:  # both without noise: what other cases say is what was asked for
-            return -(fmean(map(self._worth, looks)) if self._task.split("val") else belief)
+            train = len(self._task.split("train"))
+            more = tally.count < train or (train and len({seen.case for seen in looks}) >= train)
+            return -(fmean(map(self._worth, looks)) if more or self._task.split("val") else belief)
         weight = variance / (variance + within)
         return -(belief + weight * (fmean(map(self._worth, looks)) - belief))
 

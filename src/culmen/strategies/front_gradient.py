@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -152,7 +152,7 @@ class FrontGradient(KnowledgeGradient):
         reached = self._reach(drawn, sight.origin, sight.units)
         order: Floats = np.sort(sight.reached, axis=0)
         first, second = order[-1], order[-2:][0]
-        others: Any = np.where(sight.reached == first, second, first)
+        others = np.asarray(np.where(sight.reached == first, second, first), dtype=np.float64)
         gains = (np.maximum(reached, others[:, None, :]).mean(axis=1) - first).mean(axis=1)
         for place in largest(gains, len(gains)):
             if self._open(sight.rows[place]):
