@@ -146,21 +146,22 @@ function axes(spec, plot) {
   );
 }
 
-/** Reference lines; their labels move apart where they would lie on one another. */
+/** Reference lines. Where a search began is told at its end, what it is after at its beginning: there the lines leave room; labels move apart where they would lie on one another. */
 function refs(spec, plot) {
   const { box, y } = plot;
   const inside = (spec.refs || []).filter((ref) => y(ref.value) >= box.top - 1 && y(ref.value) <= box.bottom + 1);
   const sorted = [...inside].sort((a, b) => y(a.value) - y(b.value));
-  let last = -Infinity;
+  const last = { start: -Infinity, end: -Infinity };
   return sorted.map((ref) => {
     const place = y(ref.value);
-    const text = Math.max(place - 5, last + 14, box.top + 8);
-    last = text;
+    const anchor = ref.kind === "start" ? "end" : "start";
+    const text = Math.max(place - 5, last[anchor] + 14, box.top + 8);
+    last[anchor] = text;
     return s(
       "g",
       { class: `ref ref-${ref.kind || "plain"}` },
       s("line", { x1: box.left, x2: box.right, y1: place, y2: place }),
-      s("text", { x: box.right, y: text, "text-anchor": "end" }, `${ref.label} ${number(ref.value)}`),
+      s("text", { x: anchor === "end" ? box.right : box.left + 6, y: text, "text-anchor": anchor }, `${ref.label} ${number(ref.value)}`),
     );
   });
 }
