@@ -167,7 +167,7 @@ def test_everything_can_be_reached_by_keyboard(site: Site, tab: Tab):
     for _ in range(60):
         page.keyboard.press("Tab")
         reached.append(page.evaluate(focused))
-        if reached[-1].startswith("Best score so far"):
+        if reached[-1].startswith("Scores against"):
             break
     for wanted in ("Candidates", "Trust", "All runs", "Evaluations", "Late half"):
         assert any(wanted in name for name in reached), wanted
@@ -187,6 +187,6 @@ def test_the_pointer_is_told_what_it_is_on(site: Site, tab: Tab):
     box = page.locator("c-chart").bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tip = page.locator(".tip").inner_text()
-    assert tip.startswith("Evaluations:") and "best so far" in tip
+    assert tip.startswith("Evaluations:") and "expected of the leader" in tip and "confirmed" not in tip
     page.mouse.move(0, 0)
     page.wait_for_function("() => document.querySelector('.tip').hidden")

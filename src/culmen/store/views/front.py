@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
@@ -18,6 +17,7 @@ from culmen.store.database import read_meta, reading
 from culmen.store.views.scores import last_state
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from culmen.memory.front import Floats, FrontModel, FrontPoint
@@ -69,13 +69,13 @@ class Front(msgspec.Struct, frozen=True):
 def front(run: Path | str, history: bool = False) -> Front | None:
     """The front of a run; None where the task has one score. With `history`, how it grew, and the other candidates: the
     whole journal is read, as it is while a run is not over."""
-    from culmen.memory.front import FrontPoint, hypervolume, reference, turned
-
     with reading(Path(run)) as connection:
         objective = read_meta(connection).task.objective
         winner = last_state(connection).get("winner")
     if not objective.metrics:
         return None
+    from culmen.memory.front import FrontPoint, hypervolume, reference, turned  # numpy comes with it
+
     final = winner.get("front") if isinstance(winner, dict) else None
     members = tuple(msgspec.convert(each, FrontPoint) for each in final or ())
     model = _model(Path(run)) if history or not final else None
@@ -88,7 +88,7 @@ def front(run: Path | str, history: bool = False) -> Front | None:
     others: tuple[FrontPoint, ...] = ()
     if model is not None and history:
         rewards, _ = model.rewards()
-        known = np.flatnonzero(~np.isnan(rewards).any(axis=1))
+        known = (rewards == rewards).all(axis=1).nonzero()[0]  # without those that have no number yet
         growth = _growth(rewards, known, origin)
         on = {member.id for member in members}
         others = tuple(model.point(row) for row in known.tolist() if model.ids[row] not in on)
@@ -105,6 +105,8 @@ def front(run: Path | str, history: bool = False) -> Front | None:
 
 
 def _growth(rewards: Floats, known: NDArray[np.int64], origin: Floats) -> tuple[tuple[int, float], ...]:
+    import numpy as np
+
     from culmen.memory.front import hypervolume, nondominated
 
     grown: list[tuple[int, float]] = []

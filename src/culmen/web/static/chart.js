@@ -60,12 +60,12 @@ class Chart extends HTMLElement {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!move || !this.plot) return;
     event.preventDefault();
-    const xs = [...new Set(this.given.series.flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
+    const xs = [...new Set(this.given.series.filter((each) => each.kind !== "dots" || this.given.series.every((one) => one.kind === "dots")).flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
     if (!xs.length) return;
     const now = this.at ? this.plot.x.invert(this.at[0]) : xs[0];
     const near = xs.reduce((best, x, i) => (Math.abs(x - now) < Math.abs(xs[best] - now) ? i : best), 0);
     const next = xs[Math.max(0, Math.min(xs.length - 1, this.at ? near + move : near))];
-    const first = this.given.series.find((each) => each.name) || this.given.series[0];
+    const first = this.given.series.find((each) => each.name && each.kind !== "dots") || this.given.series[0];
     const spot = first.points.find((p) => p[0] >= next) || [next, 0];
     this.at = [this.plot.x(next), this.plot.y(spot[1])];
     this.draw();
@@ -204,7 +204,7 @@ function found(spec, plot, [px, py]) {
     });
   });
   if (best) return { ...best, left: x(best.x) };
-  const lines = spec.series.filter((each) => !each.tips && each.kind !== "links" && each.points.length && each.name);
+  const lines = spec.series.filter((each) => !each.tips && each.kind !== "links" && each.kind !== "dots" && each.points.length && each.name);
   if (!lines.length) return null;
   const at = Math.max(x.domain[0], Math.min(x.domain[1], x.invert(px)));
   const rows = [];
