@@ -24,14 +24,6 @@ TOKENIZER = WordTokenizer(list(MENU))
 SHORT, LONG = (0, 5, 6), tuple(3 + n % 10 for n in range(40))
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def engine(batch: int = 8, model=None) -> TorchEngine:
     return TorchEngine(model or tiny_model(len(TOKENIZER), 3), TOKENIZER, batch=batch)
 

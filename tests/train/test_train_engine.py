@@ -25,14 +25,6 @@ FAST = Rules(rate=0.01)
 ADAPTER = Rules(rate=0.02)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tiny(seed: int = 3) -> TorchEngine:
     return maker(lambda role, slots: ("", ""))({**OPENING, "seed": seed})[0]
 

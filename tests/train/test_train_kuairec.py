@@ -29,14 +29,6 @@ FOLDER = example_path("kuairec")
 SMALL = {**evaluator.SETTINGS["tiny"], "history": 12, "width": 16, "blocks": 2, "chunk": 5, "seed": 1}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def histories(users: int = 6, length: int = 12, seed: int = 0) -> Any:
     """Videos, seconds, present; the last user has only four views."""
     random = torch.Generator().manual_seed(seed)

@@ -22,14 +22,6 @@ FAST = Rules(rate=0.05)
 ADVANTAGES = (1.0, -0.5, 2.0, -1.0)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def made(**more) -> TorchEngine:
     return maker(lambda role, slots: ("", ""))({**OPENING, **more})[0]
 

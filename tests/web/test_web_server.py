@@ -276,7 +276,7 @@ def test_every_page_of_every_run_is_a_document(site: Site):
         digest = Digest(site.run(name))
         for page, make in PAGES.items():
             if (page, name) not in (("candidate", "empty"), ("candidate", "agents")):  # there is no candidate at all
-                json.loads(encoded(make(digest, {})))
+                assert isinstance(json.loads(encoded(make(digest, {}))), dict), (page, name)
 
 
 def test_documents_hold_what_json_cannot_say():
