@@ -39,6 +39,51 @@ def test_runs_are_made_once_and_compared_again_as_they_are(tmp_path: Path):
     assert "cannot tell" in page.out and "at least 6" in page.out and "best of 2" in page.out
 
 
+@pytest.mark.jail
+def test_strategies_have_settings_and_pools_of_their_own(tmp_path: Path):
+    place = Place(tmp_path)
+    place.task("peak")
+    words = ("--seeds", "1", "--budget", "evaluations=6", "--workers", "2", "--json")
+    first = place.here("compare", "--tasks", "peak", "--strategies", "best_of_n,map_elites", "--out", "one", *words)
+    assert first.code == 0, first.err + first.out
+    place.here("pool", "build", *first.document["runs"], "--out", "pool.json")
+    asked = "map_elites, map_elites(bins=3, features=complexity), map_elites(pool=pool.json, pool_share=0.5)"
+    made = place.here("compare", "--tasks", "peak", "--strategies", asked, "--out", "two", *words)
+    assert made.code == 0, made.err + made.out
+    runs = [place.root / each for each in made.document["runs"]]
+    assert len({str(each.parent) for each in runs}) == 3
+    plain, coarse, warm = (views.meta(each) for each in runs)
+    assert coarse.strategy["config"]["bins"] == 3 != plain.strategy["config"]["bins"]
+    assert warm.pool.startswith("pool.json ") and not plain.pool
+    assert len(warm.task.seeds) == 1 + 3 and len(plain.task.seeds) == 1  # half of six evaluations
+    (part,) = made.document["tasks"]
+    names = [row["strategy"] for row in part["rows"]]
+    assert len(names) == 3 and sum("pool=pool.json" in name for name in names) == 1
+    assert place.here("compare", "--tasks", "peak", "--strategies", asked, "--out", "two", *words).document["complete"]
+    place.here("pool", "merge", "pool.json", "--without-best", "0.5", "--out", "pool.json")
+    other = place.here("compare", "--tasks", "peak", "--strategies", asked, "--out", "two", *words)
+    assert other.code == 2 and "another pool" in other.document["error"]["what"]
+
+
+@pytest.mark.parametrize(
+    ("strategies", "what"),
+    [
+        ("polca(epsilon=off", "cannot read"),
+        ("polca(off)", "cannot read"),
+        ("polca(epsilonn=off)", "no setting 'epsilonn'"),
+        ("polca(pool=nowhere.json)", "cannot read the pool"),
+        ("polca(pool_share=much)", "pool_share cannot be 'much'"),
+        ("polka(epsilon=off)", "no strategy 'polka'"),
+    ],
+)
+def test_what_is_wrong_with_a_strategys_settings_is_said_before_any_run(tmp_path: Path, strategies: str, what: str):
+    place = Place(tmp_path)
+    place.task("peak")
+    done = place.here("compare", "--tasks", "peak", "--strategies", f"best_of_n,{strategies}", "--json")
+    assert done.code == 2 and what in done.document["error"]["what"]
+    assert not (tmp_path / "runs").exists()
+
+
 def test_what_cannot_be_compared_is_said(tmp_path: Path):
     place = Place(tmp_path)
     run(tmp_path / "runs", Noting((1.0,)), name="cut")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pvariance
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from culmen.core.brief import Brief
 from culmen.core.errors import UserError
+from culmen.core.ports import Lab
 from culmen.core.usage import Budget
 from culmen.report.analyses import (
     best_so_far,
@@ -71,6 +74,32 @@ def test_best_so_far_against_seconds_and_dollars(tmp_path: Path):
     dollars = best_so_far([record], "dollars", steps=2)
     assert column(dollars, "dollars") == [1.0, 2.0]
     assert column(dollars, "score") == [5.0, 7.0]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Evaluates the initial program, then asks `width` times side by side and evaluates all that comes side by side."""
+
+    width: int
+
+    async def search(self, lab: Lab) -> None:
+        await lab.evaluate(lab.seeds[0])
+        answers = await lab.gather(*(lab.propose(Brief(lab.seeds[0], k=2)) for _ in range(self.width)))
+        await lab.gather(*(lab.evaluate(child) for answer in answers for child in answer.candidates))
+
+
+def test_what_runs_side_by_side_is_one_step(tmp_path: Path):
+    record = read_run(run(tmp_path, Batches(2), Told([[5.0, 6.0], [7.0, 4.0]]), workers=4))
+    steps = [(m.evaluations, m.evaluation_steps, m.proposal_steps, m.proposals) for m in record.moments]
+    assert steps[0] == (1, 1, 0, 0)
+    assert steps[1:5] == [(n, 2, 1, 4) for n in (2, 3, 4, 5)]  # two requests at once, then four evaluations at once
+    table = best_so_far([record], "evaluation_steps", steps=9)
+    assert column(table, "score")[:2] == [1.0, 7.0]
+    alone = read_run(run(tmp_path, Batches(2), Told([[5.0, 6.0], [7.0, 4.0]]), name="alone", workers=1))
+    assert [m.evaluation_steps for m in alone.moments[:5]] == [1, 2, 3, 4, 5]
+    assert [m.proposal_steps for m in alone.moments[1:5]] == [1, 1, 1, 1]  # requests do not wait for a worker
+    none = read_run(run(tmp_path, Noting((1.0,)), name="none"))
+    assert "no candidate" in best_so_far([none], "proposals").skipped
 
 
 def test_dollars_are_not_told_where_they_are_unknown_or_nothing(tmp_path: Path):

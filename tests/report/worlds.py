@@ -75,7 +75,14 @@ class Asking:
 
 
 def run(
-    folder: Path, strategy: Any, world: Any = None, *, direction: str = "max", name: str = "run", **config: Any
+    folder: Path,
+    strategy: Any,
+    world: Any = None,
+    *,
+    direction: str = "max",
+    name: str = "run",
+    workers: int = 1,
+    **config: Any,
 ) -> Path:
     """A finished run in `folder`; the last evaluation is the engine's own look at its choice."""
     parts = dict(program(1.0).parts)
@@ -84,7 +91,7 @@ def run(
     path = {"path": f"tests.report.worlds:{type(strategy).__name__}", "config": config}
     meta = RunMeta(name, task, path, models={"default": "told"}, budget=budget)
     with SqlJournal.create(folder / name, meta) as journal:
-        simulate(strategy, task, world or Told(), budget, journal=journal, trial=False)
+        simulate(strategy, task, world or Told(), budget, workers=workers, journal=journal, trial=False)
     return folder / name
 
 

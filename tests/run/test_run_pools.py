@@ -95,6 +95,12 @@ def test_merging_keeps_each_text_once_and_says_where_it_came_from():
     assert pools.merge([one, pool(licence="")], licence="MIT").licence == "MIT"
 
 
+def test_a_poorer_pool_lacks_the_best_by_what_is_claimed():
+    merged = pools.merge([pool(*(member(f"x = {n}\n", float(n)) for n in range(10)))])
+    assert [m.score for m in pools.without_best(merged, 0.2).members] == [7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0]
+    assert pools.without_best(merged, 0.0) == merged and not pools.without_best(merged, 1.0).members
+
+
 def test_sources_of_a_comparison_go_by_their_strategies(tmp_path):
     settings = (("polca", "culmen.strategies.polca:Polca"), ("polca-explore=1", "culmen.strategies.polca:Polca"))
     own = (("mine", "a.b:Mine"), ("mine", "culmen.strategies.gepa:Gepa"))

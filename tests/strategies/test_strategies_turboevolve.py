@@ -21,7 +21,7 @@ from culmen.engine.search import Search
 from culmen.store import views
 from culmen.strategies import catalog
 from culmen.strategies.openevolve import OpenEvolve
-from culmen.strategies.seed_pool import Everywhere, Kmeans, KmeansElite, filled, mixed
+from culmen.strategies.seed_pool import Everywhere, Kmeans, KmeansElite, RandomElite, filled, mixed
 from culmen.strategies.seed_pool import Random as RandomSplit
 from culmen.strategies.turboevolve import TurboEvolve
 from culmen.strategies.width import Adaptive, Fixed, Requery
@@ -120,7 +120,9 @@ def run(strategy, *, evaluations=120, seeds=(0.0,), world=None, **options):
     return simulate(strategy, task(seeds=seeds), world, Budget(evaluations=evaluations), workers=4, **options)
 
 
-@pytest.mark.parametrize("allocation", [RandomSplit(), Kmeans(), KmeansElite(0.5, 0.2), Everywhere()])
+@pytest.mark.parametrize(
+    "allocation", [RandomSplit(), RandomElite(0.5, 0.2), Kmeans(), KmeansElite(0.5, 0.2), Everywhere()]
+)
 def test_a_pool_is_shared_out_as_asked(allocation) -> None:
     seeds = tuple(n / 24 for n in range(24))
     witness = Witness()
@@ -134,7 +136,7 @@ def test_a_pool_is_shared_out_as_asked(allocation) -> None:
         assert [len(names) for names in given_to] == [6, 6, 6, 6]
         assert (len(counts) == 24) == (not isinstance(allocation, KmeansElite))
     clustered = [e for e in witness.effects if isinstance(e.request, EditRequest)]
-    assert len(clustered) == isinstance(allocation, Kmeans | KmeansElite)
+    assert len(clustered) == (type(allocation) in (Kmeans, KmeansElite))
 
 
 def test_seeds_that_fail_are_left_out_and_the_search_goes_on() -> None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from culmen.bench.baselines import Level, level
 from culmen.core.errors import UserError
+from culmen.core.options import RunOptions
+from culmen.core.ports import MinimalStrategy
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.report.analyses import Rows, mean, spread
@@ -24,8 +27,10 @@ from culmen.store.address import has_run
 
 
 class Suite(msgspec.Struct, frozen=True):
-    """What is run: task folders or names of built-in tasks, strategies by name, seeds, and one budget for every cell.
+    """What is run: task folders or names of built-in tasks, strategies, seeds, and one budget for every cell.
 
+    A strategy is a name, or a name with settings: `polca(epsilon=off)`. `pool=FILE` among them is the file of
+    candidates that its searches begin with, `pool_share` the share of the evaluations that these may use at most.
     `budget` may limit evaluations, dollars or both: what is equal is what a strategy may spend. `plain` is how many
     seconds of processor time the plain optimiser of a task gets; 0 leaves it out. Without `timed` the offline proposer
     writes no loops at all: where their guard of time ends them, what they reach depends on the machine.
@@ -56,7 +61,26 @@ SUITES = {
             "min_max_distance_ratio",
         ),
         strategies=("turboevolve", "openevolve", "map_elites", "best_of_n", "polca"),
-    )
+    ),
+    # POLCA, Section 5.4 and Appendix C: without each part, epsilon swept, another priority, and its baselines.
+    "polca": Suite(
+        "polca",
+        tasks=("routing_rules",),
+        strategies=(
+            "polca",
+            "polca(epsilon=off)",
+            "polca(summarizer=off)",
+            "polca(epsilon=off, summarizer=off)",
+            "polca(epsilon=q0.01)",
+            "polca(epsilon=q0.2)",
+            "polca(epsilon=q0.5)",
+            "polca(priority=ucb)",
+            "sequential",
+            "gepa",
+            "openevolve",
+        ),
+        seeds=(0, 1, 2, 3, 4, 5),
+    ),
 }
 
 
@@ -98,12 +122,32 @@ class CellResult(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class Contender(NamedTuple):
+    """A strategy as a suite writes it: the object, and the pool that its searches begin with ("": none)."""
+
+    strategy: MinimalStrategy
+    pool: str
+    share: float
+
+    @classmethod
+    def of(cls, text: str) -> Contender:
+        """Read `name(setting=value, pool=FILE)`; raises `UserError` for what cannot be meant."""
+        from culmen.run import pools
+        from culmen.strategies import catalog
+
+        name, settings = catalog.written(text)
+        pool, share = settings.pop("pool", ""), settings.pop("pool_share", str(pools.SHARE))
+        try:
+            return cls(catalog.make(name, settings), pool, float(share))
+        except ValueError:
+            fix = "give a share of the evaluations between 0 and 1"
+            raise UserError(f"pool_share cannot be '{share}'", where=text, fix=fix) from None
+
+
 def cells(suite: Suite, out: Path) -> list[Cell]:
     """All cells of a suite; raises `UserError` for a task or a strategy that does not exist."""
-    from culmen.strategies import catalog
-
     for strategy in suite.strategies:
-        catalog.load(strategy)
+        Contender.of(strategy)
     names = {task: _load(task).name for task in suite.tasks}
     kind = "" if suite.timed else "-untimed"
     return [
@@ -191,26 +235,30 @@ def _parts(suite: Suite) -> dict[str, Any]:
 
 def _study(suite: Suite, cell: Cell, task: Task) -> Any:
     """A new study, or None where the cell's run exists already, which must be the same."""
+    from culmen.run import options, pools
     from culmen.strategies import catalog
-    from culmen.study import Study
+    from culmen.study import CreateKeywords, Study
 
-    strategy = catalog.make(cell.strategy)
+    strategy, pool, share = Contender.of(cell.strategy)
+    label = pools.label(pool) if pool else ""
     if not has_run(cell.path):
-        return Study.create(
-            task,
-            strategy,
-            model=suite.model,
-            budget=suite.budget,
-            random_seed=cell.seed,
-            workers=suite.workers,
-            run_dir=cell.path,
-            models_file=suite.models_file,
+        keywords = {
+            "model": suite.model,
+            "budget": suite.budget,
+            "random_seed": cell.seed,
+            "workers": suite.workers,
+            "models_file": suite.models_file,
             **_parts(suite),
-        )
+        }
+        chosen, objects = options.read(keywords, RunOptions(pool=label), CreateKeywords)
+        if pool:
+            task = pools.seeded(task, pools.load(pool), pools.allowance(task, suite.budget.evaluations, share))
+        return Study.make(task, strategy, chosen, objects, cell.path)
     meta = views.meta(cell.path)
     was = {"task": meta.task.digest, "strategy": msgspec.json.encode(meta.strategy), "budget": meta.budget}
     now = {"task": task.digest, "strategy": msgspec.json.encode(catalog.config(strategy)), "budget": suite.budget}
-    was["model"], now["model"] = meta.model, suite.model
+    was |= {"model": meta.model, "pool": meta.pool}
+    now |= {"model": suite.model, "pool": label}
     for name, value in now.items():
         if was[name] != value:
             what = f"this cell was made with another {name}"
@@ -227,7 +275,7 @@ def _load(task: str) -> Task:
 
 def _folder_name(name: str) -> str:
     """A strategy's name as that of a folder."""
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")
 
 
 COUNTS = ("requests", "calls", "proposals", "evaluations")  # means over runs, in tables for people

@@ -35,9 +35,12 @@ Untimed = Annotated[bool, typer.Option("--untimed", help="Leave out the loops th
 
 def bench(
     screen: Screen,
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="turboevolve, or scale.")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="turboevolve, polca, or scale.")],
     tasks: Annotated[str | None, typer.Option(metavar="A,B", help="Task folders or built-in tasks.")] = None,
-    strategies: Annotated[str | None, typer.Option(metavar="A,B", help="See: culmen strategies.")] = None,
+    strategies: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Names, with settings: polca(epsilon=off), turboevolve(pool=FILE)."),
+    ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each strategy on each task.")] = None,
     budget: RunBudget = None,
     model: RunModel = "offline",
@@ -110,7 +113,9 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     """The names in a list with commas; raises `UserError` for an empty list."""
     if text is None:
         return None
-    found = tuple(piece.strip() for piece in text.split(",") if piece.strip())
+    from culmen.strategies.catalog import pieces
+
+    found = tuple(dict.fromkeys(pieces(text)))
     if not found:
         raise UserError("an empty list", where=f"'{text}'", fix="name some, separated by commas")
     return found
@@ -118,14 +123,17 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 def check_suite(suite: Suite) -> None:
     """Raise `UserError` for an unknown strategy and for runs that would never end, before any is started."""
+    from culmen.bench.suite import Contender
     from culmen.core.options import RunOptions
-    from culmen.run import inputs
+    from culmen.run import inputs, pools
     from culmen.run.options import RunObjects
-    from culmen.strategies import catalog
 
     options = RunOptions(model=suite.model, budget=suite.budget)
     for strategy in suite.strategies:
-        inputs.check_ends(catalog.make(strategy), options, RunObjects())
+        contender = Contender.of(strategy)
+        inputs.check_ends(contender.strategy, options, RunObjects())
+        if contender.pool:
+            pools.load(contender.pool)
 
 
 def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResult], bool]:

@@ -71,7 +71,8 @@ def analyze(
 
 _COUNTS = ("runs", "barrier", "times", "requests", "candidates", "evaluations", "m", "k", "decile", "rank")
 _PAGE = 5  # rows of a series
-_LONG = ("width_by_island", "rank_profile")  # in the files only
+_STEPS = ("best_by_evaluation_steps", "best_by_proposal_steps", "best_by_proposals")
+_LONG = ("width_by_island", "rank_profile", *_STEPS)  # in the files only
 _CHOSEN = {  # columns of tables that have more than fit
     "training": ("barrier", "alpha", "reward", "failed", "entropy", "grad_norm", "kl", "gap_max", "skipped", "alarmed"),
 }
@@ -85,7 +86,7 @@ def _show_groups(screen: Screen, groups: Sequence[Group]) -> None:
         scores = f", scores {group.trust}" if group.trust else ""
         screen.rule(f"{group.label}, {count(len(group.runs), 'run')}{scores}")
         for table in group.tables:
-            if table.skipped:
+            if table.skipped and table.name not in _STEPS:
                 screen.line(f"{table.title}: skipped, {table.skipped}", style="dim")
             elif table.name not in _LONG:
                 _show_table(screen, table, several=len(group.runs) > 1)
@@ -152,7 +153,10 @@ def compare(
     tasks: Annotated[
         str | None, typer.Option(metavar="A,B", help="Make the runs: task folders or built-in tasks.")
     ] = None,
-    strategies: Annotated[str | None, typer.Option(metavar="A,B", help="Strategies of the runs to make.")] = None,
+    strategies: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Strategies of the runs to make, with settings: polca(epsilon=off)."),
+    ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Runs of each strategy on each task.", show_default=str(SEEDS))
     ] = None,

@@ -319,11 +319,14 @@ def pool_merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Pools of one task.")],
     out: PoolOut,
     licence: Licence = "",
+    without_best: Annotated[
+        float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Leave out this share of the best, as claimed.")
+    ] = 0.0,
 ) -> Answer:
-    """Merge several pools into one; equal candidates once."""
+    """Merge pools into one; equal candidates once."""
     from culmen.run import pools
 
-    return _save_pool(pools.merge([pools.load(file) for file in files], licence), out)
+    return _save_pool(pools.without_best(pools.merge([pools.load(file) for file in files], licence), without_best), out)
 
 
 def _save_pool(made: Pool, out: Path) -> Answer:

@@ -75,7 +75,7 @@ def run(
     """
     from culmen.cli import options
     from culmen.run import inputs
-    from culmen.run.options import RunObjects
+    from culmen.run.options import RunObjects, changed
     from culmen.study import Study
 
     loaded = inputs.folder_task(task, seed_program, goal or "", direction or "", proxy or "")
@@ -85,6 +85,7 @@ def run(
 
         most = pools.allowance(loaded, chosen.budget.evaluations, pool_share)
         loaded = pools.seeded(loaded, pools.load(pool), most)
+        chosen = changed(chosen, pool=pools.label(pool))
     tracks = _trackers(progress.track)
 
     def create(watch: Watch) -> Study:

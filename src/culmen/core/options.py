@@ -62,6 +62,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allow_failing  search even if no initial program scores; else such a run stops before it has asked a model
     fork_of      the run whose finished results are used again
     templates    texts of prompt templates by name, instead of those that culmen brings
+    pool         name and digest of the file of candidates that the search began with, beside the initial program
     """
 
     model: str | dict[str, str] | None = "offline"
@@ -77,6 +78,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fork_of: str | None = None
     allow_failing: bool = False
     templates: dict[str, str] = {}
+    pool: str = ""
 
     @property
     def offline(self) -> bool:

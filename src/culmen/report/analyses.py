@@ -21,7 +21,7 @@ from culmen.report.records import (
     share_of,
 )
 
-Axis = Literal["evaluations", "dollars", "seconds"]
+Axis = Literal["evaluations", "dollars", "seconds", "evaluation_steps", "proposal_steps", "proposals"]
 Series = list[tuple[float, float]]
 
 STEPS = 40
@@ -45,13 +45,13 @@ def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Ta
     Failed evaluations count; the best is the one that `culmen status` would have named at that moment. A run that ended
     before holds its last value, one that had none yet is left out: `runs` says how many are in a row.
     """
-    title = f"best so far against {axis}"
+    title = f"best so far against {axis.replace('_', ' ')}"
     missing = _no_axis(records, axis)
     if missing:
         return Table(f"best_by_{axis}", title, skipped=missing)
     series = [_best(record, axis) for record in records]
     rows: Rows = []
-    for x in _marks([each[-1][0] for each in series if each], steps, whole=axis == "evaluations"):
+    for x in _marks([each[-1][0] for each in series if each], steps, whole=axis not in ("dollars", "seconds")):
         seen = [_at(each, x) for each in series]
         rows.append({axis: x, **spread("score", seen), "runs": sum(value is not None for value in seen)})
     return Table(f"best_by_{axis}", title, rows)
@@ -114,6 +114,8 @@ def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
             return f"the price of {unpriced} calls is unknown, so dollars cannot be told"
         if not any(record.moments and record.moments[-1].dollars for record in records):
             return "nothing was paid for: the model is offline or free"
+    if axis.startswith("proposal") and not any(record.moments and record.moments[-1].proposals for record in records):
+        return "no candidate was asked for"
     return ""
 
 

@@ -8,9 +8,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from culmen.core.evaluation import weakest
 from culmen.report.analyses import (
+    Axis,
     Group,
     Rows,
     Table,
@@ -33,9 +35,7 @@ Analysis = Callable[[Sequence[RunRecord]], Table]
 def analyses(k: int | None = None) -> tuple[Analysis, ...]:
     """Every analysis; `k` is the width that the top-m replay and the profile by rank look at (None: the widest)."""
     return (
-        partial(best_so_far, axis="evaluations"),
-        partial(best_so_far, axis="dollars"),
-        partial(best_so_far, axis="seconds"),
+        *(partial(best_so_far, axis=axis) for axis in get_args(Axis)),
         coverage,
         partial(top_m, k=k),
         partial(rank_profile, k=k),

@@ -29,7 +29,7 @@ from culmen.store.address import FILE, POINTER
 from culmen.store.meta import RunMeta
 
 _PAGE = 2000
-_KINDS = ("done", "note")
+_KINDS = ("started", "done", "note")
 _GRIDS = ("event", "grid")  # notes that tell how many cells are taken
 
 Vector = tuple[float, ...]
@@ -37,12 +37,20 @@ Vector = tuple[float, ...]
 
 class Moment(msgspec.Struct, frozen=True):
     """A run after so many evaluations: active seconds, known dollars, and the score of the candidate that was best then
-    (in the task's own direction, None while nothing had scored)."""
+    (in the task's own direction, None while nothing had scored).
+
+    `evaluation_steps` counts evaluations that ran side by side once: the most that followed one another, each begun
+    when the one before had ended (POLCA, Section 5). `proposal_steps` does so for requests, `proposals` counts the
+    candidates that these brought.
+    """
 
     evaluations: int
     seconds: float
     dollars: float
     best: float | None = None
+    evaluation_steps: int = 0
+    proposal_steps: int = 0
+    proposals: int = 0
 
 
 class ReplyCandidate(msgspec.Struct, frozen=True):
@@ -105,6 +113,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     barriers: tuple[Barrier, ...] = ()
     unpriced: int = 0
     trust: str = ""
+    pool: str = ""
 
     @property
     def evaluations(self) -> int:
@@ -131,6 +140,7 @@ def read_run(run: Path | str) -> RunRecord:
         barriers=tuple(reader.barriers),
         unpriced=reader.unpriced,
         trust=weakest(reader.trust),
+        pool=meta.pool,
     )
 
 
@@ -151,7 +161,8 @@ class _Reader:
         self.barriers: list[Barrier] = []
         self.unpriced = 0
         self.trust: set[str] = set()
-        self._dollars = 0.0
+        self._dollars, self._proposals = 0.0, 0
+        self._steps = {"evaluate": _Chain(), "propose": _Chain()}
         self._means: dict[str, tuple[int, float]] = {}
         self._failed: dict[str, str] = {}
         self._noted: list[tuple[int, dict[str, Any]]] = []
@@ -160,6 +171,8 @@ class _Reader:
     def see(self, event: Event) -> None:
         """Count one event."""
         entry = event.entry
+        if entry.effect in self._steps:
+            self._steps[entry.effect].see(entry.kind, entry.key)
         usage = getattr(entry.result, "usage", None)
         if entry.kind == "done" and usage is not None:
             self._dollars += usage.dollars
@@ -168,8 +181,10 @@ class _Reader:
             if entry.body.get("phase") != "final":  # never mixed into the means of the search
                 self._observe(entry.result)
             best = None if self._leader.mean is None else self._objective.score(self._leader.mean)
-            self.moments.append(Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best))
+            steps = (self._steps["evaluate"].length, self._steps["propose"].length, self._proposals)
+            self.moments.append(Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best, *steps))
         elif entry.kind == "done" and isinstance(entry.result, Proposal) and entry.result.candidates:
+            self._proposals += len(entry.result.candidates)
             self._reply(entry.result)
         elif entry.kind == "note" and entry.body.get("note") in _GRIDS and "cells" in entry.body:
             self._note(entry.body)
@@ -218,6 +233,21 @@ class _Reader:
         if name not in self._means:
             return ReplyCandidate(rank, "unseen")
         return ReplyCandidate(rank, "ok", self._means[name][1])
+
+
+class _Chain:
+    """The longest chain of effects of a kind, of which each began when the one before it had ended."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._begun: dict[int, int] = {}
+
+    def see(self, kind: str, key: int) -> None:
+        """An effect began, or ended."""
+        if kind == "started":
+            self._begun[key] = self.length + 1
+        elif kind == "done":
+            self.length = max(self.length, self._begun.pop(key, self.length))
 
 
 def _noted(evaluations: int, body: dict[str, Any], scale: list[tuple[float, float]]) -> CandidateRequest:
@@ -367,11 +397,12 @@ class ComparedRun(msgspec.Struct, frozen=True):
     seconds: float
     budget: Budget
     moments: tuple[Moment, ...] = ()
+    pool: str = ""
 
     @property
     def contender(self) -> str:
-        """What is compared: strategy, settings and model, whatever the task."""
-        return json.dumps([self.strategy, self.config, self.model], sort_keys=True, default=str)
+        """What is compared: strategy, settings, model and pool, whatever the task."""
+        return json.dumps([self.strategy, self.config, self.model, self.pool], sort_keys=True, default=str)
 
 
 def read_compared(run: Path | str) -> ComparedRun:
@@ -402,6 +433,7 @@ def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]
         seconds=now.elapsed_seconds,
         budget=now.budget,
         moments=tuple(moments),
+        pool=about.pool,
     )
 
 
@@ -510,14 +542,17 @@ class Configured(Protocol):
     @property
     def model(self) -> str: ...
 
+    @property
+    def pool(self) -> str: ...
+
 
 def told_apart(firsts: Sequence[Configured], plain: Sequence[str]) -> list[str]:
     """Plain labels; behind those that occur several times the model and settings in which they differ."""
     labels: list[str] = []
     for label, record in zip(plain, firsts):
         alike = [other for other, name in zip(firsts, plain) if name == label]
-        facts = {"model": record.model, **record.config}
-        kinds = [{"model": other.model, **other.config} for other in alike]
+        facts = {"model": record.model, **record.config, "pool": record.pool or "none"}
+        kinds = [{"model": other.model, **other.config, "pool": other.pool or "none"} for other in alike]
         differing = [name for name in facts if any(other.get(name) != facts[name] for other in kinds)]
         told = ", ".join(f"{name}={_short(facts[name])}" for name in differing)
         labels.append(f"{label} ({told})" if told else label)

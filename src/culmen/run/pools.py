@@ -10,6 +10,7 @@ and its scores are shown as claims and used for nothing.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections import Counter
@@ -131,6 +132,11 @@ def merge(pools: Sequence[Pool], licence: str = "") -> Pool:
     )
 
 
+def without_best(pool: Pool, share: float) -> Pool:
+    """The pool without this share of its candidates, the best by what it claims (TurboEvolve, Section 4.3)."""
+    return msgspec.structs.replace(pool, members=pool.members[round(share * len(pool.members)) :])
+
+
 def load(path: str | Path) -> Pool:
     """A pool from its file. Raises `UserError` for what is no pool."""
     file = Path(path).expanduser()
@@ -145,6 +151,13 @@ def load(path: str | Path) -> Pool:
     if pool.format != FORMAT:
         raise UserError(f"unknown pool format '{pool.format}'", where=str(file), fix="use a newer culmen")
     return pool
+
+
+def label(path: str | Path) -> str:
+    """How a run names its pool: the file's name and the first digits of its digest. Raises as `load` does."""
+    load(path)
+    file = Path(path).expanduser()
+    return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
 
 
 def save(pool: Pool, path: str | Path) -> None:

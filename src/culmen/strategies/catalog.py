@@ -103,6 +103,33 @@ def make(name: str, settings: Mapping[str, str] | None = None) -> MinimalStrateg
     return cls(**values)
 
 
+def written(text: str) -> tuple[str, dict[str, str]]:
+    """Name and settings of a strategy written as `polca(epsilon=off, priority=ucb(beta=1))`, or as its name alone.
+
+    Raises `UserError` for what is not written so.
+    """
+    name, bracket, rest = text.strip().partition("(")
+    given = [piece.partition("=") for piece in pieces(rest.removesuffix(")"))]
+    unclosed = bool(bracket) and not rest.endswith(")")
+    if unclosed or not name.strip() or not all(key.strip() and sign for key, sign, _ in given):
+        raise UserError(
+            f"cannot read '{text}'", where="--strategies", fix="write NAME, or NAME(setting=value, setting=value)"
+        )
+    return name.strip(), {key.strip(): value.strip() for key, _, value in given}
+
+
+def pieces(text: str) -> list[str]:
+    """What stands between the commas that are in no brackets; empty pieces are left out."""
+    found, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [piece.strip() for piece in found if piece.strip()]
+
+
 def _expanded(cls: Any, given: dict[str, str], where: str) -> dict[str, str]:
     presets: dict[str, dict[str, str]] = getattr(cls, "presets", {})
     if not presets or "preset" not in given:

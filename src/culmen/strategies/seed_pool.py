@@ -41,8 +41,7 @@ class Random:
     """A random partition into parts of equal size."""
 
     async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
-        order = lab.rng.sample(range(len(seeds)), len(seeds))
-        return filled([order[i::islands] for i in range(islands)], rewards)
+        return filled(dealt(lab, seeds, islands), rewards)
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,20 @@ class KmeansElite:
     async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
         found = await clusters(lab, seeds, islands)
         return filled(mixed(found, rewards, self.d, self.rho, lab.rng), rewards)
+
+
+@dataclass(frozen=True)
+class RandomElite(KmeansElite):
+    """A random partition with the same copy-and-mix: the control of the paper's initialisation study (Section 4.3)."""
+
+    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+        return filled(mixed(dealt(lab, seeds, islands), rewards, self.d, self.rho, lab.rng), rewards)
+
+
+def dealt(lab: Lab, seeds: Sequence[Candidate], islands: int) -> Clusters:
+    """A random partition into parts of equal size."""
+    order = lab.rng.sample(range(len(seeds)), len(seeds))
+    return [order[i::islands] for i in range(islands)]
 
 
 async def clusters(lab: Lab, seeds: Sequence[Candidate], k: int) -> Clusters:

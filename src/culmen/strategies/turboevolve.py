@@ -13,7 +13,7 @@ from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
 from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate
 from culmen.strategies.judging import Judge
-from culmen.strategies.seed_pool import Allocation, Everywhere, Kmeans, KmeansElite, Random
+from culmen.strategies.seed_pool import Allocation, Everywhere, Kmeans, KmeansElite, Random, RandomElite
 from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.width import Adaptive, Fixed, Requery, Width, WidthCounter
 
@@ -33,7 +33,10 @@ Rate = Annotated[float, About("share of an island that competes for cells of the
 _Widths = Annotated[Width, About("candidates per request", choices=(Adaptive, Fixed))]
 _Allocate = Annotated[
     Allocation,
-    About("how initial programs are shared out among islands", choices=(KmeansElite, Kmeans, Random, Everywhere)),
+    About(
+        "how initial programs are shared out among islands",
+        choices=(KmeansElite, Kmeans, RandomElite, Random, Everywhere),
+    ),
 ]
 
 Judged = Sequence[tuple[Rollout, Elite | None]]
