@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from culmen.core.usage import Budget, Usage
     from culmen.evaluate import Invalid
     from culmen.evaluate.adapters.inspect_task import InspectEvaluator
+    from culmen.evaluate.jail.asking import AskFailed
     from culmen.memory.epsilon_net import EpsilonNet
     from culmen.offline.proposer import OfflineProposer
     from culmen.store.views import CandidateDetail, CandidateRow, RunStatus
@@ -68,6 +69,7 @@ _HOME = {
     "Budget": "core.usage",
     "Usage": "core.usage",
     "Invalid": "evaluate",
+    "AskFailed": "evaluate.jail.asking",
     "InspectEvaluator": "evaluate.adapters.inspect_task",
     "EpsilonNet": "memory.epsilon_net",
     "OfflineProposer": "offline.proposer",

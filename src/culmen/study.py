@@ -120,12 +120,13 @@ def check(
     direction: str = "max",
     limits: Limits | None = None,
     times: int = 5,
+    model: Any = None,
 ) -> TaskReport:
     """Evaluate the initial programs a few times, without a search: `print(culmen.check(seed, evaluator))`.
 
     The report says score, noise, time and what is wrong, with the evaluator's traceback and what it printed. The
-    arguments are those of `optimize`; each program is evaluated `2 * times - 1` times on up to four cases, one that
-    fails once.
+    arguments are those of `optimize` (`model`: what the evaluator asks, by role); each program is evaluated
+    `2 * times - 1` times on up to four cases, one that fails once.
     """
     from culmen.evaluate.check import check
     from culmen.evaluate.function import FunctionBackend
@@ -134,9 +135,11 @@ def check(
 
     if callable(evaluator):
         task = inputs.function_task(seed, cases, "", direction, "the task", None, limits, evaluator)
-        return assemble.run_blocking(check(task, FunctionBackend(task, evaluator, 1), times))
-    task = inputs.folder_task(evaluator, seed, "")
-    return assemble.run_blocking(check(task, LocalBackend(task, 1), times))
+        backend: Any = FunctionBackend(task, evaluator, 1)
+    else:
+        task = inputs.folder_task(evaluator, seed, "")
+        backend = LocalBackend(task, 1)
+    return assemble.run_blocking(check(task, assemble.asking(task, backend, model), times))
 
 
 class Study:

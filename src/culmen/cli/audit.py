@@ -13,13 +13,14 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import find_run
+from culmen.cli.verbs import AskedModels, ModelsFile, find_run
 from culmen.core.errors import UserError
 from culmen.observe.figures import clean, count, duration, joined
 from culmen.observe.names import run_name
 
 if TYPE_CHECKING:
     from culmen.audit.attack import AttackOutcome, AuditReport
+    from culmen.core.ports import Backend
     from culmen.core.task import Task
     from culmen.store.views import RunStatus
 
@@ -48,6 +49,8 @@ def audit(
     seconds: Annotated[float, typer.Option(min=1.0, help="Start no attack after this time.")] = 300.0,
     workers: Annotated[int, typer.Option(min=1, help="Evaluations at once.")] = 2,
     require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
+    model: AskedModels = None,
+    models: ModelsFile = None,
 ) -> Answer:
     """Find what could be gamed in a task, before anything is spent; or signs of gaming in a run.
 
@@ -55,7 +58,8 @@ def audit(
     attack pays, or if a run has grave signs; 6 if the program is not one that could tell.
     """
     if _is_task(path):
-        return _audit_task(screen, Path(str(path)), program, only or (), seconds, workers, require)
+        asked = (",".join(model) if model else None, models and str(models))
+        return _audit_task(screen, Path(str(path)), program, only or (), seconds, workers, require, asked)
     return _audit_run(path)
 
 
@@ -74,10 +78,12 @@ def _audit_task(
     seconds: float,
     workers: int,
     require: str | None,
+    asked: tuple[str | None, str | None],
 ) -> Answer:
     """Attack the evaluator of the task at `path`."""
     from culmen.audit import audit as attack
     from culmen.evaluate.local import LocalBackend
+    from culmen.run.assemble import asking
 
     task, parts = _with_program(path, program)
 
@@ -85,8 +91,8 @@ def _audit_task(
         if screen.live:
             screen.err.print(f"trying: {text}", style="dim")
 
-    def make(task: Task) -> LocalBackend:
-        return LocalBackend(task, workers, require=require)
+    def make(task: Task) -> Backend:
+        return asking(task, LocalBackend(task, workers, require=require), *asked)
 
     try:
         report = asyncio.run(attack(task, make, parts=parts, only=only, seconds=seconds, tell=tell))

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import Direction, Proxy, SeedProgram
+from culmen.cli.verbs import AskedModels, Direction, ModelsFile, Proxy, SeedProgram
 from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
 from culmen.core.options import DEFAULT_STRATEGY
@@ -113,6 +113,8 @@ def check(
     direction: Direction = None,
     seed_program: SeedProgram = None,
     proxy: Proxy = None,
+    model: AskedModels = None,
+    models: ModelsFile = None,
 ) -> Answer:
     """Run the initial program of a task a few times and say what is wrong with the task, if anything.
 
@@ -124,10 +126,13 @@ def check(
     from culmen.evaluate.check import check
     from culmen.evaluate.local import LocalBackend
     from culmen.run import inputs
+    from culmen.run.assemble import asking
 
     loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
+    asked = ",".join(model) if model else None
+    backend = asking(loaded, LocalBackend(loaded, workers=1, require=require), asked, models and str(models))
     with _progress(screen, loaded) as advance:
-        report = asyncio.run(check(loaded, LocalBackend(loaded, workers=1, require=require), times, advance))
+        report = asyncio.run(check(loaded, backend, times, advance))
     data = {**msgspec.to_builtins(report), "fit": report.fit}
     for seed in data["seeds"]:
         del seed["observations"]  # one by one they say no more than the summary

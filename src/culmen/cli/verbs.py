@@ -35,6 +35,13 @@ SeedProgram = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Initial program, instead of the task's. Repeatable."),
 ]
+AskedModels = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="ROLE=MODEL", help="Model that the evaluator asks in this role. Repeatable."),
+]
+ModelsFile = Annotated[
+    Path | None, typer.Option("--models", metavar="FILE", help="Providers, models and prices (TOML or YAML).")
+]
 Proxy = Annotated[
     str | None,
     typer.Option(

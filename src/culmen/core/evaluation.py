@@ -59,6 +59,19 @@ BARRED = "integrity_"
 """Prefix of the `reason` of an observation rejected for a sign; the sign's name follows."""
 
 
+class RoleUsage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an evaluation asked of one model in one role: so many questions, and what they cost."""
+
+    role: str
+    model: str
+    asked: int = 0
+    usage: Usage = Usage()
+
+
+CONVERSATION = "conversation"
+"""The artifact that holds what an evaluator asked models, and what they said."""
+
+
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One evaluation of one candidate on one case (`case` = "" when the task has no data set).
 
@@ -72,6 +85,8 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     (None: not accepted). The exact form is the artifact "certificate".
 
     `signs` are what was noticed about its integrity; where the run rejects for that, `reason` says which one.
+
+    `asked` is what its evaluator asked models, by role and model; `usage` has the sum.
     """
 
     candidate: str
@@ -90,6 +105,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     certified: float | None = None
     strict: bool | None = None
     signs: tuple[Sign, ...] = ()
+    asked: tuple[RoleUsage, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -132,9 +132,10 @@ class Effect(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct, frozen=True):
     """What is to be journaled, in one transaction with its neighbours.
 
-    kind     started (an effect was handed to the world) · done (`result` holds its outcome) · note (from the strategy)
-             torn (in flight when a process died; `body` has what it may have cost) · stop (the search was told to end)
-             state (run life cycle: running, paused, interrupted, finished, failed) · tell (input from a person)
+    kind     started (an effect was handed to the world) · held (its model calls may cost `body["most"]` in all)
+             done (`result` holds its outcome) · note (from the strategy) · stop (the search was told to end)
+             torn (in flight when a process died; `body` has what it may have cost) · tell (input from a person)
+             state (run life cycle: running, paused, interrupted, finished, failed)
     """
 
     kind: str

@@ -82,5 +82,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def offline(self) -> bool:
-        """Whether no language model is asked."""
-        return self.model in (None, "offline")
+        """Whether the search asks no language model; its evaluator may (`offline,judge=MODEL`)."""
+        if isinstance(self.model, dict):
+            return self.model.get("default") == "offline"
+        return self.model is None or "offline" in [piece.strip() for piece in self.model.split(",")]

@@ -35,6 +35,7 @@ from culmen.core.event import (
     at_least,
 )
 from culmen.core.ports import Journal, Observer, World
+from culmen.core.usage import Usage
 from culmen.engine.replay import Replayed, replay, torn
 from culmen.engine.reservations import PERFORMING
 from culmen.engine.search import Estimate, Search
@@ -77,6 +78,7 @@ class Driver:
         self._busy = {"evaluate": 0, "other": 0}
         self._outbox: list[Entry] = []
         self._durable_first: list[Effect] = []
+        self._held: list[asyncio.Future[None]] = []  # resolved when what they wait for is durable
         self._running: dict[int, asyncio.Task[Result]] = {}
         self._performed: dict[int, Effect] = {}  # what they perform
         self._wake = asyncio.Event()
@@ -189,14 +191,29 @@ class Driver:
 
     async def _perform(self, effect: Effect) -> Result:
         """Perform it. A model is asked only once the budget holds the most that it may cost."""
+        PERFORMING.set(effect.key)
         if not isinstance(effect.request, ProposeRequest | WriteRequest):
             return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
-        PERFORMING.set(effect.key)
         refused = await self.search.reservations.open(effect.key, self._most(effect.request))
         if refused:
             fault = no_budget(refused)
             return Proposal(fault=fault) if isinstance(effect.request, ProposeRequest) else Text(fault=fault)
         return await self._world.perform(effect)  # pyright: ignore[reportReturnType]
+
+    async def hold(self, most: Usage) -> str:
+        """Wait until the effect that the calling task performs may cost so much in all, and journal it: a process that
+        dies then knows what it may have lost. The name of the budget if it never may, else ""."""
+        key = PERFORMING.get()
+        refused = await self.search.reservations.grow(key, most)
+        if refused or key not in self._performed:
+            return refused
+        effect, durable = self._performed[key], asyncio.get_running_loop().create_future()
+        body = {"most": msgspec.to_builtins(msgspec.structs.replace(most, evaluations=0))}
+        self._outbox.append(Entry("held", key, effect.mark, effect.kind, body))
+        self._held.append(durable)
+        self._wake.set()
+        await durable
+        return ""
 
     def _ended(self, effect: Effect, task: asyncio.Task[Result]) -> None:
         self._busy[_line(effect)] -= 1
@@ -223,7 +240,11 @@ class Driver:
             batch = [msgspec.structs.replace(entry, elapsed=elapsed) for entry in (*self._outbox, *notes)]
             self._outbox = []
             paid, self._durable_first = self._durable_first, []
+            held, self._held = self._held, []
             events = await self._append(batch)
+            for durable in held:
+                if not durable.done():
+                    durable.set_result(None)
             for effect in paid:
                 self._start(effect)
             self._tell(events)

@@ -21,6 +21,7 @@ _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
 _CHOICE, _WHOLE, _FEW = 0.04, 0.2, 16  # shares of the evaluations, and evaluations: see `final_share`
 MEMBERS, TWICE = 8, 2  # members of a front that are confirmed, and evaluations of each on a noisy task, at least
+_MONEY = 0.1  # share of calls, tokens and dollars kept where evaluations cost them and none is named
 _SECONDS = 0.1  # share of the seconds kept for the final choice where none is named
 _THRICE = 3  # evaluations of each member that are planned where there is no data set
 CHECKS = 3  # evaluations that a winner takes where its score may rest on a tolerance of the evaluator
@@ -42,17 +43,30 @@ class Ledger:
         self._reserved: dict[int, Usage] = {}
         self._held = Usage()
         self._reserve, self._limits = final_evaluations, _LIMITS
+        self.dearest = NOTHING  # of what one evaluation has cost so far, where evaluators ask models
+        self._share = _MONEY if budget.final is None else budget.final
 
     def keep(self, evaluations: int) -> None:
         """Keep so many evaluations back from now on; what the search has spent already is gone."""
         self._reserve = evaluations
 
-    def open_reserve(self) -> None:
-        """Release the evaluations kept for the final choice, and the reservations of abandoned effects.
+    def learn(self, cost: Usage) -> None:
+        """One evaluation cost this: the next may, and the final choice will have to be paid for, too."""
+        old = self.dearest
+        self.dearest = Usage(
+            calls=max(old.calls, cost.calls),
+            input_tokens=max(old.input_tokens, int(cost.at_most("tokens"))),
+            dollars=max(old.dollars, cost.at_most("dollars")),
+        )
 
-        The final choice only evaluates, so no other budget limits it, even one that is exceeded.
+    def open_reserve(self) -> None:
+        """Release what was kept for the final choice, and the reservations of abandoned effects.
+
+        The final choice only evaluates: where that costs no money, no other budget limits it, even one that is
+        exceeded.
         """
-        self._reserve, self._limits = 0, ("evaluations",)
+        self._reserve, self._share = 0, 0.0
+        self._limits = ("evaluations",) if self.dearest == NOTHING else _LIMITS
         self._reserved.clear()
         self._held = Usage()
 
@@ -108,7 +122,23 @@ class Ledger:
 
     def _limit(self, name: str) -> float | None:
         limit = getattr(self.budget, name)
-        return limit - self._reserve if name == "evaluations" and limit is not None else limit
+        if limit is None:
+            return None
+        if name == "evaluations":
+            return limit - self._reserve
+        return limit * (1 - self._share) if self.dearest.at_most(name) else limit
+
+    @property
+    def affordable(self) -> float:
+        """How many evaluations as dear as the dearest one the budgets hold besides what is reserved; infinity without a
+        limit."""
+        costs = {name: self.dearest.at_most(name) for name in _LIMITS[1:]}
+        rooms = [
+            math.floor(self.left(name) / cost + _SLACK)
+            for name, cost in costs.items()
+            if cost and math.isfinite(self.left(name))
+        ]
+        return min([self.left("evaluations"), *rooms])
 
     def _over(self, *usages: Usage) -> str:
         for name in self._limits:

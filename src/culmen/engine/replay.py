@@ -30,6 +30,7 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
     """
     pending = {effect.key: effect for effect in search.start()}
     started: dict[int, int] = {}
+    held: dict[int, Usage] = {}  # the most that its model calls may have cost
     elapsed, count = 0.0, 0
     for event in events:
         entry = event.entry
@@ -38,11 +39,14 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
             _drop(search.outbox, entry.key)
         elif entry.kind == "started":
             started[entry.key] = started.get(entry.key, 0) + 1
+        elif entry.kind == "held":
+            held[entry.key] = Usage(**entry.body["most"])
         elif entry.kind == "tell":
             pending.update((effect.key, effect) for effect in search.feed(entry))
         elif entry.kind in ("done", "torn", "stop") and (entry.key or entry.kind == "stop"):
             count += 1
             started.pop(entry.key, None)
+            held.pop(entry.key, None)
             pending.pop(entry.key, None)
             for effect in search.feed(entry):
                 pending[effect.key] = effect
@@ -50,7 +54,11 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
                 pending[entry.key] = search.in_flight[entry.key]
             if entry.kind == "stop":
                 pending = {key: effect for key, effect in pending.items() if key in search.in_flight}
-    cut = [torn(effect, estimate(effect.request), elapsed) for key, effect in pending.items() if key in started]
+    cut = [
+        torn(effect, estimate(effect.request) + held.get(key, Usage()), elapsed)
+        for key, effect in pending.items()
+        if key in started
+    ]
     missing = [entry for entry in cut if entry.body["usage"]]
     return Replayed(list(pending.values()), missing, elapsed, count)
 

@@ -25,6 +25,7 @@ class Reservations:
         self._ledger = ledger
         self._needs: dict[int, Usage] = {}
         self._line: dict[int, None] = {}  # of those that wait, in their order
+        self._stuck = set[int]()  # those of `grow`
         self._changed = asyncio.Event()
 
     async def open(self, key: int, need: Usage) -> str:
@@ -46,6 +47,24 @@ class Reservations:
         finally:
             del self._line[key]
             self._changed.set()
+        return ""
+
+    async def grow(self, key: int, need: Usage) -> str:
+        """Wait until this effect, which may hold something already, may cost so much in all, and reserve it; name of
+        the budget if it never may, else "".
+
+        Where all that hold something wait for more, the last of them is refused: it ends, and the others go on.
+        """
+        self._stuck.add(key)
+        try:
+            while name := self._refusal(key, need):
+                if self._needs.keys() <= self._stuck:
+                    return name
+                self._changed.clear()
+                await self._changed.wait()
+            self._needs[key] = need
+        finally:
+            self._stuck.discard(key)
         return ""
 
     def enlarge(self, key: int, need: Usage) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from culmen.core.brief import HumanInput, Proposal, Text, refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
-from culmen.core.evaluation import Observation
+from culmen.core.evaluation import Observation, Status
 from culmen.core.event import (
     WAIT,
     Effect,
@@ -189,8 +189,13 @@ class Search:
 
     def _short(self, need: Usage | Request) -> str:
         """Name of the budget that has no room for this besides the effects already waiting, "" if there is room."""
-        waiting = total(self._estimate(effect.request) for effect in self._waiting.values())
-        return self.ledger.refusal(waiting + (need if isinstance(need, Usage) else self._estimate(need)))
+        waiting = total(self._cost(effect.request) for effect in self._waiting.values())
+        return self.ledger.refusal(waiting + (need if isinstance(need, Usage) else self._cost(need)))
+
+    def _cost(self, request: Request) -> Usage:
+        """What an effect is admitted by; an evaluation that asks models counts as the dearest so far."""
+        estimate = self._estimate(request)
+        return estimate + self.ledger.dearest if isinstance(request, EvaluateRequest) else estimate
 
     def _hear(self, entry: Entry) -> None:
         """Deliver a person's input; it is ignored once the final choice has begun."""
@@ -213,8 +218,7 @@ class Search:
         usage = usage_of(entry.result)
         self.ledger.settle(entry.key, usage)
         self._count_futile(effect.request, usage)
-        if isinstance(entry.result, Proposal | Text):
-            self._closing = self._closing or refused_budget(entry.result.fault)
+        self._closing = self._closing or _refused(entry.result)
         halt = False
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             if self._finale is None:
@@ -223,6 +227,8 @@ class Search:
                 self._past.seen(effect.request.candidate, entry.result)
             else:
                 self._finale.see(effect.request.candidate, entry.result)
+            if entry.result.asked:
+                self.ledger.learn(usage)
             self._recall.delivered(effect.mark, effect.request.candidate, entry.result)
             self._trial.see(effect.request.candidate, entry.result)
             halt = self._halts and entry.result.barred
@@ -283,7 +289,7 @@ class Search:
             if self._trial.holds(effect.request):
                 self._fresh.append(key)
                 continue
-            estimate = self._estimate(effect.request)
+            estimate = self._cost(effect.request)
             if ledger.refusal(estimate):
                 self._closing = ledger.exhausted(estimate)
                 if self._closing:  # start nothing whose result could no longer be evaluated
@@ -345,9 +351,16 @@ class Search:
                 self._remark("few_turns", few, ())
             self.phase, self.reason = "final", reason
             self.ledger.open_reserve()
-            kept = self.ledger.left("evaluations")
+            kept = self.ledger.affordable
             self._finale = self._final(min(kept, soon(self.task)) if reason == "user" else kept)
             self._root = self._loop.spawn(self._finale.run(self.lab))
+
+
+def _refused(result: Any) -> str:
+    """The budget that had no room for what an effect would have asked models, "" for any other result."""
+    if isinstance(result, Observation):
+        return refused_budget(result.reason) if result.status is Status.LOST else ""
+    return refused_budget(result.fault) if isinstance(result, Proposal | Text) else ""
 
 
 def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:

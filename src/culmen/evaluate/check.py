@@ -16,6 +16,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import EVALUATOR_LOG, LOG, Case, Observation, Status, reaches, weakest
 from culmen.core.ports import Backend
 from culmen.core.task import Task
+from culmen.core.usage import total
 from culmen.evaluate.jail.scorer_pool import install_hint
 
 _TOLD = 40  # lines of a traceback or of printed output
@@ -282,7 +283,18 @@ def find_problems(
     seen = TaskEvidence(task, isolation, tuple(observations), repeatable, seed_free, why)
     found = [finding for rule in _RULES for finding in rule(seen)]
     found += [TaskFinding("note", note) for note in task.notes]
+    found += _asked(seen)
     return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level))
+
+
+def _asked(seen: TaskEvidence) -> Iterator[TaskFinding]:
+    """What the evaluator asked models, by role."""
+    asked = [each for observation in seen.observations for each in observation.asked]
+    for role, model in sorted({(each.role, each.model) for each in asked}):
+        spent = total(each.usage for each in asked if (each.role, each.model) == (role, model))
+        price = f", {spent.dollars:.4f} dollars" if spent.dollars else ""
+        what = f"the evaluator asked {model} as {role}: {spent.calls} calls, {spent.cache_hits} from the cache"
+        yield TaskFinding("note", f"{what}, {spent.tokens:,} tokens{price}", "")
 
 
 def describe(observation: Observation) -> str:

@@ -30,11 +30,14 @@ from typing import Any, NoReturn
 import msgspec
 
 from culmen.core import pictures
+from culmen.core.asking import AskingFailed
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Scoring, Status
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import kernel, probes, procfs, wire
+from culmen.evaluate.jail.answering import conversed
+from culmen.evaluate.jail.asking import Ask, form_of, settled, wants
 from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_descriptors, set_limits
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
 from culmen.evaluate.jail.fork_server import ChildExit, Jail, JailFailed, OutputLog, read_frame, write_frame
@@ -54,9 +57,9 @@ class FunctionBackend(LocalBackend):
     """Evaluates by calling `fn(candidate)` or `fn(candidate, case)`, up to `workers` calls at once.
 
     `candidate` is the text of a candidate with one part, else the dict of its parts, as it always is where the initial
-    programs were given as dicts; `case` the `Case` or None. The
-    function returns a number, `(score, feedback or dict)`, or a dict with "score" or "combined_score"; coroutine
-    functions work too. Raising `culmen.Invalid` says that the candidate is not acceptable.
+    programs were given as dicts; `case` the `Case` or None; a function with a parameter `ask` gets what asks models
+    (`jail.asking.Ask`). The function returns a number, `(score, feedback or dict)`, or a dict with "score" or
+    "combined_score"; coroutine functions work too. Raising `culmen.Invalid` says that the candidate is not acceptable.
 
     What the function keeps in its variables lives on from call to call within a process, and begins anew, as it was
     when the backend started, in the next one. `Limits(calls=1)` gives every call a process of its own; the final choice
@@ -114,7 +117,10 @@ class FunctionBackend(LocalBackend):
             return outcome.lost("zygote_died", str(error)), True
         fresh, kept = worker.calls == 0, False
         try:
-            verdict = await worker.call(request)
+            try:
+                verdict = await worker.call(request)
+            except AskingFailed as error:
+                return outcome.lost(error.reason, str(error)), True
             kept = worker.sound and worker.calls < self._calls
         finally:
             if kept:
@@ -167,8 +173,8 @@ class _Worker:
                     await read_frame(self._channel, 1 << 16)
             self.calls += 1
             started, patience = time.monotonic(), self._task.limits.seconds
-            async with asyncio.timeout(patience):
-                verdict = await self._answer(request)
+            async with asyncio.timeout(patience) as alarm:
+                verdict = await self._answer(request, alarm)
         except TimeoutError:
             verdict = outcome.of_end(ChildExit("timeout"), 0.0)
         except wire.TooLarge:
@@ -180,11 +186,11 @@ class _Worker:
             verdict = await self._failed()
         return replace(verdict, seconds=seconds).with_log(self._log.cut())
 
-    async def _answer(self, request: bytes) -> EvaluationOutcome | None:
+    async def _answer(self, request: bytes, alarm: asyncio.Timeout) -> EvaluationOutcome | None:
         """Ask, and read the answer: a capital letter if the process may go on, and the number of the call."""
         self.sound = False
         await write_frame(self._channel, "Q", request)
-        kind, payload = await read_frame(self._channel, self._room + 4)
+        kind, payload = await conversed(self._channel, self._room + 4, alarm)
         if payload[:4] != self.calls.to_bytes(4, "little") or kind.upper() not in ("R", "E", "A"):
             return EvaluationOutcome(Status.REJECTED, "bad_frame", feedback="the process sent an answer to nothing")
         self.sound = kind.isupper()
@@ -313,14 +319,16 @@ def _call(
             calls += 1
             if not request["alone"]:
                 before = before or Leftovers(fn, job.memory_mb, born)
-            kind, payload = _answer(fn, request)
+            ask = Ask(channel)
+            kind, payload = _answer(fn, request, ask)
+            ask.end()
             kind = kind.lower() if before is None or before.found() else kind
             wire.send(channel, kind, calls.to_bytes(4, "little") + payload)
     finally:
         leave()
 
 
-def _answer(fn: Callable[..., Any], request: dict[str, Any]) -> tuple[str, bytes]:
+def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: Ask) -> tuple[str, bytes]:
     """The kind and payload of the answer to a request; a small letter if the process should not go on."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = math.ceil(used.ru_utime + used.ru_stime) + request["cpu"]
@@ -331,7 +339,7 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any]) -> tuple[str, bytes
     if numpy is not None:
         numpy.random.seed(request["seed"] % (1 << 32))
     try:
-        answer = "R", wire.encode(report_of(fn, request))
+        answer = "R", wire.encode(report_of(fn, request, ask))
     except Exception as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
         answer = "e" if isinstance(error, MemoryError) else "A" if away(error) else "E", describe(error)
     except BaseException as error:  # noqa: BLE001 - as SystemExit: whoever raises that does not mean to go on
@@ -342,14 +350,13 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any]) -> tuple[str, bytes
     return answer
 
 
-def report_of(fn: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]:
+def report_of(fn: Callable[..., Any], request: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
     """Call the function on a request and bring its result into one form."""
     parts = request["parts"]
     candidate = next(iter(parts.values())) if len(parts) == 1 and not request.get("whole") else parts
     case = None if request["case"] is None else Case(**request["case"])
-    result = fn(candidate, case) if takes_case(fn) else fn(candidate)
-    if inspect.isawaitable(result):
-        result = asyncio.run(_wait(result))
+    more = {"ask": form_of(fn, ask)} if ask is not None and wants(fn) else {}
+    result = settled(fn(candidate, case, **more) if takes_case(fn) else fn(candidate, **more))
     score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if isinstance(score, dict):
         if request.get("several"):
@@ -380,6 +387,7 @@ def takes_case(fn: Callable[..., Any]) -> bool:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         return False
+    parameters = [p for p in parameters if p.name != "ask"]
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
     required = [p for p in places if p.default is p.empty]
     return len(required) >= 2 or (len(places) >= 2 and places[1].name in ("case", "example"))
@@ -388,7 +396,3 @@ def takes_case(fn: Callable[..., Any]) -> bool:
 def _number(value: Any) -> bool:
     plain = number(value)
     return isinstance(plain, int | float) and not isinstance(plain, bool)
-
-
-async def _wait(result: Any) -> Any:
-    return await result

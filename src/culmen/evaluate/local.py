@@ -8,6 +8,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+from culmen.core.asking import AskingFailed
+from culmen.core.brief import refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches
@@ -178,7 +180,7 @@ class LocalBackend:
             try:
                 self._seal.check()
                 verdict = await self._attempt(candidate, case, seed, slot, certify)
-                if verdict.status is Status.LOST:
+                if verdict.status is Status.LOST and not refused_budget(verdict.reason):
                     verdict = await self._attempt(candidate, case, seed, slot, certify)
                 self._seal.check()
             finally:
@@ -266,11 +268,15 @@ class LocalBackend:
             return outcome.stalled(str(error))
         except ScorerFailed as error:
             return outcome.lost("scorer_error", str(error))
+        except AskingFailed as error:
+            return outcome.lost(error.reason, str(error))
         verdict = outcome.of_answer(answer, self.task.objective)
         if not certify or verdict.status is not Status.OK or not self.task.evaluator.verifier:
             return verdict
         try:
             answer = await self._verifiers.ask(**asked, output=output)
+        except AskingFailed as error:
+            return outcome.lost(error.reason, str(error))
         except ScorerFailed:  # the candidate may cause a slow verification: not lost, but not verified either
             answer = {"kind": "raised", "feedback": "the verifier did not answer in time"}
         return outcome.with_certificate(verdict, answer, self.task.objective)

@@ -97,7 +97,7 @@ def body_of(call: Call, *, max_tokens_name: str, send_seed: bool) -> dict[str, A
     """The request's body."""
     body: dict[str, Any] = {
         "model": call.model,
-        "messages": [{"role": m.role, "content": _content(m)} for m in call.messages],
+        "messages": [{"role": m.role, "content": _content(m), **m.more} for m in call.messages],
         max_tokens_name: call.max_tokens,
     }
     if call.samples > 1:
@@ -172,6 +172,9 @@ def _choice(choice: object) -> Completion | None:
     text = _text(message.get("content"))
     if finish == "content_filter" or isinstance(message.get("refusal"), str):
         return Completion(text or message.get("refusal") or "", "refused")
+    tools = message.get("tool_calls")
+    if isinstance(tools, list) and tools and all(isinstance(tool, dict) for tool in tools):
+        return Completion(text or "", "tools", tuple(tools))
     if text is None:
         return Completion("", "length") if finish == "length" else None
     return Completion(text, "length" if finish == "length" else "stop")

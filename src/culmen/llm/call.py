@@ -13,11 +13,13 @@ from culmen.prompts.formats import Completion as Completion
 
 
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One chat message; `role` is system, user or assistant. `pictures` follow its text (`core.pictures`)."""
+    """One chat message; `role` is system, user, assistant or tool. `pictures` follow its text (`core.pictures`); `more`
+    are further fields as they are sent (`tool_calls`, `tool_call_id`)."""
 
     role: str
     content: str
     pictures: tuple[str, ...] = ()
+    more: dict[str, Any] = {}
 
 
 _FRAME = 8  # tokens that a message, and a request, has besides its text
@@ -47,12 +49,18 @@ class Call(msgspec.Struct, frozen=True):
     def prompt_tokens(self) -> int:
         """What the prompt's tokens are likely to stay below: a third of its UTF-8 bytes, and some for the framing."""
         text = sum(len(m.content.encode("utf-8", "replace")) // 3 + _FRAME for m in self.messages) + _FRAME
-        return text + self._picture_tokens()
+        return text + self._picture_tokens() + self._further() // 3
 
     def most_prompt_tokens(self) -> int:
         """The most tokens the prompt can be: tokenizers fall back to single bytes, never to less."""
         text = sum(len(m.content.encode("utf-8", "replace")) + _FRAME for m in self.messages) + _FRAME
-        return text + 2 * self._picture_tokens()
+        return text + 2 * self._picture_tokens() + self._further()
+
+    def _further(self) -> int:
+        """Bytes of what a prompt has besides texts: tools that are offered, and calls of them."""
+        more = [m.more for m in self.messages if m.more]
+        more += [self.extra[name] for name in ("tools", "response_format") if name in self.extra]
+        return len(msgspec.json.encode(more)) if more else 0
 
     def _picture_tokens(self) -> int:
         return sum(tokens(picture) for m in self.messages for picture in m.pictures)

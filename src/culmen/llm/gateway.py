@@ -18,6 +18,7 @@ from culmen.core.usage import Usage, total
 from culmen.llm.call import Call, ChatMessage, Completion
 from culmen.llm.caller import Providers, likely
 from culmen.llm.context import TRIES, ContextSizes, Remake
+from culmen.llm.desk import ModelDesk
 from culmen.llm.sampler import Answers, ReplyCache, ReplySampler, parts
 from culmen.llm.spec import ModelSpec, Roles
 from culmen.prompts.formats import FORMATS, SEVERAL, ReplyFormat, broken_off, read_replies, summary
@@ -36,7 +37,8 @@ class ModelGateway(Gateway):
     """Answers the engine's requests to models; see `culmen.core.ports.Gateway`.
 
     A retry that is not permitted (`begin`) is left out, and the request ends with the fault it had. `faults` counts
-    everything that went wrong, by kind, also what a retry made good.
+    everything that went wrong, by kind, also what a retry made good. `desk` answers what evaluators ask, with the same
+    models and limits.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class ModelGateway(Gateway):
         self._writer = PromptWriter(task, templates)
         self._formats = {**FORMATS, **SEVERAL, **(formats or {})}
         self._permit: Permit = _allow
-        self._sampler = ReplySampler(providers or Providers(), cache, self._permitted)
+        providers = providers or Providers()
+        self._sampler = ReplySampler(providers, cache, self._permitted)
+        self.desk = ModelDesk(roles, providers, cache)
         self._contexts = ContextSizes()
         self.faults: Counter[str] = Counter()
         self._latest: dict[int, tuple[Brief, str, int, ReplyFormat, Call]] = {}

@@ -63,6 +63,8 @@ class ModelBook:
         `gpt-5-mini`, `proposer=openai/gpt-5,summarizer=none`, ensembles as `3*gpt-5-mini|1*gpt-5`. Raises `UserError`.
         """
         given = _split(text) if isinstance(text, str) else dict(text or {})
+        if given.get(OTHERS) == "offline":  # the search asks no model, the roles of the evaluator may
+            given[OTHERS] = NONE
         table = {role: self._ensemble(entry) for role, entry in {**self._roles, **given}.items()}
         return Roles(table)
 

@@ -73,6 +73,11 @@ class ReplySampler:
         caller = self._providers.caller(model)
         return total(caller.most(part, model.price_list) for part in parts(call, model.samples))
 
+    def known(self, model: ModelSpec, call: Call) -> bool:
+        """Whether the cache has all samples, so that asking costs nothing."""
+        cache = self._cache
+        return cache is not None and all(cache.get(model.key, call, i) is not None for i in range(call.samples))
+
     async def ask(self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool]) -> Answers:
         """All samples, cached ones first; a cut reply is requested once more with twice the tokens."""
         cached = [self._cache.get(model.key, call, i) if self._cache else None for i in range(call.samples)]
@@ -139,7 +144,7 @@ class ReplySampler:
             return
         free = (i for i, choice in enumerate(cached) if choice is None)
         for sample, choice in zip(free, fresh, strict=False):
-            if choice.finish == "stop" and choice.text.strip():
+            if choice.finish == "tools" or (choice.finish == "stop" and choice.text.strip()):
                 self._cache.put(model.key, call, sample, choice)
 
 

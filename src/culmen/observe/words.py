@@ -15,6 +15,8 @@ def words(entry: Entry) -> str:
         return _done(entry)
     if entry.kind == "started":
         return f"{entry.effect} started"
+    if entry.kind == "held":
+        return f"{entry.effect} asks a model; it costs at most {_cost(entry.body.get('most', {}))} in all"
     if entry.kind == "torn":
         return f"{entry.effect} was cut off; it may have cost {_cost(entry.body.get('usage', {}))}"
     if entry.kind == "tell":

@@ -392,10 +392,11 @@ _REFUSAL = re.compile(
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """One reply: its text and how it ended (stop | length | refused)."""
+    """One reply: its text, how it ended (stop | length | refused | tools), and the tools it wants called, as sent."""
 
     text: str
     finish: str = "stop"
+    tool_calls: tuple[dict[str, Any], ...] = ()
 
 
 class Read(msgspec.Struct, frozen=True):

@@ -27,8 +27,10 @@ from culmen.run.inbox import InboxWatcher
 from culmen.run.options import RunObjects
 
 if TYPE_CHECKING:
+    from culmen.core.task import Task
     from culmen.core.usage import Usage
     from culmen.evaluate.integrity.guard import ToleranceCheck
+    from culmen.llm.desk import ModelDesk
     from culmen.store.meta import RunMeta
 
 
@@ -43,6 +45,7 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products only; idle BLAS threads would spin on all cores
     from culmen.evaluate.integrity.guard import IntegrityBackend, reapply_policy
+    from culmen.llm.desk import AskingBackend
     from culmen.store.journal import SqlJournal
     from culmen.store.reader import JournalObservations
 
@@ -61,11 +64,13 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
         if inner.scoring.why:
             _say(objects, f"Scores are {inner.scoring.trust}: {inner.scoring.why}.")
         gateway, proposer, editor = _models(meta, objects)
-        for part in (gateway, editor):
+        desk = _desk(meta, objects, gateway)
+        asked: Any = AskingBackend(backend, desk) if desk is not None else backend
+        for part in (gateway, editor, desk):
             if part is not None:
                 stack.push_async_callback(part.close)
         crafts = {**_crafts(path, meta, objects, lambda: search), **objects.crafts}
-        world = objects.world or _world(meta, backend, gateway, _embedder(meta, objects), editor, crafts)
+        world = objects.world or _world(meta, asked, gateway, _embedder(meta, objects), editor, crafts)
         stack.push_async_callback(world.close)
         search = _search(meta, objects, proposer, world.estimate, JournalObservations(path))
         stack.callback(search.close)
@@ -83,6 +88,8 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
             most=world.most,
             before_final=backend.renew,
         )
+        if desk is not None:
+            desk.begin(search.reservations.permit, driver.hold)
         stack.callback(asyncio.create_task(inbox.watch(driver)).cancel)
         with _Signals(driver, objects.observers):
             return await driver.run()
@@ -244,7 +251,7 @@ def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceChe
 def _models(meta: RunMeta, objects: RunObjects) -> tuple[Gateway | None, Proposer | None, Editor | None]:
     from culmen.offline.workers import EditWorkers
 
-    if objects.model is None and meta.offline:
+    if meta.offline and (objects.model is None or isinstance(objects.model, Mapping)):
         from culmen.offline.edits.tuning import check_installed
         from culmen.offline.proposer import OfflineProposer
 
@@ -258,6 +265,36 @@ def _models(meta: RunMeta, objects: RunObjects) -> tuple[Gateway | None, Propose
     model = meta.model if objects.model is None else objects.model
     gateway = make_gateway(meta.task, model, meta.models_file, _cache_dir(), meta.templates, tell)
     return gateway, objects.proposer or FallbackProposer(), EditWorkers()
+
+
+def _desk(meta: RunMeta, objects: RunObjects, gateway: Gateway | None) -> ModelDesk | None:
+    """What answers the evaluator's questions: that of the gateway, or where the search is offline, one of its own for
+    the roles that have a model; None where there is none."""
+    if gateway is not None:
+        return getattr(gateway, "desk", None)
+    model = meta.model if objects.model is None else objects.model
+    if model in (None, "offline"):
+        return None
+    from culmen.llm import make_gateway
+
+    tell = partial(_say, objects) if objects.observers else None
+    return getattr(make_gateway(meta.task, model, meta.models_file, _cache_dir(), tell=tell), "desk", None)
+
+
+def asking(task: Task, backend: Backend, model: Any, models_file: str | None = None) -> Backend:
+    """The backend, whose evaluators may ask models by these roles, without a budget: for looks at a task before a run.
+
+    Raises `UserError` for roles that the task needs and no model has, and for models that cannot be read.
+    """
+    from culmen.llm import make_gateway
+    from culmen.llm.desk import AskingBackend
+    from culmen.run.inputs import check_roles
+
+    check_roles(task, model, models_file)
+    if model in (None, "offline"):
+        return backend
+    gateway: Any = make_gateway(task, model, models_file, _cache_dir())
+    return AskingBackend(backend, gateway.desk)  # pyright: ignore[reportReturnType]
 
 
 def _cache_dir() -> Path:

@@ -33,6 +33,8 @@ def check_runnable(task: Task, strategy: MinimalStrategy, options: RunOptions, o
     if options.offline and objects.model is None and objects.proposer is None:
         check_installed()
     check_models(options, objects)
+    if objects.world is None:
+        check_roles(task, options.model if objects.model is None else objects.model, options.models_file)
     alone = options.offline and objects.proposer is None and not complete(Strategy, strategy).writes
     if not task.seeds and alone:
         uses = ", ".join(task.evaluator.options.get("uses", ()))
@@ -52,12 +54,33 @@ def check_models(options: RunOptions, objects: RunObjects) -> None:
     from culmen.llm.spec import OTHERS
 
     model = options.model if objects.model is None else objects.model
-    if isinstance(model, MinimalGateway) or (objects.model is None and options.offline) or objects.world is not None:
+    unasked = objects.model is None and options.model in (None, "offline")
+    if isinstance(model, MinimalGateway) or unasked or objects.world is not None:
         return
     named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
     for entry in ModelBook(options.models_file).roles(named).models():
         if entry.backend is None and not entry.provider.key.found():
             entry.provider.key.reveal()
+
+
+def check_roles(task: Task, model: Any, models_file: str | None = None) -> None:
+    """Refuse a task whose evaluator asks models in roles that none answers for."""
+    from culmen.core.ports import MinimalGateway
+    from culmen.llm.roles import ModelBook
+    from culmen.llm.spec import OTHERS
+
+    wanted = task.evaluator.options.get("roles", ())
+    if not wanted or isinstance(model, MinimalGateway):
+        return
+    named = {OTHERS: model or "offline"} if not isinstance(model, str | Mapping) else model
+    roles = ModelBook(models_file).roles(named)
+    missing = [role for role in wanted if roles.pick(role, 0) is None]
+    if missing:
+        raise UserError(
+            f"the evaluator asks models as {', '.join(wanted)}; no model is named for {', '.join(missing)}",
+            where=f"task {task.name}",
+            fix=f"add {' '.join(f'--model {role}=MODEL' for role in missing)} (the search may stay --model offline)",
+        )
 
 
 def check_ends(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> None:
@@ -96,7 +119,7 @@ def level(task: Task, wanted: float | str | None) -> float | None:
 
 def _free(strategy: MinimalStrategy, options: RunOptions, objects: RunObjects) -> bool:
     """Whether nothing this run does is ever paid for: the offline proposer, no agents, embedders in this process."""
-    if not options.offline or complete(Strategy, strategy).writes or objects.crafts or objects.world:
+    if options.model not in (None, "offline") or complete(Strategy, strategy).writes or objects.crafts or objects.world:
         return False
     if objects.proposer is not None and not objects.proposer.free:
         return False

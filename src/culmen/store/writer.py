@@ -18,7 +18,7 @@ from culmen.core.brief import OVER_LIMIT, Proposal, Text
 from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.evaluation import LEVELS, Observation, Status, rank
 from culmen.core.event import Edits, Entry, Event
-from culmen.core.usage import Usage
+from culmen.core.usage import Usage, total
 from culmen.store import schema
 from culmen.store.codec import (
     INLINE,
@@ -253,7 +253,7 @@ def _row(entry: Entry, seq: int, now: float, batch: RowBatch) -> tuple[tuple[Any
 
 
 def _topic(entry: Entry) -> str | None:
-    if entry.kind in ("started", "done"):
+    if entry.kind in ("started", "held", "done"):
         return None
     return escape(str(entry.body.get(entry.kind, "")))
 
@@ -416,14 +416,18 @@ class Totals:
         if isinstance(result, Proposal | Text) and (beyond := result.faults.get(OVER_LIMIT, 0)):
             self.counters["fault", OVER_LIMIT] += beyond  # told even where the request came to a good end
         role, model = str(entry.body.get("role", "")), getattr(result, "model", "")
-        key = (escape(entry.effect), escape(role), escape(model))
-        self._spend(key, getattr(result, "usage", _FREE), int(isinstance(result, Observation)))
+        key, usage = (escape(entry.effect), escape(role), escape(model)), getattr(result, "usage", _FREE)
+        if isinstance(result, Observation) and result.asked:
+            for each in result.asked:
+                self._spend((ASK, escape(each.role), escape(each.model)), each.usage, effects=each.asked)
+            usage = usage - total(each.usage for each in result.asked)
+        self._spend(key, usage, int(isinstance(result, Observation)))
 
-    def _spend(self, key: tuple[str, str, str], usage: Usage, evaluations: int = 0) -> None:
+    def _spend(self, key: tuple[str, str, str], usage: Usage, evaluations: int = 0, effects: int = 1) -> None:
         sums = self.spent.get(key)
         if sums is None:
             sums = self.spent[key] = [0] * 8
-        sums[0] += 1
+        sums[0] += effects
         sums[1] += evaluations
         *known, tokens, dollars = msgspec.structs.astuple(usage)
         for place, value in enumerate(known, 1):
@@ -433,6 +437,7 @@ class Totals:
 
 
 _FREE = Usage()
+ASK = "ask"  # the rows of what evaluators asked models
 UNCERTAIN = ("uncertain", "", "")  # the row of what calls may have cost that did not say
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.core.asking import AskingFailed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Status
@@ -141,6 +142,8 @@ class JailedEvaluation:
             return outcome.stalled(str(error))
         except ScorerFailed as error:
             return outcome.lost("scorer_error", str(error))
+        except AskingFailed as error:
+            return outcome.lost(error.reason, str(error))
         self.finished = time.monotonic()
         return None if answer["kind"] == "gone" else outcome.of_answer(answer, self.task.objective)
 

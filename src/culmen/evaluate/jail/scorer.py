@@ -1,12 +1,14 @@
 """The scorer's process: loads the user's evaluator once and judges plain data. It never imports a candidate.
 
 In: S (JSON: case, seed, parts, seconds) followed by D (the output as bytes), or by a descriptor of the candidate's
-channel for the form serve. Out: H after loading, then one A (JSON) per S.
+channel for the form serve. Out: H after loading, then one A (JSON) per S; before it M, what the evaluator asks models,
+each of which is answered by N.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import io
 import json
@@ -20,6 +22,7 @@ from typing import Any
 from culmen.core import pictures
 from culmen.core.evaluation import Case
 from culmen.evaluate.jail import kernel, wire
+from culmen.evaluate.jail.asking import Ask, form_of, settled, wants
 from culmen.evaluate.jail.plain import away, last_lines, load_file, number
 
 PRINTED = 20_000  # characters kept of what the evaluator prints while it judges one output
@@ -65,7 +68,9 @@ def main() -> None:
         program = CandidateProgram(socket.socket(fileno=fds[0])) if fds else None
         printed = Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            answer = _answer(judge, form, json.loads(payload), output, program, _READERS[role])
+            ask = Ask(channel)
+            answer = _answer(judge, form, json.loads(payload), output, program, _READERS[role], ask)
+            ask.end()
         answer |= {"printed": printed.getvalue()} if printed.getvalue() else {}
         if program is not None:
             program.channel.close()
@@ -101,6 +106,7 @@ def _answer(
     output: wire.Data | None,
     program: CandidateProgram | None,
     reader: Callable[[Any], dict[str, Any]],
+    ask: Ask,
 ) -> dict[str, Any]:
     """The answer to the orchestrator: kind score | invalid | bad_output | candidate | tripped | gone | raised | away,
     and more.
@@ -113,7 +119,7 @@ def _answer(
     except wire.WireError as error:
         return {"kind": "bad_output", "feedback": str(error)}
     try:
-        judged = apply(judge, offered)
+        judged = settled(apply(judge, {**offered, "ask": form_of(judge, ask)} if wants(judge) else offered))
     except CandidateGone:
         answer = {"kind": "gone"}
     except CandidateError as error:
@@ -165,7 +171,11 @@ def _json(text: str) -> Any:
 
 def apply(judge: Callable[..., Any], offered: dict[str, Any]) -> Any:
     """Call the judge with what its signature names; one that names something else gets the first two by position."""
-    parameters = inspect.signature(judge).parameters.values()
+    offered = dict(offered)
+    ask = {"ask": offered.pop("ask")} if "ask" in offered else {}
+    if ask:
+        judge = functools.partial(judge, **ask)
+    parameters = [p for p in inspect.signature(judge).parameters.values() if p.name not in ask]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return judge(**offered)
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]

@@ -20,6 +20,7 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator
 from culmen.evaluate.jail import bubblewrap, procfs, wire
+from culmen.evaluate.jail.answering import conversed
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
 _CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.scorer import main; main()"
@@ -84,16 +85,17 @@ class ScorerProcess:
     async def ask(
         self, request: dict[str, Any], output: bytes | None, program: socket.socket | None, seconds: float
     ) -> dict[str, Any]:
-        """One answer within `seconds`. Raises ScorerFailed, ScorerStalled; the process must then be replaced."""
+        """One answer within `seconds`, besides what models take. Raises ScorerFailed, ScorerStalled, and what an
+        `Asker` raises; the process must then be replaced."""
         before = self._computed()
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as alarm:
                 await write_frame(self._channel, "S", json.dumps(request).encode())
                 if program is not None:
                     socket.send_fds(self._channel, [b"P"], [program.fileno()])
                 else:
                     await write_frame(self._channel, "D", output or b"")
-                _, payload = await read_frame(self._channel, 1 << 26)
+                _, payload = await conversed(self._channel, 1 << 26, alarm)
             return json.loads(payload)
         except TimeoutError:
             busy = self._computed() - before

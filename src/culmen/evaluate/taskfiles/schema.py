@@ -52,6 +52,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     optional_packages: list[str] = []  # preloaded where they are installed
     thresholds: list[float] = []
     proxy: Literal["auto", "always", "never"] = "auto"  # form legacy: the candidate in a process of its own
+    roles: list[str] = []  # that the evaluator asks models in
     options: dict[str, Any] = {}
 
 

@@ -36,6 +36,7 @@ SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and
     "seed": ("call", "serve", "command"),
     "parts": ("call", "serve", "command"),
     "seconds": ("call", "serve", "command"),
+    "ask": ("call", "serve", "command"),
     "data": ("command",),
     "files": ("command",),
 }
@@ -101,7 +102,11 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         thresholds=tuple(table.thresholds) or None,
         packages=tuple(table.packages),
         optional_packages=tuple(table.optional_packages),
-        options={**table.options, **({"contract": contract} if contract else {})},
+        options={
+            **table.options,
+            **({"contract": contract} if contract else {}),
+            **({"roles": list(table.roles)} if table.roles else {}),
+        },
         verifier=_verifier(source, form, path),
         proxy=table.proxy,
         shown=shown(path, source.table.agents.evaluator),

@@ -1,0 +1,130 @@
+"""`ask(...)` in an evaluator's process: its questions to models go over the channel on which it is asked itself.
+
+Out: M (JSON: a question). In: N (JSON: its number and the reply). Any number side by side; see `answering`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from culmen.core.asking import ROLE
+from culmen.evaluate.jail import wire
+
+LIMIT = 32 << 20  # bytes of a question or a reply
+
+
+class AskFailed(Exception):
+    """The provider refused a question for good; `kind` is bad_request, too_long or refused. Evaluators may catch it."""
+
+    def __init__(self, kind: str, message: str = "") -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+        self.kind = kind
+
+
+class ChatReply(dict[str, Any]):
+    """A chat completion as a dict, in OpenAI's shape."""
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The assistant's message, to go into the next question's messages."""
+        return self["choices"][0]["message"]
+
+    @property
+    def text(self) -> str:
+        """What it says, "" where it only calls tools."""
+        return self.message["content"] or ""
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]]:
+        """The tools it wants called."""
+        return self.message.get("tool_calls") or []
+
+
+class Ask:
+    """What an evaluator gets as `ask`: usable from several threads at once."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel, self._sending = channel, threading.Lock()
+        self._news, self._reading = threading.Condition(), False
+        self._replies: dict[int, dict[str, Any]] = {}
+        self._count, self._over = 0, False
+
+    def __call__(self, messages: str | list[dict[str, Any]], role: str = ROLE, **options: Any) -> ChatReply:
+        """The reply of the model that has this role to a text or a list of chat messages.
+
+        `options` go to the provider as they are (tools, tool_choice, temperature, max_tokens, response_format, ...).
+        Raises `AskFailed` for what the provider refuses. An outage ends the evaluation, which then counts as lost.
+        """
+        listed = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        with self._sending:
+            if self._over:
+                raise RuntimeError("ask() was called after the evaluation had ended")
+            self._count += 1
+            number = self._count
+            question = {"number": number, "role": role, "messages": listed, "options": options}
+            wire.send(self._channel, "M", json.dumps(question).encode())
+        return self._reply(number)
+
+    def _reply(self, number: int) -> ChatReply:
+        """One of those who wait reads for all of them."""
+        while True:
+            with self._news:
+                if number in self._replies:
+                    break
+                if self._reading:
+                    self._news.wait()
+                    continue
+                self._reading = True
+            try:
+                found = json.loads(bytes(wire.receive(self._channel, LIMIT)[1]))
+            finally:
+                with self._news:
+                    self._reading = False
+                    self._news.notify_all()
+            with self._news:
+                self._replies[found["number"]] = found
+                self._news.notify_all()
+        reply = self._replies.pop(number)["reply"]
+        if "error" in reply:
+            raise AskFailed(**reply["error"])
+        return ChatReply(reply)
+
+    async def later(self, *args: Any, **options: Any) -> ChatReply:
+        """The same for coroutine functions, which get this as their `ask`."""
+        return await asyncio.to_thread(self, *args, **options)
+
+    def end(self) -> None:
+        """The evaluation is over: threads that it left behind can ask no more."""
+        with self._sending:
+            self._over = True
+
+
+def wants(function: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter `ask`."""
+    try:
+        return "ask" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def form_of(function: Callable[..., Any], ask: Ask) -> Callable[..., Any]:
+    """What a function gets as `ask`: coroutine functions one to be awaited."""
+    called = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    return ask.later if called else ask
+
+
+def settled(result: Any) -> Any:
+    """The result of a function, of a coroutine function what it gives."""
+    if not inspect.isawaitable(result):
+        return result
+
+    async def wait() -> Any:
+        return await result
+
+    return asyncio.run(wait())

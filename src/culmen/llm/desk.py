@@ -1,0 +1,244 @@
+"""Model calls of evaluators: each goes through the run's own callers, cache, limits and budgets, and onto its
+observation."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from culmen.core.asking import ASKER, AskingFailed, no_model
+from culmen.core.brief import no_budget
+from culmen.core.candidate import Candidate
+from culmen.core.evaluation import CONVERSATION, Case, Observation, RoleUsage
+from culmen.core.ports import Backend, Permit
+from culmen.core.usage import Usage, total
+from culmen.llm.call import Call, ChatMessage, Completion
+from culmen.llm.caller import Providers
+from culmen.llm.sampler import Answers, ReplyCache, ReplySampler
+from culmen.llm.spec import ModelSpec, Roles
+
+Hold = Callable[[Usage], Awaitable[str]]
+"""Waits until the evaluation of the present task may cost so much in all, and writes that down before it returns; the
+name of the budget if it never may, else ""."""
+
+_REFUSED = ("bad_request", "too_long", "refused")  # of the question, which the evaluator may put otherwise
+_FINISH = {"tools": "tool_calls", "refused": "content_filter"}
+_OURS = ("model", "messages", "n", "stream", "stream_options")
+_SAID = 18_000  # characters of a conversation that are kept
+_SAID_TURN = 4_000  # of one message
+
+
+async def _free(_: Usage) -> str:
+    return ""
+
+
+class ModelDesk:
+    """Answers what evaluators ask, by role. `begin` gives it a run's budgets; without one all is permitted."""
+
+    def __init__(self, roles: Roles, providers: Providers, cache: ReplyCache | None = None) -> None:
+        self.roles, self.providers, self.cache = roles, providers, cache
+        self.permit: Permit = lambda _: True
+        self.hold: Hold = _free
+
+    def begin(self, permit: Permit, hold: Hold) -> None:
+        """From now on ask `hold` before a call, and `permit` before a retry that may cost something."""
+        self.permit, self.hold = permit, hold
+
+    def open(self, seed: int) -> EvaluatorTalk:
+        """What answers one evaluation, whose random seed is given."""
+        return EvaluatorTalk(self, seed)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.providers.close()
+
+
+class EvaluatorTalk:
+    """All that one evaluation asks; see `core.asking.Asker`. The same question with the same number is the same sample
+    of the cache, so that an evaluation that was cut off and is made again pays only for what is new."""
+
+    def __init__(self, desk: ModelDesk, seed: int) -> None:
+        self._desk, self._seed = desk, seed
+        self._spent: dict[tuple[str, str], RoleUsage] = {}
+        self._needs: dict[object, Usage] = {}  # of the questions in flight
+        self._said: list[str] = []
+        self._before: dict[str, list[Any]] = {}  # messages of each role that the conversation shows already
+
+    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """See `core.asking.Asker`."""
+        role, number = str(question["role"]), int(question["number"])
+        if number == 1:  # the first question of an attempt
+            self._said, self._before = [], {}
+        seed = int.from_bytes(hashlib.sha256(f"{self._seed}:{number}".encode()).digest()[:4])
+        model = self._desk.roles.pick(role, seed)
+        if model is None:
+            raise no_model(role)
+        try:
+            call = call_of(model, question, seed)
+        except ValueError as error:
+            return {"error": {"kind": "bad_request", "message": str(error)}}
+        answers = await self._answers(role, model, call)
+        self._note(role, question["messages"], answers)
+        if answers.choices:
+            return completion_of(model, answers)
+        fault = max(sorted(answers.faults), key=lambda kind: answers.faults[kind], default="no_reply")
+        said = "\n".join(answers.raws)[-2_000:]
+        if fault in _REFUSED:
+            return {"error": {"kind": fault, "message": said}}
+        raise AskingFailed("provider_away", f"the model of the role '{role}' did not answer ({fault})\n{said}".strip())
+
+    async def _answers(self, role: str, model: ModelSpec, call: Call) -> Answers:
+        """Ask once the budget holds it; what it cost is counted however it ends."""
+        token = object()
+
+        def permit(usage: Usage) -> bool:
+            before, self._needs[token] = self._needs[token], usage
+            allowed = self._desk.permit(self.most)
+            if not allowed:
+                self._needs[token] = before
+            return allowed
+
+        sampler = ReplySampler(self._desk.providers, self._desk.cache, permit)
+        known = sampler.known(model, call)
+        try:
+            if not known:
+                self._needs[token] = sampler.most(model, call)
+                refused = await self._desk.hold(self.most)
+                if refused:
+                    what = f"the budget has no room for what asking '{role}' may cost: {refused}"
+                    raise AskingFailed(no_budget(refused), what)
+            answers = await sampler.ask(model, call, lambda _: False)
+            self._count(role, model, answers.usage)
+            return answers
+        except asyncio.CancelledError:  # whoever asked is gone: what it cost will not be known
+            most = self._needs.get(token, Usage())
+            cost = Usage(calls=most.calls, uncertain_tokens=most.tokens, uncertain_dollars=most.at_most("dollars"))
+            self._count(role, model, cost)
+            raise
+        finally:
+            self._needs.pop(token, None)
+
+    def _count(self, role: str, model: ModelSpec, usage: Usage) -> None:
+        key = (role, model.name)
+        so_far = self._spent.get(key) or RoleUsage(role, model.name)
+        self._spent[key] = msgspec.structs.replace(so_far, asked=so_far.asked + 1, usage=so_far.usage + usage)
+
+    @property
+    def usage(self) -> Usage:
+        """What all questions cost so far."""
+        return total(each.usage for each in self._spent.values())
+
+    @property
+    def most(self) -> Usage:
+        """The same, and the most that those in flight may cost."""
+        return self.usage + total(self._needs.values())
+
+    def sealed(self, observation: Observation) -> Observation:
+        """The observation with what was asked on it."""
+        if not self._spent:
+            return observation
+        told = {CONVERSATION: _cut("\n\n".join(self._said), _SAID)} if self._said else {}
+        return msgspec.structs.replace(
+            observation,
+            usage=observation.usage + self.usage,
+            asked=tuple(self._spent[key] for key in sorted(self._spent)),
+            artifacts={**told, **observation.artifacts},
+        )
+
+    def _note(self, role: str, messages: list[Any], answers: Answers) -> None:
+        """Write down the messages that are new since the role was asked last, and the reply."""
+        before = self._before.get(role, [])
+        fresh = messages[len(before) :] if messages[: len(before)] == before else messages
+        replied = [_reply(answers.choices[0])] if answers.choices else []
+        self._said += [_line(role, m) for m in fresh if not (m in before and m.get("role") == "assistant")]
+        self._said += [_line(role, m) for m in replied]
+        self._before[role] = [*messages, *replied]
+
+
+def call_of(model: ModelSpec, question: Mapping[str, Any], seed: int) -> Call:
+    """The request. Raises `ValueError` for messages that are none, and for options that only culmen sets."""
+    options = dict(question.get("options") or {})
+    wrong = [name for name in _OURS if name in options]
+    if wrong:
+        raise ValueError(f"ask() does not take {wrong[0]}: the model is the role's, and each question has one reply")
+    limit = options.pop("max_tokens", None) or options.pop("max_completion_tokens", None) or model.max_tokens
+    temperature = options.pop("temperature", model.temperature)
+    messages = tuple(map(_message, question["messages"]))
+    if not messages:
+        raise ValueError("ask() needs at least one message")
+    extra = {**model.extra, **options}
+    return Call(model.model, messages, 1, int(limit), temperature, False, seed, extra)
+
+
+def _message(given: Any) -> ChatMessage:
+    if not isinstance(given, Mapping) or not isinstance(given.get("role"), str):
+        raise ValueError('each message is {"role": ..., "content": ...}')
+    content, more = given.get("content"), {k: v for k, v in given.items() if k not in ("role", "content")}
+    if isinstance(content, str):
+        return ChatMessage(given["role"], content, (), more)
+    return ChatMessage(given["role"], "", (), {**more, "content": content})
+
+
+def completion_of(model: ModelSpec, answers: Answers) -> dict[str, Any]:
+    """The reply as a chat completion."""
+    choice, usage = answers.choices[0], answers.usage
+    return {
+        "object": "chat.completion",
+        "model": model.name,
+        "choices": [
+            {"index": 0, "message": _reply(choice), "finish_reason": _FINISH.get(choice.finish, choice.finish)}
+        ],
+        "usage": {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+            "total_tokens": usage.tokens,
+        },
+    }
+
+
+def _reply(choice: Completion) -> dict[str, Any]:
+    tools: dict[str, Any] = {"tool_calls": list(choice.tool_calls)} if choice.tool_calls else {}
+    return {"role": "assistant", "content": choice.text or (None if tools else ""), **tools}
+
+
+def _line(role: str, message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
+    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
+    called = [f"calls {call.get('name')}({call.get('arguments', '')})" for call in calls]
+    who = role if message.get("role") == "assistant" else f"{message.get('role')} to {role}"
+    return _cut(f"[{who}] " + "\n".join(filter(None, [text, *called])), _SAID_TURN)
+
+
+def _cut(text: str, most: int) -> str:
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}\n[... left out ...]\n{text[-half:]}"
+
+
+class AskingBackend:
+    """A backend whose evaluators may ask models; observations tell what that cost."""
+
+    def __init__(self, backend: Backend, desk: ModelDesk) -> None:
+        self._backend, self._desk = backend, desk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def evaluate(self, candidate: Candidate, case: Case | None, seed: int, **more: Any) -> Observation:
+        """See `core.ports.Backend`. Raises what a `core.asking.Asker` raises, but for `AskingFailed`."""
+        talk = self._desk.open(seed)
+        token = ASKER.set(talk)
+        try:
+            return talk.sealed(await self._backend.evaluate(candidate, case, seed, **more))
+        finally:
+            ASKER.reset(token)
+
+    async def close(self) -> None:
+        """Close the backend and all connections."""
+        await self._backend.close()
+        await self._desk.close()
