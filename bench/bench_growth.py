@@ -1,10 +1,11 @@
 """What a journal of a million observations costs: appending, size, resuming, views, export, vacuum, archive.
 
-    python bench/bench_growth.py [--observations 1000000] [--dir FOLDER]
+    python bench/bench_growth.py [--observations 1000000] [--cases 100] [--dir FOLDER] [--keep]
 
-A real search (map_elites, 100 cases to a candidate, 256 evaluations at once) on a world that answers at once: what is
-measured is the strategy, the engine and the journal. Times are CPU seconds of this process unless wall is said; memory
-is the growth of its resident set.
+A real search (map_elites, --cases to a candidate, 256 evaluations at once) on a world that answers at once: what is
+measured is the strategy, the engine and the journal. With --cases 1 there is a proposal to every observation. Times are
+CPU seconds of this process unless wall is said; memory is the growth of its resident set. --keep leaves the run in
+FOLDER/large; where one is there, it is measured and not made again.
 """
 
 from __future__ import annotations
@@ -37,9 +38,6 @@ from culmen.store.meta import RunMeta
 from culmen.store.reader import JournalObservations
 from culmen.strategies.map_elites import MapElites
 
-CASES = tuple(Case(f"case-{place}", place) for place in range(100))
-TASK = Task("growth", seeds=({"main.py": PROGRAM + "\n# 0.0"},), cases=CASES)
-STRATEGY = MapElites(batch=len(CASES))
 EXPORT = """
 import resource, sys
 from culmen.store.export import export
@@ -65,16 +63,23 @@ class Timed:
         return getattr(self._journal, name)
 
 
-def search(folder: Path, observations: int) -> Search:
+def task(cases: int) -> Task:
+    """A task with so many cases."""
+    chosen = tuple(Case(f"case-{place}", place) for place in range(cases))
+    return Task("growth", seeds=({"main.py": PROGRAM + "\n# 0.0"},), cases=chosen)
+
+
+def search(folder: Path, observations: int, cases: int) -> Search:
     """The same search each time."""
-    return Search(STRATEGY, TASK, Budget(evaluations=observations), 1, 256, observations=JournalObservations(folder))
+    budget, known = Budget(evaluations=observations), JournalObservations(folder)
+    return Search(MapElites(batch=cases, features=("complexity",)), task(cases), budget, 1, 256, observations=known)
 
 
-def grow(folder: Path, observations: int) -> None:
+def grow(folder: Path, observations: int, cases: int) -> None:
     """Make the run, and print what appending cost as it grew."""
-    meta = RunMeta(folder.name, TASK, budget=Budget(evaluations=observations))
+    meta = RunMeta(folder.name, task(cases), budget=Budget(evaluations=observations))
     journal, began = Timed(SqlJournal.create(folder, meta)), time.process_time()
-    driver = Driver(search(folder, observations), Instant(), journal, workers=256)  # pyright: ignore[reportArgumentType]
+    driver = Driver(search(folder, observations, cases), Instant(), journal, workers=256)  # pyright: ignore[reportArgumentType]
     assert asyncio.run(driver.run()) == "finished"
     cpu = time.process_time() - began
     journal._journal.close()
@@ -90,10 +95,10 @@ def grow(folder: Path, observations: int) -> None:
         )
 
 
-def resume(folder: Path, observations: int) -> None:
+def resume(folder: Path, observations: int, cases: int) -> None:
     """Replay from the journal, as a session begins."""
     began, wall = time.process_time(), time.perf_counter()
-    again = search(folder, observations)
+    again = search(folder, observations, cases)
     import gc
 
     gc.disable()
@@ -151,18 +156,22 @@ def main() -> None:
     """Print all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--observations", type=int, default=1_000_000)
+    parser.add_argument("--cases", type=int, default=100, help="evaluations of one candidate")
     parser.add_argument("--dir", default=None, help="where to write (default: the temporary folder)")
+    parser.add_argument("--keep", action="store_true", help="leave the run in DIR/large, or measure the one there")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {', '.join(f'{each:.1f}' for each in os.getloadavg())}", flush=True)
     with tempfile.TemporaryDirectory(dir=options.dir) as home:
-        small, folder = Path(home) / "small", Path(home) / "large"
-        grow(small, 2000)
+        small, folder = Path(home) / "small", Path(options.dir if options.keep else home) / "large"
+        grow(small, 2000, options.cases)
         print(flush=True)
-        grow(folder, options.observations)
-        resume(folder, options.observations)
+        if not folder.exists():
+            grow(folder, options.observations, options.cases)
+        resume(folder, options.observations, options.cases)
         looking(folder)
         sys.stdout.flush()
-        keeping(folder, small)
+        if not options.keep:
+            keeping(folder, small)
 
 
 if __name__ == "__main__":

@@ -152,6 +152,24 @@ def test_a_changed_strategy_is_a_mismatch_that_names_the_effect_and_the_way_out(
     assert "fork" in caught.value.fix
 
 
+def test_minibatches_are_drawn_with_replacement_unless_a_repeat_would_teach_nothing():
+    drawn = []
+
+    class Draw:
+        async def search(self, lab):
+            drawn.append([[case.id for case in lab.minibatch(n)] for n in [12, *[4] * 400]])
+
+    for deterministic in (None, True):
+        cases = tuple(Case(str(n), input=n) for n in range(10))
+        on = msgspec.structs.replace(TASK, cases=cases, deterministic=deterministic)
+        Search(Draw(), on, Budget(evaluations=50), 0).start()
+    (many, *noisy), (few, *exact) = drawn
+    assert len(many) == 12 and sorted(few) == sorted(case.id for case in cases)
+    distinct = sum(len(set(batch)) == 4 for batch in noisy)
+    assert distinct == pytest.approx(400 * 0.9 * 0.8 * 0.7, abs=50)  # five standard deviations
+    assert all(len(set(batch)) == 4 for batch in exact)
+
+
 def test_a_deterministic_task_is_never_asked_the_same_twice_during_the_search():
     @dataclass(frozen=True)
     class Again:

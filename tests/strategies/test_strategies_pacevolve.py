@@ -269,6 +269,42 @@ def test_a_barrier_goes_on_in_the_order_of_the_paper():
             assert order[place - 1] != "train.sample"
 
 
+def test_the_search_has_learnt_from_a_barrier_before_the_policy_is_updated_by_it():
+    """Population, ideas and failures first: an update that fails or takes long leaves nothing of the barrier undone."""
+    run = simulate(plus(), task(), Landscape(), Budget(evaluations=60), workers=4)
+    learnt = updates = 0
+    for event in run.journal.read():
+        entry = event.entry
+        learnt += entry.body.get("note") == "experiment"
+        if entry.kind == "started" and entry.effect == "train.update":
+            assert learnt and learnt % 4 == 0  # on each of the four islands
+            updates, learnt = updates + 1, 0
+        learnt = 0 if entry.body.get("note") == "barrier" and entry.body["skip"] else learnt
+    assert updates > 3
+
+
+class Recognising(Landscape):
+    """An advisor that finds every hypothesis to be an idea that is there already, once there is one."""
+
+    def write(self, request: WriteRequest):
+        known = request.slots.get("ideas") or []
+        text = {
+            "advisor.generate": {"hypotheses": [{"hypothesis": f"{request.seed}"}]},
+            "advisor.classify": {"exists": True, "idea": known[0]["number"], "description": "the idea, said better"}
+            if known
+            else {"exists": False, "description": "the idea"},
+            "advisor.select": {"idea": 1, "experiment": f"try {request.seed}"},
+        }.get(request.role, {})
+        return msgspec.structs.replace(super().write(request), text=json.dumps(text))
+
+
+def test_a_hypothesis_that_is_not_new_goes_under_the_idea_that_exists():
+    run = simulate(paper(islands=1, freeze=1000), task(), Recognising(), Budget(evaluations=30), trial=False)
+    last = notes(run, "experiment")[-1]["ideas"]
+    assert [(idea["number"], idea["description"]) for idea in last] == [(1, "the idea, said better")]
+    assert last[0]["tries"] == len(notes(run, "experiment")) > 5
+
+
 def test_samples_are_drawn_from_the_version_that_is_trained():
     class Watching(Landscape):
         def train(self, request):

@@ -10,10 +10,12 @@ from collections import Counter, deque
 from fractions import Fraction
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from culmen.core.candidate import Origin
 from culmen.core.errors import UserError
 from culmen.core.event import EditRequest, Edits, Entry, ProposeRequest
 from culmen.core.usage import Budget
@@ -197,6 +199,21 @@ def test_too_few_candidates_are_asked_for_again() -> None:
         events = notes(done, "event")
         assert len(events[0]["candidates"]) == min(calls, max(1, requery.minimum))
         assert [brief.k for brief in witness.briefs[:calls]] == [3 - i for i in range(calls)]
+
+
+def test_of_too_many_candidates_the_first_are_taken_not_the_most_probable() -> None:
+    class Generous(Landscape):
+        def propose(self, brief, rng):
+            made = super().propose(msgspec.structs.replace(brief, k=brief.k + 2), rng)
+            likely = [Origin("rewrite", weight=0.1 * (n + 1)) for n in range(len(made.candidates))]
+            pairs = zip(made.candidates, likely, strict=True)
+            return msgspec.structs.replace(
+                made, candidates=tuple(msgspec.structs.replace(c, origin=origin) for c, origin in pairs)
+            )
+
+    done = run(TurboEvolve(islands=1, width=Fixed(2)), evaluations=30, world=Generous())
+    for event in notes(done, "event"):
+        assert [child["weight"] for child in event["candidates"]] == pytest.approx([0.1, 0.2])
 
 
 def test_the_baseline_asks_for_one_and_starts_everywhere_alike() -> None:

@@ -15,7 +15,7 @@ from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.train.advisors import maker  # noqa: E402
 from culmen.train.craft import TrainCraft  # noqa: E402
-from culmen.train.engine import Datum, Rules  # noqa: E402
+from culmen.train.engine import Ask, Datum, Rules  # noqa: E402
 from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
 from culmen.train.objectives import AdvantageRule  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
@@ -48,6 +48,23 @@ def test_log_probabilities_of_sampling_and_of_training_agree(among):
     for sample in drawn(engine, among=among):
         assert engine.logprobs(sample) == pytest.approx(sample.logprobs, abs=1e-5)
         assert not among or set(sample.response) <= set(among)
+
+
+@pytest.mark.parametrize("batch", [1, 512])
+def test_replies_are_drawn_at_temperature_one_from_the_models_own_distribution(batch):
+    engine = maker(lambda role, slots: ("", ""))({**OPENING, "batch": batch})[0]
+    with torch.no_grad():
+        engine.model.lm_head.weight *= 40  # nearly uniform chances would look alike at any temperature
+        prompt = engine.encode("failed generate")
+        levels = engine.model(torch.tensor([list(prompt)])).logits[0, -1].log_softmax(-1)
+    drawn = engine.sample_many([Ask(prompt, seed, 1) for seed in range(600)], lambda done, tokens: None)
+    tokens = [sample.response[0] for sample in drawn]
+    assert [sample.logprobs[0] for sample in drawn] == pytest.approx(levels[tokens].tolist(), abs=1e-4)
+    mean, chances = float(levels[tokens].mean()), levels.exp()
+    spread = float((chances * levels**2).sum() - (chances * levels).sum() ** 2) ** 0.5 / 600**0.5
+    assert spread > 0.01 and mean == pytest.approx(float((chances * levels).sum()), abs=4 * spread)
+    cold = (levels / 0.7).softmax(-1)
+    assert abs(float((cold * levels).sum()) - mean) > 4 * spread  # a temperature of 0.7 would be told apart
 
 
 def test_what_is_sampled_depends_on_version_prompt_and_seed_alone():

@@ -88,6 +88,27 @@ def test_a_clipped_token_has_no_gradient():
     assert all(not p.grad.any() for p in engine.model.parameters() if p.grad is not None)
 
 
+def gradient(engine: TorchEngine, data: list[Datum], rules: Rules) -> float:
+    """The norm of the gradient of one pass, which is taken back."""
+    engine.forward_backward(data, rules)
+    norm = float(sum((p.grad**2).sum() for p in engine.model.parameters() if p.grad is not None)) ** 0.5
+    engine.model.zero_grad(set_to_none=True)
+    return norm
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "moves"),
+    [(1.25, 1.0, True), (1.32, 1.0, False), (0.77, -1.0, False), (0.85, -1.0, True), (1.32, -1.0, True)],
+)
+def test_the_clip_is_wider_above_than_below_and_ratios_of_the_sampler_count(ratio, advantage, moves):
+    """The first step after sampling: the ratio is what trainer and sampler differ by."""
+    engine = made()
+    one = group(engine)[0].sample
+    other = msgspec.structs.replace(one, logprobs=tuple(level - np.log(ratio) for level in engine.logprobs(one)))
+    plain, found = (gradient(engine, [Datum(each, advantage)], FAST) for each in (one, other))
+    assert found == pytest.approx(ratio * plain if moves else 0.0, rel=1e-3) and plain > 1e-4
+
+
 def test_a_sample_of_another_engine_is_corrected_for_up_to_the_cap_and_that_is_no_ratio_of_steps():
     engine = made()
     good = group(engine)[0]

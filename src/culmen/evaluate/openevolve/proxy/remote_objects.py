@@ -73,6 +73,10 @@ class RemoteAccess(Protocol):
         """Request one operation; the answer has been checked."""
         ...
 
+    def malformed(self, key: str) -> Exception:
+        """The error for an answer that is not what was asked for."""
+        ...
+
     def attribute(
         self, remote: RemoteHandle, name: str, open_kinds: frozenset[str], methods: frozenset[str] = frozenset()
     ) -> Any:
@@ -146,7 +150,10 @@ class RemoteIterator:
     def _step(self, how: str, value: Any = None) -> Any:
         if self._ended:
             raise StopIteration
-        more, item = self._session.ask(Operation.STEP_ITERATOR, self._remote, how, value, key=self._remote.key)
+        answer = self._session.ask(Operation.STEP_ITERATOR, self._remote, how, value, key=self._remote.key)
+        if not isinstance(answer, tuple | list) or len(answer) != 2:
+            raise self._session.malformed(self._remote.key)
+        more, item = answer
         if more is not True:
             self._ended = True
             raise StopIteration(item)

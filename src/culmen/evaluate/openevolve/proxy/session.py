@@ -65,16 +65,20 @@ class ProxySession:
     def load(self, name: str, part: str) -> dict[str, Any]:
         """Import a part of the candidate anew, in its process, as module `name`: its `remote`, text and definitions."""
         about = self.ask(Operation.IMPORT, name, part, key="import")
-        remote = RemoteHandle(about["number"], self.life, name)
-        self._modules.append((remote, name, part))
-        for number, description in about["about"].items():
-            self.objects.add_description(number, description)
-        names = {}
-        for each, (number, kind, _) in about["names"].items():
-            if kind in ("function", "class") and not each.startswith("__"):
-                names[each] = self.objects.of(number, kind, 0, each)
-                remote_objects.origin(names[each], (remote, each))
-        return {**about, "names": names, "remote": remote}
+        try:
+            remote, doc, every = RemoteHandle(int(about["number"]), self.life, name), about["doc"], about["all"]
+            things = [(str(each), int(number), kind) for each, (number, kind, _) in about["names"].items()]
+            for number, description in about["about"].items():
+                self.objects.add_description(number, description)
+            self._modules.append((remote, name, part))
+            names = {}
+            for each, number, kind in things:
+                if kind in ("function", "class") and not each.startswith("__"):
+                    names[each] = self.objects.of(number, kind, 0, each)
+                    remote_objects.origin(names[each], (remote, each))
+        except (TypeError, ValueError, KeyError, AttributeError):
+            raise self.malformed("import") from None
+        return {"names": names, "remote": remote, "doc": doc, "all": every}
 
     def current(self, remote: RemoteHandle) -> int:
         """The present number of an object. After a restart only objects that a module defines are found again."""
@@ -214,6 +218,10 @@ class ProxySession:
     def any_class(self) -> bool:
         """Whether classes may be instantiated without having been seen."""
         return CONSTRUCTORS in self._accepted
+
+    def malformed(self, key: str) -> CrossingRefused:
+        """An answer that is plain data and not what was asked for."""
+        return self._refused("bad_output", f"{key}: the program sent an invalid answer")
 
     def _refused(self, reason: str, text: str) -> CrossingRefused:
         self.note("refused", text, reason)
