@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 import culmen
+from culmen.cli.pages import by_role
 from culmen.core.errors import UserError
 from culmen.core.evaluation import CONVERSATION
 from culmen.engine.replay import replay
@@ -25,6 +26,9 @@ from culmen.run.assemble import rebuild
 from culmen.run.options import RunObjects
 from culmen.store import views
 from culmen.store.journal import SqlJournal
+from culmen.strategies.summarizer import Summarizer
+from culmen.web.pages.effects import calls
+from culmen.web.runs import Digest
 from tests.servers.model_script import Asked, ToolCall, Turn
 from tests.servers.model_server import ModelServer
 
@@ -276,3 +280,47 @@ def test_a_check_asks_the_models_it_is_given_and_says_which_are_missing(tmp_path
     with ModelServer(lambda asked: Turn(str(eval(asked.text)))) as server:
         report = culmen.check(None, task, times=2, model={"student": spec(server)})
     assert report.fit and any("asked mine/big as student" in finding.what for finding in report.findings)
+
+
+def test_proposer_and_summarizer_read_what_was_asked_and_said(tmp_path: Path) -> None:
+    def scripted(asked: Asked) -> Turn:
+        if asked.model == "student":
+            return Turn("3" if len(server.asked) % 2 else str(eval(asked.text)))
+        told[asked.model].append(asked.text)
+        if asked.model == "summarizer":
+            return Turn("<summary>Add the numbers.</summary>")
+        return Turn(f"```\nAnswer with number {len(server.asked)}.\n```")
+
+    told: dict[str, list[str]] = {"proposer": [], "summarizer": []}
+    task = folder(tmp_path / "task", SUMS)
+    with ModelServer(scripted) as server:
+        study = culmen.Study.create(
+            task, culmen.Polca(batch=2, summarizer=Summarizer(every=1)),
+            model={role: spec(server, role) for role in ("student", "proposer", "summarizer")}, budget=24,
+            run_dir=tmp_path / "run", workers=1,
+        )  # fmt: skip
+        study.run(progress=False)
+    for role in told:
+        assert any("[user to student] 1+1" in text and "[student] " in text for text in told[role])
+    assert {row.role for row in views.calls(study.path) if row.effect == "ask"} == {"student"}
+
+
+def test_outputs_of_cases_are_kept(tmp_path: Path) -> None:
+    task = folder(tmp_path / "task", "def score(output, case):\n    return float(output == case.info)\n")
+    (task / "prompt.txt").rename(task / "main.py")
+    (task / "main.py").write_text("def run(text):\n    return text[::-1]\n")
+    table = (task / "task.toml").read_text().replace("prompt.txt", "main.py").replace('entry = ""', 'entry = "run"')
+    (task / "task.toml").write_text(table.replace('roles = ["student"]', ""))
+    study = culmen.Study.create(task, budget=2, run_dir=tmp_path / "run", workers=1)
+    study.run(progress=False)
+    assert {one.artifacts["output"] for one in study.evaluations()} <= {"1+1", "2+2"} and study.evaluations()
+
+
+def test_status_and_dashboard_tell_what_each_role_cost(tmp_path: Path) -> None:
+    with ModelServer(graded) as server:
+        study = searched(server, tmp_path, budget=3)
+    assert by_role(study.path).startswith(f"judge {study.status.usage.calls} calls, ")
+    page = calls(Digest(study.path), {})
+    (row,) = [row for row in page["rows"] if row["effect"] == "ask"]
+    assert (row["role"], row["calls"]) == ("judge", study.status.usage.calls)
+    assert page["series"][-1]["dollars"] == pytest.approx(study.status.usage.dollars)

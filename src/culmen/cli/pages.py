@@ -84,6 +84,7 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         *_best_rows(now.best, now.scoring.why),
         ("findings", findings(now)),
         ("spent", joined([*costs(now), duration(now.elapsed_seconds) + _of_seconds(now)])),
+        ("by role", by_role(path)),
         ("uncertain", _uncertain(now)),
         ("lost", _lost(now)),
         ("running", joined([count(now.in_flight, "effect") if now.in_flight else "", now.sampling])),
@@ -158,6 +159,24 @@ def _alarms(now: RunStatus) -> str:
 
 def _model(role: str, name: str) -> str:
     return name if role == "default" else f"{role}={name}"
+
+
+def by_role(path: Path) -> str:
+    """`judge 24 calls, 3,210 tokens, $0.02; proposer ...`, dearest first, where the evaluator asked models."""
+    rows = views.calls(path)
+    if not any(row.effect == "ask" for row in rows):
+        return ""
+    spent: dict[str, Usage] = {}
+    for row in rows:
+        if row.usage.calls or row.usage.cache_hits:
+            spent[row.role or row.effect] = spent.get(row.role or row.effect, Usage()) + row.usage
+    return joined(
+        (
+            f"{role} {count(usage.calls, 'call')}, {usage.tokens:,} tokens, {dollars(usage.dollars)}"
+            for role, usage in spent.items()
+        ),
+        "; ",
+    )
 
 
 def _of_seconds(now: RunStatus) -> str:

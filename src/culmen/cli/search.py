@@ -276,7 +276,7 @@ class ModelPrices(msgspec.Struct, frozen=True):
 def _prices(meta: RunMeta) -> ModelPrices:
     """Which models a run may ask, and their prices. Raises `UserError` for models that cannot be read."""
     model = meta.model
-    if meta.offline:
+    if model in (None, "offline"):
         return ModelPrices()
     if not isinstance(model, str | dict) or ":" in str(model).partition("/")[0]:
         return ModelPrices((str(model),))
@@ -321,7 +321,8 @@ def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
         ("task", f"{clean(meta.task.name)}  ({'maximise' if goal.direction == 'max' else 'minimise'}{target})"),
         ("strategy", _strategy(meta)),
         ("agents", _agents(meta, known)),
-        ("model", ", ".join(known.names) or "offline: syntax-tree edits, no language model"),
+        ("model", joined(["offline: syntax-tree edits, no language model" if meta.offline else "", *known.names])),
+        ("evaluator", _asking(meta)),
         ("besides", _asides(meta, known)),
         ("embedder", meta.embedder),
         ("templates", ", ".join(sorted(meta.templates))),
@@ -330,6 +331,15 @@ def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
         ("until", "" if meta.stop_at is None else f"a candidate is known to score {number(float(meta.stop_at))}"),
         ("random seed", f"{meta.seed}, {workers}"),
     ]
+
+
+def _asking(meta: RunMeta) -> str:
+    """What the evaluator asks models, where the task says so."""
+    roles, evaluations = meta.task.evaluator.options.get("roles", ()), meta.budget.evaluations
+    if not roles:
+        return ""
+    least = "" if evaluations is None else f"at least {count(evaluations, 'call')} in all; "
+    return f"asks models as {', '.join(roles)}, {least}culmen check measures what one evaluation costs"
 
 
 def _agents(meta: RunMeta, known: ModelPrices) -> str:

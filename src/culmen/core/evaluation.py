@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.candidate import Candidate
+from culmen.core.pictures import picture
 from culmen.core.usage import Usage
 
 
@@ -68,6 +69,9 @@ class RoleUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage = Usage()
 
 
+OUTPUT = "output"
+"""The artifact that holds what the candidate gave for a case, where the evaluator keeps none of that name itself."""
+
 CONVERSATION = "conversation"
 """The artifact that holds what an evaluator asked models, and what they said."""
 
@@ -111,6 +115,14 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     def ok(self) -> bool:
         """Whether there is a score."""
         return self.status is Status.OK
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """The artifacts that models may read, by name: texts, without logs and certificates."""
+        hidden = (LOG, EVALUATOR_LOG, "certificate")
+        return [
+            (name, text) for name, text in sorted(self.artifacts.items()) if name not in hidden and not picture(text)
+        ]
 
     @property
     def last_words(self) -> str:

@@ -37,7 +37,7 @@ from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.jail import kernel, probes, procfs, wire
 from culmen.evaluate.jail.answering import conversed
-from culmen.evaluate.jail.asking import Ask, form_of, settled, wants
+from culmen.evaluate.jail.asking import ModelAsk, form_of, settled, wants
 from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_descriptors, set_limits
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
 from culmen.evaluate.jail.fork_server import ChildExit, Jail, JailFailed, OutputLog, read_frame, write_frame
@@ -58,7 +58,7 @@ class FunctionBackend(LocalBackend):
 
     `candidate` is the text of a candidate with one part, else the dict of its parts, as it always is where the initial
     programs were given as dicts; `case` the `Case` or None; a function with a parameter `ask` gets what asks models
-    (`jail.asking.Ask`). The function returns a number, `(score, feedback or dict)`, or a dict with "score" or
+    (`jail.asking.ModelAsk`). The function returns a number, `(score, feedback or dict)`, or a dict with "score" or
     "combined_score"; coroutine functions work too. Raising `culmen.Invalid` says that the candidate is not acceptable.
 
     What the function keeps in its variables lives on from call to call within a process, and begins anew, as it was
@@ -319,7 +319,7 @@ def _call(
             calls += 1
             if not request["alone"]:
                 before = before or Leftovers(fn, job.memory_mb, born)
-            ask = Ask(channel)
+            ask = ModelAsk(channel)
             kind, payload = _answer(fn, request, ask)
             ask.end()
             kind = kind.lower() if before is None or before.found() else kind
@@ -328,7 +328,7 @@ def _call(
         leave()
 
 
-def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: Ask) -> tuple[str, bytes]:
+def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> tuple[str, bytes]:
     """The kind and payload of the answer to a request; a small letter if the process should not go on."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = math.ceil(used.ru_utime + used.ru_stime) + request["cpu"]
@@ -350,7 +350,7 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: Ask) -> tuple[
     return answer
 
 
-def report_of(fn: Callable[..., Any], request: dict[str, Any], ask: Ask | None = None) -> dict[str, Any]:
+def report_of(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk | None = None) -> dict[str, Any]:
     """Call the function on a request and bring its result into one form."""
     parts = request["parts"]
     candidate = next(iter(parts.values())) if len(parts) == 1 and not request.get("whole") else parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -263,6 +263,9 @@ class Statistics:
         return {"id": key, "mean": summary.mean, "count": summary.observations, "failures": summary.failures}
 
 
+_TEXTS = 3  # artifacts that are kept of one observation
+
+
 class Trace(NamedTuple):
     """One observation in short. `reward` is None when the candidate failed."""
 
@@ -270,10 +273,12 @@ class Trace(NamedTuple):
     reward: float | None
     status: str
     feedback: str
+    metrics: Mapping[str, float] = {}
+    texts: tuple[tuple[str, str], ...] = ()  # artifacts: the output, conversations, and what else there is
 
 
 class Traces:
-    """The newest `keep` traces of every candidate, each feedback cut to `chars` characters.
+    """The newest `keep` traces of every candidate, each text cut to `chars` characters.
 
     The paper keeps all trajectories; a bound keeps long searches small, and the newest say most about a candidate.
     """
@@ -293,7 +298,9 @@ class Traces:
 
     def _trace(self, observation: Observation, reward: float | None) -> Trace:
         status = observation.status.value + (f" ({observation.reason})" if observation.reason else "")
-        return Trace(observation.case, reward, status, observation.feedback[: self._chars])
+        texts = tuple((name, text[: self._chars // 2]) for name, text in observation.texts[:_TEXTS])
+        feedback = observation.feedback[: self._chars]
+        return Trace(observation.case, reward, status, feedback, observation.metrics, texts)
 
     def of(self, key: str) -> list[Trace]:
         """Traces of one candidate, oldest first."""

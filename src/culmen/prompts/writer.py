@@ -15,7 +15,7 @@ import msgspec
 from culmen.core import wording
 from culmen.core.brief import Attempt, Brief, Exhibit, Measured
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import EVALUATOR_LOG, LOG, Case, Observation, Status
+from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.pictures import picture
 from culmen.core.task import Objective, Task
 from culmen.core.wording import clip, fence, fenced, number
@@ -225,10 +225,8 @@ def _observation(seen: Observation, case: Case | None, shown: Shown, told: set[s
 
 def _output(seen: Observation) -> list[tuple[str, str]]:
     """What the candidate printed, unless the feedback ends with it, and the evaluator's artifacts."""
-    told = (LOG, EVALUATOR_LOG, "certificate")
-    rest = [(name, text) for name, text in sorted(seen.artifacts.items()) if name not in told and not picture(text)]
     log = seen.artifacts.get("log", "").strip()
-    return ([("It printed", log)] if log and log[-200:] not in seen.feedback else []) + rest
+    return ([("It printed", log)] if log and log[-200:] not in seen.feedback else []) + seen.texts
 
 
 def _once(title: str, text: str, limit: int, told: set[str]) -> str:

@@ -19,6 +19,8 @@ from culmen.strategies.settings import About, check
 if TYPE_CHECKING:
     from culmen.memory.queue import PriorityQueue, Trace
 
+_METRICS = 12  # shown of one observation
+
 
 @dataclass(frozen=True)
 class Summarizer:
@@ -26,7 +28,7 @@ class Summarizer:
     (the threshold) and pairs. All are scores in the task's own direction.
 
     A pair is {id, mean score, count, failures, program, success, failure}; success and failure are None or {case,
-    score, status, input, feedback}.
+    score, status, metrics, input, feedback} and the evaluator's texts by name (output, conversation, ...).
     """
 
     programs: Annotated[int, About("programs shown per summary", least=1)] = 10
@@ -161,7 +163,11 @@ def clip(text: str, chars: int) -> str:
 def _plain(trace: Trace, cases: Mapping[str, Case], chars: int, objective: Objective) -> dict[str, Any]:
     score = None if trace.reward is None else objective.score(trace.reward)
     plain: dict[str, Any] = {"case": trace.case, "score": score, "status": trace.status}
+    share = chars // (2 + len(trace.texts))
+    if trace.metrics:
+        plain["metrics"] = dict(sorted(trace.metrics.items())[:_METRICS])
     if trace.case in cases:
-        plain["input"] = clip(json.dumps(cases[trace.case].input, default=str, ensure_ascii=False), chars // 2)
-    plain["feedback"] = clip(trace.feedback, chars // 2)
+        plain["input"] = clip(json.dumps(cases[trace.case].input, default=str, ensure_ascii=False), share)
+    plain |= {name: clip(text, share) for name, text in trace.texts}
+    plain["feedback"] = clip(trace.feedback, share)
     return plain

@@ -46,7 +46,7 @@ class ChatReply(dict[str, Any]):
         return self.message.get("tool_calls") or []
 
 
-class Ask:
+class ModelAsk:
     """What an evaluator gets as `ask`: usable from several threads at once."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -113,7 +113,7 @@ def wants(function: Callable[..., Any]) -> bool:
         return False
 
 
-def form_of(function: Callable[..., Any], ask: Ask) -> Callable[..., Any]:
+def form_of(function: Callable[..., Any], ask: ModelAsk) -> Callable[..., Any]:
     """What a function gets as `ask`: coroutine functions one to be awaited."""
     called = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
     return ask.later if called else ask

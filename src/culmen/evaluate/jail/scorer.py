@@ -20,11 +20,12 @@ from collections.abc import Callable
 from typing import Any
 
 from culmen.core import pictures
-from culmen.core.evaluation import Case
+from culmen.core.evaluation import OUTPUT, Case
 from culmen.evaluate.jail import kernel, wire
-from culmen.evaluate.jail.asking import Ask, form_of, settled, wants
+from culmen.evaluate.jail.asking import ModelAsk, form_of, settled, wants
 from culmen.evaluate.jail.plain import away, last_lines, load_file, number
 
+SHOWN = 2_000  # characters of an output that are kept
 PRINTED = 20_000  # characters kept of what the evaluator prints while it judges one output
 LIMIT = 1 << 30  # frames come from culmen; the candidate's data was bounded before
 _KNOWN = ("score", "metrics", "feedback", "artifacts", "images")
@@ -68,7 +69,7 @@ def main() -> None:
         program = CandidateProgram(socket.socket(fileno=fds[0])) if fds else None
         printed = Printed()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            ask = Ask(channel)
+            ask = ModelAsk(channel)
             answer = _answer(judge, form, json.loads(payload), output, program, _READERS[role], ask)
             ask.end()
         answer |= {"printed": printed.getvalue()} if printed.getvalue() else {}
@@ -106,7 +107,7 @@ def _answer(
     output: wire.Data | None,
     program: CandidateProgram | None,
     reader: Callable[[Any], dict[str, Any]],
-    ask: Ask,
+    ask: ModelAsk,
 ) -> dict[str, Any]:
     """The answer to the orchestrator: kind score | invalid | bad_output | candidate | tripped | gone | raised | away,
     and more.
@@ -131,7 +132,17 @@ def _answer(
             answer = reader(_scoreless(judged) if request.get("several") else judged)
         except (TypeError, ValueError) as error:
             answer = {"kind": "raised", "feedback": last_lines(error)}
+    if request["case"] is not None and "score" in answer:
+        shown = offered.get("output")
+        texts = answer.setdefault("artifacts", {})
+        texts.update({} if OUTPUT in texts or shown is None else {OUTPUT: _plain(shown)})
     return {"kind": "gone"} if program is not None and program.gone else answer
+
+
+def _plain(output: Any) -> str:
+    """An output as a short text."""
+    text = output if isinstance(output, str) else repr(output)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} [... {len(text) - SHOWN} characters left out]"
 
 
 def _tripped(error: BaseException) -> dict[str, Any]:

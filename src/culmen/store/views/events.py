@@ -154,7 +154,7 @@ def progress(run: Path | str) -> list[ProgressPoint]:
 
 _END = 2**63 - 1  # beyond the last event
 _OTHERS = ("proposal", "text", "vectors", "custom", "edits")  # every shape but observations
-_COSTLY = ("proposal", "text", "vectors", "custom")  # results that may carry a usage; observations: see `spend`
+_COSTLY = ("proposal", "text", "vectors", "custom")  # results that may carry a usage; see also `spend`
 
 
 class EffectMark(NamedTuple):
@@ -251,13 +251,18 @@ def _marks() -> Select[*tuple[Any, ...]]:
 
 
 def costs(run: Path | str, after: int = 0, last: int = _END) -> list[EffectCost]:
-    """What calls of models and effects of other kinds cost, beyond `after`, up to `last`; without those that cost
-    nothing, unless something went wrong."""
+    """What calls of models and effects of other kinds cost, evaluations that asked models among them, beyond `after`,
+    up to `last`; without those that cost nothing, unless something went wrong."""
     columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.shape, sql.event.c.result)
-    query = sql.select(*columns).where(
-        sql.others, sql.event.c.seq > after, sql.event.c.kind == "done", sql.event.c.shape.in_(_COSTLY)
-    )
+    query = sql.select(*columns).where(sql.event.c.seq > after, sql.event.c.kind == "done")
     with reading(Path(run)) as connection:
+        asked = connection.execute(sql.select(sql.spend.c.role).where(sql.spend.c.effect == "ask").limit(1)).first()
+        shapes = (
+            [sql.event.c.shape.in_((*_COSTLY, "observation"))]
+            if asked
+            else [sql.others, sql.event.c.shape.in_(_COSTLY)]
+        )
+        query = query.where(*shapes)
         rows = connection.execute(query.where(sql.event.c.seq <= last).order_by(sql.event.c.seq)).all()
         plain = [EffectCost(row.seq, row.elapsed, *_usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
         large = {row.seq for row in rows} - {cost.seq for cost in plain}
