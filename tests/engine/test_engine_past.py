@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from culmen.core.brief import LONG, Attempt, Brief, Exhibit, Proposal, settled
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.past import SHOWN, Past
+from culmen.engine.past import SHOWN, Past, change
 from culmen.engine.record import Scoreboard
 from culmen.strategies import catalog
 from culmen.testing.landscape import Faults, Landscape, task
@@ -125,3 +128,17 @@ def test_briefs_of_earlier_journals_are_still_read() -> None:
     old = msgspec.json.encode({"parent": None, "k": 2, "format": "rewrite", "inspirations": [{"candidate": PARENT}]})
     brief = msgspec.json.decode(old, type=Brief)
     assert brief.attempts == () and brief.inspirations[0].metrics == {} and brief.k == 2
+
+
+LINES = st.lists(st.sampled_from(["a", " b", "", "c "]), max_size=7)
+
+
+@given(LINES, LINES)
+def test_what_changed_is_told_by_the_lines_that_came_and_went_wherever_they_stand(old, new):
+    """Old journals were written with these words: a replay must find the same."""
+    gone, come = Counter(old) - Counter(new), Counter(new) - Counter(old)
+    first = [line.strip() for line in new if line in come and line.strip()][:3]
+    first = first or [line.strip() for line in old if line in gone and line.strip()][:3]
+    parent, child = (Candidate.of({"x": "\n".join(lines) + "\n" if lines else ""}) for lines in (old, new))
+    told = change(parent, child, Proposal((child,)))
+    assert told == " ".join(f"{come.total()} lines in, {gone.total()} out: {'; '.join(first)}".split())

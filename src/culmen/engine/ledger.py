@@ -42,7 +42,8 @@ class Ledger:
         self.elapsed = 0.0
         self._reserved: dict[int, Usage] = {}
         self._held = Usage()
-        self._reserve, self._limits = final_evaluations, _LIMITS
+        self._reserve = final_evaluations
+        self._limits = tuple(name for name in _LIMITS if getattr(budget, name) is not None)
         self.dearest = NOTHING  # of what one evaluation has cost so far, where evaluators ask models
         self._share = _MONEY if budget.final is None else budget.final
 

@@ -86,11 +86,11 @@ class Past:
     def _measured(self, id: str, otherwise: float | None, known: Measured) -> tuple[float | None, Measured]:
         """Mean reward over all evaluations with a score, and how well it is known; a strategy that has said how well
         it knows its own number keeps it."""
-        tally = self._record.tally(id)
-        if known != Measured():
+        if known != _UNSAID:
             return otherwise, known
+        tally = self._record.tally(id)
         if tally is None:
-            return otherwise, Measured()
+            return otherwise, _UNSAID
         if not tally.count:
             return otherwise, Measured(0, tally.failures)
         return tally.mean, Measured(tally.count, tally.failures, self._margin(tally))
@@ -106,6 +106,7 @@ class Past:
         return quantile * math.sqrt(max(squares, 0.0) / degrees / tally.count)
 
 
+_UNSAID = Measured()
 _VAIN = {
     "diff_mismatch": "the edits did not fit the text",
     "outside_blocks": "the change lay outside what may be edited",
@@ -133,11 +134,24 @@ def reason(observation: Observation) -> str:
 
 def _lines(before: str, after: str) -> str:
     old, new = before.splitlines(), after.splitlines()
-    gone, come = Counter(old) - Counter(new), Counter(new) - Counter(old)
-    first = [line.strip() for line in new if line in come and line.strip()][:3] or [
-        line.strip() for line in old if line in gone and line.strip()
-    ][:3]
+    begin = end = 0  # lines alike at both ends, mostly nearly all: they cancel out
+    for one, other in zip(old, new):
+        if one != other:
+            break
+        begin += 1
+    for one, other in zip(reversed(old[begin:]), reversed(new[begin:])):
+        if one != other:
+            break
+        end += 1
+    were, are = Counter(old[begin : len(old) - end]), Counter(new[begin : len(new) - end])
+    gone, come = were - are, are - were
+    first = _three(new, come) or _three(old, gone)
     return _line(f"{come.total()} lines in, {gone.total()} out: {'; '.join(first)}", _WORDS)
+
+
+def _three(lines: Sequence[str], among: Counter[str]) -> list[str]:
+    """The first three of these lines that are not blank."""
+    return list(islice((line.strip() for line in lines if line in among and line.strip()), 3))
 
 
 def _line(text: str, most: int) -> str:

@@ -101,6 +101,7 @@ class Search:
         self._admitted: list[Effect] = []
         self._abandoned: set[int] = set()
         self._closing = ""
+        self._noise: tuple[bool, bool] | None = None  # exact, flaky: what the reserve was made for
         self._notes = 0
         self._free_effects = self._proposals = self._writes = 0
         self._loop = Loop()
@@ -223,7 +224,7 @@ class Search:
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             if self._finale is None:
                 self.record.see(effect.request.candidate, entry.result)
-                self.ledger.keep(final_share(self.budget, self.task, self.record.exact, self.record.flaky))
+                self._keep_reserve()
                 self._past.seen(effect.request.candidate, entry.result)
             else:
                 self._finale.see(effect.request.candidate, entry.result)
@@ -242,6 +243,13 @@ class Search:
             self._end("integrity")
         elif halt:  # a finalist: the others are still looked at
             self.reason = "integrity"
+
+    def _keep_reserve(self) -> None:
+        """What the final choice needs follows from what is known of the noise."""
+        known = self.record.exact, self.record.flaky
+        if known != self._noise:
+            self._noise = known
+            self.ledger.keep(final_share(self.budget, self.task, *known))
 
     def _look(self, candidate: Candidate) -> None:
         """Check whether this candidate reaches the score at which the search ends."""

@@ -51,7 +51,7 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
         wanted = list(shas)
         for start in range(0, len(wanted), PAGE):
             query = sql.select(sql.blob.c.sha, sql.blob.c.data).where(sql.blob.c.sha.in_(wanted[start : start + PAGE]))
-            found.update((row[0], row[1]) for row in connection.execute(query))
+            found.update((row[0], row[1]) for row in connection.execute(query).all())
         return found
 
     return lookup
