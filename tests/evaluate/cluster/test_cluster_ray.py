@@ -32,6 +32,7 @@ from culmen.testing.backend_kit import (
     kit_task,
     until,
 )
+from tests.evaluate.cluster.asking import asks_models
 from tests.evaluate.cluster.conftest import Nodes, killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -311,3 +312,7 @@ def listening(pid: int) -> set[str]:
             address = ipaddress.ip_address(packed)
             found.add(str(getattr(address, "ipv4_mapped", None) or address))
     return found
+
+
+def test_evaluators_on_nodes_ask_models_through_the_run(pair: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asks_models(choice(pair), tmp_path, monkeypatch)

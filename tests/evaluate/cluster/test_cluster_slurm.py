@@ -18,6 +18,7 @@ from culmen.evaluate.cluster import make, slurm
 from culmen.evaluate.cluster.choice import BackendChoice, Needs
 from culmen.evaluate.cluster.slurm import JobState
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
+from tests.evaluate.cluster.asking import asks_models
 from tests.evaluate.cluster.conftest import HAS_SUBMITIT
 
 pytestmark = [
@@ -151,3 +152,7 @@ def test_how_a_queue_stands_is_said_in_few_words():
     assert slurm.hopeless({"a": JobState("PENDING", "PartitionTimeLimit")}).endswith("(PartitionTimeLimit)")
     assert not slurm.hopeless({"a": wait}) and not slurm.hopeless({})
     assert not slurm.hopeless({"a": JobState("PENDING", "BadConstraints"), "b": wait})
+
+
+def test_evaluators_in_jobs_ask_models_through_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asks_models(choice(tmp_path), tmp_path, monkeypatch)

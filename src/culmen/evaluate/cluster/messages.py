@@ -26,6 +26,8 @@ from culmen.evaluate.taskfiles.digests import evaluator_digest, sha256
 
 T = TypeVar("T")
 
+ASKED = "~"  # between an evaluation's number and that of a question which its evaluator asks a model
+
 MAX_FILES, MAX_BYTES = 5000, 256 * 2**20
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _SKIPPED = {"__pycache__", "node_modules", "venv", "runs", "openevolve_output"}

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import json
 import os
 import re
 import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from culmen.core.asking import ASKER, AskingFailed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, UserError
 from culmen.core.evaluation import Case, Status
@@ -29,15 +32,48 @@ from culmen.evaluate.cluster.messages import EvaluationJob, NodeReply, NodeTerms
 from culmen.evaluate.jail import probes
 from culmen.evaluate.local import LocalBackend
 
+Replies = dict[str, "asyncio.Future[bytes]"]
 _PREFIX = "culmen-node-"
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 _OURS = re.compile(r"RAY_|SLURM_|SUBMITIT_")
 
 
+_LISTEN_SECONDS = 20.0
+
+
+class NodeAsker:
+    """Takes what one evaluation asks models to the driver. `waited` are the seconds that its answers took."""
+
+    def __init__(self, number: str, outbox: asyncio.Queue[tuple[str, bytes]], replies: Replies) -> None:
+        self._number, self._outbox, self._replies = number, outbox, replies
+        self._count, self.waited = 0, 0.0
+
+    async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """See `core.asking.Asker`; a role without a model ends the run, from the driver's side."""
+        self._count += 1
+        key, started = f"{self._number}{messages.ASKED}{self._count}", time.monotonic()
+        future = self._replies[key] = asyncio.get_running_loop().create_future()
+        try:
+            self._outbox.put_nowait((key, messages.dump(question)))
+            answer = json.loads(await future)
+        finally:
+            del self._replies[key]
+            self.waited += time.monotonic() - started
+        if "failed" in answer:
+            raise AskingFailed(**answer["failed"])
+        return answer["reply"]
+
+
 class NodeEvaluator:
-    """One task on one node. `begin` comes first; every answer is bytes (`messages.NodeReply`)."""
+    """One task on one node. `begin` comes first; every answer is bytes (`messages.NodeReply`).
+
+    What evaluators ask models is fetched by `asked`, and the replies come by `answer`.
+    """
 
     def __init__(self) -> None:
+        self._outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+        self.replies: Replies = {}
+        self._seconds = 0.0
         self._backend: LocalBackend | None = None
         self._cases: dict[str, Case] = {}
         self._epoch = 0
@@ -61,6 +97,7 @@ class NodeEvaluator:
             level = await backend.start()
             self._rested = time.monotonic()
             self._backend, self._cases = backend, {case.id: case for case in task.cases}
+            self._seconds = agreed.seconds
             if agreed.level and probes.rank(level) > probes.rank(agreed.level):
                 raise IsolationError(
                     f"this node has isolation level {level}, the run began with {agreed.level}",
@@ -78,11 +115,20 @@ class NodeEvaluator:
         return self._backend is not None and self._backend.task.evaluator.form == "legacy"
 
     async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
-        """One evaluation within so many seconds; one that is cancelled, or too late, is lost."""
-        task = self._running[number] = asyncio.create_task(self._evaluate(messages.load(job, EvaluationJob)))
+        """One evaluation within so many seconds, and within those of the terms besides what models take; one that is
+        cancelled, or too late, is lost."""
+        asker = NodeAsker(number, self._outbox, self.replies)
+        work = self._evaluate(messages.load(job, EvaluationJob), asker)
+        task = self._running[number] = asyncio.create_task(work)
+        ends = time.monotonic() + seconds
+        left, waited = min(seconds, self._seconds or seconds), 0.0
         try:
-            done, _ = await asyncio.wait({task}, timeout=seconds)
-            if not done:
+            while left > 0 and not task.done():
+                await asyncio.wait({task}, timeout=left)
+                asking = any(key.startswith(number + messages.ASKED) for key in self.replies)
+                left = min(asker.waited - waited or asking * _LISTEN_SECONDS, ends - time.monotonic())
+                waited = asker.waited
+            if not task.done():
                 return messages.dump(NodeReply(lost="deadline"))
             return messages.dump(NodeReply(lost="cancelled") if task.cancelled() else task.result())
         finally:
@@ -90,7 +136,26 @@ class NodeEvaluator:
             self._running.pop(number, None)
             self._rested = time.monotonic()
 
-    async def _evaluate(self, job: EvaluationJob) -> NodeReply:
+    async def asked(self) -> list[tuple[str, bytes]]:
+        """Questions since the last call, each with a key; waits a while for the first."""
+        try:
+            found = [await asyncio.wait_for(self._outbox.get(), _LISTEN_SECONDS)]
+        except TimeoutError:
+            return []
+        return found + self.asked_now()
+
+    def asked_now(self) -> list[tuple[str, bytes]]:
+        """Those that are there."""
+        return [self._outbox.get_nowait() for _ in range(self._outbox.qsize())]
+
+    def answer(self, key: str, reply: bytes) -> None:
+        """The reply to a question; nobody may wait for it any more."""
+        future = self.replies.get(key)
+        if future is not None and not future.done():
+            future.set_result(reply)
+
+    async def _evaluate(self, job: EvaluationJob, asker: NodeAsker) -> NodeReply:
+        ASKER.set(asker)
         backend = self._backend
         if backend is None:
             return NodeReply(lost="no_evaluator")
@@ -180,6 +245,14 @@ class NodeActor:
         if self._greeting is None or self._over:
             return messages.dump(NodeReply(lost="no_evaluator"))
         return await self._node.evaluate(number, job, seconds)
+
+    async def asked(self) -> list[tuple[str, bytes]]:
+        """See `NodeEvaluator`."""
+        return await self._node.asked()
+
+    async def answer(self, key: str, reply: bytes) -> None:
+        """See `NodeEvaluator`."""
+        self._node.answer(key, reply)
 
     async def cancel(self, number: str) -> None:
         """See `NodeEvaluator`."""

@@ -20,7 +20,7 @@ from culmen.evaluate.cluster.choice import BackendChoice, Needs
 from culmen.evaluate.cluster.messages import NodeReply
 from culmen.evaluate.cluster.node import ASLEEP, NodeActor, errand
 from culmen.evaluate.cluster.ray_connection import LOOPBACK, LocalCluster, RayThread, aside, connect, future_of, listing
-from culmen.evaluate.cluster.remote import NODE_SLOTS, Lost
+from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, nobody
 
 WAIT_SECONDS = 300.0
 _SEND_SECONDS = 600.0  # for the parcel, which may be large, over a slow connection
@@ -52,11 +52,14 @@ class RayNodes:
         parcel: Any,
         name: str,
         terms: Callable[[], bytes],
+        asked: Asked,
         address: str,
         rest: float,
     ) -> None:
         self._needs, self._prefix, self._namespace = wanted(needs), prefix, namespace
         self._parcel, self._name, self._terms, self._address = parcel, name, terms, address
+        self._asked, self._listening = asked, dict[str, asyncio.Task[None]]()
+        self._replying = set[asyncio.Task[None]]()
         self.alive: dict[str, dict[str, float]] = {}
         self.able: set[str] = set()
         self._actors: dict[str, Any] = {}
@@ -171,7 +174,26 @@ class RayNodes:
         told = messages.load(answer, NodeReply)
         if told.error is not None:
             self._trouble = messages.raised(told.error)
+        else:
+            self._listening[node] = asyncio.create_task(self._listen(actor))
         return answer
+
+    async def _listen(self, actor: Any) -> None:
+        """Have answered what this node's evaluators ask models, as long as it lives."""
+        import ray  # pyright: ignore[reportMissingImports]
+
+        while True:
+            try:
+                found = await (await future_of(actor.asked.remote(), self._address))
+            except (ray.exceptions.RayError, ConnectionError, RuntimeError):
+                return
+            for key, question in found:
+                task = asyncio.create_task(self._reply(actor, key, question))
+                self._replying.add(task)
+                task.add_done_callback(self._replying.discard)
+
+    async def _reply(self, actor: Any, key: str, question: bytes) -> None:
+        actor.answer.remote(key, await self._asked(key, question))
 
     def _ended(self, node: str, actor: Any, held: asyncio.Future[Any]) -> None:
         rests = not held.cancelled() and held.exception() is None
@@ -188,9 +210,9 @@ class RayNodes:
 
     def _drop(self, node: str) -> None:
         self._actors.pop(node, None)
-        task = self._begun.pop(node, None)
-        if task is not None:
-            task.cancel()
+        for task in (self._begun.pop(node, None), self._listening.pop(node, None)):
+            if task is not None:
+                task.cancel()
 
     def cancel(self, number: str) -> None:
         """End an evaluation, wherever it runs."""
@@ -257,6 +279,7 @@ class RayCarrier:
 
     def __init__(self, choice: BackendChoice, tell: Callable[[str], None] | None = None) -> None:
         self.retries, self.terms = choice.retries, b""
+        self.asked: Asked = nobody
         self._choice, self._wait = choice, choice.wait or WAIT_SECONDS
         self._prefix, self._namespace = "culmen-node", f"culmen-{secrets.token_hex(8)}"
         self._local: LocalCluster | None = None
@@ -275,7 +298,9 @@ class RayCarrier:
 
         brought, needs = await aside(lambda: ray.put(parcel), _SEND_SECONDS), self._choice.needs
         terms, chosen = (lambda: self.terms), self._choice
-        self._nodes = RayNodes(needs, self._prefix, self._namespace, brought, name, terms, chosen.address, chosen.rest)
+        self._nodes = RayNodes(
+            needs, self._prefix, self._namespace, brought, name, terms, self.asked, chosen.address, chosen.rest
+        )
         more = {"memory": needs.memory} if needs.memory else {}
         self._errand = ray.remote(errand).options(
             num_cpus=needs.cpu, num_gpus=needs.gpu, resources=needs.custom or None, max_retries=0, **more

@@ -6,12 +6,18 @@ are tried again; after that they are `lost`, which no strategy holds against a c
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import json
 import secrets
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import msgspec
 
+from culmen.core.asking import ASKER, AskingFailed, asker
 from culmen.core.candidate import Candidate
+from culmen.core.errors import CulmenError
 from culmen.core.evaluation import Case, Observation, Scoring, Status
 from culmen.core.task import Task
 from culmen.evaluate.cluster import messages
@@ -23,14 +29,26 @@ from culmen.evaluate.local import VERIFIER_PATIENCE
 NODE_SLOTS = 64  # evaluations at once on one node, at most: each has a user of its own there
 _ATTEMPTS = 2  # a node retries once what its own jail lost
 _START = 30.0
+_ASKING = 86_400.0  # seconds that models may take of one evaluation, before whoever carries it is thought dead
 
 
 class Lost(Exception):
     """An evaluation was lost through no fault of its candidate; the word says what failed: node, worker, ..."""
 
 
+Asked = Callable[[str, bytes], Awaitable[bytes]]
+
+
+async def nobody(_key: str, _question: bytes) -> bytes:
+    """Answers where there is no backend yet."""
+    return messages.dump({"failed": {"reason": "cancelled"}})
+
+
 class Carrier(Protocol):
     """Carries bytes to nodes and back.
+
+    asked    is set before `open`: what an evaluator on a node asks models is handed to it, by a key, and what it gives
+             goes back to that node
 
     open     connect, bring the parcel to one node, and return its answer. Raises `UserError` for what a person can
              fix, also for a resource that no node has. Nodes that join later start with the `terms` of that time
@@ -42,6 +60,7 @@ class Carrier(Protocol):
 
     retries: int
     terms: bytes
+    asked: Asked
 
     async def open(self, parcel: bytes, name: str) -> bytes: ...
 
@@ -50,6 +69,45 @@ class Carrier(Protocol):
     def room(self) -> int: ...
 
     async def close(self) -> None: ...
+
+
+class _Questions:
+    """What one evaluation elsewhere asks models, answered in the context of the task that performs it. `trouble` gets
+    the error that ends the run."""
+
+    def __init__(self) -> None:
+        self.trouble: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._context = contextvars.copy_context()
+        self._running: set[asyncio.Task[dict[str, Any]]] = set()
+
+    async def put(self, question: dict[str, Any]) -> dict[str, Any]:
+        task = asyncio.get_running_loop().create_task(self._answer(question), context=self._context)
+        self._running.add(task)
+        try:
+            await asyncio.wait({task})
+            return {"failed": {"reason": "cancelled"}} if task.cancelled() else task.result()
+        finally:
+            self._running.discard(task)
+
+    async def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"reply": await asker().ask(question)}
+        except AskingFailed as error:
+            return {"failed": {"reason": error.reason, "message": str(error)}}
+        except CulmenError as error:
+            if not self.trouble.done():
+                self.trouble.set_exception(error)
+            return {"failed": {"reason": "provider_away"}}
+
+    async def end(self, carrying: asyncio.Future[bytes]) -> None:
+        """Give up what is not done."""
+        tasks = [carrying, *self._running]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.trouble.done():
+            self.trouble.exception()  # has been raised, or something worse was
+        self.trouble.cancel()
 
 
 class RemoteBackend:
@@ -65,6 +123,7 @@ class RemoteBackend:
         self.scoring = scoring or Scoring()
         self._carrier, self._seal = carrier, EvaluatorSeal(task.evaluator)
         self._epoch = self._count = 0
+        self._asking: dict[str, _Questions] = {}
         self._name = secrets.token_hex(4)
 
     async def start(self) -> str:
@@ -72,7 +131,7 @@ class RemoteBackend:
         errors of its start."""
         self._seal.check()
         terms = NodeTerms(min(self.workers or NODE_SLOTS, NODE_SLOTS), self.require, "", self.scoring, self.seconds)
-        self._carrier.terms = messages.dump(terms)
+        self._carrier.terms, self._carrier.asked = messages.dump(terms), self._asked
         parcel = messages.pack(self.task)
         try:
             first = self._understood(await self._carrier.open(parcel, messages.digest(parcel)))
@@ -100,7 +159,7 @@ class RemoteBackend:
         for _ in range(1 + self._carrier.retries):
             self._count += 1
             try:
-                answer = self._understood(await self._carrier.carry(f"{self._name}-{self._count}", job, self.seconds))
+                answer = self._understood(await self._carried(f"{self._name}-{self._count}", job))
             except Lost as error:
                 reason = str(error)
                 continue
@@ -116,6 +175,25 @@ class RemoteBackend:
             seed=seed,
             evaluator=self.task.evaluator.digest,
         )
+
+    async def _carried(self, number: str, job: bytes) -> bytes:
+        """Carry one job, and have answered meanwhile what its evaluator asks models."""
+        questions = self._asking[number] = _Questions()
+        seconds = self.seconds + (_ASKING if ASKER.get() is not None else 0.0)  # the node itself is stricter
+        carrying = asyncio.ensure_future(self._carrier.carry(number, job, seconds))
+        try:
+            await asyncio.wait({carrying, questions.trouble}, return_when="FIRST_COMPLETED")
+            return carrying.result() if carrying.done() else questions.trouble.result()
+        finally:
+            del self._asking[number]
+            await questions.end(carrying)
+
+    async def _asked(self, key: str, question: bytes) -> bytes:
+        """The reply for a node, of the task that performs the evaluation."""
+        questions = self._asking.get(key.rpartition(messages.ASKED)[0])
+        if questions is None:
+            return messages.dump({"failed": {"reason": "cancelled"}})
+        return messages.dump(await questions.put(json.loads(question)))
 
     @property
     def seconds(self) -> float:

@@ -27,7 +27,7 @@ from culmen.core.errors import IsolationError, Unavailable, UserError
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.choice import BackendChoice
 from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
-from culmen.evaluate.cluster.remote import NODE_SLOTS, Lost
+from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, nobody
 from culmen.evaluate.cluster.slurm_worker import BEAT, LAPSE, Spool, serve
 from culmen.evaluate.jail import probes
 
@@ -436,6 +436,7 @@ class SlurmCarrier:
 
     def __init__(self, choice: BackendChoice, workers: int, tell: Callable[[str], None] | None = None) -> None:
         self.retries, self.terms = choice.retries, b""
+        self.asked: Asked = nobody
         self._choice, self._tell = choice, tell or (lambda _: None)
         self._slots = min(NODE_SLOTS, choice.slots or math.ceil(workers / max(1, choice.jobs)))
         home = choice.texts.get("folder") or str(Path.home() / ".cache/culmen/slurm")
@@ -443,6 +444,7 @@ class SlurmCarrier:
         self._queue: JobQueue | None = None
         self._jobs: SlurmJobs | None = None
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
+        self._replying: set[asyncio.Task[None]] = set()
         self._first: asyncio.Future[bytes] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._trouble: UserError | None = None
@@ -531,6 +533,7 @@ class SlurmCarrier:
                 if time.monotonic() - beaten > BEAT:
                     beaten = time.monotonic()
                     self._beat()
+                self._hear()
                 found = self._collect() + self._admit(jobs, first)
                 if jobs.departed():
                     self._news.set()
@@ -568,6 +571,20 @@ class SlurmCarrier:
                 first.set_result(greeting)
         return admitted
 
+    def _hear(self) -> None:
+        """Have answered what evaluators ask."""
+        for key in self._spool.names("asks") if self._waiting else ():
+            question = self._spool.get(f"asks/{key}")
+            if question is not None and self._spool.drop(f"asks/{key}"):
+                task = asyncio.create_task(self._reply(key, question))
+                self._replying.add(task)
+                task.add_done_callback(self._replying.discard)
+
+    async def _reply(self, key: str, question: bytes) -> None:
+        reply = await self.asked(key, question)
+        if self._spool.root.exists():
+            self._spool.put(f"replies/{key}", reply)
+
     def _collect(self) -> int:
         found = self._spool.names("done")
         for number in found:
@@ -589,9 +606,10 @@ class SlurmCarrier:
 
     async def close(self) -> None:
         """See `remote.Carrier`."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._replying]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks = []
         if self._spool.root.exists() and self._queue is not None:
             await self._queue.close()

@@ -2,6 +2,7 @@
 
     parcel-SHA  terms  pulse  stop
     jobs/NUMBER  held/WORKER/NUMBER  done/NUMBER  cancel/NUMBER  workers/WORKER  pulses/WORKER  gone/WORKER/NUMBER
+    asks/KEY  replies/KEY: what an evaluator asks models, and what they say
 
 Jobs are files; a worker takes one by renaming it. Files appear whole: they are written elsewhere and renamed. Clocks of
 different machines are never compared; a live side keeps changing its pulse, and the other watches it. A
@@ -35,7 +36,7 @@ LAPSE = 60.0  # seconds without a pulse after which the other side counts as dea
 BEAT = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _SETTLE = 0.25  # seconds within which the signal that ended a candidate also reaches this process
-_FOLDERS = ("jobs", "held", "done", "cancel", "workers", "pulses", "gone", "drafts", "logs")
+_FOLDERS = ("jobs", "held", "done", "cancel", "workers", "pulses", "gone", "drafts", "logs", "asks", "replies")
 _STALE = 7 * 86400.0  # seconds without a pulse after which a folder is abandoned
 
 
@@ -190,9 +191,20 @@ class _Worker:
             for number in self._spool.names("cancel"):
                 if number in self._tasks:
                     self._node.cancel(number)
+            self._converse()
             busy = (self._admitted and not last and self._claim()) or bool(self._tasks)
             pause = _FIRST_PAUSE if busy else min(pause * 1.5, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
+
+    def _converse(self) -> None:
+        """Pass on what evaluators ask, and what came back."""
+        for key, question in self._node.asked_now():
+            self._spool.put(f"asks/{key}", question)
+        for key in self._spool.names("replies") if self._node.replies else ():
+            reply = self._spool.get(f"replies/{key}") if key in self._node.replies else None
+            if reply is not None:
+                self._spool.drop(f"replies/{key}")
+                self._node.answer(key, reply)
 
     def _dismissed(self) -> bool:
         """Whether the driver has stopped, is dead, or has removed this worker."""
