@@ -1,5 +1,6 @@
-"""For the whole suite: where CULMEN_REQUIRE_JAIL=1, CULMEN_REQUIRE_BROWSER=1, CULMEN_REQUIRE_POSTGRES=1 or
-CULMEN_REQUIRE_SLURM=1 says so, a test of that kind that would be skipped fails instead."""
+"""For the whole suite: where CULMEN_REQUIRE_JAIL=1, CULMEN_REQUIRE_BROWSER=1, CULMEN_REQUIRE_POSTGRES=1,
+CULMEN_REQUIRE_SLURM=1 or CULMEN_REQUIRE_CONTAINER=1 says so, a test of that kind that
+would be skipped fails instead."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ settings.load_profile("busy")
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield
-    for kind in ("jail", "browser", "postgres", "slurm"):
+    for kind in ("jail", "browser", "postgres", "slurm", "container"):
         required = os.environ.get(f"CULMEN_REQUIRE_{kind.upper()}") == "1"
         if report.skipped and required and item.get_closest_marker(kind):
             report.outcome = "failed"

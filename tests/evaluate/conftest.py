@@ -93,7 +93,8 @@ class Grounds:
         self, source: str, level: str = "namespaces", limits: Limits = LIMITS, workers: int = 2,
         beside: dict[str, str] | None = None, seeds: tuple[dict[str, str], ...] = (), **evaluator: Any,
     ) -> Ground:  # fmt: skip
-        need(level)
+        if level != "container":
+            need(level)
         key = repr((source, level, limits, workers, beside, seeds, evaluator, None if self.shared else len(self.made)))
         if key not in self.made:
             folder = self.folders.mktemp("ground")

@@ -95,21 +95,24 @@ def doctor(
     attack: Annotated[
         bool, typer.Option("--attack", help="Run hostile programs at the level in force: who wins, who is held.")
     ] = False,
+    image: Annotated[
+        str | None, typer.Option(metavar="IMAGE", help="Also try a container of this image (podman or docker).")
+    ] = None,
 ) -> Answer:
     """Show what this machine offers: isolation (found by trying), API keys by name, extras, coding agents."""
     if agent is not None:
         return _try_agent(agent, model, models)
     if attack:
-        return _attack()
-    report = _examine()
+        return _attack(image or "")
+    report = _examine(image or "")
     return Answer(report, lambda screen: _show_machine(screen, report))
 
 
-def _attack() -> Answer:
+def _attack(image: str) -> Answer:
     """Every attack of the suite; exit code 1 if one won."""
     from culmen.evaluate.jail.attack_suite import run_suite
 
-    report = run_suite()
+    report = run_suite(image=image)
 
     def show(screen: Screen) -> None:
         screen.table(["attack", "result"], [(name.replace("_", " "), each) for name, each in report["attacks"].items()])
@@ -118,7 +121,7 @@ def _attack() -> Answer:
     return Answer(report, show, int(report["won"] > 0))
 
 
-def _examine() -> dict[str, Any]:
+def _examine(image: str) -> dict[str, Any]:
     """What this machine offers a run, as plain data; API keys by name only."""
     from culmen.core import VERSION
     from culmen.evaluate.jail import probes
@@ -126,7 +129,7 @@ def _examine() -> dict[str, Any]:
     disk = shutil.disk_usage(Path.cwd())
     return {
         "culmen": VERSION,
-        **probes.report(),
+        **probes.report(image),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "disk_free_gb": round(disk.free / 1e9, 1),
         "keys": _keys(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,15 +51,24 @@ def audit(
     require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
     model: AskedModels = None,
     models: ModelsFile = None,
+    isolation: Annotated[str | None, typer.Option(metavar="LEVEL", help="Use this level and no other.")] = None,
 ) -> Answer:
     """Find what could be gamed in a task, before anything is spent; or signs of gaming in a run.
 
     A task's evaluator is attacked with programs made from the initial one, on a copy of its folder. Exit code 1 if an
     attack pays, or if a run has grave signs; 6 if the program is not one that could tell.
     """
+
+    def make(task: Task) -> Backend:
+        from culmen.evaluate.jail.probes import named
+        from culmen.evaluate.local import LocalBackend
+        from culmen.run.assemble import asking
+
+        own = LocalBackend(task, workers, require=require, level=isolation and named(isolation))
+        return asking(task, own, ",".join(model) if model else None, models and str(models))
+
     if _is_task(path):
-        asked = (",".join(model) if model else None, models and str(models))
-        return _audit_task(screen, Path(str(path)), program, only or (), seconds, workers, require, asked)
+        return _audit_task(screen, Path(str(path)), program, only or (), seconds, make)
     return _audit_run(path)
 
 
@@ -76,23 +85,16 @@ def _audit_task(
     program: Path | None,
     only: Sequence[str],
     seconds: float,
-    workers: int,
-    require: str | None,
-    asked: tuple[str | None, str | None],
+    make: Callable[[Task], Backend],
 ) -> Answer:
     """Attack the evaluator of the task at `path`."""
     from culmen.audit import audit as attack
-    from culmen.evaluate.local import LocalBackend
-    from culmen.run.assemble import asking
 
     task, parts = _with_program(path, program)
 
     def tell(text: str) -> None:
         if screen.live:
             screen.err.print(f"trying: {text}", style="dim")
-
-    def make(task: Task) -> Backend:
-        return asking(task, LocalBackend(task, workers, require=require), *asked)
 
     try:
         report = asyncio.run(attack(task, make, parts=parts, only=only, seconds=seconds, tell=tell))

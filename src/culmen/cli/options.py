@@ -106,7 +106,12 @@ class PlaceFlags:
     """Where evaluations run: of `run`, `resume` and `fork`."""
 
     require: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation: namespaces, restricted, limits.")
+        str | None,
+        typer.Option(metavar="LEVEL", help="Refuse weaker: namespaces, container, restricted, limits."),
+    ] = None
+    isolation: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="Use this level and no other: container takes the task's image."),
     ] = None
     backend: Annotated[
         str | None,
@@ -188,7 +193,8 @@ def of_fork(
 def of_session(meta: RunMeta, place: PlaceFlags) -> dict[str, Any]:
     """Keywords of `Study.resume`: what this session does elsewhere than the run did before."""
     backend = _backend(place, {}, meta.backend)
-    return {"require": place.require} | ({} if backend == meta.backend else {"backend": backend})
+    level = {} if place.isolation is None else {"isolation": place.isolation}
+    return {"require": place.require, **level} | ({} if backend == meta.backend else {"backend": backend})
 
 
 def _backend(place: PlaceFlags, defaults: Mapping[str, Any], old: BackendChoice | None) -> BackendChoice | None:
@@ -208,6 +214,7 @@ def _given(flags: SearchFlags, place: PlaceFlags) -> dict[str, Any]:
     named = {
         "models_file": None if flags.models is None else str(flags.models.resolve()),
         "require": place.require,
+        "level": place.isolation,
         "embedder": flags.embedder,
         "integrity": flags.integrity,
         "templates": None if flags.templates is None else _templates(flags.templates),
@@ -230,8 +237,8 @@ def _checked(options: RunOptions) -> RunOptions:
 
     if options.models_file is not None and not Path(options.models_file).is_file():
         raise UserError(f"there is no models file '{options.models_file}'", where="--models", fix="check the path")
-    if options.require is not None:
-        rank(options.require)
+    for level in filter(None, (options.require, options.level)):
+        rank(level)
     embed.make(options.embedder, options.models_file)
     return options
 

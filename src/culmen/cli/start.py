@@ -110,6 +110,7 @@ def check(
         int, typer.Option(min=2, help="Evaluations with the same random seed, and as many with others.")
     ] = 5,
     require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
+    isolation: Annotated[str | None, typer.Option(metavar="LEVEL", help="Use this level and no other.")] = None,
     direction: Direction = None,
     seed_program: SeedProgram = None,
     proxy: Proxy = None,
@@ -124,13 +125,15 @@ def check(
     import asyncio
 
     from culmen.evaluate.check import check
+    from culmen.evaluate.jail.probes import named
     from culmen.evaluate.local import LocalBackend
     from culmen.run import inputs
     from culmen.run.assemble import asking
 
     loaded = inputs.folder_task(task, seed_program, "", direction or "", proxy or "")
     asked = ",".join(model) if model else None
-    backend = asking(loaded, LocalBackend(loaded, workers=1, require=require), asked, models and str(models))
+    own = LocalBackend(loaded, workers=1, require=require, level=isolation and named(isolation))
+    backend = asking(loaded, own, asked, models and str(models))
     with _progress(screen, loaded) as advance:
         report = asyncio.run(check(loaded, backend, times, advance))
     data = {**msgspec.to_builtins(report), "fit": report.fit}

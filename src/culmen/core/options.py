@@ -54,7 +54,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget       hard limits of the search
     seed         random seed
     workers      evaluations at once; 0: one per core of this machine, up to 8, and on Ray as many as it has room for
-    require      weakest isolation level accepted (namespaces, restricted, limits); None: any
+    require      weakest isolation level accepted (namespaces, container, restricted, limits); None: any
+    level        isolation level to use, and no other; None: the strongest there is
     backend      where evaluations run; None: on this machine
     embedder     an embedder's name
     integrity    what is done about grave signs of gaming: warn, reject or stop
@@ -71,6 +72,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: int = 0
     workers: int = 0
     require: str | None = None
+    level: str | None = None
     backend: BackendChoice | None = None
     embedder: str = "hashing"
     integrity: str = "warn"

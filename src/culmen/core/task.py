@@ -114,6 +114,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     shown       what coding agents may read of the evaluator's file
     program     the evaluator is this command, asked by JSON lines; it runs in the folder of `path`
     url         the evaluator is a server there, on the loopback
+    image       container image for candidates, with Python; used at level container
     proxy       legacy: whether the candidate answers from a process of its own; auto: if its score stays the same
     """
 
@@ -134,6 +135,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     shown: str = ""
     program: tuple[str, ...] = ()
     url: str = ""
+    image: str = ""
 
     @property
     def is_python(self) -> bool:

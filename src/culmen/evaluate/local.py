@@ -18,6 +18,7 @@ from culmen.evaluate import outcome
 from culmen.evaluate.integrity.seal import EvaluatorSeal
 from culmen.evaluate.jail import probes, scorer_pool
 from culmen.evaluate.jail import probes as levels
+from culmen.evaluate.jail.container import ContainerJail
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
@@ -29,11 +30,16 @@ from culmen.evaluate.outcome import EvaluationOutcome
 VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 
 
+def _levels_for(image: str) -> tuple[str, ...]:
+    """The levels that may be tried without being asked for; a container only where the task names its image."""
+    return tuple(name for name in levels.LEVELS[:-1] if name != "container" or image)
+
+
 class LocalBackend:
     """Evaluates candidates of `task`, up to `workers` at once.
 
-    `require` is the weakest isolation level accepted (see `levels`); `level` forces one, for tests. `scoring` is the
-    scores' level of trust and its reason: known after `start`, or given by an earlier session.
+    `require` is the weakest isolation level accepted (see `levels`); `level` is to be used and no other. `scoring` is
+    the scores' level of trust and its reason: known after `start`, or given by an earlier session.
     """
 
     attempts = 1  # `evaluate` tries again by itself
@@ -50,7 +56,7 @@ class LocalBackend:
         self.scoring = scoring or Scoring()
         self._seal = EvaluatorSeal(task.evaluator)
         self.task, self.workers, self.require = task, max(1, workers), require
-        self._wanted = levels.LEVELS[:-1] if level is None else (level,)
+        self._wanted = _levels_for(task.evaluator.image) if level is None else (level,)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
         self._judges = ScorerPool(task.evaluator, task.limits.scorer_seconds, several=bool(task.objective.metrics))
         patience = task.limits.scorer_seconds * VERIFIER_PATIENCE
@@ -103,7 +109,13 @@ class LocalBackend:
                 raise
             self._jail = jail
             return why
-        raise IsolationError("no jail can be started", where=str(why), fix=levels.FIX)
+        reasons = "; ".join(f"{name}: {text}" for name, text in why.items())
+        alone = self._wanted[0] if len(self._wanted) == 1 else ""
+        raise IsolationError(
+            f"no jail of level {alone} can be started" if alone else "no jail can be started",
+            where=reasons,
+            fix=levels.FIX if alone != "container" else "culmen doctor --image IMAGE tries it",
+        )
 
     async def _check_legacy(self, jail: Jail) -> None:
         """Load, inside the jail, an evaluator that only ever runs there."""
@@ -121,6 +133,8 @@ class LocalBackend:
         """The scores' level of trust; for OpenEvolve's evaluators it is tested."""
         assert self._jail is not None
         evaluator = self.task.evaluator
+        if isinstance(self._jail, ContainerJail) and evaluator.form == "legacy" and self._jail.inner != "restricted":
+            return Scoring("self-reported", "the container's kernel cannot keep evaluator and program apart (Landlock)")
         if not levels.separates(self._jail.level):
             return Scoring("self-reported", f"isolation level {self._jail.level} does not keep processes apart")
         if evaluator.form != "legacy":
@@ -165,6 +179,11 @@ class LocalBackend:
         evaluator = self.task.evaluator
         visible = tuple(evaluator.options.get("readable", ()))
         shut = (os.path.dirname(evaluator.path),) if evaluator.form == "legacy" else ()
+        if level == "container":
+            return ContainerJail(
+                evaluator.image, self.task.limits, self.workers, evaluator.packages, evaluator.optional_packages,
+                visible, shut,
+            )  # fmt: skip
         there = (name for name in evaluator.optional_packages if find_spec(name.partition(".")[0]))
         return Jail(level, (*evaluator.packages, *there), visible, shut)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from culmen.core.errors import UserError
+from culmen.core.errors import IsolationError, UserError
 from culmen.core.event import CustomRequest, Effect, Entry
 from culmen.core.options import BackendChoice
 from culmen.core.ports import Backend, Craft, Embedder, Gateway, ObservationStore, Observer, Proposer
@@ -221,12 +221,18 @@ def _backend(meta: RunMeta, objects: RunObjects) -> Backend:
     chosen = meta.backend or BackendChoice()
     if meta.task.evaluator.form != "function" or chosen.name != "local":
         tell = partial(_say, objects)
-        return cluster.make(chosen, meta.task, meta.workers, meta.require, meta.scoring, tell)
+        return cluster.make(chosen, meta.task, meta.workers, meta.require, meta.scoring, tell, level=meta.level)
     if objects.evaluator is None:
         raise UserError(
             "this run's evaluator is a Python function of the program that made it",
             where=f"run {meta.id}",
             fix="resume it there: Study.resume(run, evaluator=your_function).run()",
+        )
+    if meta.level not in (None, "limits"):
+        raise IsolationError(
+            f"a Python function runs as part of your own process, not at level {meta.level}",
+            where="isolation",
+            fix="write the evaluator as a task folder: culmen new DIR",
         )
     from culmen.evaluate.function import FunctionBackend
 
@@ -243,7 +249,9 @@ def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceChe
         from culmen.audit.tightened import TightenedEvaluator
         from culmen.evaluate.local import LocalBackend
 
-        return TightenedEvaluator(task, lambda copy: LocalBackend(copy, 1, meta.require, scoring=meta.scoring))
+        return TightenedEvaluator(
+            task, lambda copy: LocalBackend(copy, 1, meta.require, level=meta.level, scoring=meta.scoring)
+        )
 
     return make
 

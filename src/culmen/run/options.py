@@ -68,6 +68,7 @@ class _SessionKeywords(TypedDict, total=False):
     world: MinimalWorld | None
     crafts: Mapping[str, Callable[[], Craft]]
     require: str | None
+    isolation: str | None
     observers: Sequence[MinimalObserver]
 
 
@@ -104,7 +105,7 @@ class ForkKeywords(CreateKeywords, total=False):
     strategy: MinimalStrategy | str | None
 
 
-_FIELDS = {"random_seed": "seed"}  # keywords that are called otherwise as options
+_FIELDS = {"random_seed": "seed", "isolation": "level"}  # keywords that are called otherwise as options
 
 
 def read(keywords: Mapping[str, Any], base: Options, kind: type) -> tuple[Options, RunObjects]:

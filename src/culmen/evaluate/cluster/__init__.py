@@ -23,6 +23,8 @@ def make(
     require: str | None = None,
     scoring: Scoring | None = None,
     tell: Callable[[str], None] | None = None,
+    *,
+    level: str | None = None,
 ) -> Backend:
     """The backend a run asked for, with its usual number of `workers` for 0.
 
@@ -36,7 +38,13 @@ def make(
     if choice.name == "local":
         from culmen.evaluate.local import LocalBackend
 
-        return LocalBackend(task, workers, require, scoring=scoring)
+        return LocalBackend(task, workers, require, level=level, scoring=scoring)
+    if level is not None:
+        raise UserError(
+            "only evaluations on this machine take a level",
+            where=f"--isolation {level}",
+            fix="leave it out, or use --require",
+        )
     if task.evaluator.form == "function":
         raise UserError(
             "a Python function of your own process cannot run elsewhere",

@@ -129,29 +129,33 @@ class Decoys:
         self.sockets.cleanup()
 
 
-def run_suite(tell: Callable[[str, str], None] | None = None) -> dict[str, Any]:
-    """Run all attacks at the level in force: `level`, and by attack HELD, or WON and what.
+def run_suite(tell: Callable[[str, str], None] | None = None, image: str = "") -> dict[str, Any]:
+    """Run all attacks at the level in force, or in a container of `image`: `level`, and by attack HELD, or WON and
+    what.
 
     Nothing is run below level restricted, where attacks would do to this machine what they try. `tell` is called with
     each result.
     """
-    return asyncio.run(_run_suite(tell or (lambda *_: None)))
+    return asyncio.run(_run_suite(tell or (lambda *_: None), image))
 
 
-async def _run_suite(tell: Callable[[str, str], None]) -> dict[str, Any]:
+async def _run_suite(tell: Callable[[str, str], None], image: str) -> dict[str, Any]:
     from culmen.evaluate.local import LocalBackend
 
     with tempfile.TemporaryDirectory(prefix="culmen-attack-") as folder:
         os.chmod(folder, 0o755)
         decoys = Decoys(Path(folder), _SOURCE)
-        task = Task("attacked", evaluator=Evaluator(path=str(decoys.evaluator), entry="run"), limits=LIMITS)
-        backend = LocalBackend(task, 1, require="restricted")
+        task = Task(
+            "attacked", evaluator=Evaluator(path=str(decoys.evaluator), entry="run", image=image), limits=LIMITS
+        )
+        backend = LocalBackend(task, 1, require="restricted", level="container" if image else None)
         results: dict[str, str] = {}
         os.environ[_DECOY] = FAKE_KEY
         try:
             level = await backend.start()
             for name, text in ATTACKS.items():
-                if not header(text, "not") & {"call", level}:
+                inside = "restricted" if level == "container" else level
+                if not header(text, "not") & {"call", inside}:
                     results[name] = await _result(backend, text, decoys)
                     tell(name, results[name])
         finally:
@@ -167,6 +171,6 @@ async def _result(backend: Any, text: str, decoys: Decoys) -> str:
     honest: Observation = await backend.evaluate(Candidate.of({"program.py": HONEST}), case, 1)
     won = [f"scored {attack.score:g}"] if attack.score not in (None, 0.0) else []
     won += ["lost the evaluation"] if attack.status is Status.LOST else []
-    won += ["spoiled the next evaluation"] if honest.score != 1.0 else []
+    won += [f"spoiled the next evaluation ({honest.reason})"] if honest.score != 1.0 else []
     won += [harm] if (harm := decoys.harm()) else []
     return f"{WON}: {', '.join(won)}" if won else HELD

@@ -198,6 +198,10 @@ class Jail:
             future.set_result(ChildExit("zygote_died"))
         return number, future
 
+    def line(self) -> tuple[socket.socket, socket.socket]:
+        """The two ends of what joins two children, to be submitted with one each."""
+        return socket.socketpair()
+
     def kill(self, number: int) -> None:
         """End a child at once; its future resolves when it is gone."""
         if number in self._ends and self._control is not None:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import platform
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,15 +23,17 @@ from culmen.core.errors import CulmenError, IsolationError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator, Limits, Task
 from culmen.evaluate.jail import bubblewrap, kernel, wire
+from culmen.evaluate.jail.container import PROGRAMS, ContainerJail
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
 
-LEVELS = ("namespaces", "restricted", "limits", "none")  # strongest first
+LEVELS = ("namespaces", "container", "restricted", "limits", "none")  # strongest first
 
 LOSSES = {
     "namespaces": "nothing of what the probes look at",
+    "container": "no limit on the files of one candidate in all, no multiprocessing locks",
     "restricted": "no namespaces: no total limit on files, no multiprocessing locks, a shared process count",
     "limits": "files, network, processes and signals are open to candidates; only time, memory and counts hold",
     "none": "everything: candidates run as you do",
@@ -39,7 +42,7 @@ LOSSES = {
 FIX = (
     "install bubblewrap (Debian and Ubuntu: apt install bubblewrap); Ubuntu 24.04 also needs an AppArmor profile that "
     "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
-    "--cap-add SYS_ADMIN; or lower --require"
+    "--cap-add SYS_ADMIN; or lower --require; or name an image and use podman or docker: --isolation container"
 )
 
 PASS, NOT_ENFORCED = "PASS", "NOT ENFORCED"
@@ -53,6 +56,11 @@ def rank(level: str) -> int:
     if level not in LEVELS:
         raise IsolationError(f"there is no isolation level {level!r}", fix=f"use one of {', '.join(LEVELS)}")
     return LEVELS.index(level)
+
+
+def named(level: str) -> str:
+    """The level, if there is one of that name; else IsolationError."""
+    return LEVELS[rank(level)]
 
 
 def separates(level: str) -> bool:
@@ -136,9 +144,9 @@ async def _probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS
     return values if isinstance(values, dict) else {}
 
 
-async def probe(level: str) -> dict[str, str]:
+async def probe(level: str, image: str = "") -> dict[str, str]:
     """All probes at one level: name -> PASS or NOT ENFORCED. Raises JailFailed where the level is not available."""
-    jail = Jail(level)
+    jail = ContainerJail(image, _LIMITS, 1) if level == "container" else Jail(level)
     try:
         await jail.start()
         async with targets(victim=True) as aims:
@@ -181,7 +189,7 @@ def _segment(key: int) -> bool:
 
 
 async def _first() -> str:
-    for level in LEVELS[:-1]:
+    for level in (name for name in LEVELS[:-1] if name != "container"):
         jail = Jail(level)
         try:
             await jail.start()
@@ -194,11 +202,11 @@ async def _first() -> str:
     return LEVELS[-1]
 
 
-async def _all() -> dict[str, Any]:
+async def _all(image: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for level in LEVELS[:-1]:
         try:
-            found[level] = {"works": True, "loses": LOSSES[level], "probes": await probe(level)}
+            found[level] = {"works": True, "loses": LOSSES[level], "probes": await probe(level, image)}
         except (JailFailed, CulmenError) as error:
             found[level] = {"works": False, "why": str(error), "probes": {}}
     return found
@@ -209,9 +217,10 @@ def level() -> str:
     return _run(_first())
 
 
-def report() -> dict[str, Any]:
-    """For `doctor`: python, kernel, mechanisms present, the level in force, and every probe at every level."""
-    tried = _run(_all())
+def report(image: str = "") -> dict[str, Any]:
+    """For `doctor`: python, kernel, mechanisms present, the level in force, and every probe at every level; in a
+    container only with its `image`, and never as the level in force, which no task has asked for."""
+    tried = _run(_all(image))
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -219,11 +228,12 @@ def report() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "mechanisms": {
             "bubblewrap": bubblewrap.program() or "",
+            "containers": next(filter(None, map(shutil.which, PROGRAMS)), ""),
             "landlock": kernel.landlock_version(),
             "seccomp": Path("/proc/sys/kernel/seccomp").is_dir(),
             "cgroup2": Path("/sys/fs/cgroup/cgroup.controllers").exists(),
         },
-        "level": next((name for name, result in tried.items() if result["works"]), LEVELS[-1]),
+        "level": next((name for name in tried if name != "container" and tried[name]["works"]), LEVELS[-1]),
         "levels": tried,
         "fix": FIX,
     }

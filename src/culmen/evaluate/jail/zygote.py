@@ -251,8 +251,12 @@ def jailed(cage: JailPolicy, job: ForkRequest, channel: int, log: int, line: int
 
 
 def main() -> None:
-    """Entry point: the control socket is descriptor `argv[1]`; its first message is the set-up."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    """Entry point: the control socket is descriptor `argv[1]`."""
+    serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+def serve(control: socket.socket) -> None:
+    """Until the control socket closes. Its first message is the set-up."""
     control.set_inheritable(False)
     setup = json.loads(control.recv(1 << 20))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -48,6 +48,7 @@ class EvaluatorTable(msgspec.Struct, frozen=True):
     command: list[str] = []
     program: list[str] = []  # the evaluator in any language, asked by JSON lines
     url: str = ""  # the same by HTTP on the loopback
+    image: str = ""  # the container image that candidates run in at level container
     packages: list[str] = msgspec.field(default_factory=lambda: ["numpy"])
     optional_packages: list[str] = []  # preloaded where they are installed
     thresholds: list[float] = []

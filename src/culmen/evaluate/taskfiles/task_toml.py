@@ -112,6 +112,7 @@ def _evaluator(source: TaskToml, seeds: Seeds) -> Evaluator:
         shown=shown(path, source.table.agents.evaluator),
         program=tuple(table.program),
         url=table.url,
+        image=table.image,
     )
 
 

@@ -1,0 +1,301 @@
+"""A fork-server inside a container of docker or podman: the strong level where this machine has no jail of its own.
+
+One container serves all workers of a run, with a fresh confined child for every evaluation, so none pays for the start
+of a container. Our modules go in over standard input; nothing of this machine is mounted but what the task names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import glob
+import io
+import json
+import os
+import resource
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from culmen.core.task import Limits
+from culmen.evaluate.jail.bubblewrap import PACKAGE
+from culmen.evaluate.jail.confine import WORK, ForkRequest
+from culmen.evaluate.jail.container_server import JOBS, PLACE
+from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildExit, Jail, JailFailed
+from culmen.evaluate.jail.relay import Relay, RelayBroken
+
+PROGRAMS = ("podman", "docker")
+_BASE_MB = 1024  # for the fork-server, what it preloads, and shared libraries
+_FILES = 1024  # descriptors of one process at most
+_RIGHTS = (
+    "SETUID",
+    "SETGID",
+    "KILL",
+    "CHOWN",
+    "FOWNER",
+    "DAC_OVERRIDE",
+    "SYS_PTRACE",
+)  # the fork-server's; children have none
+_FOLDERS = ("jail", "openevolve", "adapters")
+_LOCK = "culmen-container-*.lock"
+_CODE = f"""
+import io, os, sys, zipfile
+os.umask(0o022)
+data = b""
+while len(data) < int(sys.argv[1]):
+    piece = os.read(0, int(sys.argv[1]) - len(data))
+    if not piece: sys.exit(1)
+    data += piece
+zipfile.ZipFile(io.BytesIO(data)).extractall({PLACE!r})
+sys.path.insert(0, {PLACE!r})
+from culmen.evaluate.jail.container_server import main
+main()
+"""
+
+
+def find(image: str) -> str:
+    """The program that has this image. Raises JailFailed with the command that gets it."""
+    if not image:
+        raise JailFailed('no image is named: write image = "python:3.12-slim", say, into [evaluator] of task.toml')
+    found = [path for name in PROGRAMS if (path := shutil.which(name))]
+    if not found:
+        raise JailFailed("neither podman nor docker is installed")
+    said = []
+    for program in found:
+        ran = _call(program, "image", "inspect", image)
+        if ran.returncode == 0:
+            return program
+        said.append(f"{os.path.basename(program)}: {ran.stderr.strip().splitlines()[-1:]}")
+    raise JailFailed(f"the image {image} is not here ({'; '.join(said)}): {os.path.basename(found[0])} pull {image}")
+
+
+def confined(program: str, name: str, image: str, *, memory_mb: int, processes: int, files_mb: int, cpus: int) -> list:
+    """The start of a command line that runs `image` without network, rights, or anything to write to but its work
+    folder in memory; what the image is to run follows.
+    """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    files = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
+    line = [program, "run", "--rm", "--interactive", "--name", name, "--pull", "never", "--network", "none"]
+    line += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--log-driver", "none"]
+    line += ["--tmpfs", f"{WORK}:rw,exec,nosuid,nodev,size={files_mb}m,mode=0711", "--workdir", "/"]
+    line += ["--hostname", "jail", "--ulimit", f"nofile={files}:{files}", "--ulimit", f"nproc={processes}:{processes}"]
+    line += ["--ulimit", "core=0:0", "--pids-limit", str(processes), "--cpu-period", "100000"]
+    line += ["--memory", f"{memory_mb}m", "--memory-swap", f"{memory_mb}m", "--cpu-quota", str(100_000 * cpus)]
+    if os.path.basename(program) == "podman":
+        line += ["--read-only-tmpfs=false", "--http-proxy=false"]
+    return line
+
+
+class ContainerJail(Jail):
+    """A fork-server in a container of `image`, for `workers` children at once within `limits`.
+
+    `levels` are the ways in which children are confined inside, strongest first; `inner` is the one that works.
+    """
+
+    levels = ("restricted", "limits")
+
+    def __init__(
+        self,
+        image: str,
+        limits: Limits,
+        workers: int,
+        packages: tuple[str, ...] = (),
+        optional: tuple[str, ...] = (),
+        visible: tuple[str, ...] = (),
+        shut: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__("container", packages, visible, shut, folders=False)
+        self.image, self._limits, self._workers, self._optional = image, limits, workers, optional
+        self.inner = ""
+        self.name = f"culmen-container-{secrets.token_hex(6)}"
+        self._program = ""
+        self._relay: Relay | None = None
+        self._hello: asyncio.Future[bytes] | None = None
+        self._lines: dict[int, int] = {}
+        self._lock: BinaryIO | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the container. Raises JailFailed where none can be started, TaskError for a bad package."""
+        self._program = await asyncio.to_thread(self._prepare)
+        code = _bundle(self._setup())
+        line = [*self._line(), self.image, "-I", "-B", "-c", _CODE, str(len(code))]
+        self._hello = asyncio.get_running_loop().create_future()
+        with tempfile.TemporaryFile() as complaints:
+            self._process = subprocess.Popen(
+                line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True, cwd="/"
+            )
+            assert self._process.stdin is not None and self._process.stdout is not None
+            await asyncio.to_thread(_feed, self._process.stdin, code)
+            source, sink = (os.dup(pipe.fileno()) for pipe in (self._process.stdout, self._process.stdin))
+            self._process.stdin.close()
+            self._process.stdout.close()
+            self._relay = Relay(source, sink, self._told)
+            self._reading = asyncio.create_task(self._read(self._relay))
+            try:
+                hello = await asyncio.wait_for(self._hello, START_SECONDS)
+            except TimeoutError:
+                hello = b""
+            complaints.seek(0)
+            complaint = complaints.read(4000).decode(errors="replace").strip()
+        self._greet(hello, complaint)
+        self.inner = str(json.loads(hello).get("inner", ""))
+
+    def _prepare(self) -> str:
+        _sweep()
+        program = find(self.image)
+        self._lock = open(os.path.join(tempfile.gettempdir(), f"{self.name}.lock"), "wb")  # noqa: SIM115 - until close
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return program
+
+    def _line(self) -> list[str]:
+        limits, both = self._limits, 2 * self._workers  # evaluate(path) takes two children
+        line = confined(
+            self._program, self.name, self.image,
+            memory_mb=_BASE_MB + both * limits.memory_mb + both * limits.files_mb,
+            processes=64 + both * (limits.processes + 16), files_mb=32 + both * limits.files_mb, cpus=self._workers,
+        )  # fmt: skip
+        line += ["--user", "0:0", "--entrypoint", "python3"]
+        for right in (*_RIGHTS, *(["DAC_READ_SEARCH"] if self.visible else [])):
+            line += ["--cap-add", right]
+        for path in self.visible:
+            line += ["--mount", f"type=bind,source={path},destination={path},readonly"]
+        return line
+
+    def _setup(self) -> dict[str, Any]:
+        return {
+            "levels": self.levels,
+            "packages": list(self.packages),
+            "optional": list(self._optional),
+            "visible": list(self._open),
+            "shut": list(self.shut),
+            "first_uid": 20_000 + (os.getpid() % 200) * 128,
+            "environment": ENVIRONMENT,
+        }
+
+    async def _read(self, relay: Relay) -> None:
+        try:
+            await relay.run()
+        except (RelayBroken, ValueError, TypeError, KeyError):
+            pass  # nothing that such a container says is believed any more
+        finally:
+            self.drop()
+
+    def _told(self, number: int, payload: bytes) -> None:
+        assert self._hello is not None
+        if not self._hello.done():
+            return self._hello.set_result(payload)
+        message: dict[str, Any] = json.loads(payload)
+        future = self._ends.pop(number, None)
+        if message.pop("id") == number and future is not None and not future.done():
+            future.set_result(ChildExit(**message))
+
+    @property
+    def alive(self) -> bool:
+        return self._relay is not None
+
+    def submit(
+        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+    ) -> tuple[int, asyncio.Future[ChildExit]]:
+        self._count += 1
+        number = self._count
+        future: asyncio.Future[ChildExit] = asyncio.get_running_loop().create_future()
+        if self._relay is None:
+            future.set_result(ChildExit("zygote_died"))
+            return number, future
+        joined = self._lines.pop(os.fstat(line[0]).st_ino, 0) if line else 0
+        self._ends[number] = future
+        self._relay.open(2 * number, os.dup(channel.fileno()))
+        self._relay.open(2 * number + 1, os.dup(log), reads=False)
+        job = ForkRequest(id=number, work=f"{JOBS}/{number}", **limits)
+        self._say(number, {"op": "run", "job": asdict(job), "line": joined})
+        return number, future
+
+    def line(self) -> tuple[socket.socket, socket.socket]:
+        ends = socket.socketpair()
+        number = secrets.randbits(48) + 1
+        for end in ends:  # stand-ins: the line itself is inside
+            self._lines[os.fstat(end.fileno()).st_ino] = number
+        return ends
+
+    def kill(self, number: int) -> None:
+        if number in self._ends:
+            self._say(number, {"op": "kill", "id": number})
+
+    def _say(self, number: int, message: dict[str, Any]) -> None:
+        if self._relay is not None:
+            self._relay.send(number, json.dumps(message).encode())
+
+    def drop(self) -> None:
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            relay.close()  # the container's first process sees the end of its input, and leaves
+        if self._hello is not None and not self._hello.done():
+            self._hello.set_result(b"")
+        super().drop()
+
+    async def close(self) -> None:
+        await super().close()
+        if self._reading is not None:
+            self._reading.cancel()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            await asyncio.to_thread(_remove, self._program, self.name)
+            lock.close()
+            with contextlib.suppress(OSError):
+                os.unlink(lock.name)
+
+
+def _bundle(setup: dict[str, Any]) -> bytes:
+    """What runs inside, as a zip file: our modules without culmen's own imports, and the set-up."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("setup.json", json.dumps(setup))
+        for empty in ("culmen", "culmen/evaluate"):
+            archive.writestr(f"{empty}/__init__.py", "")
+        for folder in _FOLDERS:
+            root = PACKAGE / "evaluate" / folder
+            for path in _modules(root):
+                archive.write(path, f"culmen/evaluate/{path.relative_to(PACKAGE / 'evaluate')}")
+    return content.getvalue()
+
+
+def _modules(root: Path) -> Iterable[Path]:
+    return (path for path in sorted(root.rglob("*.py")) if "attacks" not in path.parts)
+
+
+def _feed(pipe: Any, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # it ended at once; why is in what it said
+        pipe.write(data)
+        pipe.flush()
+
+
+def _call(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+
+def _remove(program: str, name: str) -> None:
+    """End and remove a container, if it is still there."""
+    _call(program, "rm", "--force", "--volumes", name)
+
+
+def _sweep() -> None:
+    """Remove containers whose owner was killed: nobody holds their lock any more."""
+    for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), _LOCK)):
+        try:
+            with open(path, "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for name in PROGRAMS:
+                    if (program := shutil.which(name)) is not None:
+                        _remove(program, os.path.basename(path).removesuffix(".lock"))
+                os.unlink(path)
+        except OSError:
+            continue  # in use, or somebody else's

@@ -1,0 +1,147 @@
+"""The first process of a container: starts the fork-server there, and carries what its children send and get.
+
+It has no key and no network. It is root without the rights of root but for a few: to give each child another user, to
+end it and to remove its files. A child is never root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import Any
+
+from culmen.evaluate.jail import bubblewrap, zygote
+from culmen.evaluate.jail.confine import WORK, JailPolicy
+from culmen.evaluate.jail.relay import Relay, Stream
+
+PLACE = f"{WORK}/.culmen"  # where the host puts our modules, and `setup.json`
+JOBS = f"{WORK}/jobs"
+_OUTSIDE = {"proc", "sys", "dev", "run", WORK.lstrip("/")}
+_LAST_WORDS = 1.0  # seconds in which what a child sent before it ended is carried
+_PACKET = 1 << 16
+
+
+def main() -> None:
+    """Entry point: the host's frames come on descriptor 0, ours leave by 1."""
+    with open(f"{PLACE}/setup.json") as file:
+        setup: dict[str, Any] = json.load(file)
+    setup["packages"] += [name for name in setup.pop("optional") if find_spec(name.partition(".")[0])]
+    own = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    os.environ.clear()
+    os.environ.update({**setup["environment"], **own})  # the image knows its own paths
+    os.mkdir(JOBS, 0o711)
+    control, hello = _fork_server(setup)
+    asyncio.run(_Server(control).serve(hello))
+
+
+def _fork_server(setup: dict[str, Any]) -> tuple[socket.socket, bytes]:
+    """The strongest fork-server that starts here, and its first word."""
+    why, word = "", b""
+    for level in setup["levels"]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, 0)
+            os.dup2(null, 1)
+            zygote.serve(theirs)
+            os._exit(0)
+        theirs.close()
+        ours.send(json.dumps(_with_policy(setup, level)).encode())
+        word = ours.recv(_PACKET)
+        said: dict[str, Any] = json.loads(word or b'{"error": "the fork-server ended at once"}')
+        if "error" not in said or said["error"].startswith(("ImportError", "ModuleNotFoundError")):
+            return ours, json.dumps({**said, "inner": level, "why": why}).encode()
+        why = said["error"]
+        ours.close()
+        os.waitpid(pid, 0)
+    return ours, word
+
+
+def _with_policy(setup: dict[str, Any], level: str) -> dict[str, Any]:
+    shut, visible = tuple(setup["shut"]), tuple(setup["visible"])
+    tops = (PLACE, *(f"/{name}" for name in sorted(os.listdir("/")) if name not in _OUTSIDE))
+    listed, free = bubblewrap.around_hidden(tops, visible, shut) if shut else ((), tops)
+    policy = JailPolicy(
+        level=level,
+        switch="uid",
+        first_uid=setup["first_uid"],
+        readable=(*tops, *visible, *shut),
+        shut=shut,
+        spared=tuple(path for path in visible if any(path.startswith(f"{folder}/") for folder in shut)),
+        unshut=free,
+        listed=listed,
+        search=level == "restricted" and bool(visible or shut),  # what is mounted may be closed to others
+        scratch=JOBS,
+        environment=dict(os.environ),
+    )
+    return {"packages": setup["packages"], "cage": asdict(policy), "listable": [], "readable": [*tops, *visible, *shut]}
+
+
+class _Server:
+    """Carries between the host and the fork-server's children."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._relay = Relay(0, 1, self._told)
+        self._streams: dict[int, tuple[Stream, Stream]] = {}
+        self._lines: dict[int, socket.socket] = {}
+
+    async def serve(self, hello: bytes) -> None:
+        """Until the host or the fork-server is gone; the container ends with this process, and all in it."""
+        loop = asyncio.get_running_loop()
+        self._relay.send(0, hello)
+        loop.add_reader(self._control, self._ended)
+        await self._relay.run()
+        os._exit(0)
+
+    def _told(self, number: int, payload: bytes) -> None:
+        message: dict[str, Any] = json.loads(payload)
+        if message["op"] == "run":
+            self._start(number, message.pop("line"), message)
+        else:
+            self._control.send(payload)
+
+    def _start(self, number: int, line: int, message: dict[str, Any]) -> None:
+        mine, theirs = socket.socketpair()
+        log, printed = os.pipe2(os.O_CLOEXEC)
+        ends = [self._line(line)] if line else []
+        socket.send_fds(
+            self._control, [json.dumps(message).encode()], [theirs.fileno(), printed, *(e.fileno() for e in ends)]
+        )
+        theirs.close()
+        os.close(printed)
+        for end in ends:
+            end.close()
+        self._streams[number] = (
+            self._relay.open(2 * number, mine.detach()),
+            self._relay.open(2 * number + 1, log, writes=False),
+        )
+
+    def _line(self, number: int) -> socket.socket:
+        """One end of the line that joins two children; whoever asks second gets the other."""
+        if number in self._lines:
+            return self._lines.pop(number)
+        here, self._lines[number] = socket.socketpair()
+        return here
+
+    def _ended(self) -> None:
+        data = self._control.recv(_PACKET)
+        if not data:
+            os.kill(os.getpid(), signal.SIGKILL) if os.getpid() != 1 else os._exit(1)
+        self._relay.spawn(self._finish(json.loads(data)["id"], data))
+
+    async def _finish(self, number: int, report: bytes) -> None:
+        streams = self._streams.pop(number, ())
+        feeding = {stream.feeding for stream in streams if stream.feeding is not None}
+        if feeding:
+            await asyncio.wait(feeding, timeout=_LAST_WORDS)
+        self._relay.send(number, report)
+        for stream in streams:
+            stream.close()
