@@ -26,6 +26,12 @@ def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
         page.wait_for_function(f"before => ({COUNT})() > before + 5", arg=before)
         assert page.evaluate("() => window.kept === document.querySelector('c-chart')")  # drawn on, not anew
 
+        pace = page.locator("[data-role=pace]").inner_text()
+        assert "evaluations a minute" in pace and "are spent in about" in pace
+        now = views.status(run)
+        told = float(pace.split()[0].replace(",", ""))
+        assert 0.5 < told / (60 * now.evaluations / now.elapsed_seconds) < 2
+
         page.get_by_role("button", name="Hint").click()
         page.get_by_label("What should be tried, or left?").fill("the answer is near seven <b>")
         page.get_by_role("button", name="Send").click()

@@ -85,6 +85,15 @@ def test_overview(site: Site, tab: Tab):
     assert band[:-1] == [[point.evaluations, point.low, point.high] for point in known]
     assert drawn["confirmed"] == [[now.evaluations, now.best.score]]
     assert page.locator("c-chart .ref text").all_text_contents() == ["target 0.95", "start 0.2"]
+    change = page.locator("section[aria-label='What changed in the best']")
+    first = views.candidates(site.run("polca-1"), "old", operator="seed", limit=1)[0].id
+    before, after = (views.candidate(site.run("polca-1"), name).parts["program.py"] for name in (first, now.best.id))
+    added = change.locator(".code li.add").evaluate_all("lines => lines.map(l => l.textContent)")
+    assert added and [line for line in after.splitlines() if line in added and line not in before] == [
+        line for line in added if line not in before
+    ]
+    assert change.locator("a").get_attribute("href").endswith(f"id={now.best.id}&against={first}")
+    assert page.locator("[data-role=pace]").count() == 0  # it goes nowhere any more
     told = facts(page)
     assert shown(told["search believed"]) == pytest.approx(now.best.search_score, rel=1e-5)
     assert told["strategy"] == "polca" and told["explore"] == "5"
@@ -138,6 +147,12 @@ def test_candidate(site: Site, tab: Tab):
     best = views.best(run)
     assert best is not None
     detail = views.candidate(run, best.id)
+    assert page.locator(".code.diff").count() == 1  # it opens on what it changed of its parent
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download").click()
+    assert waiting.value.path().read_text() == detail.parts["program.py"]
+    page.get_by_label("Show").select_option("whole")
+    page.wait_for_selector(".code:not(.diff)")
     text = page.evaluate("() => [...document.querySelectorAll('.code li')].map(l => l.textContent).join('\\n') + '\\n'")
     assert text == detail.parts["program.py"]
     assert "return" in page.locator(".k-keyword").all_inner_texts()

@@ -20,6 +20,7 @@ from culmen.web.runs import Digest
 _EVENTS = 12
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
 _OTHERS = 1000  # candidates beside the front that are drawn
+_BOOK = 60_000  # characters of a part, before and after, beyond which its change is on the candidate's page alone
 _LOOK_BACK = 200  # events among which the last ones worth telling are looked for
 
 
@@ -45,6 +46,7 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "front": _front(run),
         "in_flight": [{"key": mark.key, "effect": mark.effect, "since": mark.elapsed} for mark in running[:50]],
         "running": len(running) if now.state == "running" else 0,
+        "change": run.memo("change", run.last, lambda: _change(run, now)),
         "events": [_event(event) for event in _last(run)],
         "usage": msgspec.to_builtins(now.usage),
         "statuses": now.statuses,
@@ -107,6 +109,21 @@ def doubts(best: BestCandidate | None, direction: str) -> list[dict[str, str]]:
 
 _GAIN = "on the same cases, by the final choice's fresh evaluations"
 _FELL = "the score that the search believed in; fresh evaluations are more than two standard errors below it"
+
+
+def _change(run: Digest, now: RunStatus) -> dict[str, Any] | None:
+    """What the best candidate changed of the initial program: the parts that differ, as long as they are no books; None
+    where there is no initial program, or it is the best itself."""
+    seeds = views.candidates(run.run, "old", operator="seed", limit=1)
+    if now.best is None or not seeds or seeds[0].id == now.best.id:
+        return None
+    was, best = (views.candidate(run.run, name, observations=0) for name in (seeds[0].id, now.best.id))
+    parts = {
+        name: {"before": was.parts.get(name, ""), "after": text}
+        for name, text in best.parts.items()
+        if text != was.parts.get(name, "") and len(text) + len(was.parts.get(name, "")) <= _BOOK
+    }
+    return {"from": was.id, "to": best.id, "parts": parts, "language": run.meta.task.surface.language}
 
 
 def _summary(run: Digest, now: RunStatus) -> dict[str, Any]:

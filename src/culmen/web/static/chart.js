@@ -1,15 +1,22 @@
 // <c-chart>: lines, steps and dots over two axes, with reference lines and a tooltip. Set its `spec` to draw it.
 //
-// A band's points are [x, low, high]; it has no name, and the line that it belongs to stands for it.
-// spec: {label, height, x: {label, unit, domain?}, y: {label, unit, domain?}, series: [{name, points: [[x, y]], kind:
-// line | step | dots | links | band, colour?, faint?, tips?}], refs: [{label, value, kind}], spots: [...], onpick?}
+// A band's points are [x, low, high]; it has no name, and the line of its colour stands for it.
+// spec: {label, key?, height, x: {label, unit, domain?}, y: {label, unit, domain?}, series: [{name, points: [[x, y]],
+// kind: line | step | dots | links | band, colour?, faint?, tips?}], refs: [{label, value, kind}], onpick?}
+//
+// What a person chose to see (a part of the axes, heights as logarithms, lines left out) is the chart's view; the page's
+// address keeps it under the chart's key. A brush, or + and -, show a part; a double click, Escape or 0 everything.
 
+import { menu } from "./chart_files.js";
 import { h, morph, s } from "./dom.js";
 import { number } from "./format.js";
-import { extent, formatter, linear, ticks } from "./scale.js";
+import { extent, formatter, linear, logarithmic, powers, ticks } from "./scale.js";
 
 const MARGIN = { top: 12, right: 16, bottom: 40, left: 56 };
 const NEAR = 24; // pixels within which a dot is meant
+const BRUSH = 6; // pixels that a brush has at least; along an axis where it has less, everything stays
+const STEP = 0.7; // of what is shown, after one press of +
+const PLAIN = { zoom: null, log: false, off: [] };
 
 const resized = new ResizeObserver((entries) => {
   for (const entry of entries) entry.target.draw();
@@ -19,6 +26,9 @@ class Chart extends HTMLElement {
   constructor() {
     super();
     this.at = null; // [x, y] of the pointer, in pixels
+    this.from = null; // where a brush began
+    this.brushed = false;
+    this.view = PLAIN;
   }
 
   get spec() {
@@ -26,6 +36,7 @@ class Chart extends HTMLElement {
   }
 
   set spec(given) {
+    if (!this.given || key(this.given) !== key(given)) this.view = read(key(given));
     this.given = given;
     if (this.isConnected) this.draw();
   }
@@ -33,10 +44,13 @@ class Chart extends HTMLElement {
   connectedCallback() {
     resized.observe(this);
     this.onpointermove = (event) => this.point(event);
-    this.onpointerleave = () => this.leave();
+    this.onpointerleave = () => this.from || this.leave();
+    this.onpointerdown = (event) => this.begin(event);
+    this.onpointerup = (event) => this.end(event);
     this.onblur = () => this.leave();
-    this.onkeydown = (event) => this.step(event);
-    this.onclick = () => this.hit && this.hit.pick && this.given.onpick && this.given.onpick(this.hit.pick);
+    this.onkeydown = (event) => this.press(event);
+    this.ondblclick = (event) => this.over(event) && this.change({ zoom: null });
+    this.onclick = () => this.pick();
     this.draw();
   }
 
@@ -51,8 +65,62 @@ class Chart extends HTMLElement {
   }
 
   leave() {
-    this.at = null;
+    this.at = this.from = null;
     this.draw();
+  }
+
+  pick() {
+    if (!this.brushed && this.hit && this.hit.pick && this.given.onpick) this.given.onpick(this.hit.pick);
+    this.brushed = false;
+  }
+
+  /** Whether an event is on the plot itself, neither on the legend nor on what opens above it. */
+  over(event) {
+    const box = this.getBoundingClientRect();
+    return Boolean(this.plot) && event.clientY - box.top <= this.plot.box.bottom && !event.target.closest("details");
+  }
+
+  begin(event) {
+    if (event.pointerType === "touch" || event.button || !this.over(event)) return; // a finger scrolls the page
+    const box = this.getBoundingClientRect();
+    this.from = [event.clientX - box.left, event.clientY - box.top];
+    this.setPointerCapture(event.pointerId);
+  }
+
+  end(event) {
+    const { from, plot } = this;
+    this.from = null;
+    if (!from) return;
+    const box = this.getBoundingClientRect();
+    const to = [event.clientX - box.left, event.clientY - box.top];
+    const wide = Math.abs(to[0] - from[0]) >= BRUSH;
+    const high = Math.abs(to[1] - from[1]) >= BRUSH;
+    if (!wide && !high) return this.draw();
+    this.brushed = true; // its end picks nothing
+    const part = (scale, a, b) => [scale.invert(a), scale.invert(b)].sort((one, other) => one - other).map((value, i) => (i ? Math.min(value, scale.domain[1]) : Math.max(value, scale.domain[0])));
+    this.change({ zoom: { x: wide ? part(plot.x, from[0], to[0]) : plot.x.domain, y: high ? part(plot.y, from[1], to[1]) : plot.y.domain } });
+  }
+
+  /** Show something else, and keep it in the page's address. */
+  change(view) {
+    this.view = { ...this.view, ...view };
+    this.dispatchEvent(new CustomEvent("chartview", { bubbles: true, detail: { key: key(this.given), text: written(this.view) } }));
+    this.draw();
+  }
+
+  press(event) {
+    if (event.target !== this || !this.plot) return;
+    const { x, y } = this.plot;
+    const around = (scale, share) => {
+      const [low, high] = [scale.domain[0], scale.domain[1]].map(scale);
+      const [middle, half] = [(low + high) / 2, ((high - low) / 2) * share];
+      return [scale.invert(middle - half), scale.invert(middle + half)];
+    };
+    if (event.key === "+" || event.key === "-") this.change({ zoom: { x: around(x, event.key === "+" ? STEP : 1 / STEP), y: around(y, event.key === "+" ? STEP : 1 / STEP) } });
+    else if (event.key === "0" || event.key === "Escape") this.change({ zoom: null });
+    else if (event.key === "l" && logs(this.given)) this.change({ log: !this.view.log, zoom: null });
+    else return this.step(event);
+    event.preventDefault();
   }
 
   /** Arrow keys move along the points of the first series that has a name. */
@@ -60,12 +128,13 @@ class Chart extends HTMLElement {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!move || !this.plot) return;
     event.preventDefault();
-    const xs = [...new Set(this.given.series.filter((each) => each.kind !== "dots" || this.given.series.every((one) => one.kind === "dots")).flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
+    const { series } = this.shown;
+    const xs = [...new Set(series.filter((each) => each.kind !== "dots" || series.every((one) => one.kind === "dots")).flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
     if (!xs.length) return;
     const now = this.at ? this.plot.x.invert(this.at[0]) : xs[0];
     const near = xs.reduce((best, x, i) => (Math.abs(x - now) < Math.abs(xs[best] - now) ? i : best), 0);
     const next = xs[Math.max(0, Math.min(xs.length - 1, this.at ? near + move : near))];
-    const first = this.given.series.find((each) => each.name && each.kind !== "dots") || this.given.series[0];
+    const first = series.find((each) => each.name && each.kind !== "dots") || series[0];
     const spot = first.points.find((p) => p[0] >= next) || [next, 0];
     this.at = [this.plot.x(next), this.plot.y(spot[1])];
     this.draw();
@@ -74,9 +143,10 @@ class Chart extends HTMLElement {
   draw() {
     const width = this.clientWidth;
     if (!this.given || !width) return;
-    this.plot = layout(this.given, width);
-    this.hit = this.at ? found(this.given, this.plot, this.at) : null;
-    const fresh = h("div", { class: "chart-body" }, picture(this.given, this.plot, this.hit), legend(this.given), tip(this.hit, width));
+    this.shown = chosen(this.given, this.view);
+    this.plot = layout(this.shown, width, this.view);
+    this.hit = this.at && !this.from ? found(this.shown, this.plot, this.at) : null;
+    const fresh = h("div", { class: "chart-body" }, picture(this.shown, this.plot, this.hit, this.from && this.at && [this.from, this.at]), h("div", { class: "chart-foot" }, legend(this), tools(this)), tip(this.hit, width));
     if (this.firstChild) morph(this.firstChild, fresh);
     else this.appendChild(fresh);
   }
@@ -85,28 +155,69 @@ class Chart extends HTMLElement {
 customElements.define("c-chart", Chart);
 
 /** A chart; `spec.label` says in a sentence what it shows. */
-export const chart = (spec) => h("c-chart", { role: "img", tabindex: "0", "aria-label": spec.label, spec });
+export const chart = (spec) => h("c-chart", { role: "figure", tabindex: "0", "aria-label": spec.label, spec });
 
 export const colour = (place) => `var(--s${(place % 8) + 1})`;
 
-function layout(spec, width) {
+const key = (spec) => (spec.key || `${spec.y.label || "y"} by ${spec.x.label}`).replace(/\W+/g, "-").toLowerCase();
+
+/** A view as the address has it, `log,off=name,x=low:high,y=low:high`; and read from there. */
+function written({ zoom, log, off }) {
+  const pair = (name) => `${name}=${zoom[name].map((value) => Number(value.toPrecision(6))).join(":")}`;
+  return [log ? "log" : "", ...off.map((name) => `off=${encodeURIComponent(name)}`), ...(zoom ? [pair("x"), pair("y")] : [])].filter(Boolean).join(",");
+}
+
+function read(name) {
+  const text = new URLSearchParams(location.hash.split("?")[1] || "").get(`view.${name}`);
+  const view = { ...PLAIN, off: [] };
+  const zoom = {};
+  for (const piece of (text || "").split(",")) {
+    const [word, value] = piece.split("=");
+    if (word === "log") view.log = true;
+    if (word === "off" && value) view.off.push(decodeURIComponent(value));
+    if (word === "x" || word === "y") zoom[word] = (value || "").split(":").map(Number);
+  }
+  const whole = ["x", "y"].every((axis) => zoom[axis] && zoom[axis].length === 2 && zoom[axis].every(Number.isFinite) && zoom[axis][0] < zoom[axis][1]);
+  return whole ? { ...view, zoom } : view;
+}
+
+/** The heights of lines and dots: intervals may reach below zero where what they belong to does not. */
+const heights = (spec) => spec.series.filter((each) => each.kind !== "band" && each.kind !== "links").flatMap((each) => each.points.map((p) => p[1]));
+
+/** Logarithms need heights above zero. */
+const logs = (spec) => spec.y.unit !== "percent" && heights(spec).length > 0 && heights(spec).every((value) => value > 0);
+
+/** The spec as the view wants it: each series with the colour that it has among all, those left out without points. */
+function chosen(spec, view) {
+  const series = spec.series.map((each, place) => ({ ...each, colour: each.colour || colour(place) }));
+  const gone = new Set(series.filter((each) => view.off.includes(each.name)).map((each) => each.colour));
+  const kept = series.filter((each) => !(each.name ? view.off.includes(each.name) : gone.has(each.colour)));
+  const log = view.log && logs(spec);
+  const least = log ? heights(spec).reduce((low, value) => Math.min(low, value), Infinity) : 0;
+  const cut = (each) => ({ ...each, points: each.points.map(([x, ...ys]) => [x, ...ys.map((value) => Math.max(least, value))]) });
+  return { ...spec, series: log ? kept.map(cut) : kept, log, refs: (spec.refs || []).filter((ref) => !log || ref.value > 0) };
+}
+
+function layout(spec, width, view) {
   const height = spec.height || 300;
   const points = spec.series.flatMap((each) => each.points);
-  const ys = points.flatMap((p) => p.slice(1)).concat((spec.refs || []).map((ref) => ref.value));
+  const ys = points.flatMap((p) => p.slice(1)).concat(spec.refs.map((ref) => ref.value));
   const box = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top + (spec.y.label ? 16 : 0), bottom: height - MARGIN.bottom };
-  const yDomain = spec.y.domain || extent(ys);
-  const yMarks = ticks(yDomain, Math.max(2, Math.floor((box.bottom - box.top) / 42)), spec.y.unit);
+  const { zoom } = view;
+  const yDomain = zoom ? zoom.y : spec.log ? extent(ys.map(Math.log10)).map((value) => 10 ** value) : spec.y.domain || extent(ys);
+  const yWanted = Math.max(2, Math.floor((box.bottom - box.top) / 42));
+  const yMarks = spec.log ? powers(yDomain, yWanted) : ticks(yDomain, yWanted, spec.y.unit);
   const yFormat = formatter(spec.y.unit, yMarks);
   const widest = Math.max(0, ...yMarks.map((mark) => yFormat(mark).length));
   box.left = Math.max(40, 22 + 7 * widest);
-  const xDomain = spec.x.domain || extent(points.map((p) => p[0]), 0);
-  const xMarks = ticks(xDomain, Math.max(2, Math.floor((box.right - box.left) / 96)), spec.x.unit);
+  const xDomain = zoom ? zoom.x : spec.x.domain || extent(points.map((p) => p[0]), 0);
+  const xMarks = ticks(xDomain, Math.max(3, Math.floor((box.right - box.left) / 96)), spec.x.unit);
   return {
     width,
     height,
     box,
     x: linear(xDomain, [box.left, box.right]),
-    y: linear(yDomain, [box.bottom, box.top]),
+    y: (spec.log ? logarithmic : linear)(yDomain, [box.bottom, box.top]),
     xMarks,
     yMarks,
     xFormat: formatter(spec.x.unit, xMarks),
@@ -116,7 +227,7 @@ function layout(spec, width) {
   };
 }
 
-function picture(spec, plot, hit) {
+function picture(spec, plot, hit, brush) {
   const { box, width, height } = plot;
   const clip = `clip-${(spec.label || "").replace(/\W+/g, "-").slice(0, 60)}-${Math.round(width)}`;
   return s(
@@ -125,9 +236,19 @@ function picture(spec, plot, hit) {
     s("defs", {}, s("clipPath", { id: clip }, s("rect", { x: box.left, y: box.top - 4, width: Math.max(0, box.right - box.left + 4), height: box.bottom - box.top + 8 }))),
     axes(spec, plot),
     refs(spec, plot),
-    s("g", { "clip-path": `url(#${clip})` }, spec.series.map((each, place) => drawn(each, place, plot))),
+    s("g", { "clip-path": `url(#${clip})` }, spec.series.map((each) => drawn(each, plot))),
     hit ? marks(hit, plot) : null,
+    brush ? brushed(brush, plot) : null,
   );
+}
+
+function brushed([a, b], { box }) {
+  const side = (i, low, high) => {
+    const [from, to] = [a[i], b[i]].sort((one, other) => one - other).map((value) => Math.max(low, Math.min(high, value)));
+    return to - from < BRUSH ? [low, high - low] : [from, to - from];
+  };
+  const [[x, width], [y, height]] = [side(0, box.left, box.right), side(1, box.top, box.bottom)];
+  return s("rect", { class: "brush", x, y, width, height });
 }
 
 function axes(spec, plot) {
@@ -149,7 +270,7 @@ function axes(spec, plot) {
 /** Reference lines. Where a search began is told at its end, what it is after at its beginning: there the lines leave room; labels move apart where they would lie on one another. */
 function refs(spec, plot) {
   const { box, y } = plot;
-  const inside = (spec.refs || []).filter((ref) => y(ref.value) >= box.top - 1 && y(ref.value) <= box.bottom + 1);
+  const inside = spec.refs.filter((ref) => y(ref.value) >= box.top - 1 && y(ref.value) <= box.bottom + 1);
   const sorted = [...inside].sort((a, b) => y(a.value) - y(b.value));
   const last = { start: -Infinity, end: -Infinity };
   return sorted.map((ref) => {
@@ -166,8 +287,8 @@ function refs(spec, plot) {
   });
 }
 
-function drawn(each, place, plot) {
-  const ink = each.colour || colour(place);
+function drawn(each, plot) {
+  const ink = each.colour;
   const { x, y } = plot;
   if (each.kind === "dots") {
     const d = each.points.map(([a, b]) => `M${x(a).toFixed(1)} ${y(b).toFixed(1)}h0`).join("");
@@ -196,11 +317,11 @@ function found(spec, plot, [px, py]) {
   const { x, y, box } = plot;
   if (px < box.left - 8 || px > box.right + 8 || py > box.bottom + 20) return null;
   let best = null;
-  spec.series.forEach((each, place) => {
+  spec.series.forEach((each) => {
     if (!each.tips) return;
     each.points.forEach(([a, b], i) => {
       const far = Math.hypot(x(a) - px, y(b) - py);
-      if (far < NEAR && (!best || far < best.far)) best = { far, x: a, rows: [], spots: [[a, b, each.colour || colour(place)]], title: each.tips(i), pick: each.picks && each.picks(i) };
+      if (far < NEAR && (!best || far < best.far)) best = { far, x: a, rows: [], spots: [[a, b, each.colour]], title: each.tips(i), pick: each.picks && each.picks(i) };
     });
   });
   if (best) return { ...best, left: x(best.x) };
@@ -212,7 +333,7 @@ function found(spec, plot, [px, py]) {
   for (const each of lines) {
     const point = nearest(each, at);
     if (!point) continue;
-    const ink = each.colour || colour(spec.series.indexOf(each));
+    const ink = each.colour;
     rows.push([each.name, plot.yFine(point[1]), ink]);
     spots.push([each.kind === "step" ? at : point[0], point[1], ink]);
   }
@@ -245,11 +366,24 @@ function marks(hit, plot) {
   );
 }
 
-function legend(spec) {
-  const named = spec.series.filter((each) => each.name && !each.hidden);
+/** Names with their colours; a press leaves a series out, or brings it back. */
+function legend(element) {
+  const { given, view } = element;
+  const named = given.series.filter((each) => each.name && !each.hidden);
   if (named.length < 2) return null;
-  const swatch = (each) => h("span", { class: "swatch", style: { background: each.colour || colour(spec.series.indexOf(each)) } });
-  return h("ul", { class: "legend" }, named.map((each) => h("li", {}, swatch(each), each.name)));
+  const swatch = (each) => h("span", { class: "swatch", style: { background: each.colour || colour(given.series.indexOf(each)) } });
+  const press = (name) => element.change({ off: view.off.includes(name) ? view.off.filter((each) => each !== name) : [...view.off, name] });
+  return h("ul", { class: "legend" }, named.map((each) => h("li", {},
+    h("button", { type: "button", "aria-pressed": String(!view.off.includes(each.name)), title: view.off.includes(each.name) ? "Show it again" : "Leave it out", onclick: () => press(each.name) }, swatch(each), each.name))));
+}
+
+function tools(element) {
+  const { given, view } = element;
+  const button = (text, title, pressed, onclick) => h("button", { type: "button", title, "aria-pressed": pressed, onclick }, text);
+  return h("div", { class: "chart-tools", role: "group", "aria-label": "Of this chart" },
+    view.zoom ? button("Show all", "Show everything again (double click, or 0)", null, () => element.change({ zoom: null })) : null,
+    logs(given) ? button("Log", "Heights as logarithms (L)", String(view.log), () => element.change({ log: !view.log, zoom: null })) : null,
+    menu(element));
 }
 
 function tip(hit, width) {

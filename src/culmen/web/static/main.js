@@ -67,6 +67,14 @@ function context(place) {
   };
 }
 
+/** What a chart shows stands in the address, so that a link or a reload shows it again. */
+function keep({ detail }) {
+  const { run, page, params } = state.place;
+  state.place.params = { ...params, [`view.${detail.key}`]: detail.text };
+  history.replaceState(null, "", href(run, page, state.place.params));
+  state.hash = location.hash;
+}
+
 /** Several events tell of one move. */
 const followed = () => location.hash !== state.hash && navigate();
 
@@ -206,6 +214,7 @@ async function begin() {
   await data.begin();
   const listed = await data.get("runs").catch(() => ({ runs: [], single: false }));
   state.only = listed.single && listed.runs.length ? listed.runs[0].name : "";
+  app.addEventListener("chartview", keep);
   window.addEventListener("hashchange", followed);
   window.addEventListener("popstate", followed);
   await navigate();

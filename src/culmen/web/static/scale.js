@@ -11,6 +11,27 @@ export function linear([low, high], [from, to]) {
   return scale;
 }
 
+/** A logarithmic scale from `domain`, above zero, to `range`. */
+export function logarithmic([low, high], range) {
+  const inner = linear([Math.log10(low), Math.log10(high)], range);
+  const scale = (value) => inner(Math.log10(value));
+  scale.invert = (place) => 10 ** inner.invert(place);
+  scale.domain = [low, high];
+  return scale;
+}
+
+/** Marks of a logarithmic axis: 1, 2 and 5 of each power of ten, or powers alone where these are too many; round numbers within one power. */
+export function powers([low, high], wanted) {
+  const steps = [1, 2, 5];
+  const found = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) found.push(...steps.map((step) => Number((step * 10 ** power).toPrecision(3))));
+  const inside = found.filter((mark) => mark >= low && mark <= high);
+  if (inside.length < 3) return ticks([low, high], wanted).filter((mark) => mark > 0);
+  if (inside.length <= wanted + 2) return inside;
+  const plain = inside.filter((mark) => Number.isInteger(Math.round(Math.log10(mark) * 1e6) / 1e6));
+  return plain.filter((_, i) => i % Math.ceil(plain.length / wanted) === 0);
+}
+
 const TIMES = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400];
 
 /** About `wanted` round numbers inside the domain. */

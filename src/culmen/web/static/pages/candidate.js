@@ -9,13 +9,18 @@ export const title = "Candidate";
 
 export async function load(ctx) {
   const doc = await ctx.get("candidate", { id: ctx.params.id || "best" });
-  const against = other(doc, ctx.params.against);
+  const against = other(doc, ctx);
   if (against) doc.other = await ctx.get("candidate", { id: against });
   return doc;
 }
 
-/** Whom to compare with: as asked, else nobody. */
-const other = (doc, asked) => (asked === "parent" ? doc.parents[0] || "" : asked || "");
+/** Whom to compare with: as asked, else the first parent; "whole" is nobody. */
+function other(doc, ctx) {
+  const asked = ctx.params.against || "parent";
+  if (asked === "whole") return "";
+  if (asked !== "parent") return asked;
+  return doc.parents.length && ctx.data.holds(doc.parents[0]) ? doc.parents[0] : "";
+}
 
 export function view(doc, ctx) {
   return h("div", { class: "stack" }, about(doc, ctx), texts(doc, ctx), h("div", { class: "grid" }, judged(doc), feedback(doc), asked(doc), family(doc, ctx)));
@@ -45,9 +50,9 @@ function about(doc, ctx) {
 function texts(doc, ctx) {
   const names = Object.keys(doc.parts);
   const part = names.includes(ctx.params.part) ? ctx.params.part : names[0];
-  const shown = ctx.params.against && doc.other ? doc.other : null;
-  const menu = h("select", { name: "against", onchange: (event) => ctx.go({ against: event.target.value }), value: shown ? (shown.id === doc.parents[0] ? "parent" : shown.id) : "" },
-    h("option", { value: "" }, "the whole text"),
+  const shown = doc.other || null;
+  const menu = h("select", { name: "against", onchange: (event) => ctx.go({ against: event.target.value }), value: shown ? (shown.id === doc.parents[0] ? "parent" : shown.id) : "whole" },
+    h("option", { value: "whole" }, "the whole text"),
     doc.parents.length && ctx.data.holds(doc.parents[0]) ? h("option", { value: "parent" }, `change from the parent ${doc.parents[0].slice(0, 8)}`) : null,
     doc.ancestors.map((step, place) => (step.id === doc.parents[0] || !ctx.data.holds(step.id) ? null : h("option", { value: step.id }, `change from ${place ? "" : "the seed "}${step.id.slice(0, 8)} (${number(step.mean)})`))));
   const parts = names.length > 1
@@ -55,13 +60,25 @@ function texts(doc, ctx) {
     : null;
   const language = languageOf(part, doc.language);
   const text = doc.parts[part];
-  const aside = h("div", { class: "toolbar" }, parts, h("label", { class: "field" }, "Show", menu));
+  const aside = h("div", { class: "toolbar" }, parts, h("label", { class: "field" }, "Show", menu), take(part, text));
   if (!shown) return section(part, { wide: true, aside, key: "text" }, codeBlock(text, language, `Text of ${part}`));
   const before = shown.parts[part] || "";
   const [added, removed] = changed(before, text);
   const note = `${plural(added, "line")} added, ${removed} removed since ${shown.id.slice(0, 8)}. Mean score ${number(shown.mean)} before, ${number(doc.mean)} now.`;
   return section(part, { wide: true, aside, note, key: "text" },
     added + removed ? diffBlock(before, text, language, `Change of ${part}`) : empty("This part is the same in both."));
+}
+
+/** The text of a part to take along. */
+function take(name, text) {
+  const download = () => {
+    const link = h("a", { href: URL.createObjectURL(new Blob([text], { type: "text/plain" })), download: name.split("/").pop() });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  };
+  return h("div", { class: "actions" },
+    navigator.clipboard ? h("button", { type: "button", class: "button", onclick: (event) => { navigator.clipboard.writeText(text); event.target.textContent = "Copied"; } }, "Copy") : null,
+    h("button", { type: "button", class: "button", onclick: download }, "Download"));
 }
 
 const PHASES = 40; // evaluations listed one by one

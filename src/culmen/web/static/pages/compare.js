@@ -57,6 +57,7 @@ function race(doc, task, axis, title, aside) {
   const note = several ? "Thin lines are runs, strong ones the median of runs that differ in their seed alone, in a band from the first to the third quartile; a run that ended before keeps its last value." : null;
   return section(title, { wide: true, aside, note }, chart({
     label: `${title}: best score so far of ${plural(runsDrawn.length, "run")} against ${label.toLowerCase()}`,
+    key: `${task}.${axis}`,
     height: 340,
     x: { label, unit, domain: [0, end] },
     y: { label: "score" },
@@ -85,7 +86,7 @@ function verdicts(doc) {
 function profile(part) {
   const end = Math.max(1, ...part.rows.flatMap((row) => row.steps.map(([level]) => level)));
   const series = part.rows.map((row, at) => ({ name: row.strategy, kind: "step", colour: colour(at), points: [...row.steps, [end, row.steps.at(-1)[1]]] }));
-  return chart({ label: `Performance profile: ${part.task}`, height: 240, x: { label: "level on the common scale", domain: [0, end] }, y: { label: "share of runs above it", unit: "percent", domain: [0, 1] }, series });
+  return chart({ label: `Performance profile: ${part.task}`, key: `profile.${part.task}`, height: 240, x: { label: "level on the common scale", domain: [0, end] }, y: { label: "share of runs above it", unit: "percent", domain: [0, 1] }, series });
 }
 
 function groups(doc) {

@@ -41,6 +41,7 @@ function plot(each) {
   }));
   const spec = {
     label: `${each.title} against evaluations, ${plural(each.series.length, "line")}`,
+    key: `${each.note}.${each.field}`,
     height: 220,
     x: { label: "evaluations", unit: "count" },
     y: { unit: "plain" },

@@ -1,6 +1,7 @@
 // Overview: where the run stands.
 
 import { chart } from "../chart.js";
+import { changed, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
 import { clock, count, dollars, duration, number, plural, plusMinus, signed, words } from "../format.js";
 import { choice, empty, facts, idLink, meter, pill, section, table, th } from "../parts.js";
@@ -18,7 +19,7 @@ const REASONS = {
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, summary(doc), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx),
+  return h("div", { class: "stack" }, summary(doc), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx), change(doc, ctx),
     h("div", { class: "grid" }, budgets(doc), doc.state === "finished" ? final(doc, ctx) : flight(doc), events(doc, ctx), about(doc)));
 }
 
@@ -149,7 +150,33 @@ function lateDomain(points, refs, late) {
   return { domain: [low - room, high + room] };
 }
 
+/** What the best candidate changed of the initial program. */
+function change(doc, ctx) {
+  const found = doc.change;
+  if (!found) return null;
+  const more = h("a", { href: ctx.href("candidate", { id: found.to, against: found.from }) }, "All of it, and how it was judged");
+  const parts = Object.entries(found.parts).map(([name, { before, after }]) => {
+    const [added, removed] = changed(before, after);
+    return h("details", { open: added + removed <= SHORT }, h("summary", {}, name, h("span", { class: "note" }, `${plural(added, "line")} added, ${removed} removed`)),
+      h("div", { class: "boxed" }, diffBlock(before, after, languageOf(name, found.language), `Change of ${name}`)));
+  });
+  return section("What changed in the best", { wide: true, aside: more, note: `From the initial program ${found.from.slice(0, 8)} to ${found.to.slice(0, 8)}.` }, parts.length ? parts : empty("Its texts are too long to be shown here."));
+}
+
+const SHORT = 60; // changed lines of a part that is shown at once
 const BUDGET = { dollars: dollars, seconds: duration };
+
+/** How fast it goes, and which budget ends first at that pace; of a run that goes on. */
+function pace(doc, limited) {
+  if (doc.state !== "running" || !(doc.elapsed > 0)) return null;
+  const ends = limited.filter((each) => each.spent > 0).map((each) => {
+    const kept = each.name === "evaluations" ? 1 - (doc.final_share || 0) : 1;
+    const left = Math.max(0, each.limit * kept - each.spent);
+    return { name: words(each.name), left: each.name === "seconds" ? left : (left * doc.elapsed) / each.spent };
+  }).sort((a, b) => a.left - b.left);
+  const rates = [`${number((60 * doc.evaluations) / doc.elapsed, 1)} evaluations a minute`, doc.usage.dollars ? `${dollars((3600 * doc.usage.dollars) / doc.elapsed)} an hour` : ""];
+  return h("p", { class: "note", "data-role": "pace" }, `${rates.filter(Boolean).join(", ")}.`, ends.length ? ` At this pace ${ends[0].name} are spent in about ${duration(ends[0].left)}.` : "");
+}
 
 function budgets(doc) {
   const limited = doc.budgets.filter((each) => each.limit !== null);
@@ -159,7 +186,7 @@ function budgets(doc) {
     return [h("dt", {}, words(each.name)), meter(each.name, each.limit ? each.spent / each.limit : 1, text), h("dd", {}, text)];
   });
   const note = doc.final_share && limited.some((each) => each.name === "evaluations") ? `${Math.round(100 * doc.final_share)} % of the evaluations are kept for the final choice.` : null;
-  return section("Budgets", { note }, rows.length ? h("dl", { class: "budget" }, rows) : empty("No budget was set: the run ends when the strategy does, or when it is stopped."));
+  return section("Budgets", { note }, pace(doc, limited), rows.length ? h("dl", { class: "budget" }, rows) : empty("No budget was set: the run ends when the strategy does, or when it is stopped."));
 }
 
 function flight(doc) {
@@ -167,9 +194,9 @@ function flight(doc) {
     return section("In flight", {}, empty(`Nothing runs: the run is ${doc.state}${doc.error ? ` (${doc.error})` : ""}. culmen resume goes on with it.`));
   }
   if (!doc.in_flight.length) return section("In flight", {}, empty("Nothing at this moment: the strategy is choosing what to do next."));
-  const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, `since ${clock(each.since)}`)));
+  const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, `for ${duration(Math.max(0, doc.elapsed - each.since))}`)));
   const more = doc.running > doc.in_flight.length ? h("p", { class: "note" }, `and ${doc.running - doc.in_flight.length} more`) : null;
-  return section("In flight", { note: "Times are active time of the run." }, h("ul", { class: "flight" }, rows), more);
+  return section("In flight", { note: "In active time of the run, the oldest first." }, h("ul", { class: "flight" }, rows), more);
 }
 
 function final(doc, ctx) {
