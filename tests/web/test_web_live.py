@@ -12,7 +12,7 @@ from tests.cli.test_cli_attend import running, wait
 from tests.web.conftest import Tab, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-COUNT = "() => Number(document.querySelectorAll('.tile .value')[1].innerText.replaceAll(',', ''))"
+COUNT = "() => Number((document.querySelectorAll('.tile .value')[1]?.innerText ?? '0').replaceAll(',', ''))"
 
 
 def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
@@ -39,7 +39,7 @@ def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
         wait(lambda: [e.entry.body.get("text") for e in views.log(run, kinds=("tell",))], "the hint was not journaled")
 
         page.get_by_role("button", name="Candidate", exact=True).click()
-        page.get_by_label("guess.py").fill("def run():\n    return 6.9375\n")
+        page.locator("dialog").get_by_label("guess.py").fill("def run():\n    return 6.9375\n")
         page.get_by_role("button", name="Send").click()
         page.wait_for_selector("dialog", state="detached")
         wait(lambda: any(row.count for row in views.candidates(run, operator="person")), "it was not evaluated")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -430,8 +431,17 @@ def test_trust(site: Site, tab: Tab):
     assert outcomes == views.status(run).statuses
     assert "None was noticed" in page.locator("section[aria-label='Signs against integrity']").inner_text()
     page = tab.open(site, "/r/hostile/trust")
-    signs = rows(page, "Signs against integrity")
-    assert len(signs) == 2 and signs[0][1].startswith("grave")
+    known = views.integrity(site.run("hostile"))
+    kinds = page.locator("details[data-sign]").evaluate_all(
+        "all => all.map(d => [d.dataset.sign, d.open, d.innerText])"
+    )
+    grave = {each.sign for each in known.findings if each.grave}
+    times = Counter(each.sign for each in known.findings)
+    assert grave and {name for name, _, _ in kinds} == set(times)
+    assert [name in grave for name, _, _ in kinds] == sorted((name in grave for name, _, _ in kinds), reverse=True)
+    for name, is_open, text in kinds:
+        assert is_open == (name in grave)  # notes are folded
+        assert name not in grave or f"{times[name]} evaluation" in text
 
 
 def test_compare(site: Site, tab: Tab):

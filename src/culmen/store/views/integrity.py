@@ -38,13 +38,15 @@ class IntegrityFinding(msgspec.Struct, frozen=True):
 
 class Integrity(msgspec.Struct, frozen=True):
     """`levels` counts scored observations by level of trust; `repeated` the candidates scored more than once, `sd` the
-    pooled deviation of their scores, `unstable` those whose scores of one case differ."""
+    pooled deviation of their scores, `unstable` those whose scores of one case differ. `signs` counts the observations
+    that showed any sign, also those beyond the `findings` that were read."""
 
     levels: dict[str, int]
     sd: float
     repeated: int
     unstable: int
     findings: tuple[IntegrityFinding, ...]
+    signs: int = 0
 
 
 def integrity(run: Path | str, limit: int = 200) -> Integrity:
@@ -60,6 +62,7 @@ def integrity(run: Path | str, limit: int = 200) -> Integrity:
             repeated=repeated,
             unstable=_unstable(connection),
             findings=_findings(connection, folder, limit),
+            signs=sum(count for _, count in _counted(connection, "sign")),
         )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from culmen.core.evaluation import MEANINGS
+from culmen.core.evaluation import MEANINGS as LEVELS
+from culmen.evaluate.integrity.signs import MEANINGS
 from culmen.store import views
 from culmen.store.views import CandidateQuery, RunStatus
 from culmen.web.pages.candidates import listed, statistics
@@ -16,6 +16,7 @@ from culmen.web.runs import Digest
 
 _FINALISTS = 16
 _FINDINGS = 200
+_EXAMPLES = 8  # candidates of each sign
 
 ISOLATION = {
     "namespaces": "Own file system, processes, users and no network: bubblewrap, Landlock, seccomp and limits.",
@@ -38,7 +39,7 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "isolation": {"level": now.isolation, "meaning": ISOLATION.get(now.isolation, "")},
         "form": about.task.evaluator.form,
         "verifier": bool(about.task.evaluator.verifier),
-        "levels": [{"level": name, "count": n, "meaning": MEANINGS[name]} for name, n in seen.levels.items()],
+        "levels": [{"level": name, "count": n, "meaning": LEVELS[name]} for name, n in seen.levels.items()],
         "noise": {
             "sd": seen.sd or None,
             "repeated": seen.repeated,
@@ -52,8 +53,8 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "split": winner.get("split", "") if winner else "",
         "statuses": now.statuses,
         "failures": now.failures,
-        "findings": [_finding(each) for each in seen.findings],
-        "signs": dict(Counter(each.sign for each in seen.findings)),
+        "signs": _signs(seen),
+        "signed": {"all": seen.signs, "read": len({each.seq for each in seen.findings})},
         "limits": msgspec.to_builtins(about.task.limits),
         "bounds": list(about.task.objective.bounds),
         "known": getattr(about.task.objective, "known", None),
@@ -88,5 +89,16 @@ def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
     return rows
 
 
-def _finding(each: views.IntegrityFinding) -> dict[str, Any]:
-    return msgspec.to_builtins(each)
+def _signs(seen: views.Integrity) -> list[dict[str, Any]]:
+    """Signs by kind, the grave ones first, then the most frequent: how many of the evaluations that were read showed
+    each, and examples, one for each candidate, the newest first."""
+    groups: dict[str, list[views.IntegrityFinding]] = {}
+    for each in seen.findings:
+        groups.setdefault(each.sign, []).append(each)
+    found: list[dict[str, Any]] = []
+    for name, each in groups.items():
+        alone = list({one.candidate: one for one in reversed(each)}.values())[::-1]
+        shown = [msgspec.to_builtins(one) for one in alone[:_EXAMPLES]]
+        about = {"sign": name, "grave": each[0].grave, "meaning": MEANINGS.get(name, (False, ""))[1]}
+        found.append({**about, "count": len(each), "candidates": len(alone), "examples": shown})
+    return sorted(found, key=lambda group: (not group["grave"], -group["count"], group["sign"]))

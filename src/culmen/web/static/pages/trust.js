@@ -71,11 +71,27 @@ function finalists(doc, ctx) {
     table(chosen ? "Finalists" : "Leading candidates", [th("id"), th("mean", { class: "num" }), th("95 %", { class: "num" }), th("n", { class: "num" }), th("fresh", { class: "num" }), th("trust")], rows));
 }
 
+/** Signs by kind: grave ones open and on top, notes folded below. */
 function findings(doc, ctx) {
-  if (!doc.findings.length) return section("Signs against integrity", { wide: true }, empty("None was noticed in any evaluation."));
-  const rows = doc.findings.map((each) => h("tr", {}, h("td", {}, idLink(ctx, each.candidate)), h("td", {}, pill(each.grave ? "grave" : "sign"), ` ${words(each.sign)}`), h("td", {}, each.part ? `${each.part}${each.line ? `, line ${each.line}` : ""}` : ""), cell(number(each.score)), h("td", { class: "wrap" }, each.evidence)));
-  return section("Signs against integrity", { wide: true, note: `${plural(doc.findings.length, "sign")} that a candidate plays the evaluator instead of the problem, the newest first.` },
-    table("Signs against integrity", [th("candidate"), th("sign"), th("where"), th("score", { class: "num" }), th("what was seen")], rows));
+  if (!doc.signs.length) return section("Signs against integrity", { wide: true }, empty("None was noticed in any evaluation."));
+  const [grave, notes] = [doc.signs.filter((group) => group.grave), doc.signs.filter((group) => !group.grave)];
+  const times = (groups) => groups.reduce((sum, group) => sum + group.count, 0);
+  const said = grave.length
+    ? `${plural(times(grave), "grave sign")} that a candidate plays the evaluator instead of the problem.`
+    : "No grave sign. What follows is only worth knowing.";
+  const { all, read } = doc.signed;
+  const latest = all > read ? ` ${plural(all, "evaluation")} in all showed signs; these are of the latest ${count(read)}.` : "";
+  return section("Signs against integrity", { wide: true, note: `${said}${latest} Loops that culmen's own offline proposer inserted count for nothing.` },
+    grave.map((group) => kind(group, ctx, true)),
+    notes.length ? h("details", {}, h("summary", {}, "Notes", h("span", { class: "note" }, `${plural(notes.length, "kind")}, ${count(times(notes))} in all: no proof of anything`)), notes.map((group) => kind(group, ctx, false))) : null);
+}
+
+function kind(group, ctx, open) {
+  const rows = group.examples.map((each) => h("tr", {}, h("td", {}, idLink(ctx, each.candidate)), h("td", {}, each.part ? `${each.part}${each.line ? `, line ${each.line}` : ""}` : ""), cell(number(each.score)), h("td", { class: "wrap" }, each.evidence)));
+  const more = group.candidates > rows.length ? `, ${rows.length} shown` : "";
+  return h("details", { open, "data-sign": group.sign },
+    h("summary", {}, pill(group.grave ? "grave" : "sign"), ` ${words(group.sign)}: ${group.meaning} `, h("span", { class: "note" }, `${plural(group.count, "evaluation")} of ${plural(group.candidates, "candidate")}${more}`)),
+    table(`Sign: ${words(group.sign)}`, [th("candidate"), th("where"), th("score", { class: "num" }), th("what was seen")], rows));
 }
 
 function outcomes(doc) {
