@@ -105,6 +105,12 @@ class Digest:
         self._bring("notes", self._read_notes)
         return self._notes
 
+    def between(self, after: int, last: int) -> list[TimelineSpan]:
+        """The effects that were started among these events; nothing of it is kept."""
+        part = Digest(self.run)
+        part._read_marks(after, last)
+        return part._spans
+
     def spent_at(self, seq: int) -> Usage:
         """What model calls and other effects had cost when event `seq` was journaled."""
         costs = self.costs

@@ -26,6 +26,7 @@ from culmen.store.views.events import (
     EffectMark,
     EmbeddedCandidates,
     FamilyNode,
+    JournalPiece,
     ProgressPoint,
     StrategyNote,
     costs,
@@ -40,7 +41,9 @@ from culmen.store.views.events import (
     notes,
     number_of,
     observations,
+    pieces,
     progress,
+    seq_at,
     strategy_notes,
 )
 from culmen.store.views.front import Front, front

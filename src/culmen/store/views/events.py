@@ -177,6 +177,15 @@ class EffectCost(NamedTuple):
     faults: dict[str, int]
 
 
+class JournalPiece(NamedTuple):
+    """The marks and costs of the events after `first`, up to `last`."""
+
+    first: int
+    last: int
+    marks: list[EffectMark]
+    costs: list[EffectCost]
+
+
 class EmbeddedCandidates(NamedTuple):
     """Candidates and their embeddings: rows of `width` little-endian float32, one after another."""
 
@@ -216,8 +225,32 @@ def last_seq(run: Path | str) -> int:
 def effect_marks(run: Path | str, after: int = 0, last: int = _END) -> list[EffectMark]:
     """Starts and ends of all effects beyond `after`, up to `last`, in the order of the journal."""
     with reading(Path(run)) as connection:
-        query = _marks().where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
-        return [EffectMark(*row) for row in connection.execute(query)]
+        return _marks_of(connection, after, last)
+
+
+def pieces(run: Path | str, first: int, last: int, count: int, size: int) -> list[JournalPiece]:
+    """At most `count` pieces of `size` events each, evenly spread over the events `first` to `last`."""
+    count = max(1, min(count, (last - first + 1) // size))
+    found: list[JournalPiece] = []
+    with reading(Path(run)) as connection:
+        for place in range(count):
+            after = first - 1 + round(place * max(0, last - first + 1 - size) / max(1, count - 1))
+            until = min(last, after + size)
+            marks = _marks_of(connection, after, until)
+            found.append(JournalPiece(after, until, marks, _costs_of(connection, Path(run), after, until)))
+    return found
+
+
+def seq_at(run: Path | str, elapsed: float) -> int:
+    """The last event before so many active seconds, 0 if there is none; by halving, for time does not go back."""
+    low, at = 0, sql.select(sql.event.c.elapsed)
+    with reading(Path(run)) as connection:
+        high = connection.execute(sql.select(sql.func.max(sql.event.c.seq))).scalar() or 0
+        while low < high:
+            middle = (low + high + 1) // 2
+            before = connection.execute(at.where(sql.event.c.seq == middle)).scalar_one() < elapsed
+            low, high = (middle, high) if before else (low, middle - 1)
+    return low
 
 
 def in_flight(run: Path | str) -> list[EffectMark]:
@@ -238,6 +271,11 @@ def in_flight(run: Path | str) -> list[EffectMark]:
             before = page[-1].seq
 
 
+def _marks_of(connection: Connection, after: int, last: int) -> list[EffectMark]:
+    query = _marks().where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
+    return [EffectMark(*row) for row in connection.execute(query).all()]
+
+
 def _marks() -> Select[*tuple[Any, ...]]:
     columns = (
         sql.event.c.seq,
@@ -253,20 +291,22 @@ def _marks() -> Select[*tuple[Any, ...]]:
 def costs(run: Path | str, after: int = 0, last: int = _END) -> list[EffectCost]:
     """What calls of models and effects of other kinds cost, evaluations that asked models among them, beyond `after`,
     up to `last`; without those that cost nothing, unless something went wrong."""
+    with reading(Path(run)) as connection:
+        return _costs_of(connection, Path(run), after, last)
+
+
+def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[EffectCost]:
     columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.shape, sql.event.c.result)
     query = sql.select(*columns).where(sql.event.c.seq > after, sql.event.c.kind == "done")
-    with reading(Path(run)) as connection:
-        asked = connection.execute(sql.select(sql.spend.c.role).where(sql.spend.c.effect == "ask").limit(1)).first()
-        shapes = (
-            [sql.event.c.shape.in_((*_COSTLY, "observation"))]
-            if asked
-            else [sql.others, sql.event.c.shape.in_(_COSTLY)]
-        )
-        query = query.where(*shapes)
-        rows = connection.execute(query.where(sql.event.c.seq <= last).order_by(sql.event.c.seq)).all()
-        plain = [EffectCost(row.seq, row.elapsed, *_usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
-        large = {row.seq for row in rows} - {cost.seq for cost in plain}
-        found = [cost for cost in (*plain, *_large(connection, Path(run), large)) if cost.faults or cost.usage != _FREE]
+    asked = connection.execute(sql.select(sql.spend.c.role).where(sql.spend.c.effect == "ask").limit(1)).first()
+    shapes = (
+        [sql.event.c.shape.in_((*_COSTLY, "observation"))] if asked else [sql.others, sql.event.c.shape.in_(_COSTLY)]
+    )
+    query = query.where(*shapes)
+    rows = connection.execute(query.where(sql.event.c.seq <= last).order_by(sql.event.c.seq)).all()
+    plain = [EffectCost(row.seq, row.elapsed, *_usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
+    large = {row.seq for row in rows} - {cost.seq for cost in plain}
+    found = [cost for cost in (*plain, *_large(connection, run, large)) if cost.faults or cost.usage != _FREE]
     return sorted(found, key=lambda cost: cost.seq)
 
 

@@ -73,10 +73,12 @@ def verdict(run: Path | str) -> dict[str, Any] | None:
     return winner if isinstance(winner, dict) else None
 
 
-def phase_means(run: Path | str, phase: str) -> dict[str, float]:
-    """Mean score of each candidate over its evaluations of one phase (`final`)."""
+def phase_means(run: Path | str, phase: str, candidates: Sequence[str]) -> dict[str, float]:
+    """Mean score of each of the candidates over its evaluations of one phase (`final`)."""
     query = sql.select(sql.observation.c.candidate, sql.func.avg(sql.observation.c.score)).where(
-        sql.observation.c.phase == phase, sql.observation.c.score.is_not(None)
+        sql.observation.c.candidate.in_(list(candidates)),
+        sql.observation.c.phase == phase,
+        sql.observation.c.score.is_not(None),
     )
     with reading(Path(run)) as connection:
         return {unescape(row[0]): row[1] for row in connection.execute(query.group_by(sql.observation.c.candidate))}
@@ -110,10 +112,11 @@ def _counted(connection: Connection, scope: str) -> Sequence[tuple[str, int]]:
 
 
 def _unstable(connection: Connection) -> int:
-    """Candidates with different scores for one case."""
+    """Candidates with different scores for one case. Those observed once are left out first: an index tells them."""
+    again = sql.select(sql.observation.c.candidate).group_by(sql.observation.c.candidate).having(sql.func.count() > 1)
     differ = (
         sql.select(sql.observation.c.candidate)
-        .where(sql.observation.c.score.is_not(None))
+        .where(sql.observation.c.score.is_not(None), sql.observation.c.candidate.in_(again))
         .group_by(sql.observation.c.candidate, sql.observation.c.case)
     )
     differ = differ.having(sql.func.max(sql.observation.c.score) > sql.func.min(sql.observation.c.score)).subquery()

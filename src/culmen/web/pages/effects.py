@@ -7,6 +7,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from culmen.store import views
+from culmen.store.views import RunStatus
+from culmen.web.pieces import LONG, Pieces
 from culmen.web.runs import Digest, TimelineSpan, thin
 
 _POINTS = 300
@@ -16,21 +18,18 @@ def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Rows by effect, role and model; totals; failures by kind; dollars and tokens as the run went on.
 
     `retries` are tries of a call beyond the first; `seconds` are the median and the ninth decile of how long one took
-    (from its start to its result in the journal), over those of the effect's kind.
+    (from its start to its result in the journal), over those of the effect's kind. `sampled` is 0, or how many events
+    of a long run `tried`, `seconds` and `series` were reckoned from.
     """
     run.refresh()
     rows = [_row(each) for each in views.calls(run.run) if each.effect != "evaluate"]
     now = views.status(run.run)
-    steps = [(seq, usage) for seq, usage in run.costs if usage.calls or usage.dollars]
-    spent = [{"evaluations": run.evaluations_at(s), "dollars": u.dollars, "tokens": u.tokens} for s, u in steps]
     return {
         "rows": rows,
         "models": now.models,
         "total": {name: sum(row[name] for row in rows) for name in _SUMMED},
         "faults": now.faults,
-        "tried": _tried(run),
-        "seconds": _seconds(run),
-        "series": thin(spent, _POINTS),
+        **(_course(run) if run.last <= LONG else _course_of_pieces(run, now)),
         "lost": {
             "calls": now.usage.possibly_lost.calls,
             "dollars": now.usage.possibly_lost.dollars,
@@ -59,17 +58,41 @@ def _row(each: views.CallCosts) -> dict[str, Any]:
     }
 
 
-def _tried(run: Digest) -> dict[str, int]:
-    """Everything that went wrong on the way, by kind, also what a retry made good."""
-    return dict(sorted(run.faults.items(), key=lambda pair: (-pair[1], pair[0])))
-
-
-def _seconds(run: Digest) -> list[dict[str, Any]]:
-    """How long effects took, by kind."""
+def _course(run: Digest) -> dict[str, Any]:
+    """What was spent as the run went on, what went wrong on the way, and how long effects took."""
+    steps = [(seq, usage) for seq, usage in run.costs if usage.calls or usage.dollars]
+    spent = [{"evaluations": run.evaluations_at(s), "dollars": u.dollars, "tokens": u.tokens} for s, u in steps]
     taken: dict[str, list[float]] = {}
     for span in run.spans:
         if span.end is not None and span.outcome == "done":
             taken.setdefault(span.effect, []).append(span.end - span.start)
+    return {"tried": _tried(run.faults), "seconds": _seconds(taken), "series": thin(spent, _POINTS), "sampled": 0}
+
+
+def _course_of_pieces(run: Digest, now: RunStatus) -> dict[str, Any]:
+    """The same of a run that is too long to go through."""
+    seen, spent = _whole(run, now), now.usage
+    series = thin(seen.spending(now.evaluations, spent.dollars, spent.input_tokens + spent.output_tokens), _POINTS)
+    return {
+        "tried": _tried(seen.faults()),
+        "seconds": _seconds(seen.seconds()),
+        "series": series,
+        "sampled": seen.read,
+    }
+
+
+def _whole(run: Digest, now: RunStatus) -> Pieces:
+    """Pieces of the whole run, read anew when a hundredth of it is new."""
+    return run.memo("pieces", run.last // (LONG // 100), lambda: Pieces(run.run, 1, run.last, now.workers))
+
+
+def _tried(faults: Mapping[str, int]) -> dict[str, int]:
+    """Everything that went wrong on the way, by kind, also what a retry made good."""
+    return dict(sorted(faults.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def _seconds(taken: Mapping[str, list[float]]) -> list[dict[str, Any]]:
+    """How long effects took, by kind."""
     return [
         {"effect": effect, "count": len(each), "median": _quantile(each, 0.5), "slow": _quantile(each, 0.9)}
         for effect, each in sorted(taken.items())
@@ -87,20 +110,31 @@ _BINS = 160
 _DRAWN = 1200  # spans drawn one by one; beyond, only how many ran at once is told
 _GAPS = 8
 _SHORT = 0.05  # seconds: what counts as no gap
+_CLOSE = 40_000  # events of a long run that are all looked at
 
 
 def timeline(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Between `from` and `to` (default: the whole run): how many effects of each kind ran, and each of them if few.
 
     `lane` puts effects that ran at the same time below one another. `gaps` are the longest times without a running
-    evaluation, `busy` is the share of all worker seconds in which one ran.
+    evaluation, `busy` is the share of all worker seconds in which one ran. `sampled` is 0, or how many events of a long
+    stretch this was reckoned from: then there are neither spans nor gaps.
     """
     run.refresh()
     now = views.status(run.run)
+    if run.last > LONG:
+        return _long_timeline(run, now, params)
     whole = max([now.elapsed_seconds, *(span.end or span.start for span in run.spans[-50:])], default=0.0)
     low, high = _number(params.get("from"), 0.0), _number(params.get("to"), whole)
     high = high if high > low else whole
-    spans = [_closed(span, whole) for span in run.spans if span.start <= high and (span.end or whole) >= low]
+    return _timeline(now, run.spans, run.sessions, (low, high, whole))
+
+
+def _timeline(
+    now: RunStatus, every: Sequence[TimelineSpan], sessions: Sequence[float], shown: tuple[float, float, float]
+) -> dict[str, Any]:
+    low, high, whole = shown
+    spans = [_closed(span, whole) for span in every if span.start <= high and (span.end or whole) >= low]
     kinds = list(dict.fromkeys(span.effect for span in spans))
     evaluations = [span for span in spans if span.effect == "evaluate"]
     worked = sum(_inside(span, low, high) for span in evaluations)
@@ -110,7 +144,7 @@ def timeline(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "to": high,
         "whole": whole,
         "workers": now.workers,
-        "sessions": run.sessions,
+        "sessions": sessions,
         "kinds": kinds,
         "load": _load(spans, kinds, low, high),
         "spans": _lanes(spans, kinds) if len(spans) <= _DRAWN else [],
@@ -118,7 +152,54 @@ def timeline(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "drawn": _DRAWN,
         "busy": worked / possible if possible > 0 else None,
         "gaps": _gaps(evaluations, low, high),
-        "outcomes": _outcomes(run.spans),
+        "outcomes": _outcomes(every),
+        "sampled": 0,
+    }
+
+
+def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> dict[str, Any]:
+    """Of a long run: a short stretch as of any other, a longer one by pieces."""
+    whole = now.elapsed_seconds
+    low, high = _number(params.get("from"), 0.0), _number(params.get("to"), whole)
+    high = high if high > low else whole
+    sessions = list(dict.fromkeys(e.entry.elapsed for e in views.log(run.run, kinds=("state",), limit=1000)))
+    first, last = views.seq_at(run.run, low) + 1, views.seq_at(run.run, high) if high < whole else run.last
+    if last - first < _CLOSE:
+        before = max(0, first - 8 * max(8, now.workers))  # what began earlier and still runs
+        return _timeline(now, run.between(before, last), sessions, (low, high, whole))
+    part = (first, last) != (1, run.last)
+    seen = Pieces(run.run, first, last, now.workers) if part else _whole(run, now)
+    return {
+        "from": low,
+        "to": high,
+        "whole": whole,
+        "workers": now.workers,
+        "sessions": sessions,
+        **_flowing(seen, now.workers, low, high),
+        "spans": [],
+        "drawn": _DRAWN,
+        "gaps": {"count": 0, "seconds": 0.0, "longest": []},
+        "sampled": seen.read,
+    }
+
+
+def _flowing(seen: Pieces, workers: int, low: float, high: float) -> dict[str, Any]:
+    """Effects in flight over time, from piece to piece."""
+    import numpy as np
+
+    edges = np.linspace(low, high, _BINS + 1)
+    kinds = list(dict.fromkeys(kind for flow in seen.flows for kind in flow.load))
+    middles = [(flow.begin + flow.end) / 2 for flow in seen.flows]
+    load = {kind: [flow.load.get(kind, 0.0) for flow in seen.flows] for kind in kinds}
+    at = (edges[1:] + edges[:-1]) / 2
+    series = {kind: [round(float(y), 4) for y in np.interp(at, middles, values)] for kind, values in load.items()}
+    running, ended = load.get("evaluate", []), seen.ended()
+    return {
+        "kinds": kinds,
+        "load": {"edges": [round(float(edge), 4) for edge in edges], "kinds": series},
+        "count": sum(ended.values()),
+        "busy": sum(running) / len(running) / workers if running and workers else None,
+        "outcomes": {"done": sum(ended.values())},
     }
 
 

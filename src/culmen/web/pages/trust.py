@@ -81,7 +81,7 @@ def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
     names = list(winner.get("finalists") or ())
     if not names:
         return [listed(each) | {"fresh": None} for each in views.table(run.run, CandidateQuery(limit=5)).rows]
-    fresh = views.phase_means(run.run, "final")
+    fresh = views.phase_means(run.run, "final", names[:_FINALISTS])
     rows: list[dict[str, Any]] = []
     for name in names[:_FINALISTS]:
         row = views.candidate(run.run, name, observations=0).row
