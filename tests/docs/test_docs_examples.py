@@ -33,6 +33,7 @@ def test_marked_examples_run(page: Path, tmp_path: Path):
     }
     for block in filter(lambda block: block.mark, blocks(page)):
         if block.file:
+            (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / block.file).write_text(block.body, encoding="utf-8")
             continue
         program = {"python": [sys.executable, "-c"], "sh": ["bash", "-euc"]}[block.lang]

@@ -17,7 +17,7 @@ import pytest
 
 import culmen
 from culmen.cli.pages import by_role
-from culmen.core.errors import UserError
+from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import CONVERSATION
 from culmen.engine.replay import replay
 from culmen.llm.call import Tokens
@@ -324,3 +324,21 @@ def test_status_and_dashboard_tell_what_each_role_cost(tmp_path: Path) -> None:
     (row,) = [row for row in page["rows"] if row["effect"] == "ask"]
     assert (row["role"], row["calls"]) == ("judge", study.status.usage.calls)
     assert page["series"][-1]["dollars"] == pytest.approx(study.status.usage.dollars)
+
+
+def test_an_outage_that_lasts_stops_the_run_and_it_is_resumed_where_it_stood(tmp_path: Path) -> None:
+    with ModelServer(graded) as server:
+        straight = searched(server, tmp_path / "straight", workers=1)
+    with ModelServer(graded) as server:
+        server.fail(*[""] * 5, *["500"] * 2_000)
+        with pytest.raises(Unavailable):
+            searched(server, tmp_path, workers=1, provider={"patience": 0.05})
+        asked = len(server.asked)
+    with ModelServer(graded) as server:
+        models = {"default": "offline", "judge": spec(server)}
+        study = culmen.Study.resume(tmp_path / "run", evaluator=judge, model=models)
+        study.run(progress=False)
+    assert "lost" not in study.status.statuses and asked < 200
+    assert [(one.candidate, one.score) for one in study.evaluations()] == [
+        (one.candidate, one.score) for one in straight.evaluations()
+    ]
