@@ -107,7 +107,11 @@ class SpokenProgram:
     """A program that is started once and asked line by line; one that ended or spoke out of turn is started anew."""
 
     def __init__(self, command: list[str]) -> None:
-        self._command = command
+        self._command, self._container = command, None
+        if command[0].startswith("docker:"):
+            from culmen.evaluate.jail.container import EvaluatorContainer
+
+            self._container = EvaluatorContainer(command)
         self._start()
 
     def ask(self, question: bytes) -> bytes:
@@ -135,7 +139,8 @@ class SpokenProgram:
 
     def _start(self) -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=pipe)
+        line = self._command if self._container is None else self._container.line()
+        self._process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe)
         self._said = bytearray()
         self._reader = threading.Thread(target=self._listen, args=(self._process, self._said), daemon=True)
         self._reader.start()

@@ -23,7 +23,7 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 from culmen.core.task import Limits
 from culmen.evaluate.jail.bubblewrap import PACKAGE
@@ -33,6 +33,8 @@ from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildEx
 from culmen.evaluate.jail.relay import Relay, RelayBroken
 
 PROGRAMS = ("podman", "docker")
+EVALUATOR = "docker:"  # how an evaluator that is an image is written, whichever program runs it
+ENVIRONS = ("PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")  # what the programs read
 _BASE_MB = 1024  # for the fork-server, what it preloads, and shared libraries
 _FILES = 1024  # descriptors of one process at most
 _RIGHTS = (
@@ -77,15 +79,17 @@ def find(image: str) -> str:
     raise JailFailed(f"the image {image} is not here ({'; '.join(said)}): {os.path.basename(found[0])} pull {image}")
 
 
-def confined(program: str, name: str, image: str, *, memory_mb: int, processes: int, files_mb: int, cpus: int) -> list:
-    """The start of a command line that runs `image` without network, rights, or anything to write to but its work
-    folder in memory; what the image is to run follows.
+def confined(
+    program: str, name: str, folder: str, mode: str, *, memory_mb: int, processes: int, files_mb: int, cpus: int
+) -> list[str]:
+    """The start of a command line that runs an image without network, rights, or anything to write to but `folder`,
+    which lies in memory; the image and what it is to run follow.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
     line = [program, "run", "--rm", "--interactive", "--name", name, "--pull", "never", "--network", "none"]
     line += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--log-driver", "none"]
-    line += ["--tmpfs", f"{WORK}:rw,exec,nosuid,nodev,size={files_mb}m,mode=0711", "--workdir", "/"]
+    line += ["--tmpfs", f"{folder}:rw,exec,nosuid,nodev,size={files_mb}m,mode={mode}"]
     line += ["--hostname", "jail", "--ulimit", f"nofile={files}:{files}", "--ulimit", f"nproc={processes}:{processes}"]
     line += ["--ulimit", "core=0:0", "--pids-limit", str(processes), "--cpu-period", "100000"]
     line += ["--memory", f"{memory_mb}m", "--memory-swap", f"{memory_mb}m", "--cpu-quota", str(100_000 * cpus)]
@@ -115,7 +119,7 @@ class ContainerJail(Jail):
         super().__init__("container", packages, visible, shut, folders=False)
         self.image, self._limits, self._workers, self._optional = image, limits, workers, optional
         self.inner = ""
-        self.name = f"culmen-container-{secrets.token_hex(6)}"
+        self.name = _new_name()
         self._program = ""
         self._relay: Relay | None = None
         self._hello: asyncio.Future[bytes] | None = None
@@ -150,20 +154,19 @@ class ContainerJail(Jail):
         self.inner = str(json.loads(hello).get("inner", ""))
 
     def _prepare(self) -> str:
-        _sweep()
+        sweep()
         program = find(self.image)
-        self._lock = open(os.path.join(tempfile.gettempdir(), f"{self.name}.lock"), "wb")  # noqa: SIM115 - until close
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = _claim(self.name)
         return program
 
     def _line(self) -> list[str]:
         limits, both = self._limits, 2 * self._workers  # evaluate(path) takes two children
         line = confined(
-            self._program, self.name, self.image,
+            self._program, self.name, WORK, "0711",
             memory_mb=_BASE_MB + both * limits.memory_mb + both * limits.files_mb,
             processes=64 + both * (limits.processes + 16), files_mb=32 + both * limits.files_mb, cpus=self._workers,
         )  # fmt: skip
-        line += ["--user", "0:0", "--entrypoint", "python3"]
+        line += ["--user", "0:0", "--workdir", "/", "--entrypoint", "python3"]
         for right in (*_RIGHTS, *(["DAC_READ_SEARCH"] if self.visible else [])):
             line += ["--cap-add", right]
         for path in self.visible:
@@ -248,10 +251,50 @@ class ContainerJail(Jail):
             self._reading.cancel()
         lock, self._lock = self._lock, None
         if lock is not None:
-            await asyncio.to_thread(_remove, self._program, self.name)
-            lock.close()
-            with contextlib.suppress(OSError):
-                os.unlink(lock.name)
+            await asyncio.to_thread(_release, self._program, self.name, lock)
+
+
+class EvaluatorContainer:
+    """An evaluator that is an image: `docker:IMAGE` and the words that its entry point is given."""
+
+    _limits: ClassVar[dict[str, int]] = {"memory_mb": 4096, "processes": 256, "files_mb": 1024, "cpus": 2}
+
+    def __init__(self, words: list[str]) -> None:
+        self._image, self._words = words[0].removeprefix(EVALUATOR), words[1:]
+        self._program, self._name = "", ""
+        self._lock: BinaryIO | None = None
+
+    def line(self) -> list[str]:
+        """The command that starts a new container of it, after the last one was removed. Raises OSError."""
+        if self._lock is not None:
+            _release(self._program, self._name, self._lock)
+        sweep()
+        try:
+            self._program = find(self._image)
+        except JailFailed as error:
+            raise OSError(str(error)) from None
+        self._name = _new_name()
+        self._lock = _claim(self._name)
+        line = confined(self._program, self._name, "/tmp", "1777", **self._limits)
+        return [*line, "--user", "65534:65534", self._image, *self._words]
+
+
+def _new_name() -> str:
+    return f"culmen-container-{secrets.token_hex(6)}"
+
+
+def _claim(name: str) -> BinaryIO:
+    """A lock that is held as long as the container's owner lives."""
+    lock = open(os.path.join(tempfile.gettempdir(), f"{name}.lock"), "wb")  # noqa: SIM115 - it stays open
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def _release(program: str, name: str, lock: BinaryIO) -> None:
+    _remove(program, name)
+    lock.close()
+    with contextlib.suppress(OSError):
+        os.unlink(lock.name)
 
 
 def _bundle(setup: dict[str, Any]) -> bytes:
@@ -287,7 +330,7 @@ def _remove(program: str, name: str) -> None:
     _call(program, "rm", "--force", "--volumes", name)
 
 
-def _sweep() -> None:
+def sweep() -> None:
     """Remove containers whose owner was killed: nobody holds their lock any more."""
     for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), _LOCK)):
         try:

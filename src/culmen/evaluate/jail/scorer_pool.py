@@ -19,7 +19,7 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator
-from culmen.evaluate.jail import bubblewrap, procfs, wire
+from culmen.evaluate.jail import bubblewrap, container, procfs, wire
 from culmen.evaluate.jail.answering import conversed
 from culmen.evaluate.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
@@ -54,7 +54,11 @@ class ScorerProcess:
         role = "certify" if path else "score"
         elsewhere = json.dumps([evaluator.program, evaluator.url])
         line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role, elsewhere]
-        wanted = {name: os.environ[name] for name in evaluator.options.get("environment", ()) if name in os.environ}
+        named = evaluator.options.get("environment", ())
+        self._contained = next(iter(evaluator.program), "").startswith(container.EVALUATOR)
+        if self._contained:
+            named = (*named, *container.ENVIRONS)
+        wanted = {name: os.environ[name] for name in named if name in os.environ}
         home = {"HOME": os.environ.get("HOME", "/"), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read and closed by `ready`
         self._process = subprocess.Popen(
@@ -117,6 +121,8 @@ class ScorerProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.to_thread(self._process.wait)
+        if self._contained:
+            await asyncio.to_thread(container.sweep)
 
 
 class ScorerPool:

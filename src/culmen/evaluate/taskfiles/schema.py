@@ -151,6 +151,8 @@ def read_toml(path: Path) -> TaskToml:
         found = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{found[1]}" if found else str(path)
         raise TaskError(f"not valid TOML: {error}", where=place, fix="correct that line; texts need quotes") from None
+    if isinstance(spoken := raw.get("evaluator"), str) and spoken.startswith("docker:"):
+        raw["evaluator"] = {"program": [spoken]}
     unknown_keys(raw, TaskTable.__struct_fields__, str(path), text)
     for section, struct in SECTIONS.items():
         table = raw.get(section, {})

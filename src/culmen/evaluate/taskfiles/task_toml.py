@@ -139,6 +139,8 @@ def _spoken(source: TaskToml) -> Path:
     if table.url and (why := spoken.fault(table.url)):
         raise source.fault(f"{table.url} cannot be asked: {why}", "evaluator", "url", "write such an address")
     first = next(iter(table.program), "")
+    if first.startswith("docker:"):
+        return folder / source.path.name
     if first and not shutil.which(str(folder / first) if "/" in first else first):
         fix = "install it, or correct the command; one of the task's folder is written ./NAME"
         raise source.fault(f"there is no program '{first}'", "evaluator", "program", fix)
