@@ -15,13 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from culmen.core.candidate import Origin
+from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
+from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.core.event import EditRequest, Edits, Entry, ProposeRequest
 from culmen.core.usage import Budget
 from culmen.engine.search import Search
 from culmen.store import views
 from culmen.strategies import catalog
+from culmen.strategies.judging import Features
 from culmen.strategies.openevolve import OpenEvolve
 from culmen.strategies.seed_pool import Everywhere, Kmeans, KmeansElite, RandomElite, filled, mixed
 from culmen.strategies.seed_pool import Random as RandomSplit
@@ -337,3 +339,21 @@ def test_a_run_with_a_model_that_loses_the_format(tmp_path) -> None:
         if e.entry.effect == "propose" and e.entry.result
     ]
     assert sum("=== CANDIDATE 1 ===" in prompt for prompt in replies) == len(replies) - 5
+
+
+def measured(names: tuple[str, ...], *scores: float, **metrics: float) -> list[dict[str, float]]:
+    rollouts = [
+        Rollout(found := Candidate.of({"a": str(n)}), (Observation(found.id, Status.OK, n, metrics=metrics),), (n,))
+        for n in scores
+    ]
+    return asyncio.run(Features(names).measure(None, rollouts))
+
+
+def test_a_dimension_of_scores_spreads_the_grid_and_one_that_nobody_reports_is_refused() -> None:
+    assert measured(("score", "complexity"), 0.25, 3.0) == [
+        {"score": 0.25, "complexity": 4.0}, {"score": 3.0, "complexity": 3.0}
+    ]  # fmt: skip
+    assert measured(("score",), 2.0, score=7.0) == [{"score": 7.0}]  # a metric of the evaluator's own comes first
+    with pytest.raises(UserError, match="'speed'") as raised:
+        measured(("speed",), 1.0, size=2.0)
+    assert "size" in raised.value.fix

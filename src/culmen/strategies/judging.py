@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from culmen.core.candidate import Candidate, key_of
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
 from culmen.memory.grid import Axis, Elite, Grid
@@ -60,16 +61,19 @@ class Features:
     """Measures rollouts on the named dimensions.
 
     `complexity` is the length of the candidate's text in characters; `diversity` the distance of its embedding from
-    that of the first candidate measured (0..2 for embeddings of length 1); any other name is the mean of that metric
-    over the observations, 0 where no finite value was reported.
+    that of the first candidate measured (0..2 for embeddings of length 1); `score` the reward, where no metric has that
+    name; any other name is the mean of that metric over the observations, 0 where no finite value was reported. One
+    that none of the first candidates measured reports is a `UserError`.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self._origin: tuple[float, ...] | None = None
+        self._unknown = [name for name in self.names if name not in (*BUILT_IN, "score")]
 
     async def measure(self, lab: Lab, rollouts: Sequence[Rollout]) -> list[dict[str, float]]:
         """One mapping per rollout; asks for embeddings only if `diversity` is among the names."""
+        self._check(rollouts)
         spread = [0.0] * len(rollouts)
         if "diversity" in self.names and rollouts:
             vectors = await lab.embed([rollout.candidate for rollout in rollouts])
@@ -81,10 +85,22 @@ class Features:
             for rollout, distance in zip(rollouts, spread)
         ]
 
+    def _check(self, rollouts: Sequence[Rollout]) -> None:
+        """Refuse a dimension along which all candidates would lie at one place."""
+        reported = sorted({name for rollout in rollouts for seen in rollout.observations for name in seen.metrics})
+        lacking = [name for name in self._unknown if name not in reported] if rollouts else []
+        if lacking:
+            what = f"no evaluation reports the feature dimension '{lacking[0]}'"
+            known = ", ".join(dict.fromkeys([*BUILT_IN, "score", *reported]))
+            raise UserError(what, where="features", fix=f"name one of {known}")
+        self._unknown = self._unknown if not rollouts else []
+
 
 def value(name: str, rollout: Rollout) -> float:
-    """`complexity`, or the mean of a reported metric."""
+    """`complexity`, `score`, or the mean of a reported metric."""
     if name == "complexity":
         return float(len(rollout.candidate.text))
     reported = [o.metrics[name] for o in rollout.observations if math.isfinite(o.metrics.get(name, math.nan))]
+    if name == "score" and not reported:
+        return rollout.reward or 0.0
     return sum(reported) / len(reported) if reported else 0.0
