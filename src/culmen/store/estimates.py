@@ -31,9 +31,11 @@ def estimates(connection: Connection, folder: Path, task: Task) -> Estimates | N
     """The search's estimates so far; None where they would tell nothing more than the scores themselves (these are
     exact and there is one case at most), or where the run is too long for the model."""
     seen = sql.observation.c
-    count, last = connection.execute(sql.select(sql.func.count(), sql.func.max(seen.seq))).one()
+    some = sql.select(seen.seq).limit(MODELLED + 1).subquery()  # a million need not be counted
+    count = connection.execute(sql.select(sql.func.count()).select_from(some)).scalar_one()
     if not count or count > MODELLED:
         return None
+    last = connection.execute(sql.select(sql.func.max(seen.seq))).scalar_one()
     name = str(folder.absolute())
     with _lock:
         found = _kept.pop(name, None)

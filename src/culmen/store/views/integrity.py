@@ -112,14 +112,19 @@ def _counted(connection: Connection, scope: str) -> Sequence[tuple[str, int]]:
 
 
 def _unstable(connection: Connection) -> int:
-    """Candidates with different scores for one case. Those observed once are left out first: an index tells them."""
-    again = sql.select(sql.observation.c.candidate).group_by(sql.observation.c.candidate).having(sql.func.count() > 1)
-    differ = (
-        sql.select(sql.observation.c.candidate)
-        .where(sql.observation.c.score.is_not(None), sql.observation.c.candidate.in_(again))
-        .group_by(sql.observation.c.candidate, sql.observation.c.case)
-    )
-    differ = differ.having(sql.func.max(sql.observation.c.score) > sql.func.min(sql.observation.c.score)).subquery()
+    """Candidates with different scores for one case: scored more than once in the search, or again at the end."""
+    t, winner = sql.tally.c, last_state(connection).get("winner")
+    often = sql.select(t.candidate).where(t.count > 1)
+    final = set(winner.get("finalists") or ()) | {winner["id"]} if isinstance(winner, dict) else set[str]()
+    known = connection.execute(often.where(t.candidate.in_(sorted(final)))).scalars().all()
+    return _differing(connection, often) + _differing(connection, sorted(final.difference(known)))
+
+
+def _differing(connection: Connection, among: Any) -> int:
+    seen = sql.observation.c
+    differ = sql.select(seen.candidate).where(seen.score.is_not(None), seen.candidate.in_(among))
+    differ = differ.group_by(seen.candidate, seen.case)
+    differ = differ.having(sql.func.max(seen.score) > sql.func.min(seen.score)).subquery()
     return connection.execute(sql.select(sql.func.count(sql.distinct(differ.c.candidate)))).scalar_one()
 
 

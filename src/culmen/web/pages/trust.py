@@ -10,8 +10,8 @@ import msgspec
 from culmen.core.evaluation import MEANINGS as LEVELS
 from culmen.evaluate.integrity.signs import MEANINGS
 from culmen.store import views
-from culmen.store.views import CandidateQuery, RunStatus
-from culmen.web.pages.candidates import listed, statistics
+from culmen.store.views import RunStatus
+from culmen.web.pages.candidates import statistics
 from culmen.web.runs import Digest
 
 _FINALISTS = 16
@@ -80,7 +80,7 @@ def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
     winner = _winner(now) or {}
     names = list(winner.get("finalists") or ())
     if not names:
-        return [listed(each) | {"fresh": None} for each in views.table(run.run, CandidateQuery(limit=5)).rows]
+        return [statistics(each) | {"fresh": None} for each in views.candidates(run.run, limit=5)]
     fresh = views.phase_means(run.run, "final", names[:_FINALISTS])
     rows: list[dict[str, Any]] = []
     for name in names[:_FINALISTS]:
