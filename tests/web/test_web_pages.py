@@ -142,6 +142,28 @@ def test_candidates_sort_filter_and_page(site: Site, tab: Tab):
     page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 50")
 
 
+def test_candidates_are_compared_case_by_case(site: Site, tab: Tab):
+    run = site.run("gepa-1")
+    page = tab.open(site, "/r/gepa-1/candidates")
+    chosen = [row for row in views.candidates(run, limit=12) if row.count > 2][:2]
+    for row in chosen:
+        page.get_by_label(f"Compare {row.id[:8]}").check()
+    page.wait_for_selector("section[data-key=beside]")
+    assert ",".join(row.id for row in chosen) in page.url.replace("%2C", ",")
+    told = rows(page, "Scores of the candidates compared")
+    assert [shown(text) for text in told[0][1:]] == pytest.approx([row.mean for row in chosen], abs=1e-4)
+    for line in told[1:]:
+        for row, text in zip(chosen, line[1:]):
+            made = [o.score for o in views.candidate(run, row.id).observations if o.case == line[0]]
+            scores = [score for score in made if score is not None]
+            assert shown(text) == pytest.approx(sum(scores) / len(scores), abs=1e-4) if scores else text == "–"
+    one, other = (next(iter(views.candidate(run, row.id).parts.values())) for row in chosen)
+    added = page.locator("section[data-key=beside] .code li.add").evaluate_all("ls => ls.map(l => l.textContent)")
+    assert added and set(added) <= set(other.splitlines()) and not set(added) <= set(one.splitlines())
+    page.get_by_role("button", name="Clear").click()
+    page.wait_for_selector("section[data-key=beside]", state="detached")
+
+
 def test_candidate(site: Site, tab: Tab):
     run = site.run("polca-1")
     page = tab.open(site, "/r/polca-1/candidate?id=best")

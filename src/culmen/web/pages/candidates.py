@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.evaluation import LEVELS
+from culmen.core.task import Objective
 from culmen.store import views
 from culmen.store.views import CandidateDetail, CandidateQuery, CandidateRow, ListedCandidate
 from culmen.web.runs import Digest
@@ -22,7 +23,7 @@ def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     page = views.table(run.run, query)
     best = views.best(run.run)
     return {
-        "rows": [listed(each) for each in page.rows],
+        "rows": [listed(each, run.meta.task.objective) for each in page.rows],
         "total": page.total,
         "all": page.all,
         "offset": query.offset,
@@ -55,15 +56,19 @@ def _whole(text: str | None, default: int) -> int:
     return int(text) if text and text.isdigit() else default
 
 
-def listed(each: ListedCandidate) -> dict[str, Any]:
+def listed(each: ListedCandidate, objective: Objective) -> dict[str, Any]:
     """One line of the table."""
-    return {**statistics(each.row), "island": each.island, "note": each.note}
+    return {**statistics(each.row, objective), "island": each.island, "note": each.note}
 
 
-def statistics(row: CandidateRow) -> dict[str, Any]:
-    """A candidate's numbers; `low` to `high` is the 95 % interval of its mean (None: the noise is not known)."""
-    interval = None if row.mean is None or row.margin is None else (row.mean - row.margin, row.mean + row.margin)
-    low, high = interval or (None, None)
+def statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
+    """A candidate's numbers; `low` to `high` is the 95 % interval of its mean (None: the noise is not known), within
+    the bounds of honest scores."""
+    low, high = None, None
+    if row.mean is not None and row.margin is not None:
+        least, most = objective.bounds
+        low = row.mean - row.margin if least is None else max(least, row.mean - row.margin)
+        high = row.mean + row.margin if most is None else min(most, row.mean + row.margin)
     return {
         "id": row.id,
         "seq": row.seq,
@@ -99,7 +104,7 @@ def candidate(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     detail = views.candidate(run.run, name, observations=_OBSERVATIONS)
     origin = detail.candidate.origin
     return {
-        **statistics(detail.row),
+        **statistics(detail.row, run.meta.task.objective),
         "digest": detail.candidate.digest,
         "island": origin.island,
         "rank": origin.rank,

@@ -80,12 +80,13 @@ def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
     winner = _winner(now) or {}
     names = list(winner.get("finalists") or ())
     if not names:
-        return [statistics(each) | {"fresh": None} for each in views.candidates(run.run, limit=5)]
+        leading = views.candidates(run.run, limit=5)
+        return [statistics(each, run.meta.task.objective) | {"fresh": None} for each in leading]
     fresh = views.phase_means(run.run, "final", names[:_FINALISTS])
     rows: list[dict[str, Any]] = []
     for name in names[:_FINALISTS]:
         row = views.candidate(run.run, name, observations=0).row
-        rows.append({**statistics(row), "fresh": fresh.get(name)})
+        rows.append({**statistics(row, run.meta.task.objective), "fresh": fresh.get(name)})
     return rows
 
 

@@ -57,7 +57,8 @@ function context(place) {
     to: (run, page, params) => href(run, page, params),
     get: (page, params) => data.get(place.run ? `runs/${place.run}/${page}` : page, params),
     go: (params, replace) => {
-      const next = href(place.run, place.page, { ...state.place.params, ...params }); // what was asked last, drawn or not
+      const last = state.place.params; // what was asked last, drawn or not
+      const next = href(place.run, place.page, { ...last, ...(typeof params === "function" ? params(last) : params) });
       if (replace) history.replaceState(null, "", next);
       else history.pushState(null, "", next);
       navigate();

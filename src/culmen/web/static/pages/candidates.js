@@ -1,22 +1,68 @@
 // Candidates: a table that the server sorts, filters and cuts into pages.
 
+import { changed, diffBlock, languageOf } from "../code.js";
 import { h, s } from "../dom.js";
 import { count, decimals, number, plural } from "../format.js";
 import { linear } from "../scale.js";
-import { cell, empty, idLink, pill, section, statusPill, table } from "../parts.js";
+import { cell, empty, idLink, pill, section, statusPill, table, th } from "../parts.js";
 
 export const title = "Candidates";
 const NAMES = ["sort", "order", "offset", "limit", "text", "operator", "model", "island", "status", "trust"];
 const FILTERS = ["text", "operator", "model", "island", "status", "trust"];
-export const load = (ctx) => ctx.get("candidates", Object.fromEntries(NAMES.map((name) => [name, ctx.params[name]])));
+const MOST = 6; // candidates beside one another
+
+/** The page of the table, and in full those that were picked. */
+export async function load(ctx) {
+  const one = (id) => ctx.get("candidate", { id }).catch(() => null); // an address may name one that is not there
+  const [doc, ...picked] = await Promise.all([ctx.get("candidates", Object.fromEntries(NAMES.map((name) => [name, ctx.params[name]]))), ...picks(ctx.params).map(one)]);
+  return { ...doc, picked: picked.filter(Boolean) };
+}
+
+const picks = (params) => (params.pick || "").split(",").filter(Boolean).slice(0, MOST);
 
 const STATUSES = [["scored", "scored"], ["mixed", "scored and failed"], ["failed", "failed"], ["unseen", "not evaluated"]];
 const LEVELS = ["certified", "verified", "proxied", "self-reported"];
 
 export function view(doc, ctx) {
-  return section(doc.total === doc.all ? plural(doc.all, "candidate") : `${count(doc.total)} of ${plural(doc.all, "candidate")}`, { wide: true },
+  const title = doc.total === doc.all ? plural(doc.all, "candidate") : `${count(doc.total)} of ${plural(doc.all, "candidate")}`;
+  const listed = section(title, { wide: true, note: `${rule(doc)} Tick two or more to compare them.` },
     toolbar(doc, ctx),
     doc.rows.length ? [table("Candidates", head(doc, ctx), rows(doc, ctx), { class: "full" }), pager(doc, ctx)] : nothing(doc, ctx));
+  return (doc.picked || []).length > 1 ? h("div", { class: "stack" }, beside(doc, ctx), listed) : listed;
+}
+
+/** How the rows are sorted, in words. */
+function rule(doc) {
+  if (doc.sort !== "best") return `Sorted by ${doc.sort === "seq" ? "event" : doc.sort}, ${doc.order === "desc" ? "the highest first" : "the lowest first"}; a third press on the heading brings the engine's order back.`;
+  return "The best first: those that never failed, by what a verifier certified, else by the mean less one standard error.";
+}
+
+/** Candidates beside one another: their scores case by case, and how the others differ from the first. */
+function beside(doc, ctx) {
+  const { picked } = doc;
+  const [first, ...others] = picked;
+  const names = [...new Set(picked.flatMap((each) => each.cases.map((one) => one.case)))];
+  const mean = (each, name) => (each.cases.find((one) => one.case === name) || { mean: null }).mean;
+  const places = decimals(picked.flatMap((each) => [each.mean, ...each.cases.map((one) => one.mean)]).filter((value) => value !== null));
+  const head = [th("case"), ...picked.map((each) => th(each.id.slice(0, 8), { class: "num" }))];
+  const lines = [h("tr", {}, h("td", {}, "all"), picked.map((each) => cell(each.mean === null ? "–" : `${number(each.mean, places)}${each.margin ? ` ± ${number(each.margin, places)}` : ""}`))),
+    ...(names.length > 1 ? names.map((name) => h("tr", {}, h("td", {}, name || "–"), picked.map((each) => cell(number(mean(each, name), places))))) : [])];
+  const clear = h("button", { type: "button", class: "button", onclick: () => ctx.go({ pick: "" }, true) }, "Clear");
+  const changes = others.flatMap((each) => Object.keys({ ...first.parts, ...each.parts }).map((part) => {
+    const [before, after] = [first.parts[part] || "", each.parts[part] || ""];
+    const [added, removed] = changed(before, after);
+    return h("details", { open: others.length === 1 }, h("summary", {}, `${part}: `, idLink(ctx, first.id), " to ", idLink(ctx, each.id), h("span", { class: "note" }, added + removed ? `${plural(added, "line")} added, ${removed} removed` : "the same in both")),
+      added + removed ? h("div", { class: "boxed" }, diffBlock(before, after, languageOf(part, each.language), `Change of ${part} from ${first.id.slice(0, 8)} to ${each.id.slice(0, 8)}`)) : null);
+  }));
+  return section(`${plural(picked.length, "candidate")} compared`, { wide: true, aside: clear, key: "beside", note: names.length > 1 ? "Means over the newest evaluations of each case." : null },
+    table("Scores of the candidates compared", head, lines), changes);
+}
+
+function pick(row, ctx) {
+  const chosen = picks(ctx.params);
+  const mine = chosen.includes(row.id);
+  const change = (params) => ({ pick: (mine ? picks(params).filter((id) => id !== row.id) : [...picks(params), row.id]).join(",") });
+  return h("input", { type: "checkbox", "aria-label": `Compare ${row.id.slice(0, 8)}`, checked: mine, disabled: !mine && chosen.length >= MOST, onchange: () => ctx.go(change, true) });
 }
 
 function nothing(doc, ctx) {
@@ -72,7 +118,7 @@ function rows(doc, ctx) {
   const ends = doc.rows.flatMap((row) => (row.mean === null ? [] : [row.low ?? row.mean, row.high ?? row.mean]));
   const scale = linear([Math.min(...ends), Math.max(...ends)], [4, 92]);
   return doc.rows.map((row) => h("tr", { "data-key": row.id, class: row.id === doc.best ? "chosen" : null },
-    h("td", {}, idLink(ctx, row.id), row.id === doc.best ? [" ", pill("best")] : null),
+    h("td", {}, pick(row, ctx), idLink(ctx, row.id), row.id === doc.best ? [" ", pill("best")] : null),
     cell(number(row.mean, places)),
     h("td", { title: row.low === null ? "the noise is not known" : `${number(row.low)} to ${number(row.high)}` }, row.mean === null ? "" : whisker(row, scale)),
     cell(count(row.count)),
