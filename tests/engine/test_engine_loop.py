@@ -106,3 +106,23 @@ def test_awaiting_a_failed_task_raises_its_error():
     root = loop.spawn(parent())
     loop.drain()
     assert root.result() == "caught"
+
+
+def test_what_is_not_done_when_the_time_is_over_is_ended_where_it_stands():
+    loop, limit, closed = Loop(), Future(), []
+
+    async def patient():
+        try:
+            await Future()
+        finally:
+            closed.append("patient")
+
+    async def quick():
+        return 1
+
+    root = loop.spawn(loop.within(limit, quick(), patient()))
+    loop.drain()
+    assert not root.done and not closed
+    limit.resolve(None)
+    loop.drain()
+    assert root.result() == [1, None] and closed == ["patient"]

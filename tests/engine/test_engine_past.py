@@ -142,3 +142,14 @@ def test_what_changed_is_told_by_the_lines_that_came_and_went_wherever_they_stan
     parent, child = (Candidate.of({"x": "\n".join(lines) + "\n" if lines else ""}) for lines in (old, new))
     told = change(parent, child, Proposal((child,)))
     assert told == " ".join(f"{come.total()} lines in, {gone.total()} out: {'; '.join(first)}".split())
+
+
+def test_one_failure_beside_scores_is_no_reason_to_call_an_attempt_failed() -> None:
+    known = Known()
+    child = known.child("a = 3\nb = 2\n")
+    known.score(child, 0.5)
+    failure = Observation(child.id, Status.ERROR, reason="exception", feedback="NameError: b")
+    known.see(child, failure)
+    assert known.attempts()[0].fault == ""
+    known.see(child, failure)
+    assert known.attempts()[0].fault == "error (exception) NameError: b"

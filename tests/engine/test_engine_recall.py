@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate, key_of
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.usage import Budget
 from culmen.engine.record import MemoryStore, Scoreboard
 from culmen.testing.store_kit import ObservationStoreContract
@@ -89,3 +91,13 @@ def test_what_a_deterministic_task_said_comes_from_the_observation_store():
     searched = [entry for entry in made if entry.body.get("phase") != "final"]
     assert run.search.reason == "strategy_done"
     assert len(searched) == 2 * (len(EXACT.split("train")) or 1)
+
+
+def test_the_noise_of_repeats_on_a_case_is_their_squared_distance_from_their_mean():
+    record, candidate = (
+        Scoreboard(msgspec.structs.replace(TASK, cases=(Case("a"), Case("b")))),
+        Candidate.of({"x": "1"}),
+    )
+    for case, score in (("a", 1.0), ("b", 10.0), ("a", 3.0), ("a", 8.0)):
+        record.see(candidate, Observation(candidate.id, Status.OK, score, case=case))
+    assert (record.noise().repeats, record.noise().squares) == (2, pytest.approx(9 + 1 + 16))

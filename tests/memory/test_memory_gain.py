@@ -58,3 +58,16 @@ def test_a_lineage_counts_its_own_records_and_is_given_up_in_the_end() -> None:
     for node in range(13, 50):
         lineages.grow(node)
     assert lineages.over(whole, 0.01)
+
+
+def test_a_record_of_its_own_gives_a_lineage_more_time() -> None:
+    whole, lineages = Records(), Lineages(longest=30)
+    lineages.begin([3], [0.1], Random(1))
+    for node in range(50):
+        lineages.grow(node)
+        if node == 24:
+            lineages.see(9.0, 0.0)
+    assert not lineages.over(whole, 0.0)
+    for node in range(6):
+        lineages.grow(node)
+    assert lineages.over(whole, 0.0)

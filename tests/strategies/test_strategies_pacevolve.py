@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from random import Random
 
 import msgspec
@@ -29,8 +30,10 @@ from culmen.strategies.pacevolve.island import (
 )
 from culmen.strategies.pacevolve.memory import Failure, FailureMemory, Idea, IdeaRepository, Ranked, bounded
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
+from culmen.strategies.pacevolve.planning import _filed
 from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
 from culmen.strategies.pacevolve.policy import Tinker, Vllm
+from culmen.strategies.pacevolve.rewards import bounds
 from culmen.strategies.pacevolve.starts import Puct
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
@@ -259,6 +262,7 @@ def test_a_barrier_goes_on_in_the_order_of_the_paper():
         assert told["version"] == sum(not b["skip"] for b in barriers[: n + 1])  # a step each, none where skipped
         assert len(told["rewards"]) == 4 and (not told["advantages"]) == bool(told["skip"])
         assert all(r == -1.0 or 0.0 <= r <= 5.0 for r in told["rewards"])
+        assert told["clamped"] == [told["rewards"].count(0.0), told["rewards"].count(5.0)]
     alphas = [b["alpha"] for b in barriers]
     assert alphas == sorted(alphas) and alphas[0] < 0.2 and alphas[-1] > 0.85  # the share of the budget that is spent
     planned = notes(simulate(plus(barriers=9), task(), Landscape(), Budget(evaluations=60), workers=4), "barrier")
@@ -349,6 +353,26 @@ def test_stragglers_are_failures_and_block_nobody():
 def test_rewards_need_two_levels():
     with pytest.raises(UserError, match="two different levels"):
         simulate(PacevolvePlusPlus(), msgspec.structs.replace(task(), objective=Objective()), Landscape(), BUDGET)
+
+
+@pytest.mark.parametrize(("start", "low"), [(float("-inf"), 0.2), (0.4, 0.4)])
+def test_rewards_begin_at_what_was_measured_else_at_what_the_task_says(start, low):
+    assert bounds(Objective(start=0.2, target=1.0), start, None) == (low, 1.0)
+
+
+def test_a_plan_under_an_idea_that_is_not_there_makes_a_new_one():
+    ideas = IdeaRepository().added("first")
+    plan = [{"idea": 1, "experiment": "a"}, {"idea": 7, "experiment": "b", "description": "second"}]
+    known, filed = _filed(plan, ideas)
+    assert filed == [(1, "a"), (2, "b")] and [idea.description for idea in known.ideas] == ["first", "second"]
+
+
+def test_the_line_of_an_experiment_compares_it_to_its_parent():
+    run = simulate(paper(islands=1), task(), Landscape(), Budget(evaluations=40))
+    lines = [n["outcome"] for n in notes(run, "experiment")]
+    told = [re.fullmatch(r"score (\S+) \((.+) than (\S+)\)", line) for line in lines]
+    words = {(found[2], float(found[1]) > float(found[3])) for found in told if found}
+    assert words == {("better", True), ("worse", False)}
 
 
 def test_states_are_reused_by_puct_on_different_lines():

@@ -56,6 +56,17 @@ def test_mean_and_both_forms_of_ucb():
         Ucb(-1.0)
 
 
+def test_a_negative_spread_is_refused():
+    with pytest.raises(UserError, match="sigma"):
+        UcbSigma(sigma=-1.0)
+
+
+@pytest.mark.parametrize("name", ["beam", "sequential", "polca", "pedigree"])
+def test_what_a_summary_costs_is_told_where_there_is_one(name):
+    assert "summary" in catalog.make(name, {"summarizer": "on"}).asides
+    assert catalog.make(name, {"summarizer": "off"}).asides == ""
+
+
 def test_newest_is_the_order_of_arrival():
     assert Newest()(statistics([rollout("a", 9.0)], [rollout("b", 1.0), rollout("c", None)])).tolist() == [1, 2, 3]
 

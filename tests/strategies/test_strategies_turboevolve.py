@@ -218,6 +218,12 @@ def test_of_too_many_candidates_the_first_are_taken_not_the_most_probable() -> N
         assert [child["weight"] for child in event["candidates"]] == pytest.approx([0.1, 0.2])
 
 
+def test_the_baseline_never_asks_again() -> None:
+    witness = Witness(Landscape(faults=Faults(empty=0.5)))
+    done = run(OpenEvolve(islands=2), evaluations=30, world=witness)
+    assert len(witness.briefs) - len(notes(done, "event")) <= 2  # those under way at the end
+
+
 def test_the_baseline_asks_for_one_and_starts_everywhere_alike() -> None:
     witness = Witness()
     done = run(OpenEvolve(islands=3), seeds=(0.1, 0.5), world=witness)

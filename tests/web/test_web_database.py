@@ -90,7 +90,7 @@ def test_a_run_that_another_process_makes_is_followed_told_and_stopped(
         assert views.log(run, kinds=("tell",))[0].entry.body["text"] == "the answer is near seven <b>"
 
         page.get_by_role("button", name="Candidate", exact=True).click()
-        page.get_by_label("guess.py").fill("def run():\n    return 6.9375\n")
+        page.get_by_label("guess.py", exact=True).fill("def run():\n    return 6.9375\n")
         page.get_by_role("button", name="Send").click()
         page.wait_for_selector("dialog", state="detached")
         wait(lambda: any(row.count for row in views.candidates(run, operator="person")), "never evaluated", PATIENCE)
