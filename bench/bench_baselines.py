@@ -60,7 +60,7 @@ def long_function(task: str, steps: int) -> float:
 
 def compare(tasks: Iterable[str], seed: int, seconds: float) -> None:
     """One line for each task."""
-    print(f"{'task':24}{'seed program':>15}{'baseline':>22}{'other seed':>22}  repaired")
+    print(f"{'task':24}{'initial program':>15}{'baseline':>22}{'other seed':>22}  repaired")
     for task in tasks:
         objective = load(example_path(task)).objective
         with get_context("spawn").Pool(2, maxtasksperchild=1) as pool:

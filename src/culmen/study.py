@@ -11,6 +11,7 @@ proposer, a model, an evaluation backend, an embedder (see `culmen.core.ports` f
 from __future__ import annotations
 
 import html
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -145,8 +146,8 @@ def check(
 class Study:
     """One run: a folder with a journal. `create`, `resume` and `fork` make one that can `run`; `open` one to read."""
 
-    def __init__(self, path: Path, meta: RunMeta, objects: RunObjects | None) -> None:
-        self.path, self.meta, self._objects = path, meta, objects
+    def __init__(self, path: Path, meta: RunMeta, objects: RunObjects | None, new: bool = False) -> None:
+        self.path, self.meta, self._objects, self._new = path, meta, objects, new
 
     @classmethod
     def create(
@@ -194,7 +195,7 @@ class Study:
         seeds = Proposal(candidates=task.candidates())
         journal.append([Entry("note", effect="seeds", body={"note": "seeds"}, result=seeds)])
         journal.close()
-        return cls(path, meta, msgspec.structs.replace(objects, strategy=made))
+        return cls(path, meta, msgspec.structs.replace(objects, strategy=made), new=True)
 
     @classmethod
     def resume(cls, run: str | Path, **keywords: Unpack[ResumeKeywords]) -> Study:
@@ -290,10 +291,22 @@ class Study:
             watch = Watch(own_display())
             watch.told(f"culmen: the run lies in {self._place()}")
             objects, seen = msgspec.structs.replace(objects, observers=(*objects.observers, watch)), watch.of(self.path)
-        with blame.told_as_theirs(), seen:
-            state = assemble.run_blocking(assemble.live(self.path, self.meta, objects, known))
+        try:
+            with blame.told_as_theirs(), seen:
+                state = assemble.run_blocking(assemble.live(self.path, self.meta, objects, known))
+        except UserError:
+            self._remove_unused()
+            raise
         check_scored(self.path)
         return state
+
+    def _remove_unused(self) -> None:
+        """Leave no folder behind of a new run that could not begin: nothing was evaluated, and nobody was asked."""
+        from culmen.store import views
+        from culmen.store.address import pointer
+
+        if self._new and pointer(self.path) is None and not views.log(self.path, limit=1, kinds=("started", "done")):
+            shutil.rmtree(self.path)
 
     def __repr__(self) -> str:
         """The result in three lines; names the folder alone where it cannot be read."""

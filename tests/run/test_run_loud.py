@@ -208,6 +208,17 @@ def test_a_folder_that_holds_something_else_is_not_written_to(place):
     assert [path.name for path in (place / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_an_evaluator_that_does_not_load_leaves_no_run_and_spends_nothing(place):
+    (place / "evaluator.py").write_text("import nothere_at_all\n\ndef evaluate(output):\n    return 1.0\n")
+    with pytest.raises(culmen.UserError, match="No module named 'nothere_at_all'") as caught:
+        culmen.optimize("def run():\n    return 1.0\n", "evaluator.py", budget=6)
+    assert "pip install nothere_at_all" in str(caught.value) and not list(Path().glob("runs/*"))
+    study = culmen.optimize(SEED, length, budget=6, run_dir="mine", progress=False)
+    (place / "mine" / "kept.txt").write_text("")
+    again = culmen.Study.resume(study.path, evaluator=length)
+    assert again.run(progress=False) == "finished" and (place / "mine" / "kept.txt").exists()
+
+
 def test_a_models_file_with_roles_is_used_without_naming_a_model(place):
     from culmen.core.options import RunOptions
     from culmen.run.options import CreateKeywords, read
