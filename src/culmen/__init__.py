@@ -5,10 +5,14 @@ The names below are imported when first used, so `import culmen` stays light.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from culmen.core import VERSION as __version__
+
+if sys.platform == "win32":
+    raise ImportError("culmen runs on Linux and macOS; on Windows use WSL: wsl --install, and install culmen in there")
 
 if TYPE_CHECKING:
     from culmen.core.brief import Brief, Exhibit, Proposal, Text

@@ -93,7 +93,7 @@ class Grounds:
         self, source: str, level: str = "namespaces", limits: Limits = LIMITS, workers: int = 2,
         beside: dict[str, str] | None = None, seeds: tuple[dict[str, str], ...] = (), **evaluator: Any,
     ) -> Ground:  # fmt: skip
-        if level != "container":
+        if level not in ("container", "portable"):
             need(level)
         key = repr((source, level, limits, workers, beside, seeds, evaluator, None if self.shared else len(self.made)))
         if key not in self.made:

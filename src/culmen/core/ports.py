@@ -237,7 +237,7 @@ class MinimalBackend(Protocol):
 class Backend(MinimalBackend, Protocol):
     """Runs candidates: the jailed fork-server of this machine, Ray, or your own.
 
-    `start` returns the isolation level in force (namespaces | restricted | limits | none) and raises
+    `start` returns the isolation level in force (`culmen.evaluate.jail.probes.LEVELS`) and raises
     `IsolationError` below the level required. `certify` asks the task's verifier, too; it is only passed for tasks that
     have one.
 

@@ -20,6 +20,7 @@ from culmen.core.usage import total
 from culmen.evaluate.jail.scorer_pool import install_hint
 
 _TOLD = 40  # lines of a traceback or of printed output
+WEAK = ("seatbelt", "limits", "portable", "none")  # levels at which a candidate can reach what it must not
 CASES = 4  # training cases tried, spread over the data set
 
 
@@ -429,10 +430,10 @@ def _integrity(seen: TaskEvidence) -> Iterator[TaskFinding]:
         )
         form = "call" if seen.task.evaluator.suffix == ".py" else "command"
         fix = f"write the evaluator as score(output) with form = {form} to have scores verified"
-        if seen.isolation in ("limits", "none"):
+        if seen.isolation in WEAK:
             fix = "have a stronger isolation first: see culmen doctor"
         yield TaskFinding("warning" if seen.why else "note", f"{what} ({seen.why})" if seen.why else what, fix)
-    if seen.isolation in ("limits", "none"):
+    if seen.isolation in WEAK:
         yield TaskFinding(
             "warning",
             f"isolation is only '{seen.isolation}': candidates can read your files and use the network",

@@ -42,6 +42,7 @@ from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_d
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
 from culmen.evaluate.jail.fork_server import ChildExit, Jail, JailFailed, OutputLog, read_frame, write_frame
 from culmen.evaluate.jail.plain import away, number
+from culmen.evaluate.jail.portable import PortableJail
 from culmen.evaluate.jail.runner import REQUEST_LIMIT, describe, leave
 from culmen.evaluate.jail.zygote import Zygote
 from culmen.evaluate.leftovers import Leftovers
@@ -67,22 +68,24 @@ class FunctionBackend(LocalBackend):
     """
 
     def __init__(self, task: Task, fn: Callable[..., Any], workers: int, require: str | None = None) -> None:
-        super().__init__(task, workers, require, level="limits")
+        super().__init__(task, workers, require, level="limits" if kernel.LINUX else "portable")
         self.fn, self._calls = fn, max(1, task.limits.calls)
         self._crew: dict[int, _Worker] = {}
 
     async def start(self) -> str:
         """Fork the server; the level is always "limits". Raises IsolationError if more is required."""
         self.scoring = Scoring("self-reported", "a Python callable shares a process with the candidate")
-        probes.require_level(
-            "limits", self.require, {"namespaces": "a Python callable runs as part of your own process"}
-        )
-        self._jail = self._new_jail("limits")
+        level = self._wanted[0]
+        probes.require_level(level, self.require, {"namespaces": "a Python callable runs as part of your own process"})
+        self._jail = self._new_jail(level)
         await self._jail.start()
-        return "limits"
+        return level
 
     def _new_jail(self, level: str) -> Jail:
-        return _ForkedJail(self.fn)
+        if level == "limits":
+            return _ForkedJail(self.fn)
+        born = time.time() - 1.0
+        return PortableJail(level, begin=lambda *job: _forked(self.fn, born, *job))
 
     async def _alone(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int, certify: bool
@@ -256,6 +259,22 @@ class _ForkedJail(Jail):
         pid, self._pid = self._pid, 0
         if pid:
             await asyncio.to_thread(os.waitpid, pid, 0)
+
+
+def _forked(fn: Callable[..., Any], born: float, job: ForkRequest, channel: int, log: int, _: int) -> int:
+    """A worker's process forked from this one, where there is no fork-server; its number."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.set_wakeup_fd(-1)
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_DFL)
+        _call(fn, JailPolicy("portable", baseline=procfs.data_bytes()), job, channel, log, born)
+    finally:
+        os._exit(1)
 
 
 class _FunctionServer(Zygote):

@@ -38,7 +38,7 @@ class Leftovers:
         self._modules = set(sys.modules)
         self._place, self._environ, self._path = os.getcwd(), os.environ.copy(), list(sys.path)
         self._memory = procfs.data_bytes() + memory_mb * (1 << 20) // _SHARE
-        self._fds = len(os.listdir("/proc/self/fd")) + _FDS
+        self._fds = procfs.descriptors() + _FDS
         watched = [builtins, *(sys.modules[name] for name in _GUARDED if name in sys.modules)]
         self._watched = [(vars(module), dict(vars(module))) for module in watched]
         own = getattr(fn, "__globals__", {})
@@ -53,7 +53,7 @@ class Leftovers:
             ("module", self._imported),
             ("patch", self._patched),
             ("surroundings", self._moved),
-            ("descriptors", lambda: len(os.listdir("/proc/self/fd")) > self._fds),
+            ("descriptors", lambda: procfs.descriptors() > self._fds),
             ("memory", lambda: procfs.data_bytes() > self._memory),
         )
         return next((name for name, left in checks if left()), "")

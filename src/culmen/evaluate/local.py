@@ -30,11 +30,6 @@ from culmen.evaluate.outcome import EvaluationOutcome
 VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer
 
 
-def _levels_for(image: str) -> tuple[str, ...]:
-    """The levels that may be tried without being asked for; a container only where the task names its image."""
-    return tuple(name for name in levels.LEVELS[:-1] if name != "container" or image)
-
-
 class LocalBackend:
     """Evaluates candidates of `task`, up to `workers` at once.
 
@@ -56,7 +51,7 @@ class LocalBackend:
         self.scoring = scoring or Scoring()
         self._seal = EvaluatorSeal(task.evaluator)
         self.task, self.workers, self.require = task, max(1, workers), require
-        self._wanted = _levels_for(task.evaluator.image) if level is None else (level,)
+        self._wanted = tuple(levels.tried_levels(task.evaluator.image)) if level is None else (level,)
         self._runs_program = not (task.evaluator.form == "call" and not task.evaluator.entry)
         self._judges = ScorerPool(task.evaluator, task.limits.scorer_seconds, several=bool(task.objective.metrics))
         patience = task.limits.scorer_seconds * VERIFIER_PATIENCE
@@ -185,7 +180,7 @@ class LocalBackend:
                 visible, shut,
             )  # fmt: skip
         there = (name for name in evaluator.optional_packages if find_spec(name.partition(".")[0]))
-        return Jail(level, (*evaluator.packages, *there), visible, shut)
+        return levels.plain_jail(level, (*evaluator.packages, *there), visible, shut)
 
     async def evaluate(
         self, candidate: Candidate, case: Case | None, seed: int, *, certify: bool = False

@@ -22,6 +22,7 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.evaluate.integrity.seal import EvaluatorChanged
+from culmen.evaluate.jail.probes import LEVELS
 from culmen.evaluate.taskfiles import load
 
 KEY, SECRET = "CULMEN_KIT_API_KEY", "sk-kit-5f2a"
@@ -98,7 +99,7 @@ async def check_backend(make: Callable[[Task, int], Backend], folder: Path) -> N
     backend = make(task, 3)
     try:
         level = await backend.start()
-        assert level in ("namespaces", "restricted", "limits", "none"), f"start() must return a level, not {level!r}"
+        assert level in LEVELS, f"start() must return a level, not {level!r}"
         await _scores(backend, task)
         await _failures(backend, task)
         await _keys(backend, task)

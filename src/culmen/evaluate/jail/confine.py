@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from culmen.evaluate.jail import kernel
+from culmen.evaluate.jail import kernel, procfs
 from culmen.evaluate.jail.seccomp import SyscallFilter
 
 CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
@@ -102,7 +102,7 @@ def enter(cage: JailPolicy, job: ForkRequest) -> None:
         readable, listed = (cage.unshut, cage.listed) if job.blind else (cage.readable, ())
         kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
         _filtered(job)
-    _surroundings(cage, job)
+    surroundings(cage, job)
 
 
 def _filtered(job: ForkRequest) -> None:
@@ -141,7 +141,7 @@ def own_descriptors(channel: int, log: int, line: int = -1, desk: int = -1) -> N
     for target in (LINE, DESK):
         if target not in kept:
             os.closerange(target, target + 1)
-    os.closerange(DESK + 1, 1 << 20)
+    os.closerange(DESK + 1, 1 << 20 if kernel.LINUX else os.sysconf("SC_OPEN_MAX"))
 
 
 def _own_mounts(cage: JailPolicy, job: ForkRequest) -> None:
@@ -209,37 +209,32 @@ def set_limits(cage: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None
     """
     data = cage.baseline + job.memory_mb * _MB
     cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
-    processes = job.processes if cage.switch else job.processes + _processes_of_user()
-    for limit, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_DATA, data),
-        (resource.RLIMIT_AS, data + 1024 * _MB),  # shared mappings count here only, like code and files
-        (resource.RLIMIT_FSIZE, job.files_mb * _MB),
-        (resource.RLIMIT_NOFILE, 256),
-        (resource.RLIMIT_NPROC, processes),
-        (resource.RLIMIT_STACK, 8 * _MB),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
+    processes = job.processes if cage.switch else job.processes + procfs.processes_of(os.getuid())
+    for name, value in (
+        ("CORE", 0),
+        ("CPU", cpu),
+        ("DATA", data),
+        ("AS", data + 1024 * _MB),  # shared mappings count here only, like code and files
+        ("FSIZE", job.files_mb * _MB),
+        ("NOFILE", 256),
+        ("NPROC", processes),
+        ("STACK", 8 * _MB),
+        ("MEMLOCK", 0),
+        ("MSGQUEUE", 0),
     ):
+        limit = getattr(resource, f"RLIMIT_{name}", None)
+        if limit is None:  # not on this system
+            continue
         most = resource.getrlimit(limit)[1]
         value = value if most == resource.RLIM_INFINITY else min(value, most)
-        resource.setrlimit(limit, (value, value if hard else most))
-
-
-def _processes_of_user() -> int:
-    """Threads of this uid on the machine: where children keep our uid, the limit counts those too."""
-    mine, total = os.getuid(), 0
-    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if os.stat(f"/proc/{name}").st_uid == mine:
-                total += len(os.listdir(f"/proc/{name}/task"))
-        except OSError:
-            continue
-    return total
+            resource.setrlimit(limit, (value, value if hard else most))
+        except (OSError, ValueError):
+            if kernel.LINUX:  # other systems have limits that cannot be set
+                raise
 
 
-def _surroundings(cage: JailPolicy, job: ForkRequest) -> None:
+def surroundings(cage: JailPolicy, job: ForkRequest) -> None:
     """A fixed environment, the work folder as current folder, and random numbers that depend on the seed alone."""
     os.environ.clear()
     os.environ.update(cage.environment)

@@ -110,7 +110,7 @@ class _Server:
 
     def _start(self, number: int, line: int, message: dict[str, Any]) -> None:
         mine, theirs = socket.socketpair()
-        log, printed = os.pipe2(os.O_CLOEXEC)
+        log, printed = os.pipe()
         ends = [self._line(line)] if line else []
         socket.send_fds(
             self._control, [json.dumps(message).encode()], [theirs.fileno(), printed, *(e.fileno() for e in ends)]

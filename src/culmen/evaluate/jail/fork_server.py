@@ -328,7 +328,7 @@ class OutputLog:
     def __init__(self, limit: int) -> None:
         self.limit, self.kept, self.dropped = limit, bytearray(), 0
         self._loop = asyncio.get_running_loop()
-        self._read, self.write = os.pipe2(os.O_CLOEXEC)
+        self._read, self.write = os.pipe()
         os.set_blocking(self._read, False)
         self._timer: asyncio.TimerHandle | None = None
         self._loop.add_reader(self._read, self._drain)

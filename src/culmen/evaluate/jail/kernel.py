@@ -13,6 +13,7 @@ import fcntl
 import os
 import signal
 import stat
+import threading
 from collections.abc import Iterable
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x08000000, 0x10000000, 0x20000000
@@ -24,6 +25,7 @@ CAP_DAC_READ_SEARCH = 2
 _CAPABILITY_V3 = 0x20080522
 
 libc = ctypes.CDLL(None, use_errno=True)
+LINUX = hasattr(libc, "prctl")  # elsewhere there is no jail of ours, only children with limits (portable.py)
 
 
 def check(result: int, what: str) -> int:
@@ -35,7 +37,9 @@ def check(result: int, what: str) -> int:
 
 
 def prctl(option: int, *values: int | ctypes.c_void_p) -> int:
-    """prctl(2)."""
+    """prctl(2); nothing where there is none."""
+    if not LINUX:
+        return 0
     words = [v if isinstance(v, ctypes.c_void_p) else ctypes.c_ulong(v) for v in values]
     words += [ctypes.c_ulong(0)] * (4 - len(words))
     return check(libc.prctl(option, *words), f"prctl({option})")
@@ -85,6 +89,11 @@ def die_with(fd: int) -> None:
     Unlike PR_SET_PDEATHSIG it is not tied to the thread that started us, and it needs no thread of ours: the pipe
     carries no data, so its only event is the death of everyone who holds the other end.
     """
+    if not hasattr(fcntl, "F_SETSIG"):
+        threading.Thread(
+            target=lambda: os.read(fd, 1) == b"" and os.kill(os.getpid(), signal.SIGKILL), daemon=True
+        ).start()
+        return
     fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
@@ -118,6 +127,8 @@ class _PathRule(ctypes.Structure):
 
 def landlock_version() -> int:
     """The Landlock version of this kernel, 0 if it has none or it is switched off."""
+    if not LINUX:
+        return 0
     return max(0, libc.syscall(_CREATE, None, ctypes.c_size_t(0), 1))
 
 

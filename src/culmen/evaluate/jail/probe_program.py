@@ -14,7 +14,15 @@ def quick(target):
 
 def run(target):
     """All attempts."""
-    return {name: attempt(target) for name, attempt in {**QUICK, **MORE}.items()}
+    return {name: tried(attempt, target) for name, attempt in {**QUICK, **MORE}.items()}
+
+
+def tried(attempt, target):
+    """Whether it was stopped, also where the system has no such call."""
+    try:
+        return attempt(target)
+    except AttributeError:
+        return True
 
 
 def linger(target):

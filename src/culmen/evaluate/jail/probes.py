@@ -22,20 +22,23 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, IsolationError
 from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.evaluate.jail import bubblewrap, kernel, wire
+from culmen.evaluate.jail import bubblewrap, kernel, portable, wire
 from culmen.evaluate.jail.container import PROGRAMS, ContainerJail
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
+from culmen.evaluate.jail.portable import PortableJail
 from culmen.evaluate.jail.scorer_pool import ScorerPool
 from culmen.evaluate.outcome import EvaluationOutcome
 
-LEVELS = ("namespaces", "container", "restricted", "limits", "none")  # strongest first
+LEVELS = ("namespaces", "container", "restricted", "seatbelt", "limits", "portable", "none")  # strongest first
 
 LOSSES = {
     "namespaces": "nothing of what the probes look at",
     "container": "no limit on the files of one candidate in all, no multiprocessing locks",
     "restricted": "no namespaces: no total limit on files, no multiprocessing locks, a shared process count",
     "limits": "files, network, processes and signals are open to candidates; only time, memory and counts hold",
+    "seatbelt": "macOS's sandbox-exec, which nobody has tried yet: scores are self-reported",
+    "portable": "as limits, and a process that leaves its group survives; limits that the system lacks do not hold",
     "none": "everything: candidates run as you do",
 }
 
@@ -44,6 +47,8 @@ FIX = (
     "allows it user namespaces; in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
     "--cap-add SYS_ADMIN; or lower --require; or name an image and use podman or docker: --isolation container"
 )
+if not kernel.LINUX:
+    FIX = 'install podman or docker, name an image in task.toml ([evaluator] image = "..."), use --isolation container'
 
 PASS, NOT_ENFORCED = "PASS", "NOT ENFORCED"
 _LIMITS = Limits(seconds=10.0, memory_mb=256, processes=16, files_mb=8)
@@ -97,9 +102,10 @@ async def targets(*, victim: bool) -> AsyncIterator[Targets]:
         named.bind(str(folder / "s"))
         (folder / "s").chmod(0o777)
         abstract = f"culmen-probe-{secrets.token_hex(8)}"
-        unix = stack.enter_context(socket.socket(socket.AF_UNIX))
-        unix.bind("\0" + abstract)
-        unix.listen()
+        if kernel.LINUX:
+            unix = stack.enter_context(socket.socket(socket.AF_UNIX))
+            unix.bind("\0" + abstract)
+            unix.listen()
         key, pid = f"key-{secrets.token_hex(8)}", os.getpid()
         if victim:
             process = subprocess.Popen(["/bin/sleep", "600"], env={"PROBE_KEY": key})
@@ -129,7 +135,7 @@ async def verify(jail: Jail) -> None:
     async with targets(victim=False) as aims:
         results = await _probe(jail, "quick", aims)
     broken = [name for name, held in results.items() if not held]
-    if broken and jail.level != "limits":
+    if broken and jail.level not in ("limits", "portable"):
         raise JailFailed(f"not enforced: {', '.join(broken)}")
 
 
@@ -146,7 +152,7 @@ async def _probe(jail: Jail, entry: str, aims: Targets, limits: Limits = _LIMITS
 
 async def probe(level: str, image: str = "") -> dict[str, str]:
     """All probes at one level: name -> PASS or NOT ENFORCED. Raises JailFailed where the level is not available."""
-    jail = ContainerJail(image, _LIMITS, 1) if level == "container" else Jail(level)
+    jail = ContainerJail(image, _LIMITS, 1) if level == "container" else plain_jail(level)
     try:
         await jail.start()
         async with targets(victim=True) as aims:
@@ -170,7 +176,7 @@ async def _ends(jail: Jail, aims: Targets) -> bool:
 
 
 def _sleeping(nap: str) -> bool:
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for name in filter(str.isdigit, os.listdir("/proc") if kernel.LINUX else ()):
         with contextlib.suppress(OSError):
             if nap.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
                 os.kill(int(name), 9)
@@ -188,9 +194,22 @@ def _segment(key: int) -> bool:
     return False
 
 
+def tried_levels(image: str = "") -> list[str]:
+    """The levels that there can be on this system, strongest first; a container only with an image."""
+    known = [name for name in LEVELS[:-1] if name != "container" or image]
+    if kernel.LINUX:
+        return [name for name in known if name not in portable.LEVELS]
+    return [name for name in known if name in (*portable.LEVELS, "container")]
+
+
+def plain_jail(level: str, *arguments: Any) -> Jail:
+    """A jail of this machine's own mechanisms, not yet started; `arguments` are packages, visible and shut folders."""
+    return PortableJail(level, *arguments) if level in portable.LEVELS else Jail(level, *arguments)
+
+
 async def _first() -> str:
-    for level in (name for name in LEVELS[:-1] if name != "container"):
-        jail = Jail(level)
+    for level in tried_levels():
+        jail = plain_jail(level)
         try:
             await jail.start()
             await verify(jail)
@@ -204,7 +223,7 @@ async def _first() -> str:
 
 async def _all(image: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for level in LEVELS[:-1]:
+    for level in tried_levels("an image"):
         try:
             found[level] = {"works": True, "loses": LOSSES[level], "probes": await probe(level, image)}
         except (JailFailed, CulmenError) as error:
@@ -225,7 +244,7 @@ def report(image: str = "") -> dict[str, Any]:
         "python": platform.python_version(),
         "executable": sys.executable,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "mechanisms": {
             "bubblewrap": bubblewrap.program() or "",
             "containers": next(filter(None, map(shutil.which, PROGRAMS)), ""),

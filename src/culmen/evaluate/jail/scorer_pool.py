@@ -49,7 +49,7 @@ class ScorerProcess:
             )
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
-        life, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        life, self._lifeline = os.pipe()
         line = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(bubblewrap.PACKAGE.parent))]
         role = "certify" if path else "score"
         elsewhere = json.dumps([evaluator.program, evaluator.url])

@@ -20,8 +20,11 @@ _EXAMPLES = 8  # candidates of each sign
 
 ISOLATION = {
     "namespaces": "Own file system, processes, users and no network: bubblewrap, Landlock, seccomp and limits.",
+    "container": "A container without network, with a read-only root, and in it users of their own and limits.",
     "restricted": "Landlock, seccomp and limits, for machines that allow no user namespaces.",
     "limits": "Time, memory and counts only: files and network are open to candidates.",
+    "seatbelt": "macOS's sandbox-exec and limits; nobody has tried yet whether it holds.",
+    "portable": "Time and memory only, on systems other than Linux: everything else is open to candidates.",
     "none": "Candidates run in this process: a function of the program that made the run.",
 }
 

@@ -1,0 +1,180 @@
+"""Children without Linux: one process of its own for each evaluation, with the limits that any POSIX system has.
+
+Weak: a child runs as you do. Its time and memory are watched from here, and its whole process group is killed; a
+process that leaves the group survives. On macOS `sandbox-exec` closes network, other processes and files besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import Any, NoReturn
+
+from culmen.evaluate.jail import procfs, runner
+from culmen.evaluate.jail.bubblewrap import HIDDEN, PACKAGE
+from culmen.evaluate.jail.confine import REMOVE, ForkRequest, JailPolicy, own_descriptors, set_limits, surroundings
+from culmen.evaluate.jail.fork_server import ENVIRONMENT, ChildExit, Jail, JailFailed
+
+LEVELS = ("seatbelt", "portable")
+_CODE = "import sys; sys.path.append({root!r}); from culmen.evaluate.jail.portable import main; main()"
+_PAUSE, _WEIGHED = 0.02, 0.5  # seconds between looks at whether a child has ended, and at its memory
+_UNIT = 1 if sys.platform != "darwin" else 1024  # bytes on macOS, kilobytes elsewhere
+# The language is that of sandbox-exec(1); later rules win.
+_PROFILE = """(version 1)(deny default)
+(allow process-fork)(allow process-exec)(allow sysctl-read)(allow mach-lookup)(allow signal (target same-sandbox))
+(allow file-read*)(deny file-read* (subpath "/Users") (subpath "/private/tmp") (subpath "/private/var/folders"))
+(allow file-read-metadata)
+{readable}
+(deny file-read* (subpath {hidden}))
+(allow file-read* file-write* (subpath {work}))
+(allow file-write* (literal "/dev/null") (literal "/dev/tty"))
+"""
+Begin = Callable[[ForkRequest, int, int, int], int]
+
+
+class PortableJail(Jail):
+    """Starts each child by `begin(job, channel, log, line)`, which returns its process number, else as an interpreter.
+
+    There is no fork-server: forking an interpreter that has loaded a system's own libraries is not safe everywhere.
+    """
+
+    def __init__(
+        self,
+        level: str = "portable",
+        packages: tuple[str, ...] = (),
+        visible: tuple[str, ...] = (),
+        shut: tuple[str, ...] = (),
+        begin: Begin | None = None,
+    ) -> None:
+        super().__init__(level, packages, visible, shut, folders=begin is None)
+        self.scratch = os.path.realpath(self.scratch)
+        self._begin: Begin = begin or self._interpreter
+        self._children: dict[int, int] = {}
+        self._watches: set[asyncio.Task[None]] = set()
+        self._standing = False
+
+    async def start(self) -> None:
+        if self.level == "seatbelt" and shutil.which("sandbox-exec") is None:
+            raise JailFailed("sandbox-exec is macOS's")
+        lacking = next((name for name in self.packages if find_spec(name.partition(".")[0]) is None), "")
+        self._greet(
+            json.dumps({"error": f"ImportError: No module named '{lacking}'"} if lacking else {"threads": 1}).encode(),
+            "",
+        )
+        self._standing = True
+
+    @property
+    def alive(self) -> bool:
+        return self._standing
+
+    def submit(
+        self, channel: socket.socket, log: int, line: tuple[int, ...] = (), **limits: Any
+    ) -> tuple[int, asyncio.Future[ChildExit]]:
+        self._count += 1
+        number = self._count
+        job = ForkRequest(id=number, work=os.path.join(self.scratch, str(number)), **limits)
+        future: asyncio.Future[ChildExit] = asyncio.get_running_loop().create_future()
+        try:
+            pid = self._begin(job, channel.fileno(), log, line[0] if line else -1)
+        except OSError as error:
+            future.set_result(ChildExit("jail_error", text=str(error)))
+            return number, future
+        self._ends[number], self._children[number] = future, pid
+        watch = asyncio.create_task(self._watch(pid, job, future))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return number, future
+
+    def kill(self, number: int) -> None:
+        if number in self._children:
+            _kill(self._children[number])
+
+    def drop(self) -> None:
+        self._standing = False
+        for pid in self._children.values():
+            _kill(pid)
+
+    async def close(self) -> None:
+        self.drop()
+        if self._watches:
+            await asyncio.wait(set(self._watches))
+        await super().close()
+
+    def _interpreter(self, job: ForkRequest, channel: int, log: int, line: int) -> int:
+        os.mkdir(job.work, 0o700)
+        words = [sys.executable, "-s", "-P", "-c", _CODE.format(root=str(PACKAGE.parent)), json.dumps(asdict(job))]
+        words += [str(fd) for fd in (channel, log, line)]
+        if self.level == "seatbelt":
+            words = ["sandbox-exec", "-p", profile(job.work, self.visible), *words]
+        kept = [fd for fd in (channel, log, line) if fd >= 0]
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**ENVIRONMENT, "HOME": job.work, "TMPDIR": job.work}, pass_fds=kept, start_new_session=True, cwd="/",
+        )  # fmt: skip
+        process.returncode = 0  # `_watch` waits for it
+        return process.pid
+
+    async def _watch(self, pid: int, job: ForkRequest, future: asyncio.Future[ChildExit]) -> None:
+        """Until the child has ended; by itself, or because its time or memory is up."""
+        end, begun, looked = "exit", time.monotonic(), time.monotonic()
+        while (ended := os.wait4(pid, os.WNOHANG))[0] == 0:
+            now = time.monotonic()
+            if now - begun >= job.seconds:
+                end = "timeout"
+                _kill(pid)
+            elif now - looked >= _WEIGHED:
+                used = await asyncio.to_thread(procfs.group_kb, pid)
+                looked = time.monotonic()
+                if used > job.memory_mb * 1024:
+                    end = "memory"
+                    _kill(pid)
+            await asyncio.sleep(_PAUSE if now - begun > 1 else _PAUSE / 10)
+        _kill(pid)  # what it has left behind in its group
+        self._children.pop(job.id, None)
+        self._ends.pop(job.id, None)
+        if os.path.isdir(job.work):
+            await asyncio.to_thread(subprocess.run, [*REMOVE, job.work], check=False)
+        code = os.waitstatus_to_exitcode(ended[1])
+        usage = ended[2]
+        if not future.done():
+            word = end if code == -signal.SIGKILL else "exit"
+            future.set_result(ChildExit(word, code, usage.ru_utime + usage.ru_stime, usage.ru_maxrss // _UNIT))
+
+
+def profile(work: str, visible: tuple[str, ...]) -> str:
+    """What sandbox-exec lets a child do: read the system and Python, write to its work folder, no network."""
+    from culmen.evaluate.jail.bubblewrap import python_folders
+
+    readable = "\n".join(f"(allow file-read* (subpath {_quoted(path)}))" for path in (*python_folders(), *visible))
+    return _PROFILE.format(readable=readable, hidden=_quoted(HIDDEN), work=_quoted(os.path.realpath(work)))
+
+
+def _quoted(path: str) -> str:
+    return '"' + os.path.realpath(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def main() -> NoReturn:
+    """Entry point of a child: argv = the job as JSON, and the descriptors of channel, log and line."""
+    job = ForkRequest(**json.loads(sys.argv[1]))
+    own_descriptors(*(int(word) for word in sys.argv[2:5]))
+    sys.argv = sys.argv[:1]
+    cage = JailPolicy("portable", baseline=procfs.data_bytes(), environment=ENVIRONMENT)
+    set_limits(cage, job)
+    surroundings(cage, job)
+    runner.main(job.work)
