@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from culmen.core.errors import UserError
 from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, BackendChoice, RunOptions
@@ -92,6 +93,16 @@ class SearchFlags:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class RunFlags(SearchFlags):
+    """The same for `run`, which may take a protocol from the task."""
+
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What the task's [presets.NAME] sets, as paper: not given otherwise."),
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ForkFlags(SearchFlags):
     """The same for `fork`, whose budget may be added to."""
 
@@ -142,12 +153,13 @@ class ProgressFlags:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False
 
 
-def of_run(task: Task, flags: SearchFlags, place: PlaceFlags) -> tuple[MinimalStrategy, RunOptions]:
+def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrategy, RunOptions]:
     """Strategy and options of a new run. Raises `UserError` for what cannot be meant."""
     from culmen.run import inputs
     from culmen.run.options import RunObjects, changed
     from culmen.strategies import catalog
 
+    task = _preset(task, flags.preset)
     own = task.defaults if "strategy" in task.defaults else {}  # an OpenEvolve folder speaks of another program's
     model = ",".join(flags.model or ()) or own.get("model") or _of_file(flags) or OFFLINE
     name = flags.strategy or (catalog.WITH_AGENTS if flags.agent else own.get("strategy")) or DEFAULT_STRATEGY
@@ -167,6 +179,17 @@ def of_run(task: Task, flags: SearchFlags, place: PlaceFlags) -> tuple[MinimalSt
     options = _checked(changed(start, **_given(flags, place)))
     inputs.check_models(options, RunObjects())
     return strategy, options
+
+
+def _preset(task: Task, name: str | None) -> Task:
+    """The task with a preset's table over its defaults. Raises `UserError` for a name it has not."""
+    presets = task.defaults.get("presets", {})
+    if name is None:
+        return task
+    if name not in presets:
+        fix = f"one of {', '.join(presets)}" if presets else f"write [presets.{name}] into task.toml: culmen docs tasks"
+        raise UserError(f"the task has no preset '{name}'", where="--preset", fix=fix)
+    return replace(task, defaults=task.defaults | presets[name])
 
 
 def of_fork(

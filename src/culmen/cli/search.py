@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from culmen.cli.options import ForkFlags, PlaceFlags, ProgressFlags, SearchFlags
+from culmen.cli.options import ForkFlags, PlaceFlags, ProgressFlags, RunFlags
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, find_run, find_run_to_write
 from culmen.core.errors import UserError
@@ -59,7 +59,7 @@ PoolShare = Annotated[
 def run(
     screen: Screen,
     task: TaskPath,
-    flags: SearchFlags,
+    flags: RunFlags,
     place: PlaceFlags,
     progress: ProgressFlags,
     pool: Pool = None,

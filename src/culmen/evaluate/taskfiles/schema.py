@@ -113,6 +113,7 @@ class TaskTable(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     surface: Surface = Surface()
     defaults: DefaultsTable = DefaultsTable()
+    presets: dict[str, DefaultsTable] = {}  # other defaults by name, for --preset
     resources: ResourcesTable = ResourcesTable()
     agents: AgentsTable = AgentsTable()
 
@@ -158,6 +159,9 @@ def read_toml(path: Path) -> TaskToml:
         table = raw.get(section, {})
         if isinstance(table, dict):
             unknown_keys(table, struct.__struct_fields__, str(path), text, section)
+    for name, table in raw["presets"].items() if isinstance(raw.get("presets"), dict) else ():
+        if isinstance(table, dict):
+            unknown_keys(table, DefaultsTable.__struct_fields__, str(path), text, f"presets.{name}")
     try:
         return TaskToml(path, text, msgspec.convert(raw, TaskTable))
     except msgspec.ValidationError as error:

@@ -332,14 +332,17 @@ def _check_markers(source: TaskToml, surface: Surface, seed: dict[str, str]) -> 
 
 
 def _defaults(source: TaskToml) -> dict[str, object]:
-    table = source.table.defaults
-    if table.budget:
+    tables = {f"presets.{name}": table for name, table in source.table.presets.items()}
+    for section, table in {"defaults": source.table.defaults, **tables}.items():
         try:
-            Budget.parse(table.budget)
+            if table.budget:
+                Budget.parse(table.budget)
         except UserError as error:
-            raise source.fault(error.what, "defaults", "budget", error.fix or 'write "evaluations=200"') from None
-    resources = msgspec.to_builtins(source.table.resources)
-    return msgspec.to_builtins(table) | ({"resources": resources} if resources else {})
+            raise source.fault(error.what, section, "budget", error.fix or 'write "evaluations=200"') from None
+    more = {"resources": source.table.resources, "presets": source.table.presets}
+    return msgspec.to_builtins(source.table.defaults) | {
+        key: found for key, it in more.items() if (found := msgspec.to_builtins(it))
+    }
 
 
 def _notes(evaluator: Evaluator, cases: tuple[Case, ...]) -> list[str]:
