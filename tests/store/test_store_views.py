@@ -66,6 +66,8 @@ def test_best_and_list_follow_the_rule(tmp_path, direction, seed):
     rows = views.candidates(journal.run_dir, "best", limit=None)
     assert [row.id for row in rows if row.count] == order
     assert len(rows) == 60 and all(row.mean is None for row in rows[len(order) :])
+    firsts = [views.candidates(journal.run_dir, "best", limit=n) for n in (1, 5, 20)]  # found without sorting all
+    assert [[row.id for row in first] for first in firsts] == [order[:n] for n in (1, 5, 20)]
     best = views.status(journal.run_dir).best
     assert best == views.best(journal.run_dir)
     assert (best.id, best.count) == (order[0], len(scores[order[0]])) and "relatives" in best.how

@@ -170,6 +170,26 @@ def _next_group(connection: Connection, place: dict[str, int], more: bool) -> di
     return None if row is None else {"failed": row[0], "count": row[1]}
 
 
+_GROUPS = 200
+
+
+def leading(connection: Connection, direction: str, most: int) -> list[str]:
+    """Candidates (as the tables have them) among which the first `most` are, found through the index: the highest means
+    for each count among those that never failed, and all that were judged. Empty where that need not be so."""
+    t, found = sql.tally.c, list[str]()
+    order = (t.mean.desc() if direction == "max" else t.mean, t.first)
+    group = _next_group(connection, {"failed": 0, "count": 0}, more=False)
+    for _ in range(_GROUPS):
+        if group is None:
+            break
+        alike = (t.failed == 0, t.count == group["count"], t.asked == 0, t.barred == 0)
+        found += connection.execute(sql.select(t.candidate).where(*alike).order_by(*order).limit(most)).scalars()
+        group = _next_group(connection, group, more=False)
+    if len(found) < most or group is not None:
+        return []
+    return found + list(connection.execute(sql.select(t.candidate).where(sql.judged)).scalars())
+
+
 def place(direction: str, sd: float) -> tuple[Any, Any]:
     """What candidates are ordered by beside their tallies: a class (lower first), and a reward (higher first)."""
     t, sign = sql.tally.c, 1.0 if direction == "max" else -1.0

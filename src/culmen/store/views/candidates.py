@@ -18,7 +18,7 @@ from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode, escape, unescape
 from culmen.store.database import read_meta, reading
-from culmen.store.ranking import place
+from culmen.store.ranking import leading, place
 from culmen.store.reader import PAGE, Texts, assemble, candidate_of, lookup_in
 from culmen.store.views.scores import Scores, search_score
 
@@ -112,6 +112,9 @@ def candidates(
         if order not in ("new", "old") and operator is model is failed is None:
             # Candidates never evaluated come last: while the page is full without them, tallies alone will do.
             short = _ordered(sql.select(sql.tally.c.candidate), order, scores).offset(offset).limit(limit)
+            if order == "best" and limit is not None and offset + limit <= _FIRST:
+                among = leading(connection, scores.direction, offset + limit)
+                short = short.where(sql.tally.c.candidate.in_([*among, escape(scores.winner)])) if among else short
             rows = fetch(connection, connection.execute(short).scalars().all())
             if len(rows) == limit:
                 return [row_of(row, scores) for row in rows]
@@ -324,6 +327,7 @@ def _rows(connection: Connection, folder: Path, names: list[str]) -> list[tuple[
 
 SORTS = ("best", "seq", "id", "mean", "count", "failed", "operator", "model", "island", "parents", "trust")
 STATUSES = ("scored", "mixed", "failed", "unseen")
+_FIRST = 100  # places of the best that are found without sorting all
 _FACETS = 40  # values of one column that are listed to choose from
 
 
