@@ -78,7 +78,23 @@ def test_overview(site: Site, tab: Tab):
     assert bars == [f"{now.evaluations} of 160", f"${now.usage.dollars:.2f} of $2.00"]
     drawn = {each["name"]: each["points"] for each in series(page)}
     made = views.evaluations(site.run("polca-1"))
-    assert drawn["evaluations"] == [[each.n, each.score] for each in made] and len(made) > 100
+    scored = [each for each in made if each.score is not None]
+    assert drawn["evaluations"] == [[each.n, each.score] for each in scored] and len(scored) > 100
+    for kind in {each.status for each in made} - {"ok"}:
+        assert drawn[kind] == [[each.n] for each in made if each.status == kind]
+    page.get_by_role("button", name="Operator", exact=True).click()
+    page.wait_for_function("() => !document.querySelector('c-chart').spec.series.some(s => s.name === 'evaluations')")
+    drawn = {each["name"]: each["points"] for each in series(page)}
+    for operator, n in Counter(each.operator for each in scored).most_common(3):
+        mine = drawn[operator]
+        assert mine == [[each.n, each.score] for each in scored if each.operator == operator] and len(mine) == n
+    dot = page.evaluate(
+        "() => { const { plot, shown } = document.querySelector('c-chart');"
+        " const [x, y] = shown.series[0].points[5]; return [plot.x(x), plot.y(y)] }"
+    )
+    page.locator("c-chart").first.hover(position={"x": dot[0], "y": dot[1]})
+    tip = page.locator("c-chart .tip").first.inner_text()
+    assert "evaluation " in tip and "expected of the leader" in tip  # the dot, and the lines at its place
     known = views.LeaderCourse(site.run("polca-1"), views.meta(site.run("polca-1")).task).points()
     line = [[point.evaluations, point.score] for point in known]
     assert drawn["expected of the leader"][:-1] == line and drawn["expected of the leader"][-1][0] == now.evaluations
@@ -102,7 +118,7 @@ def test_overview(site: Site, tab: Tab):
     page.get_by_role("button", name="Dollars").click()
     page.wait_for_function("() => document.querySelector('c-chart').spec.x.label === 'Dollars'")
     assert series(page)[0]["points"][-1][0] == pytest.approx(now.usage.dollars)
-    page.get_by_role("button", name="Time").click()
+    page.get_by_role("button", name="Time", exact=True).click()
     page.wait_for_function("() => document.querySelector('c-chart').spec.x.label === 'Time'")
     line = next(each["points"] for each in series(page) if each["name"] == "expected of the leader")
     assert line[-2][0] == pytest.approx(known[-1].elapsed)

@@ -18,12 +18,18 @@ _EACH = 40  # evaluations after every one of which the leader is looked at; late
 
 
 class SeenScore(NamedTuple):
-    """An evaluation of the search that scored: the n-th, made at event `seq`; it stands for `count` like it."""
+    """An evaluation of the search: the n-th, made at event `seq`, of a candidate of this origin; it stands for `count`
+    like it. One that gave no score has None and its status."""
 
     n: int
     seq: int
     elapsed: float
-    score: float
+    score: float | None
+    status: str
+    candidate: str
+    operator: str
+    model: str
+    island: int | None
     count: int = 1
 
 
@@ -40,21 +46,28 @@ class LeaderPoint(NamedTuple):
 
 
 def evaluations(run: Path) -> list[SeenScore]:
-    """The scores of the search in their order, at most some thousand: where there are more, one for each cell of a
-    grid over number and score."""
-    o, e = sql.observation.c, sql.event.c
-    numbered = sql.select(o.seq, o.score, o.phase, sql.func.row_number().over(order_by=o.seq).label("n")).subquery().c
-    query = sql.select(numbered.n, numbered.seq, e.elapsed, numbered.score).join(sql.event, e.seq == numbered.seq)
-    scored = query.where(numbered.score.is_not(None), numbered.phase != "final").order_by(numbered.seq)
+    """The evaluations of the search in their order, at most some thousand: where there are more, one for each cell of
+    a grid over number and score."""
+    o, e, c = sql.observation.c, sql.event.c, sql.candidate.c
+    number = sql.func.row_number().over(order_by=o.seq).label("n")
+    seen = sql.select(o.seq, o.score, o.status, o.phase, o.candidate, number).subquery().c
+    origin = (sql.func.coalesce(c.operator, ""), sql.func.coalesce(c.model, ""), sql.island(c.origin))
+    query = sql.select(seen.n, seen.seq, e.elapsed, seen.score, seen.status, seen.candidate, *origin)
+    joined = query.join(sql.event, e.seq == seen.seq).outerjoin(sql.candidate, c.id == seen.candidate)
     with reading(run) as connection:
-        found = [SeenScore(*row) for row in connection.execute(scored)]
+        sql.taught(connection)
+        rows = connection.execute(joined.where(seen.phase != "final").order_by(seen.seq)).all()
+    plain = [SeenScore(*row) for row in rows]
+    names = ("candidate", "operator", "model")
+    found = [each._replace(**{name: unescape(getattr(each, name)) for name in names}) for each in plain]
+    scores = [each.score for each in found if each.score is not None]
     if len(found) <= _COLUMNS * 8:
         return found
-    low, high = min(each.score for each in found), max(each.score for each in found)
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
     tall, wide = (high - low) / _ROWS or 1.0, found[-1].n / _COLUMNS
-    cells: dict[tuple[int, int], SeenScore] = {}
+    cells: dict[tuple[int, int | str], SeenScore] = {}
     for each in found:
-        cell = (int(each.n / wide), int((each.score - low) / tall))
+        cell = (int(each.n / wide), each.status if each.score is None else int((each.score - low) / tall))
         known = cells.get(cell)
         cells[cell] = each if known is None else known._replace(count=known.count + 1)
     return sorted(cells.values(), key=lambda each: each.seq)

@@ -72,10 +72,11 @@ def _course(run: Digest) -> list[dict[str, Any]]:
 
 
 def _scores(run: Digest) -> list[dict[str, Any]]:
-    """Evaluations of the search; one may stand for `count` like it."""
+    """Evaluations of the search; one may stand for `count` like it, and `score` is None of those that gave none."""
     return [
         {"evaluations": each.n, "seconds": each.elapsed, "dollars": run.spent_at(each.seq).dollars}
-        | {"score": each.score, "count": each.count}
+        | {"score": each.score, "count": each.count, "status": each.status, "candidate": each.candidate}
+        | {"operator": each.operator, "model": each.model, "island": each.island}
         for each in views.evaluations(run.run)
     ]
 

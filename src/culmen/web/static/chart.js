@@ -1,8 +1,9 @@
 // <c-chart>: lines, steps and dots over two axes, with reference lines and a tooltip. Set its `spec` to draw it.
 //
-// A band's points are [x, low, high]; it has no name, and the line of its colour stands for it.
+// A band's points are [x, low, high]; it has no name, and the line of its colour stands for it. A rug's points are [x]: marks
+// at the foot, for what has no height.
 // spec: {label, key?, height, x: {label, unit, domain?}, y: {label, unit, domain?}, series: [{name, points: [[x, y]],
-// kind: line | step | dots | links | band, colour?, faint?, tips?}], refs: [{label, value, kind}], onpick?}
+// kind: line | step | dots | links | band | rug, colour?, faint?, tips?}], refs: [{label, value, kind}], onpick?}
 //
 // What a person chose to see (a part of the axes, heights as logarithms, lines left out) is the chart's view; the page's
 // address keeps it under the chart's key. A brush, or + and -, show a part; a double click, Escape or 0 everything.
@@ -14,6 +15,7 @@ import { extent, formatter, linear, logarithmic, powers, ticks } from "./scale.j
 
 const MARGIN = { top: 12, right: 16, bottom: 40, left: 56 };
 const NEAR = 24; // pixels within which a dot is meant
+const RUG = 9; // pixels that a rug's marks are high
 const BRUSH = 6; // pixels that a brush has at least; along an axis where it has less, everything stays
 const STEP = 0.7; // of what is shown, after one press of +
 const PLAIN = { zoom: null, log: false, off: [] };
@@ -129,12 +131,12 @@ class Chart extends HTMLElement {
     if (!move || !this.plot) return;
     event.preventDefault();
     const { series } = this.shown;
-    const xs = [...new Set(series.filter((each) => each.kind !== "dots" || series.every((one) => one.kind === "dots")).flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
+    const xs = [...new Set(series.filter((each) => !pointed(each) || series.every(pointed)).flatMap((each) => each.points.map((p) => p[0])))].sort((a, b) => a - b);
     if (!xs.length) return;
     const now = this.at ? this.plot.x.invert(this.at[0]) : xs[0];
     const near = xs.reduce((best, x, i) => (Math.abs(x - now) < Math.abs(xs[best] - now) ? i : best), 0);
     const next = xs[Math.max(0, Math.min(xs.length - 1, this.at ? near + move : near))];
-    const first = series.find((each) => each.name && each.kind !== "dots") || series[0];
+    const first = series.find((each) => each.name && !pointed(each)) || series[0];
     const spot = first.points.find((p) => p[0] >= next) || [next, 0];
     this.at = [this.plot.x(next), this.plot.y(spot[1])];
     this.draw();
@@ -181,8 +183,11 @@ function read(name) {
   return whole ? { ...view, zoom } : view;
 }
 
+/** Whether a series is read by pointing at one of its points. */
+const pointed = (each) => each.kind === "dots" || each.kind === "rug";
+
 /** The heights of lines and dots: intervals may reach below zero where what they belong to does not. */
-const heights = (spec) => spec.series.filter((each) => each.kind !== "band" && each.kind !== "links").flatMap((each) => each.points.map((p) => p[1]));
+const heights = (spec) => spec.series.filter((each) => !["band", "links", "rug"].includes(each.kind)).flatMap((each) => each.points.map((p) => p[1]));
 
 /** Logarithms need heights above zero. */
 const logs = (spec) => spec.y.unit !== "percent" && heights(spec).length > 0 && heights(spec).every((value) => value > 0);
@@ -222,7 +227,7 @@ function layout(spec, width, view) {
     yMarks,
     xFormat: formatter(spec.x.unit, xMarks),
     yFormat,
-    yFine: formatter(spec.y.unit, points.slice(0, 400).map((p) => p[1])),
+    yFine: formatter(spec.y.unit, points.slice(0, 400).flatMap((p) => p.slice(1, 2))),
     xFine: formatter(spec.x.unit, points.slice(0, 400).map((p) => p[0])),
   };
 }
@@ -294,6 +299,10 @@ function drawn(each, plot) {
     const d = each.points.map(([a, b]) => `M${x(a).toFixed(1)} ${y(b).toFixed(1)}h0`).join("");
     return s("path", { class: `dots ${each.faint ? "faint" : ""}`, d, stroke: ink, "stroke-width": each.size || 4 });
   }
+  if (each.kind === "rug") {
+    const d = each.points.map(([a]) => `M${x(a).toFixed(1)} ${plot.box.bottom}v${-RUG}`).join("");
+    return s("path", { class: "rug", d, stroke: ink });
+  }
   if (each.kind === "links") {
     const d = each.points.map(([a, b], i) => `${i % 2 ? "L" : "M"}${x(a).toFixed(1)} ${y(b).toFixed(1)}`).join("");
     return s("path", { class: "links", d, stroke: ink });
@@ -312,7 +321,7 @@ function drawn(each, plot) {
   return s("path", { class: `line ${each.faint ? "faint" : ""}`, d, stroke: ink, "data-series": each.name });
 }
 
-/** What the pointer is on: the nearest dot, or every line's value at that x. */
+/** What the pointer is on: the nearest dot, and every line's value at that x. */
 function found(spec, plot, [px, py]) {
   const { x, y, box } = plot;
   if (px < box.left - 8 || px > box.right + 8 || py > box.bottom + 20) return null;
@@ -320,14 +329,21 @@ function found(spec, plot, [px, py]) {
   spec.series.forEach((each) => {
     if (!each.tips) return;
     each.points.forEach(([a, b], i) => {
-      const far = Math.hypot(x(a) - px, y(b) - py);
-      if (far < NEAR && (!best || far < best.far)) best = { far, x: a, rows: [], spots: [[a, b, each.colour]], title: each.tips(i), pick: each.picks && each.picks(i) };
+      const height = each.kind === "rug" ? y.invert(box.bottom - RUG) : b;
+      const far = Math.hypot(x(a) - px, y(height) - py);
+      if (far < NEAR && (!best || far < best.far)) best = { far, x: a, spot: [a, height, each.colour], each, i };
     });
   });
-  if (best) return { ...best, left: x(best.x) };
-  const lines = spec.series.filter((each) => !each.tips && each.kind !== "links" && each.kind !== "dots" && each.points.length && each.name);
-  if (!lines.length) return null;
-  const at = Math.max(x.domain[0], Math.min(x.domain[1], x.invert(px)));
+  const beside = values(spec, plot, best ? best.x : Math.max(x.domain[0], Math.min(x.domain[1], x.invert(px))));
+  if (!best) return beside;
+  const { each, i } = best;
+  return { left: x(best.x), title: each.tips(i), pick: each.picks && each.picks(i), rows: beside ? beside.rows : [], spots: [best.spot, ...(beside ? beside.spots : [])] };
+}
+
+/** What every line says at a place of the x-axis. */
+function values(spec, plot, at) {
+  const { x } = plot;
+  const lines = spec.series.filter((each) => !each.tips && each.kind !== "links" && !pointed(each) && each.points.length && each.name);
   const rows = [];
   const spots = [];
   for (const each of lines) {

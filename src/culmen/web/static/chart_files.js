@@ -27,7 +27,7 @@ function save(element, ending, blob) {
 export function table(spec) {
   const field = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
   const name = (each) => each.name || (spec.series.find((one) => one.name && one.colour === each.colour) || {}).name || each.kind;
-  const rows = spec.series.flatMap((each) => each.points.map((point) => [name(each), each.kind, point[0], point[1], point.length > 2 ? point[2] : ""]));
+  const rows = spec.series.flatMap((each) => each.points.map((point) => [name(each), each.kind, ...[0, 1, 2].map((place) => point[place] ?? "")]));
   return [["series", "kind", spec.x.label || "x", spec.y.label || "y", "upper"], ...rows].map((row) => row.map(field).join(",")).join("\n") + "\n";
 }
 

@@ -1,6 +1,6 @@
 // Overview: where the run stands.
 
-import { chart } from "../chart.js";
+import { chart, colour } from "../chart.js";
 import { changed, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
 import { clock, count, dollars, duration, number, plural, plusMinus, signed, words } from "../format.js";
@@ -90,13 +90,16 @@ function progress(doc, ctx) {
   const late = ctx.params.y === "late";
   const known = doc.course.length ? doc.course : doc.progress;
   const points = known.map((point) => [point[axis], point.score]);
+  const kinds = ["operator", "model", "island"].filter((name) => groupsOf(doc, name).length > 1);
+  const by = kinds.includes(ctx.params.colour) ? ctx.params.colour : "";
   const paid = doc.progress.some((point) => point.dollars > 0);
   const refs = Object.entries({ start: "start", target: "target", known: "best known" })
     .filter(([kind]) => doc.lines[kind] !== null)
     .map(([kind, text]) => ({ kind, label: text, value: doc.lines[kind] }));
   const aside = h("div", { class: "toolbar" },
     choice("Against", AXES.map(([value, text]) => [value, text, value === "dollars" && !paid ? "nothing was paid for, or prices are unknown" : null]), axis, (x) => ctx.go({ x }, true)),
-    choice("Heights", [["", "All"], ["late", "Late half"]], late ? "late" : "", (y) => ctx.go({ y }, true)));
+    choice("Heights", [["", "All"], ["late", "Late half"]], late ? "late" : "", (y) => ctx.go({ y }, true)),
+    kinds.length ? choice("Colour", [["", "One"], ...kinds.map((name) => [name, name[0].toUpperCase() + name.slice(1)])], by, (value) => ctx.go({ colour: value }, true)) : null);
   if (!points.length) return section("Scores", { wide: true }, empty("Nothing has scored yet: the chart begins with the first score."));
   const end = doc.progress.at(-1)[axis] || points.at(-1)[0] || 1;
   points.push([end, points.at(-1)[1]]);
@@ -105,8 +108,9 @@ function progress(doc, ctx) {
     height: 320,
     x: { label, unit, domain: [0, end] },
     y: { label: "score", ...lateDomain(points, refs, late) },
-    series: [...dots(doc, axis), ...leader(doc, axis, points), ...confirmed(doc, end)],
+    series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis)],
     refs,
+    onpick: (id) => { location.hash = ctx.href("candidate", { id }); },
   };
   const note = doc.course.length
     ? "The line is what all evaluations together let one expect of the leader, not its luckiest score; the band is its 95 % interval."
@@ -114,9 +118,43 @@ function progress(doc, ctx) {
   return section("Scores", { wide: true, aside, note }, chart(spec));
 }
 
-function dots(doc, axis) {
-  const many = doc.scores.some((each) => each.count > 1);
-  return doc.scores.length ? [{ name: many ? "evaluations (a dot for those alike)" : "evaluations", kind: "dots", faint: true, size: doc.scores.length > 400 ? 3 : 4, colour: "var(--soft)", points: doc.scores.map((each) => [each[axis], each.score]) }] : [];
+const GROUPS = 5; // colours of groups, beside those of the leader and the confirmed score; the rest are one
+
+/** What candidates may have come from, the most frequent first. */
+function groupsOf(doc, by) {
+  const found = new Map();
+  for (const each of doc.scores) found.set(each[by], (found.get(each[by]) || 0) + each.count);
+  return [...found].filter(([value]) => value !== null && value !== "").sort((a, b) => b[1] - a[1]).map(([value]) => value);
+}
+
+/** The evaluations that scored, coloured by what their candidates came from. */
+function dots(doc, axis, by) {
+  const scored = doc.scores.filter((each) => each.score !== null);
+  const look = { kind: "dots", faint: !by, size: scored.length > 400 ? 3 : 4 };
+  const drawn = (name, ink, some) => ({ ...look, name, colour: ink, points: some.map((each) => [each[axis], each.score]), tips: (i) => told(some[i]), picks: (i) => some[i].candidate });
+  if (!by) {
+    const many = scored.some((each) => each.count > 1);
+    return scored.length ? [drawn(many ? "evaluations (a dot for those alike)" : "evaluations", "var(--soft)", scored)] : [];
+  }
+  const shown = groupsOf(doc, by).slice(0, GROUPS);
+  const rest = scored.filter((each) => !shown.includes(each[by]));
+  return [
+    ...shown.map((value, place) => drawn(by === "island" ? `island ${value}` : String(value), colour(place + 2), scored.filter((each) => each[by] === value))),
+    ...(rest.length ? [drawn(`other or no ${words(by)}`, "var(--soft)", rest)] : []),
+  ];
+}
+
+const told = (each) => [`evaluation ${count(each.evaluations)}: ${each.score === null ? words(each.status) : number(each.score)}`,
+  [each.candidate.slice(0, 8), each.operator, each.model, each.island === null ? "" : `island ${each.island}`].filter(Boolean).join(", "),
+  ...(each.count > 1 ? [`one of ${count(each.count)} alike`] : [])];
+
+/** Those that gave no score, by their status, as marks at the foot. */
+function unscored(doc, axis) {
+  const failed = doc.scores.filter((each) => each.score === null);
+  return [...new Set(failed.map((each) => each.status))].sort().map((status, place) => {
+    const some = failed.filter((each) => each.status === status);
+    return { name: words(status), kind: "rug", colour: place ? `var(--s${7 - place})` : "var(--bad)", points: some.map((each) => [each[axis]]), tips: (i) => told(some[i]), picks: (i) => some[i].candidate };
+  });
 }
 
 function leader(doc, axis, points) {
