@@ -1,18 +1,23 @@
-"""OpenEvolve's loop: islands of MAP-Elites grids, one candidate per request, the same initial programs everywhere."""
+"""OpenEvolve's loop (version 0.4.0): islands of programs, cells of features, one archive, one candidate per request."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
+
+from culmen.core.brief import Brief
 from culmen.core.ports import Lab
-from culmen.strategies.seed_pool import Everywhere
+from culmen.memory.grid import Elite, Placement, Selection
+from culmen.memory.population import ProgramPopulation
+from culmen.strategies.judging import BUILT_IN, Judge
+from culmen.strategies.seed_pool import Everywhere, First
 from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.turboevolve import (
     Bins,
     Dimensions,
     Diverse,
-    EliteShare,
     Exploitation,
     Exploration,
     Interval,
@@ -25,11 +30,11 @@ from culmen.strategies.width import Fixed, Requery
 
 @dataclass(frozen=True)
 class OpenEvolve:
-    """The baseline of `turboevolve`, on the same engine: one candidate per request, never asked for twice, and all
-    islands begin from the same initial programs. What differs in a comparison is then what TurboEvolve adds.
+    """The baseline of `turboevolve`, on the same engine: one candidate per request, never asked for twice. Islands keep
+    all programs but those displaced from a cell; parents are drawn from the island, from the archive of all islands, or
+    by score; every `interval` iterations the best of each island are copied to both neighbours.
 
-    The proportions of parent selection, inspirations, islands and migration are OpenEvolve's defaults; where its
-    populations and its archive differ from a grid's occupants, the grid is used here.
+    One initial program begins on the first island, from which empty ones draw; several begin on all.
     """
 
     paper = "OpenEvolve, an open evolutionary coding agent (Sharma, 2025), after AlphaEvolve (Novikov et al., 2025)"
@@ -40,7 +45,9 @@ class OpenEvolve:
     bins: Bins = 10
     exploration: Exploration = 0.2
     exploitation: Exploitation = 0.7
-    elites: EliteShare = 0.2
+    elites: Annotated[float, About("share of the `diverse` that are the island's best", least=0, most=1)] = 0.1
+    population: Annotated[int, About("programs on all islands together", least=2)] = 1000
+    archive: Annotated[int, About("programs in the archive that elites are drawn from", least=1)] = 100
     top: Top = 3
     diverse: Diverse = 2
     interval: Interval = 50
@@ -53,7 +60,33 @@ class OpenEvolve:
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
-        shared = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        own = ("population", "archive")
+        shared = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in own}
         shared["lanes"] = self.lanes or lab.workers
-        engine = TurboEvolve(width=Fixed(1), requery=Requery(times=0), allocation=Everywhere(), **shared)
+        allocation = Everywhere() if len(lab.seeds) > 1 else First()
+        engine = _Engine(width=Fixed(1), requery=Requery(times=0), allocation=allocation, **shared)
+        object.__setattr__(engine, "sizes", (self.archive, self.population))
         await engine.search(lab)
+
+
+class _Engine(TurboEvolve):
+    """TurboEvolve's loop over OpenEvolve's population. `sizes` are those of its archive and of all of it."""
+
+    sizes = (100, 1000)
+
+    def populations(self, judge: Judge, chosen: Selection) -> Any:
+        return ProgramPopulation(judge.grid().axes, self.islands, chosen, *self.sizes).islands
+
+    def exchange(self, islands: Any, i: int, turn: int) -> list[Placement]:
+        return islands[i].population.turned(i, self.interval, self.rate)
+
+    def brief(self, lab: Lab, i: int, parent: Elite | None, inspirations: Any, k: int) -> Brief:
+        """As in `TurboEvolve`, with the feature dimensions of what is shown."""
+        made = super().brief(lab, i, parent, inspirations, k)
+        names = self.features or lab.task.features or BUILT_IN
+        shown = tuple(
+            msgspec.structs.replace(exhibit, metrics=dict(zip(names, elite.features, strict=True)))
+            for exhibit, elite in zip(made.inspirations, inspirations, strict=True)
+        )
+        told = f"Programs are told apart by their {', '.join(names)}; the best of each kind is kept."
+        return msgspec.structs.replace(made, inspirations=shown, context=told)

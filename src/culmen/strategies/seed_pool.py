@@ -37,6 +37,14 @@ class Everywhere:
 
 
 @dataclass(frozen=True)
+class First:
+    """All initial programs on the first island."""
+
+    async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
+        return [list(range(len(seeds))), *([] for _ in range(islands - 1))]
+
+
+@dataclass(frozen=True)
 class Random:
     """A random partition into parts of equal size."""
 

@@ -78,14 +78,26 @@ class TurboEvolve:
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
         judge = Judge(lab, self.features, self.bins, self.batch)
-        chosen = Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
-        islands = [GridIsland(judge.grid(), chosen) for _ in range(self.islands)]
+        islands = self.populations(judge, self.selection)
         await self.settle(lab, judge, islands)  # 3.3
         clocks = [IslandClock(self.width.begin()) for _ in islands]
         own = (self.evolve(lab, judge, islands, clocks, repeat(i)) for i in range(self.islands))
         more = range(self.islands, self.lanes or 0)
         rounds = (chain(range(i % self.islands, self.islands), cycle(range(self.islands))) for i in more)
         await lab.gather(*own, *(self.evolve(lab, judge, islands, clocks, each) for each in rounds))
+
+    @property
+    def selection(self) -> Selection:
+        """How islands choose parents and inspirations."""
+        return Selection(self.exploration, self.exploitation, self.elites, self.top, self.diverse)
+
+    def populations(self, judge: Judge, chosen: Selection) -> list[GridIsland]:
+        """The islands, empty."""
+        return [GridIsland(judge.grid(), chosen) for _ in range(self.islands)]
+
+    def exchange(self, islands: list[GridIsland], i: int, turn: int) -> list[Placement]:
+        """Migration after a turn of one island, where it is due."""
+        return migrate(islands, i, self.rate) if turn % self.interval == 0 else []
 
     async def settle(self, lab: Lab, judge: Judge, islands: list[GridIsland]) -> None:
         """Section 3.3: feasible seeds, ranked by the scores they get here, are shared out and inserted."""
@@ -113,7 +125,7 @@ class TurboEvolve:
             judged = await judge.judge(lab, judge.unknown(candidates))
             placed = {r.candidate.id: island.grid.offer(elite) for r, elite in judged if elite}  # in the reply's order
             width.record(any(at.entered for at in placed.values()))  # 3.2, u of this iteration
-            migrants = migrate(islands, i, self.rate) if turn % self.interval == 0 else []
+            migrants = self.exchange(islands, i, turn)
             lab.note(
                 "event",
                 island=i,
