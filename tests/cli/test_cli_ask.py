@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 from .conftest import Place
+from .test_cli_attend import wait
 from .test_cli_terminal import Terminal
 
 ANSWER = "```python\ndef run():\n    return 7.0 - 0.1 * {n}\n```"
@@ -60,3 +63,33 @@ def test_without_a_terminal_answers_are_files(place: Place) -> None:
         person.join()
     assert done.code == 0, done.err
     assert "return 7.0 - 0.1" in place.culmen("best", "runs/b").out
+    before = len(list(folder.glob("*.answered.md")))
+    assert before and not list(folder.glob("*.prompt.md"))  # all were answered
+
+
+def started(place: Place, *words: str) -> subprocess.Popen[bytes]:
+    """The verb in a process that goes on."""
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    env = {**os.environ, "HOME": str(place.root)}
+    return subprocess.Popen([sys.executable, "-m", "culmen.cli.main", *words], cwd=place.root, env=env, **quiet)
+
+
+def test_a_run_cut_off_before_the_answer_takes_it_when_it_goes_on(place: Place) -> None:
+    """And another run is never answered by what was said in this one."""
+    place.task("peak")
+    folder = place.root / "culmen-ask"
+    words = ("run", "peak", "--model", "ask", "--strategy", "best_of_n", "--workers", "1")
+    process = started(place, *words, "--run-dir", "runs/c", "--budget", "evaluations=3,calls=2")  # one is cut off
+    wait(lambda: list(folder.glob("*.prompt.md")), "it never asked")
+    process.kill()
+    process.wait()
+    (prompt,) = folder.glob("*.prompt.md")
+    (folder / "0001.reply.md").write_text(ANSWER.format(n=3))
+    assert place.culmen("resume", "runs/c").code == 0
+    assert [path.name for path in folder.glob("*.answered.md")] == ["0001.answered.md"] and not prompt.exists()
+    assert "return 7.0 - 0.1 * 3" in place.culmen("best", "runs/c").out
+    second = started(place, *words, "--run-dir", "runs/d", "--budget", "evaluations=3,calls=1")
+    wait((folder / "0002.prompt.md").exists, "the very same prompt was not asked anew")
+    (folder / "0002.reply.md").write_text(ANSWER.format(n=2))
+    assert second.wait(60) == 0
+    assert "return 7.0 - 0.1 * 2" in place.culmen("best", "runs/d").out

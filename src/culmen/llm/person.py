@@ -1,6 +1,7 @@
 """`--model ask`: a person answers the prompts, in $EDITOR on the terminal or by files in the folder `culmen-ask`.
 
-A reply is journaled as any model's, so a resumed or replayed run asks for none of them again.
+A reply is journaled as any model's, so a resumed or replayed run asks for none of them again. A prompt that nobody had
+answered when a run was cut off is not asked anew: its answer, which may be there by now, is waited for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Person:
     """A model whose replies a person writes, one prompt after the other.
 
     On a terminal the prompt opens in $VISUAL or $EDITOR; elsewhere it lies in `folder` as N.prompt.md until N.reply.md
-    is there, complete (write it under another name first).
+    is there, complete (write it under another name first); once it was read the prompt is called N.answered.md.
     """
 
     name = NAME
@@ -37,17 +38,30 @@ class Person:
         """One reply, free of tokens and dollars."""
         async with self._turn:
             self._folder.mkdir(exist_ok=True)
-            number = 1 + max((int(path.name.partition(".")[0]) for path in self._folder.glob("[0-9]*.md")), default=0)
-            prompt, reply = (self._folder / f"{number:04d}.{kind}.md" for kind in ("prompt", "reply"))
-            prompt.write_text(call.prompt, encoding="utf-8")
-            if editor := _editor():
+            prompt = self._waiting(call.prompt) or self._new(call.prompt)
+            reply, answered = (prompt.with_name(prompt.name.replace("prompt", kind)) for kind in ("reply", "answered"))
+            if (editor := _editor()) and not reply.is_file():
                 await self._edit(editor, call.prompt, reply)
-            else:
+            elif not reply.is_file():
                 print(f"the prompt is in {prompt}: write the answer to {reply}", file=sys.stderr)  # noqa: T201
             while not reply.is_file():
                 await asyncio.sleep(_LOOK)
             answer = reply.read_text(encoding="utf-8", errors="replace").strip()
+            prompt.replace(answered)
             return Reply((Completion(answer),), Tokens(), 0.0)
+
+    def _waiting(self, text: str) -> Path | None:
+        """A prompt of this text whose answer nobody has read."""
+        for prompt in sorted(self._folder.glob("[0-9]*.prompt.md")):
+            if prompt.read_text(encoding="utf-8", errors="replace") == text:
+                return prompt
+        return None
+
+    def _new(self, text: str) -> Path:
+        number = 1 + max((int(path.name.partition(".")[0]) for path in self._folder.glob("[0-9]*.md")), default=0)
+        prompt = self._folder / f"{number:04d}.prompt.md"
+        prompt.write_text(text, encoding="utf-8")
+        return prompt
 
     async def close(self) -> None:
         """Nothing is open."""

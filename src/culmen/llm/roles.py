@@ -177,7 +177,7 @@ def _person() -> ModelSpec:
 
     ever = 30 * 86_400.0
     provider = Provider(name="person", concurrency=1, timeout=ever, deadline=ever)
-    return ModelSpec(provider=provider, model=NAME, price=Price(0.0, 0.0), backend=Person())
+    return ModelSpec(provider=provider, model=NAME, price=Price(0.0, 0.0), backend=Person(), cacheable=False)
 
 
 def of_backend(backend: object) -> ModelSpec:

@@ -75,12 +75,13 @@ class ReplySampler:
 
     def known(self, model: ModelSpec, call: Call) -> bool:
         """Whether the cache has all samples, so that asking costs nothing."""
-        cache = self._cache
+        cache = self._cache_for(model)
         return cache is not None and all(cache.get(model.key, call, i) is not None for i in range(call.samples))
 
     async def ask(self, model: ModelSpec, call: Call, broken: Callable[[Completion], bool]) -> Answers:
         """All samples, cached ones first; a cut reply is requested once more with twice the tokens."""
-        cached = [self._cache.get(model.key, call, i) if self._cache else None for i in range(call.samples)]
+        cache = self._cache_for(model)
+        cached = [cache.get(model.key, call, i) if cache else None for i in range(call.samples)]
         hits = [choice for choice in cached if choice is not None]
         if len(hits) == call.samples:
             return Answers(tuple(hits), Usage(cache_hits=len(hits)))
@@ -98,6 +99,9 @@ class ReplySampler:
     async def close(self) -> None:
         """Close all connections."""
         await self._providers.close()
+
+    def _cache_for(self, model: ModelSpec) -> ReplyCache | None:
+        return self._cache if model.cacheable else None
 
     async def _longer(
         self, model: ModelSpec, call: Call, first: Answers, cut: list[Completion], spending: RequestSpending
@@ -140,12 +144,13 @@ class ReplySampler:
     def _keep(
         self, model: ModelSpec, call: Call, cached: list[Completion | None], fresh: tuple[Completion, ...]
     ) -> None:
-        if self._cache is None:
+        cache = self._cache_for(model)
+        if cache is None:
             return
         free = (i for i, choice in enumerate(cached) if choice is None)
         for sample, choice in zip(free, fresh, strict=False):
             if choice.finish == "tools" or (choice.finish == "stop" and choice.text.strip()):
-                self._cache.put(model.key, call, sample, choice)
+                cache.put(model.key, call, sample, choice)
 
 
 def parts(call: Call, most: int) -> list[Call]:

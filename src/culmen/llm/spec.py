@@ -225,6 +225,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     price            dollars per million tokens, instead of the price library
     context          tokens of prompt and reply together, at most: prompts are made to fit (None: learnt from a refusal)
     images           whether it sees pictures (None: by its name)
+    cacheable        whether the same request again, also of another run, may get the same reply from the disk
     extra            further fields of the request body
     backend          an object with `complete(call)`, instead of a provider
     """
@@ -242,6 +243,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     context: int | None = None
     backend: MinimalModel | None = None
     images: bool | None = None
+    cacheable: bool = True
 
     @property
     def sees(self) -> bool:
