@@ -39,7 +39,12 @@ def test_the_best_go_to_both_neighbours_once_and_copies_stay() -> None:
     found.migrate(0.29)
     assert [names(island) for island in found.islands[1:]] == [{"p8", "p9"}, set(), {"p8", "p9"}]
     found.migrate(0.29)
-    assert [len(island) for island in found.islands] == [10, 2, 0, 2]
+    assert [len(island) for island in found.islands] == [
+        9,
+        2,
+        0,
+        2,
+    ]  # the first one began in a middle cell, and lost it
 
 
 def test_the_archive_and_the_population_keep_their_sizes_and_the_best() -> None:
