@@ -311,3 +311,12 @@ def test_an_overrun_budget_still_admits_what_is_free():
     run = simulate(Agent(), TASK, Dear(), Budget(tokens=1000), seed=1)
     assert run.search.reason == "ended" and run.search.ledger.spent.input_tokens == 5000
     assert run.verdict is not None and run.verdict.confirmed
+
+
+def test_the_replay_of_nothing_is_nothing_and_initial_programs_are_known_from_the_start():
+    begun = replay(Search(Climb(), TASK, Budget(evaluations=20), 0), (), at_least)
+    assert (begun.effects, begun.elapsed, begun.missing) == (0, 0.0, []) and begun.pending
+    run = simulate(Climb(), TASK, Hill(), Budget(evaluations=40))
+    noted = [e.entry for e in run.journal.read() if e.entry.body.get("note") == "candidates"]
+    fresh = [candidate.id for entry in noted for candidate in entry.result.candidates]
+    assert not set(fresh) & {candidate.id for candidate in TASK.candidates()} and len(set(fresh)) == len(fresh)

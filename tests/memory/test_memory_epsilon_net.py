@@ -113,3 +113,13 @@ def test_a_quantile_is_written_q_and_lies_between_0_and_1():
     assert Quantile.parse("0.1") is None
     with pytest.raises(UserError, match="between 0 and 1"):
         Quantile.parse("q1.5")
+
+
+def test_what_is_admitted_is_no_reason_to_widen():
+    net = EpsilonNet(0.5, widens=True)
+    for n in range(60):
+        assert net.admit(named([n], n), [(float(n), 0.0)])
+    assert net.crowded == 0 and net.epsilon == 0.5
+    for n in range(40):
+        net.admit(named([n], 100 + n), [(n + 0.25, 0.0)])
+    assert net.crowded > 0 and net.epsilon == 0.25

@@ -71,3 +71,8 @@ def test_a_record_of_its_own_gives_a_lineage_more_time() -> None:
     for node in range(6):
         lineages.grow(node)
     assert lineages.over(whole, 0.0)
+
+
+def test_far_below_the_level_the_best_of_k_gains_the_whole_gap_and_the_best_draw() -> None:
+    of_four = 1.02937537  # the mean of the largest of four standard normals
+    assert of_best(np.array([-40.0]), np.array([2.0]), 4) == pytest.approx([40.0 + 2.0 * of_four], rel=1e-3)

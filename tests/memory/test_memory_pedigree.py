@@ -228,3 +228,19 @@ def test_nodes_of_great_height_are_handled_one_by_one(monkeypatch: pytest.Monkey
         model.update()
         means.append(model.mean)
     assert np.allclose(means[0], means[1], rtol=1e-9)
+
+
+def test_the_chance_to_fail_is_as_uncertain_as_its_trials_leave_it() -> None:
+    """The deviation of a Beta distribution whose mean is the share, with as many trials and two more."""
+    from scipy.stats import beta
+
+    model = ValueModel(0.0)
+    for n in range(4):
+        for _ in range(3):
+            model.observe(str(n), 1.0)
+    for _ in range(2):
+        model.observe("0", None)
+    assert model.value("0").mean < 1.0
+    share = float(model._failing[0])
+    assert 0.05 < share < 0.5
+    assert model._flaw(0, 0.8) == pytest.approx(0.8 * beta(share * 7, (1 - share) * 7).std())

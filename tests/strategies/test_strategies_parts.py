@@ -6,7 +6,7 @@ import math
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
@@ -137,6 +137,7 @@ def test_contrast_varies_with_the_generator_and_leaves_out_the_unseen():
 
 
 @given(st.text(max_size=400), st.integers(60, 300))
+@example("0123456789" * 40, 60)
 def test_clip_keeps_both_ends_and_the_size(text, chars):
     short = clip(text, chars)
     assert len(short) <= chars + 10
@@ -176,7 +177,7 @@ def test_the_summarizer_contrasts_what_lies_above_tau_with_what_lies_below(tau):
     good = [pair["success"]["score"] for pair in pairs if pair["success"]]
     bad = [pair["failure"]["score"] for pair in pairs if pair["failure"] and pair["failure"]["score"] is not None]
     assert {each["level"] for each in slots} == {tau} and all(f"above {tau:.6g}" in each["success"] for each in slots)
-    assert len(good) > 5 and len(bad) > 5
+    assert len(good) > 5 and len(bad) > 5 and all(isinstance(pair["mean score"], float) for pair in pairs)
     assert min(good) > tau >= max(bad)
     assert min(good) < tau + 0.1 and max(bad) > tau - 0.15  # nothing between is left out
 

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from culmen.core.brief import Brief
+from culmen.core.brief import Brief, Proposal
+from culmen.core.candidate import Candidate
 from culmen.core.event import EvaluateRequest, ProposeRequest
-from culmen.core.usage import Budget
+from culmen.core.usage import Budget, Usage
 from culmen.memory.pedigree import StepLaw, ValueModel
 from culmen.strategies.costs import Costs
 from culmen.strategies.pedigree import PedigreeSearch, Prior
@@ -185,6 +186,24 @@ def test_costs_are_the_largest_share_of_any_budget(
 ) -> None:
     costs = Costs(Left(**left))  # type: ignore[arg-type]
     assert (costs.evaluation(), costs.request(1), costs.request(4)) == pytest.approx((evaluation, one, four))
+
+
+def test_costs_of_a_call_follow_what_calls_took_so_far() -> None:
+    """Two calls of 100 tokens in, 50 out, 6 seconds and a dollar for two candidates each; evaluations of 4 seconds."""
+    answer = Proposal(
+        (Candidate.of({"x": "1"}), Candidate.of({"x": "2"})),
+        usage=Usage(calls=1, input_tokens=100, output_tokens=50, dollars=1.0),
+    )
+    for left, one, four in (
+        ({"tokens": 1000.0}, 0.125, 0.2),  # 100 and 25 a candidate
+        ({"dollars": 10.0}, 0.1 * (100 + 4 * 25) / (100 + 4 * 50), 0.1 * (100 + 4 * 100) / (100 + 4 * 50)),
+        ({"seconds": 100.0}, (6 + 4) / 2 / 100, (6 + 4 * 4) / 2 / 100),  # two workers
+    ):
+        costs = Costs(Left(**left))  # type: ignore[arg-type]
+        for _ in range(2):
+            costs.answered(answer, 2, 6.0)
+            costs.evaluated(4.0)
+        assert (costs.request(1), costs.request(4)) == pytest.approx((one, four))
 
 
 def test_settings_out_of_range_are_refused() -> None:
