@@ -153,3 +153,10 @@ def test_one_failure_beside_scores_is_no_reason_to_call_an_attempt_failed() -> N
     assert known.attempts()[0].fault == ""
     known.see(child, failure)
     assert known.attempts()[0].fault == "error (exception) NameError: b"
+
+
+def test_a_change_that_comes_again_is_one_attempt() -> None:
+    known = Known()
+    for text in ("a = 3\n", "a = 4\n", "a = 3\n"):
+        known.child(text, note=text.strip())
+    assert [each.change for each in known.attempts()] == ["a = 4", "a = 3"]

@@ -9,11 +9,12 @@ import pytest
 
 from culmen.core.usage import Budget
 from culmen.memory.priorities import Newest, UcbSigma
+from culmen.strategies import catalog
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import Polca
 from culmen.strategies.sequential import Sequential
-from culmen.testing.landscape import Landscape, Restart, task, truth
+from culmen.testing.landscape import Faults, Landscape, Restart, task, truth
 from culmen.testing.virtual import simulate
 
 from .helpers import Witness
@@ -94,3 +95,11 @@ def test_under_noise_polca_reports_truly_better_programs_without_a_winners_curse
     assert abs(statistics.mean(score - mu for mu, score in polca)) < 0.05
     for other in (Polca(epsilon=None), MapElites(), Sequential(), BestOfN()):
         assert mean > statistics.mean(mu for mu, _ in true_reward(other, range(25))) + 0.02
+
+
+@pytest.mark.parametrize("name", ["puct", "map_elites", "turboevolve"])
+def test_where_no_initial_program_scores_the_first_is_improved_and_without_one_a_first_is_written(name):
+    for seeds, parents in (((0.0, 0.5), {0.0}), ((), {None})):
+        witness = Witness(Landscape(faults=Faults(error=1.0)))
+        simulate(catalog.make(name), task(seeds=seeds), witness, Budget(evaluations=12, calls=12), trial=False)
+        assert {brief.parent and truth(brief.parent) for brief in witness.briefs} == parents

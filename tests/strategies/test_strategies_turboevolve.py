@@ -163,10 +163,14 @@ def test_events_tell_the_whole_story() -> None:
         updated = [any(c.get("outcome") in ("new", "replaced") for c in event["candidates"]) for event in mine]
         assert [event["k"] for event in mine] == printed(Adaptive(), updated)[: len(mine)]  # this island's alone
         assert any(event["migrated"] for event in mine)
+        assert {c["status"] for event in mine for c in event["candidates"]} >= {"ok", "error"}
         for event in mine:
             assert [c["rank"] for c in event["candidates"]] == list(range(len(event["candidates"])))
             assert len(event["candidates"]) <= event["k"]
             for child in event["candidates"]:
+                if child["status"] == "ok":  # complexity and diversity
+                    size, apart = child["features"]
+                    assert size == len(done.search.lab.find(child["id"]).text) and 0.0 <= apart <= 2.0
                 assert ("cell" in child) == (child["status"] == "ok")
                 rewards.update({child["id"]: child["reward"]} if child["status"] == "ok" else {})
             if event["parent"] is None:  # the seed failed, nothing is known yet
