@@ -15,6 +15,7 @@ from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches
 from culmen.core.task import Task
 from culmen.evaluate import outcome
+from culmen.evaluate.adapters import harbor
 from culmen.evaluate.integrity.seal import EvaluatorSeal
 from culmen.evaluate.jail import probes, scorer_pool
 from culmen.evaluate.jail import probes as levels
@@ -74,8 +75,11 @@ class LocalBackend:
             if self.task.evaluator.verifier:
                 await self._verifiers.start()
             if not self._runs_program:
-                self.scoring = Scoring("verified")
-                return levels.LEVELS[0]
+                own = next(iter(self.task.evaluator.program), "").startswith(harbor.SCHEME)
+                self.scoring = Scoring("self-reported", harbor.WHY) if own else Scoring("verified")
+                level = "container" if own else levels.LEVELS[0]
+                levels.require_level(level, self.require, {"namespaces": "the task brings a container of its own"})
+                return level
             why = await self._choose()
             assert self._jail is not None
             levels.require_level(self._jail.level, self.require, why)

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy
 
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-IMAGE = f"localhost/culmen-test:{VERSION}-{numpy.__version__}"
-_TOOLS = ("sh", "rm", "chmod", "cat", "sleep", "awk", "env")
+IMAGE = f"localhost/culmen-test:{VERSION}-{numpy.__version__}-2"
+_TOOLS = ("sh", "rm", "chmod", "cat", "sleep", "awk", "env", "mkdir")
 _LEFT_OUT = {"test", "tests", "__pycache__", "site-packages", "idlelib", "tkinter", "ensurepip", "lib2to3"}
 _WRAPPER = """#!/bin/sh
 exec unshare -m sh -c 'umount /sys/fs/cgroup/unified; exec "$0" "$@"' {program} "$@"

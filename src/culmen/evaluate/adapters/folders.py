@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from culmen.core.task import Task
-from culmen.evaluate.adapters import shinka
+from culmen.evaluate.adapters import harbor, shinka
 from culmen.evaluate.openevolve import folder as openevolve
 
 
@@ -26,7 +26,7 @@ class FolderAdapter(Protocol):
         ...
 
 
-ADAPTERS: tuple[FolderAdapter, ...] = (openevolve, shinka)
+ADAPTERS: tuple[FolderAdapter, ...] = (harbor, openevolve, shinka)
 
 
 def read(folder: Path, goal: str = "") -> Task | None:

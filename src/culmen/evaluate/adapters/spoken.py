@@ -41,6 +41,10 @@ class Refused(Exception):
 
 def judge(program: list[str], url: str) -> Judge:
     """What asks the program, or the server at `url`. Raises OSError if neither can be reached."""
+    if program and program[0].startswith("harbor:"):
+        from culmen.evaluate.adapters.harbor import HarborJudge
+
+        return HarborJudge(program).score
     ask = SpokenServer(url).ask if url else SpokenProgram(program).ask
     number = 0
 

@@ -34,6 +34,7 @@ from culmen.evaluate.jail.relay import Relay, RelayBroken
 
 PROGRAMS = ("podman", "docker")
 EVALUATOR = "docker:"  # how an evaluator that is an image is written, whichever program runs it
+CONTAINED = (EVALUATOR, "harbor:")  # evaluators that start containers
 ENVIRONS = ("PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST")  # what the programs read
 _BASE_MB = 1024  # for the fork-server, what it preloads, and shared libraries
 _FILES = 1024  # descriptors of one process at most
@@ -119,7 +120,7 @@ class ContainerJail(Jail):
         super().__init__("container", packages, visible, shut, folders=False)
         self.image, self._limits, self._workers, self._optional = image, limits, workers, optional
         self.inner = ""
-        self.name = _new_name()
+        self.name = new_name()
         self._program = ""
         self._relay: Relay | None = None
         self._hello: asyncio.Future[bytes] | None = None
@@ -156,7 +157,7 @@ class ContainerJail(Jail):
     def _prepare(self) -> str:
         sweep()
         program = find(self.image)
-        self._lock = _claim(self.name)
+        self._lock = claim(self.name)
         return program
 
     def _line(self) -> list[str]:
@@ -251,7 +252,7 @@ class ContainerJail(Jail):
             self._reading.cancel()
         lock, self._lock = self._lock, None
         if lock is not None:
-            await asyncio.to_thread(_release, self._program, self.name, lock)
+            await asyncio.to_thread(release, self._program, self.name, lock)
 
 
 class EvaluatorContainer:
@@ -267,30 +268,32 @@ class EvaluatorContainer:
     def line(self) -> list[str]:
         """The command that starts a new container of it, after the last one was removed. Raises OSError."""
         if self._lock is not None:
-            _release(self._program, self._name, self._lock)
+            release(self._program, self._name, self._lock)
         sweep()
         try:
             self._program = find(self._image)
         except JailFailed as error:
             raise OSError(str(error)) from None
-        self._name = _new_name()
-        self._lock = _claim(self._name)
+        self._name = new_name()
+        self._lock = claim(self._name)
         line = confined(self._program, self._name, "/tmp", "1777", **self._limits)
         return [*line, "--user", "65534:65534", self._image, *self._words]
 
 
-def _new_name() -> str:
+def new_name() -> str:
+    """A name for a container of ours."""
     return f"culmen-container-{secrets.token_hex(6)}"
 
 
-def _claim(name: str) -> BinaryIO:
+def claim(name: str) -> BinaryIO:
     """A lock that is held as long as the container's owner lives."""
     lock = open(os.path.join(tempfile.gettempdir(), f"{name}.lock"), "wb")  # noqa: SIM115 - it stays open
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
 
 
-def _release(program: str, name: str, lock: BinaryIO) -> None:
+def release(program: str, name: str, lock: BinaryIO) -> None:
+    """End and remove a container, and give up its lock."""
     _remove(program, name)
     lock.close()
     with contextlib.suppress(OSError):
@@ -327,7 +330,8 @@ def _call(*words: str) -> subprocess.CompletedProcess[str]:
 
 def _remove(program: str, name: str) -> None:
     """End and remove a container, if it is still there."""
-    _call(program, "rm", "--force", "--volumes", name)
+    at_once = ("--time", "0") if os.path.basename(program) == "podman" else ()  # docker does not wait
+    _call(program, "rm", "--force", "--volumes", *at_once, name)
 
 
 def sweep() -> None:

@@ -55,7 +55,7 @@ class ScorerProcess:
         elsewhere = json.dumps([evaluator.program, evaluator.url])
         line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role, elsewhere]
         named = evaluator.options.get("environment", ())
-        self._contained = next(iter(evaluator.program), "").startswith(container.EVALUATOR)
+        self._contained = next(iter(evaluator.program), "").startswith(container.CONTAINED)
         if self._contained:
             named = (*named, *container.ENVIRONS)
         wanted = {name: os.environ[name] for name in named if name in os.environ}

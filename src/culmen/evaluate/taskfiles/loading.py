@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from culmen.core.errors import TaskError, UserError
 from culmen.core.task import Task
-from culmen.evaluate.adapters import folders, shinka
+from culmen.evaluate.adapters import folders, harbor, shinka
 from culmen.evaluate.taskfiles import digests, evaluator_file, task_toml
 from culmen.evaluate.taskfiles.reading import closest, missing, one_of
 from culmen.evaluate.taskfiles.schema import check_text
@@ -106,7 +106,7 @@ def _find(place: Path, goal: str, seeded: bool) -> Task:
 
 
 def _folder(folder: Path, goal: str, seeded: bool) -> Task:
-    if (folder / "task.toml").is_file():
+    if (folder / "task.toml").is_file() and not harbor.fits(folder):
         return task_toml.read(folder / "task.toml")
     evaluator = folder / "evaluator.py"
     if (task := folders.read(folder, goal)) is not None:

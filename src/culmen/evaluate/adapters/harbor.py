@@ -1,0 +1,150 @@
+"""A Harbor task folder: instruction.md, task.toml, environment/, tests/test.sh. The candidate is a script for it.
+
+The script runs in a fresh container of the task's image; then tests/ is copied in and tests/test.sh writes the reward
+to /logs/verifier. As the format has it, both share that container, so scores are self-reported. solution/ is not read.
+Layout and keys: harborframework.com/docs/tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from culmen.core.errors import TaskError
+from culmen.core.task import Evaluator, Limits, Surface, Task
+from culmen.evaluate.taskfiles import digests
+
+SCHEME = "harbor:"
+SCRIPT = "solve.sh"
+WHY = "Harbor's verifier runs in the container that the candidate had before it"
+_STUB = "#!/bin/bash\n# does what the instruction says\n"
+_SECONDS = 600.0  # where the task names no time limit
+_KEPT = 4000  # characters of what solution and tests print
+_RIGHTS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
+
+
+def fits(folder: Path) -> bool:
+    """Whether the folder has Harbor's files."""
+    return (folder / "instruction.md").is_file() and (folder / "tests" / "test.sh").is_file()
+
+
+def read_folder(folder: Path, goal: str = "") -> Task:
+    """The task of such a folder; raises `TaskError`."""
+    file = folder / "task.toml"
+    try:
+        table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TaskError(f"not a task.toml of Harbor: {error}", where=str(file), fix="correct it") from None
+    if "steps" in table or (folder / "environment" / "docker-compose.yaml").is_file():
+        fix = "use a task of one step and one container"
+        raise TaskError("tasks of several steps or containers are not run", where=str(file), fix=fix)
+    place: dict[str, Any] = table.get("environment", {})
+    solve, verify = (float(table.get(name, {}).get("timeout_sec", _SECONDS)) for name in ("agent", "verifier"))
+    image = place.get("docker_image") or f"localhost/harbor-{folder.name.lower()}"
+    memory = int(place.get("memory_mb", 2048))
+    words = (
+        f"{SCHEME}{image}",
+        str(folder),
+        str(solve),
+        str(verify),
+        str(memory),
+        str(math.ceil(place.get("cpus", 1))),
+    )
+    files, note = digests.evaluator_files(file, (folder / "solution").rglob("*"))
+    evaluator = Evaluator(
+        form="call", path=str(file), entry="", program=words, packages=(), files=files,
+        digest=digests.evaluator_digest(files), image=image,
+    )  # fmt: skip
+    network = "its container has no network: tests that download something give no reward"
+    task = Task(
+        name=str(table.get("task", {}).get("name", folder.name)).rpartition("/")[2],
+        goal=goal or (folder / "instruction.md").read_text(encoding="utf-8").strip(),
+        seeds=({SCRIPT: _STUB},),
+        evaluator=evaluator,
+        surface=Surface(language="shell"),
+        limits=Limits(seconds=solve, memory_mb=memory, scorer_seconds=solve + verify + 120),
+        notes=tuple(filter(None, (note, f"Harbor's format: {WHY}; {network}"))),
+        root=str(folder),
+    )
+    return digests.digested(task)
+
+
+class HarborJudge:
+    """Runs a candidate and the task's tests in one container; `score` is called as a Python scorer's."""
+
+    def __init__(self, words: list[str]) -> None:
+        from culmen.evaluate.jail import container
+
+        self._image, self._folder = words[0].removeprefix(SCHEME), words[1]
+        self._solve, self._verify, self._memory, self._cpus = (float(word) for word in words[2:])
+        try:
+            self._program = container.find(self._image)
+        except container.JailFailed as error:
+            built = f"{os.path.join(self._folder, 'environment')}"
+            raise OSError(f"{error}; or build it: podman build -t {self._image} {built}") from None
+
+    def score(self, parts: dict[str, str]) -> dict[str, Any]:
+        """The reward of a candidate, or None and why."""
+        from culmen.evaluate.jail import container
+
+        container.sweep()
+        name = container.new_name()
+        lock = container.claim(name)
+        try:
+            self._call(
+                "run", "--detach", *self._limits(), "--name", name, self._image, "-c", "while :; do sleep 1000; done"
+            )
+            return self._tried(name, parts)
+        except subprocess.TimeoutExpired:
+            return {"score": None, "feedback": "the time limit of the task is over"}
+        finally:
+            container.release(self._program, name, lock)
+
+    def _limits(self) -> list[str]:
+        line = ["--rm", "--pull", "never", "--network", "none", "--entrypoint", "/bin/sh", "--cap-drop", "ALL"]
+        line += [word for right in _RIGHTS for word in ("--cap-add", right)]
+        line += ["--security-opt", "no-new-privileges", "--pids-limit", "1024", "--ulimit", "nofile=4096:4096"]
+        line += ["--ulimit", "nproc=1024:1024", "--memory", f"{int(self._memory)}m", "--cpu-period", "100000"]
+        return [*line, "--cpu-quota", str(int(100_000 * self._cpus))]
+
+    def _tried(self, name: str, parts: dict[str, str]) -> dict[str, Any]:
+        self._inside(name, f"mkdir -p /solution /logs/verifier /logs/agent; cat > /solution/{SCRIPT}", parts[SCRIPT])
+        solved = self._inside(name, f"exec {_shell(f'/solution/{SCRIPT}')}", seconds=self._solve)
+        self._inside(name, "kill -9 -1")  # what it left running; this shell and the first process stay
+        self._inside(name, "rm -rf /tests /logs/verifier; mkdir -p /logs/verifier")
+        self._call("cp", os.path.join(self._folder, "tests"), f"{name}:/tests")
+        tested = self._inside(name, f"exec {_shell('/tests/test.sh')}", seconds=self._verify)
+        told = self._inside(name, "cat /logs/verifier/reward.json 2>/dev/null || cat /logs/verifier/reward.txt")
+        said = f"{solved.stdout[-_KEPT:]}\n{tested.stdout[-_KEPT:]}".strip()
+        return {**_reward(told.stdout), "feedback": said}
+
+    def _inside(self, name: str, line: str, text: str = "", seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+        words = (self._program, "exec", "--interactive", name, "/bin/sh", "-c", f"{{ {line}\n}} 2>&1")
+        return subprocess.run(
+            words, input=text, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+        )
+
+    def _call(self, *words: str) -> None:
+        ran = subprocess.run((self._program, *words), capture_output=True, text=True, check=False)
+        if ran.returncode:
+            raise SystemExit(f"{words[0]}: {ran.stderr.strip()}")  # the evaluator's fault, not the candidate's
+
+
+def _shell(script: str) -> str:
+    return f"$(command -v bash || echo /bin/sh) {script}"
+
+
+def _reward(text: str) -> dict[str, Any]:
+    """What the tests wrote: a number, or an object of numbers with `reward` or only one."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {"score": None}
+    if isinstance(found, dict):
+        return {"score": found.get("reward", next(iter(found.values())) if len(found) == 1 else None), "metrics": found}
+    return {"score": found}
