@@ -158,6 +158,33 @@ def test_candidates_sort_filter_and_page(site: Site, tab: Tab):
     page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 50")
 
 
+def test_candidates_tell_what_is_expected_and_what_they_took(site: Site, tab: Tab):
+    run = site.run("polca-1")
+    page = tab.open(site, "/r/polca-1/candidates")
+    head = [text.lower() for text in page.locator("thead th").all_inner_texts()]
+    paid = {cost.seq: cost.usage.dollars for cost in views.costs(run)}
+    every = views.candidates(run, "old", limit=None)
+    known, born = {row.id[:8]: row for row in every}, Counter(row.seq for row in every)
+    for told in rows(page, "Candidates"):
+        line = dict(zip(head, told))
+        row = known[told[0].split()[0]]
+        detail = views.candidate(run, row.id)
+        for name, value in (("expected", row.mean), ("mean", row.search_mean)):
+            assert line[name] == "–" if value is None else shown(line[name]) == pytest.approx(value, abs=1e-4)
+        assert shown(line["size"]) == sum(map(len, detail.parts.values()))
+        seconds = [made.seconds for made in detail.observations]
+        assert (
+            shown(line["time"]) == pytest.approx(sum(seconds) / len(seconds), abs=0.006)
+            if seconds
+            else not line["time"]
+        )
+        if cost := paid.get(row.seq, 0.0) / born[row.seq]:
+            assert shown(line["cost"].lstrip("$")) == pytest.approx(cost, rel=0.06)
+        else:
+            assert not line["cost"]
+    assert any(row.expected and abs(row.mean - row.search_mean) > 1e-3 for row in every if row.mean and row.search_mean)
+
+
 def test_candidates_are_compared_case_by_case(site: Site, tab: Tab):
     run = site.run("gepa-1")
     page = tab.open(site, "/r/gepa-1/candidates")

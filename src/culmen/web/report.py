@@ -264,7 +264,7 @@ def gather(run: Digest, full: int = FULL, rows: int = ROWS) -> Gathered:
 
 
 def _table(run: Digest, rows: int) -> dict[str, Any]:
-    found = [listed(each, run.meta.task.objective) for each in views.table(run.run, CandidateQuery(limit=rows)).rows]
+    found = listed(run, views.table(run.run, CandidateQuery(limit=rows)).rows)
     return PAGES["candidates"](run, {"limit": "1"}) | {"rows": found, "limit": rows}
 
 

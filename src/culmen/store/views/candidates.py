@@ -353,11 +353,15 @@ class CandidateQuery(msgspec.Struct, frozen=True):
 
 
 class ListedCandidate(msgspec.Struct, frozen=True):
-    """One line: the candidate with its statistics, and its origin."""
+    """One line: the candidate with its statistics, and its origin. `seconds` is the mean time of its evaluations (None:
+    there are none), `size` the characters of all its texts, `among` how many candidates came by the same event."""
 
     row: CandidateRow
     island: int | None
     note: str
+    seconds: float | None = None
+    size: int = 0
+    among: int = 1
 
 
 class CandidatePage(msgspec.Struct, frozen=True):
@@ -393,9 +397,7 @@ def table(run: Path | str, query: CandidateQuery) -> CandidatePage:
         ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query, scores)
         page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
         rows = [row_of(row, scores) for row in fetch(connection, page)]
-        origins = _origins(connection, page)
-        listed = [ListedCandidate(row, origins[escape(row.id)].island, origins[escape(row.id)].note) for row in rows]
-        return CandidatePage(tuple(listed), total, everything)
+        return CandidatePage(tuple(_lines(connection, Path(run), rows)), total, everything)
 
 
 def facets(run: Path | str) -> Facets:
@@ -473,6 +475,22 @@ def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery, scores: Scores
     return ids.order_by(*([] if isinstance(last, int) else [last]), *order)
 
 
-def _origins(connection: Connection, ids: Any) -> dict[str, Origin]:
-    rows = connection.execute(sql.select(sql.candidate.c.id, sql.candidate.c.origin).where(sql.candidate.c.id.in_(ids)))
-    return {row.id: decode(row.origin, Origin) for row in rows}
+def _lines(connection: Connection, folder: Path, rows: list[CandidateRow]) -> list[ListedCandidate]:
+    c, o, n = sql.candidate.c, sql.observation.c, sql.func.count()
+    ids, seqs = [escape(row.id) for row in rows], {row.seq for row in rows}
+    found = connection.execute(sql.select(c.id, c.origin, c.parts).where(c.id.in_(ids))).all()
+    texts = Blobs(folder / "blobs", lookup_in(connection)).get([row.parts for row in found])
+    sizes = {sha: sum(map(len, decode(parts, dict[str, str]).values())) for sha, parts in texts.items()}
+    times = sql.select(o.candidate, sql.func.avg(o.seconds)).where(o.candidate.in_(ids)).group_by(o.candidate)
+    seconds = {name: mean for name, mean in connection.execute(times)}
+    among = {
+        seq: count for seq, count in connection.execute(sql.select(c.seq, n).where(c.seq.in_(seqs)).group_by(c.seq))
+    }
+    known = {row.id: (decode(row.origin, Origin), sizes[row.parts]) for row in found}
+    lines: list[ListedCandidate] = []
+    for row in rows:
+        origin, size = known[escape(row.id)]
+        lines.append(
+            ListedCandidate(row, origin.island, origin.note, seconds.get(escape(row.id)), size, among.get(row.seq, 1))
+        )
+    return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from culmen.web.runs import Digest
 
 _MOST = 500  # rows of one page
 _OBSERVATIONS = 200
+_PAGE = 100  # lines for each of which its costs are looked up
 
 
 def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     page = views.table(run.run, query)
     best = views.best(run.run)
     return {
-        "rows": [listed(each, run.meta.task.objective) for each in page.rows],
+        "rows": listed(run, page.rows),
         "total": page.total,
         "all": page.all,
         "offset": query.offset,
@@ -56,9 +57,22 @@ def _whole(text: str | None, default: int) -> int:
     return int(text) if text and text.isdigit() else default
 
 
-def listed(each: ListedCandidate, objective: Objective) -> dict[str, Any]:
-    """One line of the table."""
-    return {**statistics(each.row, objective), "island": each.island, "note": each.note}
+def listed(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]]:
+    """Lines of the table; `dollars` is a candidate's share of the request that it came by."""
+    spent = _spent(run, lines)
+    return [
+        {**statistics(each.row, run.meta.task.objective), "island": each.island, "note": each.note}
+        | {"seconds": each.seconds, "size": each.size, "dollars": spent.get(each.row.seq, 0.0) / each.among}
+        for each in lines
+    ]
+
+
+def _spent(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int, float]:
+    """Dollars of the events that these came by. All costs of a long run are not read for the sake of a page."""
+    seqs = {each.row.seq for each in lines}
+    if len(seqs) > _PAGE:
+        return {seq: run.spent_at(seq).dollars - run.spent_at(seq - 1).dollars for seq in seqs}
+    return {cost.seq: cost.usage.dollars for seq in seqs for cost in views.costs(run.run, seq - 1, seq)}
 
 
 def statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
@@ -80,6 +94,7 @@ def statistics(row: CandidateRow, objective: Objective) -> dict[str, Any]:
         "se": row.se,
         "margin": row.margin,
         "fresh": row.fresh,
+        "expected": row.expected,
         "search_mean": row.search_mean,
         "search_count": row.search_count,
         "low": low,

@@ -2,7 +2,7 @@
 
 import { changed, diffBlock, languageOf } from "../code.js";
 import { h, s } from "../dom.js";
-import { count, decimals, number, plural } from "../format.js";
+import { count, decimals, dollars, duration, number, plural } from "../format.js";
 import { linear } from "../scale.js";
 import { cell, empty, idLink, pill, section, statusPill, table, th } from "../parts.js";
 
@@ -94,32 +94,40 @@ function toolbar(doc, ctx) {
     islands.length ? field("Island", menu("island", "any", listed(islands))) : null);
 }
 
+const EXPECTED = "What the search's evaluations of it and of its relatives let expect (the posterior mean); of the winner and the initial program, what fresh evaluations measured";
 const COLUMNS = [
-  ["id", "id"], ["mean", "mean", "desc", "num"], [null, "95 % interval"], ["count", "n", "desc", "num"], ["failed", "failed", "desc", "num"], ["status", "status"], ["trust", "trust"],
+  ["id", "id"], [null, "expected", "", "num", EXPECTED], ["mean", "mean", "desc", "num", "Mean of its evaluations in the search"], [null, "95 % interval"], ["count", "n", "desc", "num"], ["failed", "failed", "desc", "num"], ["status", "status"], ["trust", "trust"],
   ["parents", "parents"], ["operator", "operator"], ["model", "model"], ["island", "island", "", "num"], ["seq", "event", "desc", "num"],
+  [null, "time", "", "num", "Mean seconds of an evaluation"], [null, "cost", "", "num", "Its share of the dollars of the request that it came by"], [null, "size", "", "num", "Characters of all its texts"],
 ];
+
+/** Columns that would say nothing are left out. */
+const idle = (doc) => [...(doc.rows.some((row) => row.island !== null) ? [] : ["island"]), ...(doc.rows.some((row) => row.expected) ? [] : ["expected"]), ...(doc.rows.some((row) => row.dollars) ? [] : ["cost"])];
 
 function head(doc, ctx) {
   const better = doc.direction === "min" ? "asc" : "desc";
-  return COLUMNS.map(([sort, text, first, look]) => {
-    if (!sort || sort === "status") return h("th", { scope: "col" }, text);
+  const without = idle(doc);
+  return COLUMNS.filter(([, text]) => !without.includes(text)).map(([sort, text, first, look, title]) => {
+    if (!sort || sort === "status") return th(text, { class: look || null, title: title || null });
     const begin = sort === "mean" ? better : first || "asc";
     const mine = doc.sort === sort;
     const next = mine ? (doc.order === "asc" ? "desc" : "asc") : begin;
     const back = mine && doc.order !== begin; // the third press goes back to the order of the engine
     const go = () => ctx.go({ sort: back ? "" : sort, order: back ? "" : next, offset: "" }, true);
     const sorted = mine ? (doc.order === "asc" ? "ascending" : "descending") : null;
-    return h("th", { scope: "col", class: look || null, "aria-sort": sorted }, h("button", { type: "button", onclick: go }, text));
+    return h("th", { scope: "col", class: look || null, title: title || null, "aria-sort": sorted }, h("button", { type: "button", onclick: go }, text));
   });
 }
 
 function rows(doc, ctx) {
+  const without = idle(doc);
   const places = decimals(doc.rows.map((row) => row.mean).filter((mean) => mean !== null));
   const ends = doc.rows.flatMap((row) => (row.mean === null ? [] : [row.low ?? row.mean, row.high ?? row.mean]));
   const scale = linear([Math.min(...ends), Math.max(...ends)], [4, 92]);
   return doc.rows.map((row) => h("tr", { "data-key": row.id, class: row.id === doc.best ? "chosen" : null },
     h("td", {}, pick(row, ctx), idLink(ctx, row.id), row.id === doc.best ? [" ", pill("best")] : null),
-    cell(number(row.mean, places)),
+    without.includes("expected") ? null : cell(number(row.mean, places)),
+    cell(number(without.includes("expected") ? row.mean : row.search_mean, places)),
     h("td", { title: row.low === null ? "the noise is not known" : `${number(row.low)} to ${number(row.high)}` }, row.mean === null ? "" : whisker(row, scale)),
     cell(count(row.count)),
     cell(row.failed ? count(row.failed) : ""),
@@ -128,8 +136,11 @@ function rows(doc, ctx) {
     h("td", {}, row.parents.slice(0, 3).map((id) => idLink(ctx, id, id.slice(0, 6))), row.parents.length > 3 ? " …" : null),
     h("td", { title: row.note || null }, row.operator),
     h("td", {}, row.model),
-    cell(row.island === null ? "" : row.island),
-    cell(count(row.seq))));
+    without.includes("island") ? null : cell(row.island === null ? "" : row.island),
+    cell(count(row.seq)),
+    cell(row.seconds === null ? "" : row.seconds < 10 ? `${row.seconds.toFixed(2)} s` : duration(row.seconds)),
+    without.includes("cost") ? null : cell(row.dollars ? dollars(row.dollars) : ""),
+    cell(count(row.size))));
 }
 
 /** The mean with its interval, on one scale for the whole page. */
