@@ -299,10 +299,10 @@ def _add(found: dict[tuple[str, str, str], AuditedSign], each: AuditedSign) -> N
 
 def _complete(path: Path, each: AuditedSign) -> AuditedSign:
     """With what the sign means, and what its candidate is worth by the verifier."""
-    from culmen.evaluate.integrity import signs
+    from culmen.core.evaluation import SIGNS
     from culmen.store import views
 
-    meaning = signs.MEANINGS.get(each.sign, (each.grave, ""))[1]
+    meaning = SIGNS.get(each.sign, (each.grave, ""))[1]
     if not each.candidate or not each.grave:
         return msgspec.structs.replace(each, meaning=meaning)
     row = views.candidate(path, each.candidate, observations=0).row

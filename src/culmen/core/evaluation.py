@@ -49,6 +49,35 @@ class Sign(msgspec.Struct, frozen=True, omit_defaults=True):
     line: int = 0
 
 
+SIGNS: dict[str, tuple[bool, str]] = {
+    "frames": (True, "looks into call frames or all live objects"),
+    "patching": (True, "replaces functions of modules that others use"),
+    "modules": (True, "reaches into the table of loaded modules"),
+    "evaluator": (True, "names the evaluator, its verifier or culmen itself"),
+    "answers": (True, "names files of the task or of other processes"),
+    "native": (True, "calls machine code past Python (ctypes, cffi)"),
+    "exit": (True, "leaves its process, or leaves something behind for its end"),
+    "processes": (True, "forks, leaves its session, or signals processes"),
+    "forged": (True, "prints something that looks like an evaluator's result"),
+    "lying": (True, "numbers or lists with comparisons of their own"),
+    "known_copy": (True, "holds the known answer that the task ships"),
+    "admits": (True, "says in words that it plays the evaluator"),
+    "certified_gap": (True, "the exact verifier certifies less than was scored"),
+    "not_accepted": (True, "scored, but the exact verifier does not accept it"),
+    "forgiven": (True, "scores by a tolerance of the evaluator: a tenth of it refuses the output"),
+    "beyond_known": (True, "better than the best value known to be true, and not certified"),
+    "moves": (False, "the same evaluation gave different scores on a task declared deterministic"),
+    "record": (False, "certified beyond the best value known: a record, or the declared value is old"),
+    "rounding": (False, "certified a little less than scored: rounding of a solver"),
+    "leans": (False, "scores less once a tolerance of the evaluator is smaller: a solver's rounding, or a threshold"),
+    "lucky": (False, "fresh evaluations were worse than what the search saw"),
+    "tolerance": (False, "works with a tolerance or pushes numbers outwards by a tiny amount"),
+    "mentions": (False, "mentions a tolerance as something to stay within"),
+    "clocks": (False, "reads clocks"),
+    "literals": (False, "holds many numbers that no seed has"),
+}
+"""Every sign: whether it is grave, and what it means."""
+
 PRINTED_MARK = "printed, at the end:"
 """Follows what a failed evaluation says, before the end of what was printed."""
 

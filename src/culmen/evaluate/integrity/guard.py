@@ -17,7 +17,7 @@ import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import BARRED, Case, Observation, Sign, Status
+from culmen.core.evaluation import BARRED, SIGNS, Case, Observation, Sign, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.evaluate.integrity import signs
@@ -155,7 +155,7 @@ def _refusal(grave: Sign) -> str:
     """The feedback of a refusal, for the proposer."""
     place = f" ({grave.part}:{grave.line})" if grave.line else ""
     return (
-        f"Rejected for its integrity, {grave.name}: it {signs.MEANINGS[grave.name][1]}{place}: {grave.evidence}\n"
+        f"Rejected for its integrity, {grave.name}: it {SIGNS[grave.name][1]}{place}: {grave.evidence}\n"
         "A score must come from solving the problem. Solve it without this, and the candidate will be evaluated."
     )
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from culmen.core.evaluation import MEANINGS as LEVELS
-from culmen.evaluate.integrity.signs import MEANINGS
+from culmen.core.evaluation import MEANINGS, SIGNS
 from culmen.store import views
 from culmen.store.views import RunStatus
 from culmen.web.pages.candidates import statistics
@@ -42,7 +41,7 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "isolation": {"level": now.isolation, "meaning": ISOLATION.get(now.isolation, "")},
         "form": about.task.evaluator.form,
         "verifier": bool(about.task.evaluator.verifier),
-        "levels": [{"level": name, "count": n, "meaning": LEVELS[name]} for name, n in seen.levels.items()],
+        "levels": [{"level": name, "count": n, "meaning": MEANINGS[name]} for name, n in seen.levels.items()],
         "noise": {
             "sd": seen.sd or None,
             "repeated": seen.repeated,
@@ -103,6 +102,6 @@ def _signs(seen: views.Integrity) -> list[dict[str, Any]]:
     for name, each in groups.items():
         alone = list({one.candidate: one for one in reversed(each)}.values())[::-1]
         shown = [msgspec.to_builtins(one) for one in alone[:_EXAMPLES]]
-        about = {"sign": name, "grave": each[0].grave, "meaning": MEANINGS.get(name, (False, ""))[1]}
+        about = {"sign": name, "grave": each[0].grave, "meaning": SIGNS.get(name, (False, ""))[1]}
         found.append({**about, "count": len(each), "candidates": len(alone), "examples": shown})
     return sorted(found, key=lambda group: (not group["grave"], -group["count"], group["sign"]))
