@@ -295,8 +295,8 @@ def _with_agent(name: str, agent: str | None, settings: dict[str, str], model: s
         raise UserError(
             "two agents are named", where=f"--agent {agent} --set {field}={settings[field]}", fix="name one"
         )
-    kind = agent or settings.get(field) or (OFFLINE if model == OFFLINE else BUILTIN)
-    if kind == BUILTIN and model == OFFLINE:
+    kind = agent or settings.get(field) or (OFFLINE if OFFLINE in model.split(",") else BUILTIN)
+    if kind == BUILTIN and OFFLINE in model.split(","):
         raise UserError(
             "the built-in agent needs a model",
             where=f"--agent {BUILTIN}",

@@ -320,7 +320,7 @@ def _preflight(meta: RunMeta) -> list[tuple[str, str]]:
     return [
         ("task", f"{clean(meta.task.name)}  ({'maximise' if goal.direction == 'max' else 'minimise'}{target})"),
         ("strategy", _strategy(meta)),
-        ("agents", _agents(meta, known)),
+        ("agents", _agents(meta)),
         ("model", joined(["offline: syntax-tree edits, no language model" if meta.offline else "", *known.names])),
         ("evaluator", _asking(meta)),
         ("besides", _asides(meta, known)),
@@ -342,10 +342,10 @@ def _asking(meta: RunMeta) -> str:
     return f"asks models as {', '.join(roles)}, {least}culmen check measures what one evaluation costs"
 
 
-def _agents(meta: RunMeta, known: ModelPrices) -> str:
+def _agents(meta: RunMeta) -> str:
     """Who works, for strategies that have agents do it."""
     strategy = _revived(meta)
-    if strategy is None or not strategy.crew or not strategy.writes or known.names:
+    if strategy is None or not strategy.crew or not strategy.writes or not meta.offline:
         return "" if strategy is None else strategy.crew
     return (
         f"{strategy.crew}; its model calls, if any, are its own and not counted "
@@ -356,7 +356,7 @@ def _agents(meta: RunMeta, known: ModelPrices) -> str:
 def _asides(meta: RunMeta, known: ModelPrices) -> str:
     """What models are asked for besides candidates."""
     strategy = _revived(meta)
-    if strategy is None or not known.names or not strategy.asides:
+    if strategy is None or meta.offline or not strategy.asides:
         return ""
     told = _most_dollars(meta.budget, known) is None  # the limits give the rates then
     return joined([strategy.asides, "" if told else _rates(known)], "; ")
