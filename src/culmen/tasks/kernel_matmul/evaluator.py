@@ -1,8 +1,8 @@
 """Scores kernels: every product is compared with float64, and every call timed beside NumPy on the same inputs.
 
-The kernel's process shares nothing with this one, which holds the clock, the inputs and the answers. What keeps it honest:
+The kernel's process shares nothing with this one, which holds the clock, the inputs and the answers:
 - inputs come from the system's entropy, after compilation, and never twice: nothing can be computed or kept before;
-- a call ends when the whole result has arrived here, so threads that finish later deliver what is wrong, or too late;
+- a call ends when the whole result has arrived, so threads that finish later deliver what is wrong or late;
 - every timed result is checked, element by element, at a tolerance that half precision does not meet;
 - NumPy's time in a pair counts at most as much as before the kernel was loaded: a kernel whose threads or processes keep
   the machine busy while NumPy has its turn gains nothing;

@@ -1,4 +1,4 @@
-"""Compiles kernel.c where the candidate runs, and calls it. What it says of itself is not believed: see evaluator.py."""
+"""Compiles kernel.c where the candidate runs, and calls it. Nothing here is believed: see evaluator.py."""
 
 import ctypes
 import subprocess

@@ -1,4 +1,4 @@
-"""NumPy's product behind the same kind of messages that a candidate gets, in a process of its own: the other half of a pair.
+"""NumPy's product behind messages like those that a candidate gets, in a process of its own: the other half of a pair.
 
 A message is a line of JSON (the problem's number, shapes) and the arrays' bytes; so is the answer.
 """

@@ -34,7 +34,6 @@ def score(parts, case):
     return {"score": worth, "feedback": feedback[:4000], "metrics": {"verified": float(worth == 1.0)}}
 
 
-
 def refused(body):
     """Why this is no body to be verified, "" if it is one."""
     code = bare(body)
