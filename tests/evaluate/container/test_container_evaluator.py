@@ -13,7 +13,8 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
-from tests.evaluate.container.test_container_jail import containers
+from tests.evaluate.conftest import wait_until
+from tests.evaluate.container.test_container_jail import orphans
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 JUDGE = """
@@ -64,7 +65,7 @@ def test_an_image_judges_apart_and_is_started_anew_when_it_ends_or_hangs(podman:
     assert good.score == 6.0 and good.feedback == "apart True" and good.trust == "verified"
     assert ended.status is Status.LOST
     assert hung.score is None and again.score == 8.0
-    assert containers() == []
+    assert wait_until(lambda: not orphans())
 
 
 def test_the_short_form_names_the_image_and_a_missing_one_is_said(podman: str, tmp_path: Path) -> None:

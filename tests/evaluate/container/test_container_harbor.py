@@ -12,7 +12,8 @@ from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
-from tests.evaluate.container.test_container_jail import containers
+from tests.evaluate.conftest import wait_until
+from tests.evaluate.container.test_container_jail import orphans
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 TOML = """
@@ -84,4 +85,4 @@ def test_the_reward_of_its_own_tests_is_the_score(podman: str, folder: Path) -> 
     assert good.score == 7.0 and good.trust == "self-reported" and "found it" in good.feedback, good.feedback
     assert none.score == 0.0 and hung.status is Status.INVALID and "time limit" in hung.feedback
     assert forged.score == 0.0
-    assert containers() == []
+    assert wait_until(lambda: not orphans())

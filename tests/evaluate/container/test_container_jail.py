@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from culmen.core.evaluation import Case, Status
+from culmen.core.task import Limits
 from culmen.evaluate.jail import probes
 from culmen.evaluate.jail.attack_suite import ATTACKS, HONEST, JUDGE, Decoys
 from culmen.evaluate.jail.container import ContainerJail
@@ -22,6 +25,7 @@ pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 Make = Callable[..., Ground]
 PLAIN = "def score(output):\n    return output if isinstance(output, (int, float)) else 0.0\n"
 WITH_CASE = JUDGE + "def score(output, case):\n    return judge(output, case.input['values'])\n"
+PATIENT = Limits(seconds=60.0, memory_mb=256, processes=24, files_mb=16, output_kb=1024, scorer_seconds=60.0)
 TRIED = (
     "connect_loopback", "disk_fill", "edit_evaluator", "exit_early", "forge_frame", "fork_bomb", "import_the_evaluator",
     "kill_everyone", "kill_parent", "leftovers", "memory_bomb_shared", "monkeypatch", "print_fake_result",
@@ -49,6 +53,21 @@ def containers(name: str = "culmen-container") -> list[str]:
     """Names of those that are there, also ended ones."""
     line = ["podman", "ps", "--all", "--format", "{{.Names}}", "--filter", f"name={name}"]
     return subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
+
+
+def orphans() -> list[str]:
+    """Containers of ours that nobody who lives owns; those of tests that run beside this one have an owner."""
+    found = []
+    for name in containers():
+        try:
+            with open(Path(tempfile.gettempdir(), f"{name}.lock"), "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        except FileNotFoundError:
+            pass
+        found.append(name)
+    return found
 
 
 def name_of(ground: Ground) -> str:
@@ -113,7 +132,7 @@ def test_a_forged_result_of_an_evaluator_with_path_does_not_win(podman: str, sha
 def test_big_data_both_ways_floods_and_many_calls_pass_through_one_pipe(podman: str, ground: Make) -> None:
     drive = "def score(call):\n    return float(sum(call(i) for i in range(200)) + len(call('x' * 3_000_000)))\n"
     serve = "def run(x): return x if isinstance(x, int) else x + x\n"
-    arena = ground(drive, "container", image=podman, form="serve", packages=())
+    arena = ground(drive, "container", image=podman, form="serve", packages=(), limits=PATIENT)
     assert arena.one(serve).score == 199 * 100 + 6_000_000
     noisy = "import os\ndef run(x):\n    os.write(1, b'y' * 5_000_000); return x if isinstance(x, int) else x\n"
     loud, calm = arena.evaluate(noisy, serve)
@@ -199,17 +218,14 @@ def task(tmp_path: Path, podman: str) -> Path:
     return folder
 
 
-def test_check_run_and_fork_work_in_a_container(task: Path) -> None:
-    checked = culmen("check", str(task), "--isolation", "container", "--json", folder=task.parent)
+def test_check_and_run_work_in_a_container(task: Path) -> None:
+    checked = culmen("check", str(task), "--isolation", "container", "--times", "2", "--json", folder=task.parent)
     assert json.loads(checked.stdout)["isolation"] == "container", checked.stdout + checked.stderr
-    words = ("run", str(task), "--isolation", "container", "--run-dir", "r", "--budget", "evaluations=4", "--quiet")
+    words = ("run", str(task), "--isolation", "container", "--run-dir", "r", "--budget", "evaluations=2", "--quiet")
     ran = culmen(*words, folder=task.parent)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     shown = json.loads(culmen("status", "r", "--json", folder=task.parent).stdout)
     assert shown["isolation"] == "container"
-    forked = culmen("fork", "r", "--run-dir", "f", "--budget", "evaluations=+2", "--quiet", folder=task.parent)
-    assert forked.returncode == 0, forked.stdout + forked.stderr
-    assert json.loads(culmen("status", "f", "--json", folder=task.parent).stdout)["isolation"] == "container"
 
 
 def test_what_is_missing_is_said_with_the_next_command(task: Path) -> None:
@@ -220,7 +236,5 @@ def test_what_is_missing_is_said_with_the_next_command(task: Path) -> None:
     (task / "task.toml").write_text(toml.replace("image =", "# "))
     ran = culmen("check", str(task), "--isolation", "container", folder=task.parent)
     assert ran.returncode == 5 and "no image is named" in ran.stderr
-    ran = culmen("check", str(task), "--isolation", "container", "--require", "namespaces", folder=task.parent)
-    assert ran.returncode == 5
     ran = culmen("check", str(task), "--isolation", "vault", folder=task.parent)
     assert ran.returncode == 5 and "there is no isolation level 'vault'" in ran.stderr
