@@ -237,6 +237,21 @@ def test_candidate(site: Site, tab: Tab):
     assert [row[1] for row in rows(page, "Ancestors")] == [step.row.id[:8] for step in line]
 
 
+def test_many_evaluations_of_a_candidate_are_a_histogram(site: Site, tab: Tab):
+    run, most = max(
+        ((name, views.candidates(site.run(name), "count", limit=1)[0]) for name in ("polca-1", "polca-2", "gepa-1")),
+        key=lambda found: found[1].search_count,
+    )
+    page = tab.open(site, f"/r/{run}/candidate?id={most.id}")
+    made = [o.score for o in views.candidate(site.run(run), most.id).observations if o.ok and o.score is not None]
+    assert len(made) >= 20
+    bars = next(each["points"] for each in series(page) if each["kind"] == "band")
+    edges = [x for x, _, _ in bars]
+    assert (edges[0], edges[-1]) == pytest.approx((min(made), max(made))) and sum(n for *_, n in bars) == len(made)
+    for left, right, n in zip(edges, edges[1:], (n for *_, n in bars)):
+        assert n == sum(left <= score < right or score == right == edges[-1] for score in made)
+
+
 def test_candidate_change_from_any_ancestor(site: Site, tab: Tab):
     run = site.run("polca-1")
     best = views.best(run)

@@ -1,5 +1,6 @@
 // One candidate: its texts, what changed, how it was judged, where it came from.
 
+import { chart } from "../chart.js";
 import { changed, codeBlock, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
 import { count, decimals, dollars, number, plural, plusMinus, signed, words } from "../format.js";
@@ -82,12 +83,32 @@ function take(name, text) {
 }
 
 const PHASES = 40; // evaluations listed one by one
+const FEW = 12; // where a histogram tells of all
 
 function judged(doc) {
   if (!doc.observations.length) return section("Evaluations", { wide: true }, empty("It has not been evaluated: the strategy passed it over, or it still waits."));
   const several = doc.cases.length > 1 || doc.cases[0].case;
+  const spread = histogram(doc);
   return section("Evaluations", { wide: true, note: several ? null : "The task has no data set: every evaluation is of the same question." },
-    several ? cases(doc) : null, single(doc));
+    spread, several ? cases(doc) : null, single(doc, spread !== null));
+}
+
+const MANY = 20; // scores that are drawn as a histogram
+
+/** How the scores are spread, where there are many. */
+function histogram(doc) {
+  const scores = doc.observations.filter((each) => each.status === "ok" && each.score !== null && each.score !== undefined).map((each) => each.score);
+  const [low, high] = [Math.min(...scores), Math.max(...scores)];
+  if (scores.length < MANY || !(high > low)) return null;
+  const bins = Math.min(24, Math.ceil(2 * Math.sqrt(scores.length)));
+  const counts = Array(bins).fill(0);
+  for (const score of scores) counts[Math.min(bins - 1, Math.floor(((score - low) / (high - low)) * bins))] += 1;
+  const edges = [...counts, 0].map((n, place) => [low + ((high - low) * place) / bins, n]);
+  return chart({
+    label: `How ${plural(scores.length, "score")} of it are spread`, height: 180,
+    x: { label: "score" }, y: { label: "evaluations", unit: "count", domain: [0, 1.08 * Math.max(...counts)] },
+    series: [{ name: "", kind: "band", colour: "var(--s1)", points: edges.map(([x, n]) => [x, 0, n]) }, { name: "evaluations", kind: "step", colour: "var(--s1)", points: [[low, 0], ...edges] }],
+  });
 }
 
 function cases(doc) {
@@ -96,8 +117,8 @@ function cases(doc) {
   return table("Scores by case", [th("case"), th("mean", { class: "num" }), th("n", { class: "num" }), th("failed", { class: "num" })], rows);
 }
 
-function single(doc) {
-  const shown = doc.observations.slice(-PHASES).reverse();
+function single(doc, drawn) {
+  const shown = doc.observations.slice(-(drawn ? FEW : PHASES)).reverse();
   const places = decimals(shown.map((each) => each.score).filter((score) => score !== null && score !== undefined));
   const metrics = [...new Set(shown.flatMap((each) => Object.keys(each.metrics || {})))].filter((name) => name !== "score").slice(0, 6);
   const fine = metrics.map((name) => decimals(shown.map((each) => (each.metrics || {})[name]).filter((value) => value !== undefined)));
