@@ -43,7 +43,7 @@ def run(task: Task, candidate: Candidate, seeds: int = 1) -> list[Observation]:
 
 def test_what_there_is() -> None:
     forms = {load(example_path(name)).evaluator.form for name in NAMES}
-    assert forms == {"call", "serve", "command"} and len(NAMES) == 20
+    assert forms == {"call", "serve", "command"} and len(NAMES) == 21
     assert all(line and len(line) < 120 and not line.endswith(".") for _, line in examples())
 
 
