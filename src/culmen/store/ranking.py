@@ -103,7 +103,7 @@ def _queries() -> _Queries:
 
 def pooled_sd(connection: Connection) -> float:
     """Standard deviation of scores within candidates, pooled; 0.0 while no candidate was evaluated twice."""
-    spread, degrees = connection.execute(_queries().pooled).one()
+    spread, degrees = tuple[Any, ...](connection.execute(_queries().pooled).one())
     return math.sqrt(max(0.0, spread) / degrees) if degrees else 0.0
 
 
