@@ -143,13 +143,13 @@ class PortableJail(Jail):
         _kill(pid)  # what it has left behind in its group
         self._children.pop(job.id, None)
         self._ends.pop(job.id, None)
-        if os.path.isdir(job.work):
-            await asyncio.to_thread(subprocess.run, [*REMOVE, job.work], check=False)
         code = os.waitstatus_to_exitcode(ended[1])
         usage = ended[2]
         if not future.done():
             word = end if code == -signal.SIGKILL else "exit"
             future.set_result(ChildExit(word, code, usage.ru_utime + usage.ru_stime, usage.ru_maxrss // _UNIT))
+        if os.path.isdir(job.work):
+            await asyncio.to_thread(subprocess.run, [*REMOVE, job.work], check=False)
 
 
 def profile(work: str, visible: tuple[str, ...]) -> str:
