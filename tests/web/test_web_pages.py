@@ -319,6 +319,14 @@ def test_colours_lose_no_character(site: Site, tab: Tab):
         assert joined == texts
 
 
+def _descends(every: dict[str, Any], name: str, ancestor: str) -> bool:
+    while every[name].parents:
+        name = every[name].parents[0]
+        if name == ancestor:
+            return True
+    return False
+
+
 def test_lineage(site: Site, tab: Tab):
     run = site.run("turboevolve-1")
     page = tab.open(site, "/r/turboevolve-1/lineage")
@@ -327,9 +335,28 @@ def test_lineage(site: Site, tab: Tab):
     line = views.lineage(run, best.id)
     assert [row[1] for row in rows(page, "Path to the best")] == [step.row.id[:8] for step in line]
     assert page.locator(".tree .winning > div .id").all_inner_texts() == [step.row.id[:8] for step in line]
-    drawn = {each["name"]: each["points"] for each in series(page)}
-    scored = [row for row in views.candidates(run, "old", limit=None) if row.count]
-    assert len(drawn["candidates"]) == len(scored) and len(drawn["path to the best"]) == len(line)
+    gains = [shown(row[3]) for row in rows(page, "Path to the best")[1:]]
+    assert gains == [pytest.approx(step.gain, abs=1e-4) for step in line[1:]]
+    every = {row.id: row for row in views.candidates(run, "old", limit=None)}
+    middle = line[len(line) // 2].row.id
+    kin = page.locator("c-family").evaluate(
+        "(f, id) => { const k = f.kin(f.spec.doc.ids.indexOf(id)), name = p => f.spec.doc.ids[p];"
+        " return [k.ancestors.map(name), k.descendants.map(name)]; }",
+        middle,
+    )
+    above = [step.row.id for step in views.lineage(run, middle)][:-1]
+    below = {name for name in every if name != middle and _descends(every, name, middle)}
+    assert (kin[0][::-1], set(kin[1])) == (above, below) and above and below
+    at = page.locator("c-family").evaluate("(f, id) => f.spot(f.spec.doc.ids.indexOf(id))", best.id)
+    page.locator("c-family canvas").click(position={"x": at[0], "y": at[1]})
+    pane = page.locator("aside.pane")
+    pane.wait_for()
+    detail = views.candidate(run, pane.locator("h2").first.inner_text())
+    assert detail.row.id == best.id or detail.row.search_mean == pytest.approx(best.search_mean, rel=0.02)
+    text = next(iter(detail.parts.values())).strip().splitlines()[0]
+    assert text in pane.inner_text() and pane.get_by_text("One by one, the newest first").count() == 1
+    pane.get_by_role("button", name="Close").click()
+    assert pane.count() == 0
     fold = page.locator(".tree li:not(.winning) .fold[aria-expanded=false]").first
     name = fold.get_attribute("aria-label").split()[1]
     fold.click()

@@ -214,6 +214,8 @@ class FamilyNode(NamedTuple):
     count: int
     mean: float | None
     failed: int
+    model: str = ""
+    island: int | None = None
 
 
 def last_seq(run: Path | str) -> int:
@@ -372,6 +374,8 @@ def family(run: Path | str) -> list[FamilyNode]:
         sql.candidate.c.seq,
         sql.candidate.c.parents,
         sql.candidate.c.operator,
+        sql.candidate.c.model,
+        sql.candidate.c.origin,
         sql.tally.c.count,
         sql.tally.c.mean,
         sql.tally.c.failed,
@@ -389,7 +393,15 @@ def _node(row: Any, scores: Scores) -> FamilyNode:
     name, parent = unescape(row.id), unescape(row.parents).partition(" ")[0]
     score = scores.of(name, row._mapping["count"], row.mean)
     count, mean = (0, None) if score is None else (score.count, score.value)
-    return FamilyNode(name, row.seq, parent, unescape(row.operator), count, mean, row.failed or 0)
+    island = decode(row.origin, _Placed).island
+    about = (row.failed or 0, unescape(row.model), island)
+    return FamilyNode(name, row.seq, parent, unescape(row.operator), count, mean, *about)
+
+
+class _Placed(msgspec.Struct):
+    """Only the part of a stored origin that is wanted here."""
+
+    island: int | None = None
 
 
 class _Priced(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -175,7 +176,8 @@ def _cases(detail: CandidateDetail) -> list[dict[str, Any]]:
 def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Columns by candidate in order of appearance: `parent` is a place in the same columns, -1 for a root.
 
-    `path` are the places from the seed to the best candidate (or to `to`), following first parents.
+    `path` are the places from the seed to the best candidate (or to `to`), following first parents, and `story` tells
+    of each of them its remark, its changed lines against the step before, and the dollars spent up to it.
     """
     run.refresh()
     nodes = views.family(run.run)
@@ -184,6 +186,7 @@ def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     parents = [parent if parent < number else -1 for number, parent in enumerate(parents)]  # no cycles
     best = views.best(run.run)
     end = params.get("to") or (best.id if best else "")
+    path = _path(place.get(end, -1), parents)
     return {
         "ids": [node.id for node in nodes],
         "parents": parents,
@@ -191,18 +194,42 @@ def lineage(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "counts": [node.count for node in nodes],
         "failed": [node.failed for node in nodes],
         "evaluations": [run.evaluations_at(node.seq) for node in nodes],
-        **_operators([node.operator for node in nodes]),
-        "path": _path(place.get(end, -1), parents),
+        **_named("operator", [node.operator for node in nodes]),
+        **_named("model", [node.model for node in nodes]),
+        "island": [node.island for node in nodes],
+        "path": path,
+        "story": run.memo(f"story {end}", len(path), lambda: _story(run, [nodes[each] for each in path])),
         "best": best.id if best else "",
         "direction": run.meta.task.objective.direction,
     }
 
 
-def _operators(each: list[str]) -> dict[str, Any]:
-    """Names once, and which one each candidate has."""
+def _named(kind: str, each: list[str]) -> dict[str, Any]:
+    """Names once (`operators`), and which one each candidate has (`operator`)."""
     names = list(dict.fromkeys(each))
     index = {name: number for number, name in enumerate(names)}
-    return {"operators": names, "operator": [index[name] for name in each]}
+    return {f"{kind}s": names, kind: [index[name] for name in each]}
+
+
+def _story(run: Digest, path: list[views.FamilyNode]) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    before: dict[str, str] = {}
+    for node in path:
+        found = views.candidate(run.run, node.id, observations=0)
+        added, removed = _changed(before, found.parts) if before else (0, 0)
+        told = {"note": found.candidate.origin.note, "added": added, "removed": removed}
+        steps.append(told | {"dollars": run.spent_at(node.seq).dollars})
+        before = found.parts
+    return steps
+
+
+def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[int, int]:
+    """Lines that were added, and lines that were removed, over all parts."""
+    added = removed = 0
+    for name in before.keys() | now.keys():
+        old, new = (Counter(parts.get(name, "").splitlines()) for parts in (before, now))
+        added, removed = added + (new - old).total(), removed + (old - new).total()
+    return added, removed
 
 
 def _path(end: int, parents: list[int]) -> list[int]:

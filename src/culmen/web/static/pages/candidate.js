@@ -85,7 +85,8 @@ function take(name, text) {
 const PHASES = 40; // evaluations listed one by one
 const FEW = 12; // where a histogram tells of all
 
-function judged(doc) {
+/** How it was judged, case by case and one by one. */
+export function judged(doc) {
   if (!doc.observations.length) return section("Evaluations", { wide: true }, empty("It has not been evaluated: the strategy passed it over, or it still waits."));
   const several = doc.cases.length > 1 || doc.cases[0].case;
   const spread = histogram(doc);
@@ -135,7 +136,8 @@ function single(doc, drawn) {
   return [h("h3", {}, "One by one, the newest first"), table("Evaluations one by one", head, rows), more];
 }
 
-function feedback(doc) {
+/** What the evaluator said, and what it logged. */
+export function feedback(doc) {
   const told = doc.observations.filter((each) => each.feedback || Object.keys(each.artifacts || {}).length || (each.signs || []).length).slice(-12).reverse();
   if (!told.length) return section("Feedback and artifacts", { wide: true }, empty("The evaluator said nothing beyond the score."));
   return section("Feedback and artifacts", { wide: true }, told.map((each, place) => h("details", { open: place === 0 },
@@ -145,7 +147,8 @@ function feedback(doc) {
     Object.entries(each.artifacts || {}).map(([name, text]) => [h("h3", {}, name), /^data:image\/(png|jpeg);base64,/.test(text) ? h("img", { src: text, alt: name, style: "max-width: 100%" }) : h("div", { class: "plain" }, text)]))));
 }
 
-function asked(doc) {
+/** What the model was asked, and what it replied. */
+export function asked(doc) {
   if (!doc.prompt && !doc.reply) {
     const why = doc.operator === "seed" ? "It is a seed of the task." : "It did not come from a model's reply: an offline operator or a strategy made it.";
     return section("Prompt and reply", { wide: true }, empty(`${why} So there is no prompt.`));
