@@ -86,7 +86,7 @@ function pane(ctx) {
     h("header", { class: "card-head" }, h("h2", {}, idLink(ctx, seen.id, seen.id)), h("button", { type: "button", class: "button", onclick: close }, "Close")),
     fault ? empty(fault) : [
       h("p", { class: "note" }, `${doc.operator}${doc.model ? `, ${doc.model}` : ""}. Mean ${number(doc.mean)} over ${count(doc.count)}${parent ? `; its parent ${parent.id.slice(0, 8)} had ${number(parent.mean)}` : ""}. ${doc.usage.calls ? `${dollars(doc.usage.dollars)} for the request.` : ""}`),
-      Object.entries(doc.parts).map(([name, text]) => [h("h3", {}, name), parent ? diffBlock(parent.parts[name] || "", text, languageOf(name, doc.language), `Change of ${name}`) : codeBlock(text, languageOf(name, doc.language), `Text of ${name}`)]),
+      Object.entries(doc.parts).map(([name, text]) => [h("h3", {}, name), h("div", { class: "boxed" }, parent ? diffBlock(parent.parts[name] || "", text, languageOf(name, doc.language), `Change of ${name}`) : codeBlock(text, languageOf(name, doc.language), `Text of ${name}`))]),
       asked(doc), judged(doc), feedback(doc)]);
 }
 
