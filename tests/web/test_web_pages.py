@@ -466,7 +466,9 @@ def test_mechanism(site: Site, tab: Tab):
 
 def test_sessions(site: Site, tab: Tab):
     page = tab.open(site, "/r/agents/sessions")
-    assert page.locator("h2").all_inner_texts()[0] == "Agent 0: builtin"
+    assert page.locator("h2").all_inner_texts()[:2] == ["In all", "Agent 0: builtin"]
+    totals = page.locator("section[aria-label='In all'] .facts").inner_text().split()
+    assert totals == ["agents", "2", "steps", "7", "experiments", "1", "tokens", "840", "dollars", "$0.0700"]
     text = page.locator("[data-key='agent-0']").inner_text()
     for expected in (
         "The ring is loose.",
@@ -481,6 +483,11 @@ def test_sessions(site: Site, tab: Tab):
     assert page.get_by_text("I read TASK.md first.").is_visible()
     assert "not part of the run" not in page.content()  # a transcript outside the run's folder
     assert facts(page)["tokens"] == "240" or "600" in page.locator("[data-key='agent-0'] .facts").inner_text()
+    page = tab.open(site, "/r/agents/sessions?kind=wait")
+    assert page.locator(".steps > li").count() == 1
+    page = tab.open(site, "/r/agents/sessions?text=circles.py")
+    page.wait_for_function("() => document.querySelector('.steps > li')?.innerText.includes('TASK.md')")
+    assert page.locator(".steps > li").count() == 1
     page = tab.open(site, "/r/polca-1/sessions")
     assert "No agent had a session" in page.locator("main").inner_text()
 

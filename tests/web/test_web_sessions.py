@@ -64,7 +64,7 @@ def test_a_program_its_transcript_reports_and_what_it_left(place: Place, own: Si
     run = place.root / "runs/program"
     page = tab.open(own, "/r/program/sessions")
     card = page.locator("[data-key='agent-0']")
-    assert page.locator("h2").first.inner_text().startswith("Agent 0: cmd")
+    assert page.locator("h2").nth(1).inner_text().startswith("Agent 0: cmd")
     tried = experiments(run, 0)
     table = rows(page, "Experiments of agent 0")
     assert [row[1] for row in table] == [one["path"] for one in tried] and len(table) == 3

@@ -3,15 +3,36 @@
 import { patchBlock } from "../code.js";
 import { h } from "../dom.js";
 import { clock, count, decimals, dollars, number, plural, words } from "../format.js";
-import { cell, empty, facts, idLink, pill, section, table, th } from "../parts.js";
+import { cell, choice, empty, facts, idLink, pill, section, table, th } from "../parts.js";
 
 export const title = "Sessions";
 export const load = (ctx) => ctx.get("sessions");
 
 export function view(doc, ctx) {
   if (!doc.agents.length) return empty("No agent had a session in this run: its strategy asks models or works offline. Strategies that hand the work to agents show what each did here.");
-  return h("div", { class: "stack" }, doc.agents.map((each) => agent(each, doc, ctx)), doc.notes.length ? noted(doc) : null);
+  return h("div", { class: "stack" }, sums(doc, ctx), doc.agents.map((each) => agent(each, doc, ctx)), doc.notes.length ? noted(doc) : null);
 }
+
+const sum = (doc, name) => doc.agents.reduce((all, each) => all + each[name], 0);
+
+/** All agents together, and what of their steps is shown. */
+function sums(doc, ctx) {
+  const kinds = [...new Set(doc.agents.flatMap((each) => each.steps.map((step) => step.step)))];
+  const aside = h("div", { class: "toolbar" },
+    h("label", { class: "field" }, "Search", h("input", { type: "search", name: "steps", value: ctx.params.text || "", onchange: (event) => ctx.go({ text: event.target.value }, true) })),
+    choice("Kinds of steps", ["", ...kinds].map((kind) => [kind, words(kind) || "all"]), ctx.params.kind || "", (kind) => ctx.go({ kind }, true)));
+  return section("In all", { wide: true, aside }, facts([
+    ["agents", count(doc.agents.length)], ["steps", count(sum(doc, "count"))], ["experiments", count(doc.agents.reduce((all, each) => all + Math.max(each.experiments, each.tried.length), 0))],
+    ["tokens", count(sum(doc, "tokens"))], ["dollars", dollars(sum(doc, "dollars"))]]));
+}
+
+/** Whether a step is of the kind and has the text that a person asked for. */
+function wanted(step, { kind, text: sought }) {
+  const said = [step.about, step.text, step.fault, step.ended, ...step.reports, ...step.experiments.flatMap((made) => [made.path, made.note])].join("\n");
+  return (!kind || step.step === kind) && (!sought || said.toLowerCase().includes(sought.toLowerCase()));
+}
+
+const LONG = 600; // characters of a step that is folded
 
 const ENDS = {
   experiments: "its experiments are used up", calls: "its calls are used up", tokens: "its tokens are used up", dollars: "its dollars are used up",
@@ -26,7 +47,7 @@ function agent(each, doc, ctx) {
       each.isolation ? ["isolation", each.isolation] : null, each.version ? ["version", each.version] : null,
     ]),
     tried(each, doc, ctx),
-    h("div", { class: "session" }, h("div", {}, h("h3", {}, "What it did"), steps(each), each.transcript ? text("Transcript of its program", each.transcript) : null), h("div", {}, h("h3", {}, "What it left"), left(each))));
+    h("div", { class: "session" }, h("div", {}, h("h3", {}, "What it did"), steps(each, ctx), each.transcript ? text("Transcript of its program", each.transcript) : null), h("div", {}, h("h3", {}, "What it left"), left(each))));
 }
 
 /** Its experiments as they were scored; where the task has a verifier, what it certified. */
@@ -41,16 +62,21 @@ function tried(each, doc, ctx) {
   return [h("h3", {}, "What it tried"), table(`Experiments of agent ${each.agent}`, head, rows)];
 }
 
-function steps(each) {
-  const rows = each.steps.map((step) => h("li", { "data-key": step.seq }, h("time", {}, clock(step.elapsed)), h("span", {}, words(step.step), step.about ? h("span", { class: "note" }, ` ${step.about}`) : null),
+/** The candidate that an experiment of a step became, where it was tried. */
+const became = (made, each, ctx) => each.tried.filter((one) => one.path === made.path && one.candidate).slice(0, 1).map((one) => [" ", idLink(ctx, one.candidate)]);
+
+function steps(each, ctx) {
+  const shown = each.steps.filter((step) => wanted(step, ctx.params));
+  const rows = shown.map((step) => h("li", { "data-key": step.seq }, h("time", {}, clock(step.elapsed)), h("span", {}, words(step.step), step.about ? h("span", { class: "note" }, ` ${step.about}`) : null),
     h("div", {},
       step.fault ? h("p", {}, pill("error"), ` ${words(step.fault)}`) : null,
       step.reports.map((report) => h("p", {}, report)),
-      step.experiments.map((made) => h("p", { class: "note" }, `experiment ${made.ticket}: ${made.path}${made.note ? `, ${made.note}` : ""}${made.fault ? ` (${words(made.fault)})` : ""}`)),
+      step.experiments.map((made) => h("p", { class: "note" }, `experiment ${made.ticket}: ${made.path}${made.note ? `, ${made.note}` : ""}${made.fault ? ` (${words(made.fault)})` : ""}`, became(made, each, ctx))),
       step.ended ? h("p", {}, `ended: ${words(step.ended)}`) : null,
-      step.text ? h("div", { class: "plain" }, step.text) : null)));
+      step.text && step.text.length > LONG ? text(step.text.slice(0, 60).split("\n")[0], step.text) : step.text ? h("div", { class: "plain" }, step.text) : null)));
   const more = each.count > each.steps.length ? h("p", { class: "note" }, `and ${each.count - each.steps.length} more steps`) : null;
-  return [h("ol", { class: "steps" }, rows), more];
+  const left = each.steps.length - shown.length;
+  return [h("ol", { class: "steps" }, rows), left ? h("p", { class: "note" }, `${plural(left, "step")} left out by the search above`) : null, more];
 }
 
 function left(each) {
