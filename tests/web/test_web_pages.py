@@ -499,6 +499,11 @@ def test_calls(site: Site, tab: Tab):
     table = rows(page, "Calls by role and model")
     assert [(row[0], row[1], shown(row[3])) for row in table] == [(c.role, c.model, c.usage.calls) for c in costs]
     assert [shown(row[4]) for row in table] == [c.usage.input_tokens for c in costs]
+    dear = sorted(
+        r.usage.dollars for e in views.effect_results(run, "") if (r := e.entry.result) and hasattr(r, "usage")
+    )
+    paid = [float(row[3].lstrip("$")) for row in rows(page, "The dearest calls")]
+    assert paid == [pytest.approx(each, abs=1e-4) for each in dear[::-1][:10]]
     told = facts(page)
     assert shown(told["calls"]) == sum(c.usage.calls for c in costs)
     assert told["dollars"] == f"${sum(c.usage.dollars for c in costs):.2f}"

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.views import RunStatus
 from culmen.web.pieces import LONG, Pieces
 from culmen.web.runs import Digest, TimelineSpan, thin
 
 _POINTS = 300
+_DEAREST = 10  # calls named one by one
 
 
 def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
@@ -66,7 +68,25 @@ def _course(run: Digest) -> dict[str, Any]:
     for span in run.spans:
         if span.end is not None and span.outcome == "done":
             taken.setdefault(span.effect, []).append(span.end - span.start)
-    return {"tried": _tried(run.faults), "seconds": _seconds(taken), "series": thin(spent, _POINTS), "sampled": 0}
+    return {"tried": _tried(run.faults), "seconds": _seconds(taken), "series": thin(spent, _POINTS), "sampled": 0} | {
+        "dearest": _dearest(run)
+    }
+
+
+def _dearest(run: Digest) -> list[dict[str, Any]]:
+    """The effects that cost most, the dearest first: dollars, or tokens where nothing has a price."""
+    before, each = Usage(), list[tuple[float, int, int]]()
+    for seq, spent in run.costs:
+        tokens, paid = spent.tokens - before.tokens, spent.dollars - before.dollars
+        each.append((paid, tokens, seq))
+        before = spent
+    found: list[dict[str, Any]] = []
+    for paid, tokens, seq in sorted(each, reverse=True)[:_DEAREST]:
+        for event in views.effect_results(run.run, "", after=seq - 1, limit=1):
+            made = [one.id for one in getattr(event.entry.result, "candidates", ())]
+            about = {"role": event.entry.body.get("role", ""), "effect": event.entry.effect, "candidates": made[:3]}
+            found.append(about | {"seq": seq, "elapsed": event.entry.elapsed, "dollars": paid, "tokens": tokens})
+    return [one for one in found if one["tokens"] or one["dollars"]]
 
 
 def _course_of_pieces(run: Digest, now: RunStatus) -> dict[str, Any]:
@@ -78,6 +98,7 @@ def _course_of_pieces(run: Digest, now: RunStatus) -> dict[str, Any]:
         "seconds": _seconds(seen.seconds()),
         "series": series,
         "sampled": seen.read,
+        "dearest": [],
     }
 
 

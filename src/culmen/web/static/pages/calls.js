@@ -2,17 +2,17 @@
 
 import { chart } from "../chart.js";
 import { h } from "../dom.js";
-import { count, dollars, duration, percent, plural, words } from "../format.js";
-import { cell, empty, facts, section, table, th } from "../parts.js";
+import { clock, count, dollars, duration, percent, plural, words } from "../format.js";
+import { cell, empty, facts, idLink, section, table, th } from "../parts.js";
 
 export const title = "Calls";
 export const load = (ctx) => ctx.get("calls");
 
-export function view(doc) {
+export function view(doc, ctx) {
   if (!doc.total.calls && !doc.total.cached) {
     return h("div", { class: "stack" }, empty("No model was asked: this run works offline, or has not begun."), h("div", { class: "grid" }, other(doc), slow(doc)));
   }
-  return h("div", { class: "stack" }, sums(doc), byRole(doc), h("div", { class: "grid" }, spending(doc), failures(doc), slow(doc), other(doc)));
+  return h("div", { class: "stack" }, sums(doc), byRole(doc), dearest(doc, ctx), h("div", { class: "grid" }, spending(doc), failures(doc), slow(doc), other(doc)));
 }
 
 function sums(doc) {
@@ -36,6 +36,12 @@ function byRole(doc) {
     cell(dollars(row.dollars) + (row.unpriced ? " +?" : "")), cell(row.calls ? dollars(row.dollars / row.calls) : "–"), cell(count(row.cached)), cell(count(row.retries))));
   const head = [th("role"), th("model"), th("effect"), ...["calls", "tokens in", "tokens out", "dollars", "per call", "cached", "retries"].map((text) => th(text, { class: "num" }))];
   return section("By role and model", { wide: true, note: doc.total.unpriced ? "A price that nobody knows is marked +?." : null }, table("Calls by role and model", head, rows));
+}
+
+function dearest(doc, ctx) {
+  if (!doc.dearest || !doc.dearest.length) return null;
+  const rows = doc.dearest.map((each) => h("tr", {}, cell(clock(each.elapsed)), h("td", {}, each.role || "–"), h("td", {}, each.effect), cell(dollars(each.dollars)), cell(count(each.tokens)), h("td", {}, each.candidates.map((id) => [idLink(ctx, id), " "]))));
+  return section("The dearest calls", { wide: true }, table("The dearest calls", [th("at", { class: "num" }), th("role"), th("effect"), th("dollars", { class: "num" }), th("tokens", { class: "num" }), th("what it made")], rows));
 }
 
 function spending(doc) {
