@@ -237,7 +237,7 @@ def test_every_page_from_disk(runs: Path, disk: Disk):
     assert facts(disk.show("polca-1", "timeline"))["workers"] == str(now.workers)
     path = rows(disk.show("polca-1", "lineage"), "Path to the best")
     assert [row[1] for row in path] == [step.row.id[:8] for step in views.lineage(run, best.id)]
-    page.get_by_role("link", name="what changed").last.click()
+    page.get_by_role("button", name=re.compile(r"\d lines$")).last.click()
     page.wait_for_selector(".code.diff")
     disk.show("polca-1", "calls")
     page.reload()
