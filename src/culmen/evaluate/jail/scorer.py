@@ -119,6 +119,7 @@ def _answer(
         offered = _offer(form, request, output, program)
     except wire.WireError as error:
         return {"kind": "bad_output", "feedback": str(error)}
+    answer: dict[str, Any]
     try:
         judged = settled(apply(judge, {**offered, "ask": form_of(judge, ask)} if wants(judge) else offered))
     except CandidateGone:
