@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tests.servers.openai_server import SCRIPTED, OpenAIServer
+
 from .conftest import Place
 
 MODELS = """[providers.mine]
@@ -23,3 +25,16 @@ def test_calls_tokens_and_dollars_are_a_range_from_the_first_prompt(place: Place
     told = place.culmen("run", "peak", *chosen, "--budget", "evaluations=30,dollars=0.5").err
     assert re.search(r"likely +10 to 30 calls, [\d,]+ to [\d,]+ tokens, \$[\d.]+ to \$0\.50", " ".join(told.split()))
     assert "likely" not in place.culmen("run", "peak", "--budget", "evaluations=3").err
+
+
+def test_the_range_is_in_json_too(place: Place) -> None:
+    place.task("peak")
+    with OpenAIServer("```python\ndef run():\n    return 4.0\n```") as server:
+        (place.root / "m.toml").write_text(SCRIPTED.format(url=server.url))
+        limits = ("--budget", "evaluations=9,dollars=0.01", "--json")
+        chosen = ("--models", "m.toml", "--model", "scripted")
+        likely = place.here("run", "peak", *chosen, *limits).document["likely"]
+    assert likely["calls"] == [3, 9]
+    assert likely["tokens"][0] < likely["tokens"][1]
+    assert likely["dollars"][0] < likely["dollars"][1] <= 0.01
+    assert place.here("run", "peak", "--budget", "evaluations=3", "--json").document["likely"] is None

@@ -196,7 +196,7 @@ def run_study(
     except KeyboardInterrupt:  # before the search had begun, or while it was taken down
         pass
     now = views.status(study.path)
-    data = {**pages.document(now, study.path), "at_most": limits_data(study.meta)}
+    data = {**pages.document(now, study.path), "at_most": limits_data(study.meta), "likely": likely_data(study.meta)}
     return Answer(data, lambda screen: pages.end(screen, now, study.path), pages.exit_code(now))
 
 
@@ -408,17 +408,17 @@ def _limits(meta: RunMeta, known: ModelPrices) -> str:
     return ", ".join(parts)
 
 
-def _likely(meta: RunMeta) -> str:
-    """Calls, tokens and dollars as a range, "" where nobody can tell: a call for every third evaluation up to one for
-    each; prompts from the first one's length to three times that; replies from the initial program's length to twice
-    that and a thousand tokens."""
+def likely_data(meta: RunMeta) -> dict[str, list[float]] | None:
+    """Calls, tokens and dollars (absent: prices unknown), each from and to; None where nobody can tell: a call for
+    every third evaluation up to one for each; prompts from the first one's length to three times that; replies from
+    the initial program's length to twice that and a thousand tokens."""
     seeds, model = tuple(meta.task.candidates()), meta.model
     budget = meta.budget
     most = min((each for each in (budget.calls, budget.evaluations) if each is not None), default=0)
     if not all((seeds, most, not meta.offline, not _asks(model), isinstance(model, str | dict))):
-        return ""
+        return None
     if ":" in str(model).partition("/")[0]:  # an object's class: only Python knows it
-        return ""
+        return None
     from culmen.core.brief import Brief
     from culmen.core.event import ProposeRequest
     from culmen.llm import make_gateway
@@ -427,7 +427,7 @@ def _likely(meta: RunMeta) -> str:
 
     spec = ModelBook(meta.models_file).roles(model).pick("proposer", 0)
     if spec is None:
-        return ""
+        return None
     gateway = make_gateway(meta.task, model, meta.models_file, templates=meta.templates)
     first = gateway.estimate(ProposeRequest(Brief(parent=seeds[0]), 0)).input_tokens
     reply = len(seeds[0].text.encode()) // 3
@@ -435,11 +435,20 @@ def _likely(meta: RunMeta) -> str:
     low, high = Tokens(few * first, few * reply), Tokens(many * first * 3, many * (2 * reply + 1_000))
     prices = [spec.price_list.dollars(each) for each in (low, high)]
     limits = [budget.tokens or math.inf, budget.dollars or math.inf]
-    tokens = [min(each.input + each.output, limits[0]) for each in (low, high)]
-    told = f"{few:,} to {many:,} calls, {tokens[0]:,.0f} to {tokens[1]:,.0f} tokens"
-    if None in prices:
-        return told
-    return f"{told}, {' to '.join(dollars(min(price or 0.0, limits[1])) for price in prices)}"
+    told: dict[str, list[float]] = {"calls": [few, many]}
+    told["tokens"] = [min(each.input + each.output, limits[0]) for each in (low, high)]
+    if None not in prices:
+        told["dollars"] = [min(price or 0.0, limits[1]) for price in prices]
+    return told
+
+
+def _likely(meta: RunMeta) -> str:
+    """`likely_data` for people, "" where nobody can tell."""
+    told = likely_data(meta)
+    if told is None:
+        return ""
+    parts = [f"{told[name][0]:,.0f} to {told[name][1]:,.0f} {name}" for name in ("calls", "tokens")]
+    return ", ".join([*parts, *([" to ".join(map(dollars, told["dollars"]))] if "dollars" in told else [])])
 
 
 def _money(budget: Budget, known: ModelPrices) -> str:
