@@ -53,13 +53,58 @@ def series(page: Any, place: int = 0) -> list[dict[str, Any]]:
 
 def test_the_list_of_runs(site: Site, tab: Tab):
     page = tab.open(site, "/")
-    found = {row[0]: row for row in rows(page, "Runs, the newest first")}
+    found = {row[0]: row for row in rows(page, "Runs")}
     assert set(found) == {line.path.rpartition("/")[2] for line in views.runs(site.folder)}
     best = views.status(site.run("polca-1")).best
     assert best is not None and shown(found["polca-1"][2]) == pytest.approx(best.score, rel=1e-5)
-    assert found["polca-1"][1] == "finished" and found["map_elites-1"][5] == "map_elites"
-    page.get_by_role("link", name="polca-1").click()
+    assert found["polca-1"][1] == "finished" and found["map_elites-1"][8] == "map_elites"
+    now = views.status(site.run("polca-1"))
+    assert shown(found["polca-1"][4]) == now.evaluations
+    assert now.budget.evaluations and shown(found["polca-1"][5]) == round(
+        100 * now.evaluations / now.budget.evaluations
+    )
+    course = views.progress(site.run("polca-1"))
+    drawn = page.locator('tr[data-key="polca-1"] .spark')
+    assert drawn.get_attribute("aria-label").startswith("Best so far") and len(course) > 1
+    assert shown(drawn.get_attribute("aria-label").rpartition(" to ")[2]) == pytest.approx(course[-1].mean, rel=1e-5)
+    page.get_by_role("button", name="evaluations").click()
+    page.wait_for_selector('th[aria-sort="descending"]')
+    counts = [shown(row[4]) for row in rows(page, "Runs") if len(row) > 5 and row[4] != "–"]
+    assert counts == sorted(counts, reverse=True) and len(set(counts)) > 1
+    page.get_by_role("searchbox").fill("polca-")
+    page.wait_for_function("() => document.querySelector('h2').textContent.startsWith('2 of ')")
+    assert {row[0] for row in rows(page, "Runs")} == {"polca-1", "polca-2"}
+    for name in ("polca-1", "polca-2"):
+        page.get_by_label(f"Compare {name}").check()
+    page.get_by_role("link", name="Compare 2 runs").click()
+    page.wait_for_selector('main[data-key="/compare"]:not([aria-busy])')
+    assert {row[0] for row in rows(page, "Runs")} == {"polca-1", "polca-2"}
+    page.go_back()
+    page.wait_for_selector('main[data-key="/runs"]:not([aria-busy])')
+    page.get_by_role("link", name="polca-1", exact=True).click()
     page.wait_for_selector('main[data-key="polca-1/overview"]')
+
+
+def test_headings_and_pills_are_explained(site: Site, tab: Tab):
+    """By one table of terms, where one points at them."""
+    for path in ("/", "/compare", "/r/polca-1/candidates"):
+        page = tab.open(site, path)
+        said = page.locator("main th, main .pill").evaluate_all("all => all.map(e => [e.textContent, e.title])")
+        bare = {text.strip(" ↑↓") for text, title in said if not title}
+        assert len(said) > 5 and not bare, path
+
+
+def test_on_a_phone_the_navigation_shows_the_current_page(site: Site, tab: Tab):
+    page = tab.open(site, "/r/polca-1/overview")
+    page.set_viewport_size({"width": 390, "height": 800})
+    tall = page.locator(".side").bounding_box()["height"]
+    assert tall < 80
+    tab.open(site, "/r/polca-1/trust")
+    page.wait_for_function(
+        "() => { const box = document.querySelector('.side [aria-current]').getBoundingClientRect();"
+        " return box.left >= 0 && box.right <= innerWidth && box.top >= 0 }"
+    )
+    assert page.locator(".side").bounding_box()["height"] == tall
 
 
 def test_overview(site: Site, tab: Tab):

@@ -22,13 +22,15 @@ from starlette.routing import Route
 from culmen.core.errors import CulmenError, UserError
 from culmen.store import inbox, views
 from culmen.store.lease import signature
+from culmen.store.views import RunLine
 from culmen.web.guard import Guard
 from culmen.web.pages import PAGES, compare
-from culmen.web.runs import RunCatalog
+from culmen.web.runs import RunCatalog, thin
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _COMPARED = 40  # runs in one picture
+_SMALL = 24  # points of a run's course in the list
 _BODY = 2_000_000  # bytes of a message
 _FLOOD = 8 * _BODY  # bytes after which a connection is given up
 
@@ -65,7 +67,9 @@ class Dashboard:
 
     async def _runs(self, request: Request) -> Response:
         def make() -> dict[str, Any]:
-            lines = [msgspec.to_builtins(line) | {"name": name} for name, line in self.runs.lines()]
+            lines = [
+                msgspec.to_builtins(line) | {"name": name, "curve": _curve(line)} for name, line in self.runs.lines()
+            ]
             return {"runs": lines, "single": self.runs.single, "folder": self.runs.place}
 
         return await self._answer(make)
@@ -282,3 +286,9 @@ def _parts(given: Any) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
         raise UserError("the candidate is no object of texts")
     return {str(name): text for name, text in given.items()}
+
+
+def _curve(line: RunLine) -> list[tuple[int, float]]:
+    """Evaluations and the best score so far, few enough for a line of a table; none for a run that cannot be read."""
+    points = views.progress(Path(line.path)) if line.task else []
+    return [(point.evaluations, point.mean) for point in thin(points, _SMALL)]

@@ -474,7 +474,8 @@ def _trust_before_levels(winner: dict[str, Any]) -> str:
 
 class RunLine(msgspec.Struct, frozen=True):
     """One line of a list of runs. One that cannot be read has the state `damaged` or `unreadable`; `why` says what is
-    wrong with it, and `fix` what to do."""
+    wrong with it, and `fix` what to do. `spent` is the largest share of a limit of the budget that is used (0..1; None:
+    no limit), `models` the models by role."""
 
     run: str
     path: str
@@ -487,6 +488,9 @@ class RunLine(msgspec.Struct, frozen=True):
     trust: str = ""
     why: str = ""
     fix: str = ""
+    dollars: float = 0.0
+    spent: float | None = None
+    models: dict[str, str] = {}
 
 
 def runs(folder: Path | str = "runs") -> list[RunLine]:
@@ -534,7 +538,16 @@ def _line(folder: Path) -> RunLine:
         why, fix = (error.what, error.fix) if isinstance(error, UserError) else (str(error), "")
         return RunLine(folder.name, str(folder), "unreadable", _made(folder), why=why, fix=fix)
     score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
-    return RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score, trust)
+    line = RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score, trust)
+    return msgspec.structs.replace(line, dollars=now.usage.dollars, spent=_share(now), models=now.models)
+
+
+def _share(now: RunStatus) -> float | None:
+    tokens = now.usage.input_tokens + now.usage.output_tokens
+    used = {"evaluations": now.evaluations, "calls": now.usage.calls, "tokens": tokens, "dollars": now.usage.dollars}
+    used["seconds"] = now.elapsed_seconds
+    limits = [(part, getattr(now.budget, name)) for name, part in used.items()]
+    return max((min(1.0, part / limit) for part, limit in limits if limit), default=None)
 
 
 def _made(folder: Path) -> float:

@@ -142,6 +142,17 @@ function draw() {
   const { place } = state;
   document.title = `${place.run ? `${place.run} · ` : ""}${module(place).title} · culmen`;
   show(app, h("div", { class: "shell" }, skip(), sidebar(place), h("div", { class: "page" }, header(place), body(place), data.made ? made(data.made) : null)));
+  reveal();
+}
+
+/** On a telephone the pages stand in a row: the current one is brought into view when it changes. */
+function reveal() {
+  const now = document.querySelector(".side [aria-current]");
+  if (!now || now.getAttribute("href") === state.revealed) return;
+  state.revealed = now.getAttribute("href");
+  const bar = now.closest(".side");
+  const [box, around] = [now.getBoundingClientRect(), bar.getBoundingClientRect()];
+  bar.scrollLeft += box.left + box.width / 2 - around.left - around.width / 2;
 }
 
 const skip = () => h("a", { class: "skip", href: location.hash, onclick: (event) => { event.preventDefault(); document.getElementById("main").focus(); } }, "Skip to the page");

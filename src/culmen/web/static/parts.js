@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { MISSING, number, plusMinus, words } from "./format.js";
+import { meaning } from "./terms.js";
 
 /** A section with a heading; `aside` stands at the heading's right. */
 export const section = (title, props, ...children) =>
@@ -28,21 +29,14 @@ const TONES = {
 
 /** What people read instead of a level's name. */
 const SHOWN = { verified: "scored apart" };
-const EXPLAINED = {
-  certified: "the task's exact verifier vouches for the value",
-  verified: "scored in a process that candidate code never enters, from plain data",
-  proxied: "scored by evaluate(path) in a jailed process of its own; the candidate answered from another one",
-  "self-reported": "evaluator and candidate share a process, so a candidate can forge its score",
-};
-
 /** A word with a colour; the word alone says it all. */
-export const pill = (word, title) => h("span", { class: `pill pill-${TONES[word] || "quiet"}`, title: title || EXPLAINED[word] || null }, SHOWN[word] || words(word));
+export const pill = (word, title) => h("span", { class: `pill pill-${TONES[word] || "quiet"}`, title: title || meaning(word) }, SHOWN[word] || words(word));
 
 const STATUS = { unseen: "not evaluated", mixed: "scored and failed" };
 
 /** How a candidate fared, with what its failures were. */
 export const statusPill = (row) =>
-  h("span", { class: `pill pill-${TONES[row.status] || "quiet"}`, title: Object.entries(row.statuses).map(([name, n]) => `${n} ${name}`).join(", ") || null }, STATUS[row.status] || row.status);
+  h("span", { class: `pill pill-${TONES[row.status] || "quiet"}`, title: Object.entries(row.statuses).map(([name, n]) => `${n} ${name}`).join(", ") || meaning(row.status) }, STATUS[row.status] || row.status);
 
 /** A number flush right, with the same digits under one another. */
 export const cell = (text, props) => h("td", { class: "num", ...props }, text);
@@ -63,7 +57,8 @@ export const table = (label, head, rows, props) =>
   h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
     h("table", props || {}, h("caption", { class: "hidden" }, label), h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
 
-export const th = (text, props) => h("th", { scope: "col", ...props }, text);
+/** A heading, with what it means; `term` where it is not the text itself. */
+export const th = (text, props, term) => h("th", { scope: "col", title: meaning(term || text), ...props }, text);
 
 /** A bar of how much is spent. */
 export function meter(label, share, text) {

@@ -108,14 +108,14 @@ function head(doc, ctx) {
   const better = doc.direction === "min" ? "asc" : "desc";
   const without = idle(doc);
   return COLUMNS.filter(([, text]) => !without.includes(text)).map(([sort, text, first, look, title]) => {
-    if (!sort || sort === "status") return th(text, { class: look || null, title: title || null });
+    if (!sort || sort === "status") return th(text, { class: look || null, ...(title ? { title } : {}) });
     const begin = sort === "mean" ? better : first || "asc";
     const mine = doc.sort === sort;
     const next = mine ? (doc.order === "asc" ? "desc" : "asc") : begin;
     const back = mine && doc.order !== begin; // the third press goes back to the order of the engine
     const go = () => ctx.go({ sort: back ? "" : sort, order: back ? "" : next, offset: "" }, true);
     const sorted = mine ? (doc.order === "asc" ? "ascending" : "descending") : null;
-    return h("th", { scope: "col", class: look || null, title: title || null, "aria-sort": sorted }, h("button", { type: "button", onclick: go }, text));
+    return th(h("button", { type: "button", onclick: go }, text), { class: look || null, ...(title ? { title } : {}), "aria-sort": sorted }, text);
   });
 }
 
