@@ -173,7 +173,7 @@ def test_everything_can_be_reached_by_keyboard(site: Site, tab: Tab):
         assert any(wanted in name for name in reached), wanted
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    assert page.locator(".tip").inner_text().startswith("Evaluations: ")
+    assert page.locator(".tip").inner_text().startswith(("Evaluations: ", "evaluation "))
     page.keyboard.press("Tab")
     assert not page.locator(".tip").is_visible()
     page.get_by_role("link", name="Candidates").focus()
@@ -187,6 +187,7 @@ def test_the_pointer_is_told_what_it_is_on(site: Site, tab: Tab):
     box = page.locator("c-chart").bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tip = page.locator(".tip").inner_text()
-    assert tip.startswith("Evaluations:") and "expected of the leader" in tip and "confirmed" not in tip
+    assert tip.startswith(("Evaluations:", "evaluation ")) and "expected of the leader" in tip
+    assert "confirmed" not in tip
     page.mouse.move(0, 0)
     page.wait_for_function("() => document.querySelector('.tip').hidden")

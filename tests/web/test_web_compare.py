@@ -56,7 +56,7 @@ def test_runs_that_cannot_be_read_are_named_with_why(tmp_path: Path, tab: Tab):
     (tmp_path / "junk" / "journal.db").write_text("no database <b>at all</b>, but long enough to be taken for one" * 40)
     own = served(tmp_path)
     page = tab.open(own, "/")
-    (row,) = rows(page, "Runs, the newest first")
+    (row,) = rows(page, "Runs")
     assert row[:2] == ["junk", "damaged"] and "the journal is damaged" in row[2] and "culmen recover" in row[2]
     assert page.locator("main td a").count() == 0
     page = tab.open(own, "/compare")

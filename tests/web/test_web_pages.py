@@ -529,7 +529,7 @@ def test_sessions(site: Site, tab: Tab):
     assert "not part of the run" not in page.content()  # a transcript outside the run's folder
     assert facts(page)["tokens"] == "240" or "600" in page.locator("[data-key='agent-0'] .facts").inner_text()
     page = tab.open(site, "/r/agents/sessions?kind=wait")
-    assert page.locator(".steps > li").count() == 1
+    page.wait_for_function("() => document.querySelectorAll('.steps > li').length === 1")
     page = tab.open(site, "/r/agents/sessions?text=circles.py")
     page.wait_for_function("() => document.querySelector('.steps > li')?.innerText.includes('TASK.md')")
     assert page.locator(".steps > li").count() == 1
