@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from culmen.cli.options import PlaceFlags, SearchFlags, of_run, of_session
+from culmen.cli.options import PlaceFlags, RunFlags, of_run, of_session
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
@@ -57,7 +57,7 @@ def test_a_task_says_what_it_needs_and_a_run_remembers(tmp_path: Path):
     toml = tmp_path / "task.toml"
     toml.write_text(toml.read_text() + '[resources]\ncpu = 2\nmemory = "1GB"\ncustom = { fpga = 1 }\n')
     task = load(tmp_path)
-    _, options = of_run(task, SearchFlags(), PlaceFlags(backend="local", backend_set="gpu=1"))
+    _, options = of_run(task, RunFlags(), PlaceFlags(backend="local", backend_set="gpu=1"))
     chosen = options.backend
     assert chosen == BackendChoice(needs=Needs(2, 1, 10**9, {"fpga": 1.0}))
     study = Study.create(task, backend=chosen, run_dir=tmp_path / "run")
