@@ -1,4 +1,4 @@
-"""The modules of a built-in task's folder, as its scorer sees them."""
+"""A built-in task's folder: its modules as its scorer sees them, and a search on it with a scripted model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import culmen
 from culmen.evaluate.taskfiles import example_path
+from culmen.llm.spec import ModelSpec, Price, Provider
+from tests.servers.model_server import ModelServer
 
 
 def modules(folder: str | Path, *names: str) -> list[ModuleType]:
@@ -29,3 +32,11 @@ def modules(folder: str | Path, *names: str) -> list[ModuleType]:
             sys.modules.pop(name, None)
             if module is not None:
                 sys.modules[name] = module
+
+
+def scripted_search(server: ModelServer, task: Path, strategy: str, run: Path) -> culmen.Study:
+    """Twelve evaluations of a task that asks models, with this server's model in all roles."""
+    provider = Provider("mine", f"{server.url}/v1", base=0.001, cap=0.002, timeout=20.0)
+    model = ModelSpec(provider, "scripted", max_tokens=4000, price=Price(input=1.0, output=1.0))
+    rest = {"budget": 12, "workers": 1, "run_dir": run, "progress": False}
+    return culmen.optimize(None, task, strategy=strategy, model={"default": model}, **rest)  # pyright: ignore

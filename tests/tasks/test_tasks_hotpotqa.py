@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-import culmen
 from culmen.evaluate.taskfiles import example_path, load, write_new
-from culmen.llm.spec import ModelSpec, Price, Provider
 from tests.servers.model_script import Asked, Turn
 from tests.servers.model_server import ModelServer
-from tests.tasks.folder import modules
+from tests.tasks.folder import modules, scripted_search
 
 SHORT = "Answer with the fewest words possible."
 CASES = load(example_path("hotpotqa")).cases
@@ -78,18 +76,7 @@ def test_a_search_with_the_papers_preset_finds_the_sentence(tmp_path: Path, monk
         return Turn(stand_in(asked.text))
 
     with ModelServer(script) as server:
-        provider = Provider("mine", f"{server.url}/v1", base=0.001, cap=0.002, timeout=20.0)
-        model = ModelSpec(provider, "scripted", max_tokens=4000, price=Price(input=1.0, output=1.0))
-        study = culmen.optimize(
-            None,
-            tmp_path / "task",
-            strategy="polca",
-            model={"default": model},
-            budget=12,
-            workers=1,
-            run_dir=tmp_path / "run",
-            progress=False,
-        )
+        study = scripted_search(server, tmp_path / "task", "polca", tmp_path / "run")
     seen = study.evaluations()
     assert {str(one.status) for one in seen} == {"ok"} and {one.asked[0].role for one in seen} == {"qa"}
     assert {one.metrics["exact"] for one in seen} == {0.0, 1.0}

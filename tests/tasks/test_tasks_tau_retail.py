@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-import culmen
 from culmen.core.errors import UserError
 from culmen.evaluate.taskfiles import example_path, load, write_new
-from culmen.llm.spec import ModelSpec, Price, Provider
 from culmen.run.inputs import check_roles
 from tests.servers.model_script import Asked, ToolCall, Turn
 from tests.servers.model_server import ModelServer
-from tests.tasks.folder import modules
+from tests.tasks.folder import modules, scripted_search
 
 EXPECTED = Path(__file__).with_name("tau_retail_expected.jsonl.gz")
 OBEYED = "Carry out all that the customer asks for."
@@ -100,18 +98,7 @@ def test_a_search_finds_the_sentence_that_the_stand_in_obeys(copied: Path) -> No
         return Turn(f"```\n{OBEYED}\n```") if "instructions.md" in asked.text and not asked.tools else play(asked)
 
     with ModelServer(script) as server:
-        provider = Provider("mine", f"{server.url}/v1", base=0.001, cap=0.002, timeout=20.0)
-        model = ModelSpec(provider, "scripted", max_tokens=4000, price=Price(input=1.0, output=1.0))
-        study = culmen.optimize(
-            None,
-            copied / "task",
-            strategy="best_of_n",
-            model={"default": model},
-            budget=12,
-            workers=1,
-            run_dir=copied / "run",
-            progress=False,
-        )
+        study = scripted_search(server, copied / "task", "best_of_n", copied / "run")
     seen = study.evaluations()
     assert {one.status for one in seen} == {"ok"}, [one.feedback for one in seen if one.status != "ok"][:1]
     assert seen[0].score == 0.0 and "Not as it should be in the database: orders" in seen[0].feedback

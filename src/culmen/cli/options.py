@@ -98,7 +98,7 @@ class RunFlags(SearchFlags):
 
     preset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What the task's [presets.NAME] sets, as paper: not given otherwise."),
+        typer.Option(metavar="NAME", help="Use the task's [presets.NAME], such as paper; other options come first."),
     ] = None
 
 

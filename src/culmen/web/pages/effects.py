@@ -161,11 +161,7 @@ def _timeline(
     worked = sum(_inside(span, low, high) for span in evaluations)
     possible = now.workers * (high - low)
     return {
-        "from": low,
-        "to": high,
-        "whole": whole,
-        "workers": now.workers,
-        "sessions": sessions,
+        **_stretch(now, sessions, shown),
         "kinds": kinds,
         "load": _load(spans, kinds, low, high),
         "spans": _lanes(spans, kinds) if len(spans) <= _DRAWN else [],
@@ -176,6 +172,12 @@ def _timeline(
         "outcomes": _outcomes(every),
         "sampled": 0,
     }
+
+
+def _stretch(now: RunStatus, sessions: Sequence[float], shown: tuple[float, float, float]) -> dict[str, Any]:
+    """Which seconds of a run are shown, of how many."""
+    low, high, whole = shown
+    return {"from": low, "to": high, "whole": whole, "workers": now.workers, "sessions": sessions}
 
 
 def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> dict[str, Any]:
@@ -191,11 +193,7 @@ def _long_timeline(run: Digest, now: RunStatus, params: Mapping[str, str]) -> di
     part = (first, last) != (1, run.last)
     seen = Pieces(run.run, first, last, now.workers) if part else _whole(run, now)
     return {
-        "from": low,
-        "to": high,
-        "whole": whole,
-        "workers": now.workers,
-        "sessions": sessions,
+        **_stretch(now, sessions, (low, high, whole)),
         **_flowing(seen, now.workers, low, high),
         "spans": [],
         "drawn": _DRAWN,
