@@ -9,4 +9,5 @@ def run(**target):
             made += 1
         except RuntimeError:
             break
-    return {"loot": ["more threads than allowed"] if made > target["processes"] else []}
+    # where the user keeps his uid, those that end meanwhile make room: a few more are no win, without end is
+    return {"loot": [f"{made} threads, more than allowed"] if made > 2 * target["processes"] else []}
