@@ -239,6 +239,19 @@ def test_islands_and_signs_are_found_in_what_is_stored_as_bytes(tmp_path, each_s
     journal.close()
 
 
+def test_signs_are_counted_over_the_whole_run_and_a_rare_one_is_shown(tmp_path, each_store):
+    """A grave sign that one evaluation showed long ago must not be hidden by many notes after it."""
+    journal = new_run(tmp_path)
+    one, other = program(1), program(2)
+    journal.append([proposed(1, one, other)])
+    journal.append([observed(2, one, 9.0, signs=(Sign("frames", "it walks up the stack", True), Sign("clock")))])
+    journal.append([observed(10 + number, other, 1.0, signs=(Sign("clock"), Sign("clock"))) for number in range(30)])
+    seen = views.integrity(journal.run_dir, limit=20)
+    assert (seen.signs, seen.kinds) == (31, {"frames": 1, "clock": 31})
+    assert [(each.candidate, each.grave) for each in seen.findings if each.sign == "frames"] == [(one.id, True)]
+    journal.close()
+
+
 def test_what_is_in_flight_is_what_began_and_did_not_end(tmp_path, each_store):
     journal = new_run(tmp_path)
     journal.append([state("running"), Entry("started", 1, "m", "propose")])

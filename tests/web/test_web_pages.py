@@ -636,7 +636,19 @@ def test_a_report_sorts_and_filters_as_the_server_does(site: Site, tab: Tab):
     whole = {"rows": [], "offset": 0}
     asked: list[dict[str, str]] = [
         {"sort": sort, "order": order, "limit": "30", "offset": "10"}
-        for sort in ("best", "mean", "count", "id", "island", "parents", "model")
+        for sort in (
+            "best",
+            "mean",
+            "count",
+            "id",
+            "island",
+            "parents",
+            "model",
+            "expected",
+            "seconds",
+            "size",
+            "dollars",
+        )
         for order in ("asc", "desc")
         if (sort, order) != ("best", "desc")
     ]

@@ -404,6 +404,8 @@ class Totals:
         self.counters["further", "evaluations"] += observation.usage.evaluations  # that looked into this one
         if observation.signs:
             self.counters["sign", ""] += 1
+            for name in {"", *(escape(sign.name) for sign in observation.signs)}:
+                self.counters["signed", name] += 1  # counts "" too: journals from before count only the line above
         if observation.status is Status.OK:
             self.counters["trust", escape(observation.trust)] += 1
         else:

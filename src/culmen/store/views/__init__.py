@@ -7,18 +7,12 @@ Raises `UserError` where there is no run and `JournalDamaged` where it cannot be
 
 from culmen.store.views.candidates import (
     CandidateDetail,
-    CandidatePage,
-    CandidateQuery,
     CandidateRow,
-    Facets,
-    ListedCandidate,
     Step,
     candidate,
     candidates,
-    facets,
     find_candidate,
     lineage,
-    table,
 )
 from culmen.store.views.course import LeaderCourse, LeaderPoint, SeenScore, evaluations
 from culmen.store.views.events import (
@@ -58,6 +52,16 @@ from culmen.store.views.integrity import (
     prose,
     score_changes,
     verdict,
+)
+from culmen.store.views.listing import (
+    LOOKED_UP,
+    SORTS,
+    CandidatePage,
+    CandidateQuery,
+    Facets,
+    ListedCandidate,
+    facets,
+    table,
 )
 from culmen.store.views.run import (
     Agents,

@@ -13,7 +13,7 @@ import msgspec
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
-from culmen.core.evaluation import LEVELS, Observation, rank
+from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode, escape, unescape
@@ -22,8 +22,10 @@ from culmen.store.ranking import leading, place
 from culmen.store.reader import PAGE, Texts, assemble, candidate_of, lookup_in
 from culmen.store.views.scores import Scores, search_score
 
+_FIRST = 100  # places of the best that are found without sorting all
+
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import Connection, Select
     from sqlalchemy import Row as SqlRow
 
 
@@ -185,7 +187,7 @@ def _ordered(query: Select[*tuple[Any, ...]], order: Order, scores: Scores) -> S
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
     reward, (rank, value) = sql.tally.c.mean * sign, place(scores.direction, scores.sd)
     keys: dict[str, tuple[Any, ...]] = {
-        "best": (unscored, _chosen(scores), rank, value.desc()),
+        "best": (unscored, chosen(scores), rank, value.desc()),
         "score": (unscored, reward.desc()),
         "worst": (unscored, reward),
         "count": (sql.func.coalesce(sql.tally.c.count, 0).desc(),),
@@ -197,7 +199,7 @@ def _ordered(query: Select[*tuple[Any, ...]], order: Order, scores: Scores) -> S
     return query.order_by(*keys[order], sql.tally.c.first, sql.tally.c.candidate)
 
 
-def _chosen(scores: Scores) -> Any:
+def chosen(scores: Scores) -> Any:
     """The winner of the final choice comes first."""
     return sql.case((sql.tally.c.candidate == escape(scores.winner), 0), else_=1)
 
@@ -321,176 +323,3 @@ def _rows(connection: Connection, folder: Path, names: list[str]) -> list[tuple[
         for row in connection.execute(query.where(sql.candidate.c.id.in_(names[start : start + PAGE]))):
             found[row.id] = (row_of(row, scores), decode(row.origin, Origin).note)
     return [found[name] for name in names]
-
-
-# The table of candidates: filtered, sorted and paged by the database, so that its length does not matter.
-
-SORTS = ("best", "seq", "id", "mean", "count", "failed", "operator", "model", "island", "parents", "trust")
-STATUSES = ("scored", "mixed", "failed", "unseen")
-_FIRST = 100  # places of the best that are found without sorting all
-_FACETS = 40  # values of one column that are listed to choose from
-
-
-class CandidateQuery(msgspec.Struct, frozen=True):
-    """One page of the table.
-
-    `sort` is one of `SORTS`; `best` is the order of store/ranking.py. `text` is looked for in ids, parents, operators
-    and models. `status`: scored (every evaluation gave a score), mixed, failed (none did) or unseen (not evaluated).
-    `trust` keeps candidates all of whose scores are at least at that level, `below` those that are not.
-    """
-
-    sort: str = "best"
-    descending: bool = False
-    offset: int = 0
-    limit: int = 50
-    text: str = ""
-    operator: str | None = None
-    model: str | None = None
-    island: int | None = None
-    status: str = ""
-    trust: str = ""
-    below: str = ""
-
-
-class ListedCandidate(msgspec.Struct, frozen=True):
-    """One line: the candidate with its statistics, and its origin. `seconds` is the mean time of its evaluations (None:
-    there are none), `size` the characters of all its texts, `among` how many candidates came by the same event."""
-
-    row: CandidateRow
-    island: int | None
-    note: str
-    seconds: float | None = None
-    size: int = 0
-    among: int = 1
-
-
-class CandidatePage(msgspec.Struct, frozen=True):
-    """Lines from `offset` on, of `total` that pass the filters, of `all` there are."""
-
-    rows: tuple[ListedCandidate, ...]
-    total: int
-    all: int
-
-
-class Facets(msgspec.Struct, frozen=True):
-    """Values that occur, with how many candidates have them, the most frequent first."""
-
-    operators: tuple[tuple[str, int], ...]
-    models: tuple[tuple[str, int], ...]
-    islands: tuple[tuple[int, int], ...]
-
-
-def table(run: Path | str, query: CandidateQuery) -> CandidatePage:
-    """One page of candidates; raises `UserError` for an unknown sort or status."""
-    if query.sort not in SORTS or query.status not in ("", *STATUSES):
-        raise UserError("no such sort or status", where=f"{query.sort} {query.status}", fix=f"use {', '.join(SORTS)}")
-    if not {query.trust, query.below} <= {"", *LEVELS}:
-        raise UserError("no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}")
-    with reading(Path(run)) as connection:
-        sql.taught(connection)
-        scores = Scores(connection, Path(run))
-        joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
-        wanted = _conditions(query)
-        count = sql.select(sql.func.count()).select_from(joined).where(*wanted)
-        total = connection.execute(count).scalar_one()
-        everything = connection.execute(sql.select(sql.func.count()).select_from(sql.candidate)).scalar_one()
-        ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query, scores)
-        page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
-        rows = [row_of(row, scores) for row in fetch(connection, page)]
-        return CandidatePage(tuple(_lines(connection, Path(run), rows)), total, everything)
-
-
-def facets(run: Path | str) -> Facets:
-    """What the columns hold."""
-
-    def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
-        number = sql.func.count().label("n")
-        query = (
-            sql.select(column.label("v"), number).select_from(sql.candidate).group_by("v").order_by(number.desc(), "v")
-        )
-        return [(row[0], row[1]) for row in connection.execute(query.limit(_FACETS)) if row[0] not in (None, "")]
-
-    with reading(Path(run)) as connection:
-        sql.taught(connection)
-        return Facets(
-            operators=tuple((unescape(name), n) for name, n in counted(connection, sql.candidate.c.operator)),
-            models=tuple((unescape(name), n) for name, n in counted(connection, sql.candidate.c.model)),
-            islands=tuple(sorted(counted(connection, sql.island(sql.candidate.c.origin)))),
-        )
-
-
-def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
-    if query.text:
-        text = escape(query.text)
-        places = (sql.candidate.c.id, sql.candidate.c.parents, sql.candidate.c.operator, sql.candidate.c.model)
-        found.append(sql.or_(*(place.icontains(text, autoescape=True) for place in places)))
-    if query.operator is not None:
-        found.append(sql.candidate.c.operator == escape(query.operator))
-    if query.model is not None:
-        found.append(sql.candidate.c.model == escape(query.model))
-    if query.island is not None:
-        found.append(sql.island(sql.candidate.c.origin) == query.island)
-    count, failed = sql.func.coalesce(sql.tally.c.count, 0), sql.func.coalesce(sql.tally.c.failed, 0)
-    found += {
-        "": [],
-        "scored": [count > 0, failed == 0],
-        "mixed": [count > 0, failed > 0],
-        "failed": [count == 0, failed > 0],
-        "unseen": [count == 0, failed == 0],
-    }[query.status]
-    if query.trust:
-        found += [count > 0, sql.tally.c.trust <= rank(query.trust)]
-    if query.below:
-        found += [count > 0, sql.tally.c.trust > rank(query.below)]
-    return found
-
-
-def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery, scores: Scores) -> Select[*tuple[Any, ...]]:
-    """Candidates without a value come last, whichever way the others go; ties are in order of appearance."""
-    unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
-    clean, value = place(scores.direction, scores.sd)
-    keys: dict[str, tuple[Any, Any]] = {
-        "best": (unscored, -value),
-        "mean": (unscored, sql.tally.c.mean),
-        "count": (0, sql.func.coalesce(sql.tally.c.count, 0)),
-        "failed": (0, sql.func.coalesce(sql.tally.c.failed, 0)),
-        "seq": (0, sql.candidate.c.seq),
-        "id": (0, sql.candidate.c.id),
-        "operator": (sql.case((sql.candidate.c.operator == "", 1), else_=0), sql.candidate.c.operator),
-        "model": (sql.case((sql.candidate.c.model == "", 1), else_=0), sql.candidate.c.model),
-        "parents": (sql.case((sql.candidate.c.parents == "", 1), else_=0), sql.candidate.c.parents),
-        "island": (
-            sql.case((sql.island(sql.candidate.c.origin).is_(None), 1), else_=0),
-            sql.island(sql.candidate.c.origin),
-        ),
-        "trust": (unscored, sql.tally.c.trust),
-    }
-    last, key = keys[query.sort]
-    order = [key.desc() if query.descending else key, sql.candidate.c.seq, sql.candidate.c.id]
-    if query.sort == "best":  # the same to the last tie as `views.candidates`
-        order[:0] = [each.desc() if query.descending else each for each in (_chosen(scores), clean)]
-        order[3:3] = [sql.tally.c.first]
-        return ids.order_by(sql.tally.c.candidate.is_(None), last, *order)
-    return ids.order_by(*([] if isinstance(last, int) else [last]), *order)
-
-
-def _lines(connection: Connection, folder: Path, rows: list[CandidateRow]) -> list[ListedCandidate]:
-    c, o, n = sql.candidate.c, sql.observation.c, sql.func.count()
-    ids, seqs = [escape(row.id) for row in rows], {row.seq for row in rows}
-    found = connection.execute(sql.select(c.id, c.origin, c.parts).where(c.id.in_(ids))).all()
-    texts = Blobs(folder / "blobs", lookup_in(connection)).get([row.parts for row in found])
-    sizes = {sha: sum(map(len, decode(parts, dict[str, str]).values())) for sha, parts in texts.items()}
-    times = sql.select(o.candidate, sql.func.avg(o.seconds)).where(o.candidate.in_(ids)).group_by(o.candidate)
-    seconds = {name: mean for name, mean in connection.execute(times)}
-    among = {
-        seq: count for seq, count in connection.execute(sql.select(c.seq, n).where(c.seq.in_(seqs)).group_by(c.seq))
-    }
-    known = {row.id: (decode(row.origin, Origin), sizes[row.parts]) for row in found}
-    lines: list[ListedCandidate] = []
-    for row in rows:
-        origin, size = known[escape(row.id)]
-        lines.append(
-            ListedCandidate(row, origin.island, origin.note, seconds.get(escape(row.id)), size, among.get(row.seq, 1))
-        )
-    return lines

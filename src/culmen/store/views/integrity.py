@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from culmen.core.brief import Proposal
 from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.event import Custom, Event
 from culmen.store import sql
-from culmen.store.codec import unescape
+from culmen.store.codec import encode, unescape
 from culmen.store.database import reading
 from culmen.store.ranking import pooled_sd
 from culmen.store.reader import PAGE, Texts, assemble
@@ -39,7 +39,8 @@ class IntegrityFinding(msgspec.Struct, frozen=True):
 class Integrity(msgspec.Struct, frozen=True):
     """`levels` counts scored observations by level of trust; `repeated` the candidates scored more than once, `sd` the
     pooled deviation of their scores, `unstable` those whose scores of one case differ. `signs` counts the observations
-    that showed any sign, also those beyond the `findings` that were read."""
+    that showed any sign, also those beyond the `findings` that were read, and `kinds` those that showed each (empty
+    where a version that did not count them wrote a part of the run)."""
 
     levels: dict[str, int]
     sd: float
@@ -47,22 +48,27 @@ class Integrity(msgspec.Struct, frozen=True):
     unstable: int
     findings: tuple[IntegrityFinding, ...]
     signs: int = 0
+    kinds: dict[str, int] = {}
 
 
 def integrity(run: Path | str, limit: int = 200) -> Integrity:
-    """What is known of a run's integrity, with at most `limit` findings, the latest ones first."""
+    """What is known of a run's integrity, with the findings of the `limit` latest observations that showed signs, the
+    latest ones first, and of the latest `_RARE` that showed a kind which is not among these."""
     folder = Path(run)
     with reading(folder) as connection:
         repeated = connection.execute(
             sql.select(sql.func.count()).select_from(sql.tally).where(sql.tally.c.count > 1)
         ).scalar_one()
+        signs, kinds = sum(count for _, count in _counted(connection, "sign")), dict(_counted(connection, "signed"))
+        kinds = {unescape(name): n for name, n in kinds.items() if name} if kinds.get("") == signs else {}
         return Integrity(
             levels=_levels(connection),
             sd=pooled_sd(connection),
             repeated=repeated,
             unstable=_unstable(connection),
-            findings=_findings(connection, folder, limit),
-            signs=sum(count for _, count in _counted(connection, "sign")),
+            findings=_findings(connection, folder, limit, kinds) if signs else (),
+            signs=signs,
+            kinds=kinds,
         )
 
 
@@ -128,36 +134,35 @@ def _differing(connection: Connection, among: Any) -> int:
     return connection.execute(sql.select(sql.func.count(sql.distinct(differ.c.candidate)))).scalar_one()
 
 
-def _findings(connection: Connection, folder: Path, limit: int) -> tuple[IntegrityFinding, ...]:
-    if not _counted(connection, "sign"):
-        return ()
-    marked = sql.holds(sql.event.c.result, b'"signs"')
+_RARE = 8  # observations that are read of a kind of sign which the latest ones do not show
+
+
+def _findings(connection: Connection, folder: Path, limit: int, kinds: Collection[str]) -> tuple[IntegrityFinding, ...]:
+    found = _latest(connection, folder, b'"signs"', limit)
+    for name in sorted(set(kinds) - {each.sign for each in found}):
+        rare = _latest(connection, folder, b'"name":' + encode(name), _RARE)
+        found += [each for each in rare if each.sign == name]
+    return tuple(found)
+
+
+def _latest(connection: Connection, folder: Path, marked: bytes, limit: int) -> list[IntegrityFinding]:
+    """The signs of the latest observations whose record holds these bytes."""
     query = (
         sql.select(sql.event)
-        .where(sql.event.c.shape == "observation", marked)
+        .where(sql.event.c.shape == "observation", sql.holds(sql.event.c.result, marked))
         .order_by(sql.event.c.seq.desc())
         .limit(limit)
     )
-    found: list[IntegrityFinding] = []
     rows = connection.execute(query).all()
+    found: list[IntegrityFinding] = []
     for start in range(0, len(rows), PAGE):
         for each in assemble(connection, folder, rows[start : start + PAGE], Texts()):
             seen = each.entry.result
             if isinstance(seen, Observation):
-                found += [
-                    IntegrityFinding(
-                        each.seq,
-                        seen.candidate,
-                        s.name,
-                        s.evidence,
-                        s.grave,
-                        part=s.part,
-                        line=s.line,
-                        score=seen.score,
-                    )
-                    for s in seen.signs
-                ]
-    return tuple(found)
+                for sign in seen.signs:
+                    about = (sign.name, sign.evidence, sign.grave, sign.part, sign.line)
+                    found.append(IntegrityFinding(each.seq, seen.candidate, *about, score=seen.score))
+    return found
 
 
 # What speaks of a run's integrity beside its observations: scores that moved, and what proposers and agents wrote.

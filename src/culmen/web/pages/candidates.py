@@ -11,6 +11,7 @@ import msgspec
 from culmen.core.evaluation import LEVELS
 from culmen.core.task import Objective
 from culmen.store import views
+from culmen.store.estimates import MODELLED
 from culmen.store.views import CandidateDetail, CandidateQuery, CandidateRow, ListedCandidate
 from culmen.web.runs import Digest
 
@@ -22,7 +23,7 @@ _PAGE = 100  # lines for each of which its costs are looked up
 def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """One page of the table; parameters are those of `views.CandidateQuery`, with `order` = asc | desc."""
     query = _query(params)
-    page = views.table(run.run, query)
+    page = views.table(run.run, query, _dollars(run) if query.sort == "dollars" else None)
     best = views.best(run.run)
     return {
         "rows": listed(run, page.rows),
@@ -32,6 +33,7 @@ def candidates(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "limit": query.limit,
         "sort": query.sort,
         "order": "desc" if query.descending else "asc",
+        "sorts": views.SORTS if page.all > MODELLED else views.SORTS + views.LOOKED_UP,
         "facets": run.memo("facets", page.all, lambda: msgspec.to_builtins(views.facets(run.run))),
         "best": best.id if best else "",
         "direction": run.meta.task.objective.direction,
@@ -68,11 +70,17 @@ def listed(run: Digest, lines: Sequence[ListedCandidate]) -> list[dict[str, Any]
     ]
 
 
+def _dollars(run: Digest) -> dict[int, float]:
+    """What each event had cost."""
+    last = run.refresh().last
+    return run.memo("dollars", last, lambda: {cost.seq: cost.usage.dollars for cost in views.costs(run.run, 0, last)})
+
+
 def _spent(run: Digest, lines: Sequence[ListedCandidate]) -> dict[int, float]:
     """Dollars of the events that these came by. All costs of a long run are not read for the sake of a page."""
     seqs = {each.row.seq for each in lines}
     if len(seqs) > _PAGE:
-        return {seq: run.spent_at(seq).dollars - run.spent_at(seq - 1).dollars for seq in seqs}
+        return _dollars(run)
     return {cost.seq: cost.usage.dollars for seq in seqs for cost in views.costs(run.run, seq - 1, seq)}
 
 

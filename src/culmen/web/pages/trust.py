@@ -56,7 +56,7 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "statuses": now.statuses,
         "failures": now.failures,
         "signs": _signs(seen),
-        "signed": {"all": seen.signs, "read": len({each.seq for each in seen.findings})},
+        "signed": {"all": seen.signs, "read": len({each.seq for each in seen.findings}), "counted": bool(seen.kinds)},
         "limits": msgspec.to_builtins(about.task.limits),
         "bounds": list(about.task.objective.bounds),
         "known": getattr(about.task.objective, "known", None),
@@ -93,8 +93,8 @@ def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
 
 
 def _signs(seen: views.Integrity) -> list[dict[str, Any]]:
-    """Signs by kind, the grave ones first, then the most frequent: how many of the evaluations that were read showed
-    each, and examples, one for each candidate, the newest first."""
+    """Signs by kind, the grave ones first, then the most frequent: how many evaluations showed each (no `kinds`: of
+    those that were read), and examples, one for each candidate, the newest first."""
     groups: dict[str, list[views.IntegrityFinding]] = {}
     for each in seen.findings:
         groups.setdefault(each.sign, []).append(each)
@@ -103,5 +103,5 @@ def _signs(seen: views.Integrity) -> list[dict[str, Any]]:
         alone = list({one.candidate: one for one in reversed(each)}.values())[::-1]
         shown = [msgspec.to_builtins(one) for one in alone[:_EXAMPLES]]
         about = {"sign": name, "grave": each[0].grave, "meaning": SIGNS.get(name, (False, ""))[1]}
-        found.append({**about, "count": len(each), "candidates": len(alone), "examples": shown})
+        found.append({**about, "count": seen.kinds.get(name, len({one.seq for one in each})), "examples": shown})
     return sorted(found, key=lambda group: (not group["grave"], -group["count"], group["sign"]))

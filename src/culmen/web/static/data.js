@@ -137,6 +137,7 @@ export function pageOf(whole, params) {
 function value(row, sort) {
   if (sort === "parents") return row.parents.join(" ") || null;
   if (sort === "mean") return row.search_mean;
+  if (sort === "expected") return row.mean;
   if (sort === "trust") return row.count ? LEVELS.indexOf(row.trust) : null;
   return row[sort] === "" ? null : row[sort];
 }

@@ -33,7 +33,8 @@ export function view(doc, ctx) {
 
 /** How the rows are sorted, in words. */
 function rule(doc) {
-  if (doc.sort !== "best") return `Sorted by ${doc.sort === "seq" ? "event" : doc.sort}, ${doc.order === "desc" ? "the highest first" : "the lowest first"}; a third press on the heading brings the engine's order back.`;
+  const called = { seq: "event", count: "number of evaluations", dollars: "cost", seconds: "time" }[doc.sort] || doc.sort;
+  if (doc.sort !== "best") return `Sorted by ${called}, ${doc.order === "desc" ? "the highest first" : "the lowest first"}; a third press on the heading brings the engine's order back.`;
   return "The best first: those that never failed, by what a verifier certified, else by the mean less one standard error.";
 }
 
@@ -96,9 +97,9 @@ function toolbar(doc, ctx) {
 
 const EXPECTED = "What the search's evaluations of it and of its relatives let expect (the posterior mean); of the winner and the initial program, what fresh evaluations measured";
 const COLUMNS = [
-  ["id", "id"], [null, "expected", "", "num", EXPECTED], ["mean", "mean", "desc", "num", "Mean of its evaluations in the search"], [null, "95 % interval"], ["count", "n", "desc", "num"], ["failed", "failed", "desc", "num"], ["status", "status"], ["trust", "trust"],
+  ["id", "id"], ["expected", "expected", "", "num", EXPECTED], ["mean", "mean", "desc", "num", "Mean of its evaluations in the search"], [null, "95 % interval"], ["count", "n", "desc", "num"], ["failed", "failed", "desc", "num"], ["status", "status"], ["trust", "trust"],
   ["parents", "parents"], ["operator", "operator"], ["model", "model"], ["island", "island", "", "num"], ["seq", "event", "desc", "num"],
-  [null, "time", "", "num", "Mean seconds of an evaluation"], [null, "cost", "", "num", "Its share of the dollars of the request that it came by"], [null, "size", "", "num", "Characters of all its texts"],
+  ["seconds", "time", "desc", "num", "Mean seconds of an evaluation"], ["dollars", "cost", "desc", "num", "Its share of the dollars of the request that it came by"], ["size", "size", "desc", "num", "Characters of all its texts"],
 ];
 
 /** Columns that would say nothing are left out. */
@@ -108,8 +109,8 @@ function head(doc, ctx) {
   const better = doc.direction === "min" ? "asc" : "desc";
   const without = idle(doc);
   return COLUMNS.filter(([, text]) => !without.includes(text)).map(([sort, text, first, look, title]) => {
-    if (!sort || sort === "status") return th(text, { class: look || null, ...(title ? { title } : {}) });
-    const begin = sort === "mean" ? better : first || "asc";
+    if (!sort || sort === "status" || !doc.sorts.includes(sort)) return th(text, { class: look || null, ...(title ? { title } : {}) });
+    const begin = sort === "mean" || sort === "expected" ? better : first || "asc";
     const mine = doc.sort === sort;
     const next = mine ? (doc.order === "asc" ? "desc" : "asc") : begin;
     const back = mine && doc.order !== begin; // the third press goes back to the order of the engine

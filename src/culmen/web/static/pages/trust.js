@@ -79,8 +79,8 @@ function findings(doc, ctx) {
   const said = grave.length
     ? `${plural(times(grave), "grave sign")} that a candidate plays the evaluator instead of the problem.`
     : "No grave sign. What follows is only worth knowing.";
-  const { all, read } = doc.signed;
-  const latest = all > read ? ` ${plural(all, "evaluation")} in all showed signs; these are of the latest ${count(read)}.` : "";
+  const { all, read, counted } = doc.signed;
+  const latest = all > read ? (counted ? ` ${plural(all, "evaluation")} showed signs; the examples are of the latest.` : ` ${plural(all, "evaluation")} in all showed signs; these are of the latest ${count(read)}.`) : "";
   return section("Signs against integrity", { wide: true, note: `${said}${latest} Loops that culmen's own offline proposer inserted count for nothing.` },
     grave.map((group) => kind(group, ctx, true)),
     notes.length ? h("details", {}, h("summary", {}, "Notes", h("span", { class: "note" }, `${plural(notes.length, "kind")}, ${count(times(notes))} in all: no proof of anything`)), notes.map((group) => kind(group, ctx, false))) : null);
@@ -88,9 +88,8 @@ function findings(doc, ctx) {
 
 function kind(group, ctx, open) {
   const rows = group.examples.map((each) => h("tr", {}, h("td", {}, idLink(ctx, each.candidate)), h("td", {}, each.part ? `${each.part}${each.line ? `, line ${each.line}` : ""}` : ""), cell(number(each.score)), h("td", { class: "wrap" }, each.evidence)));
-  const more = group.candidates > rows.length ? `, ${rows.length} shown` : "";
   return h("details", { open, "data-sign": group.sign },
-    h("summary", {}, pill(group.grave ? "grave" : "sign"), ` ${words(group.sign)}: ${group.meaning} `, h("span", { class: "note" }, `${plural(group.count, "evaluation")} of ${plural(group.candidates, "candidate")}${more}`)),
+    h("summary", {}, pill(group.grave ? "grave" : "sign"), ` ${words(group.sign)}: ${group.meaning} `, h("span", { class: "note" }, `${plural(group.count, "evaluation")}${group.count > rows.length ? `, ${rows.length} shown` : ""}`)),
     table(`Sign: ${words(group.sign)}`, [th("candidate"), th("where"), th("score", { class: "num" }), th("what was seen")], rows));
 }
 

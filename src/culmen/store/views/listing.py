@@ -1,0 +1,249 @@
+"""The table of candidates: filtered, sorted and paged by the database, so that its length does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.core.candidate import Origin
+from culmen.core.errors import UserError
+from culmen.core.evaluation import LEVELS, rank
+from culmen.store import sql
+from culmen.store.codec import Blobs, decode, escape, unescape
+from culmen.store.database import reading
+from culmen.store.estimates import MODELLED
+from culmen.store.ranking import place
+from culmen.store.reader import lookup_in
+from culmen.store.views.candidates import CandidateRow, chosen, fetch, row_of
+from culmen.store.views.scores import Scores
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection, Select
+
+SORTS = ("best", "seq", "id", "mean", "count", "failed", "operator", "model", "island", "parents", "trust")
+LOOKED_UP = ("expected", "seconds", "size", "dollars")
+"""Sorts by what no table holds: the values of all that pass the filters are made and sorted. Of up to `MODELLED`."""
+STATUSES = ("scored", "mixed", "failed", "unseen")
+_FACETS = 40  # values of one column that are listed to choose from
+
+
+class CandidateQuery(msgspec.Struct, frozen=True):
+    """One page of the table.
+
+    `sort` is one of `SORTS` or `LOOKED_UP`; `best` is the order of store/ranking.py. `text` is looked for in ids,
+    parents, operators and models. `status`: scored (every evaluation gave a score), mixed, failed (none did) or unseen
+    (not evaluated). `trust` keeps candidates all of whose scores are at least at that level, `below` the others.
+    """
+
+    sort: str = "best"
+    descending: bool = False
+    offset: int = 0
+    limit: int = 50
+    text: str = ""
+    operator: str | None = None
+    model: str | None = None
+    island: int | None = None
+    status: str = ""
+    trust: str = ""
+    below: str = ""
+
+
+class ListedCandidate(msgspec.Struct, frozen=True):
+    """One line: the candidate with its statistics, and its origin. `seconds` is the mean time of its evaluations (None:
+    there are none), `size` the characters of all its texts, `among` how many candidates came by the same event."""
+
+    row: CandidateRow
+    island: int | None
+    note: str
+    seconds: float | None = None
+    size: int = 0
+    among: int = 1
+
+
+class CandidatePage(msgspec.Struct, frozen=True):
+    """Lines from `offset` on, of `total` that pass the filters, of `all` there are."""
+
+    rows: tuple[ListedCandidate, ...]
+    total: int
+    all: int
+
+
+class Facets(msgspec.Struct, frozen=True):
+    """Values that occur, with how many candidates have them, the most frequent first."""
+
+    operators: tuple[tuple[str, int], ...]
+    models: tuple[tuple[str, int], ...]
+    islands: tuple[tuple[int, int], ...]
+
+
+def table(run: Path | str, query: CandidateQuery, dollars: Mapping[int, float] | None = None) -> CandidatePage:
+    """One page of candidates; raises `UserError` for an unknown sort or status. `dollars`: by event, what it had cost,
+    for the sort of that name."""
+    if query.sort not in (*SORTS, *LOOKED_UP) or query.status not in ("", *STATUSES):
+        fix = f"use {', '.join((*SORTS, *LOOKED_UP))}"
+        raise UserError("no such sort or status", where=f"{query.sort} {query.status}", fix=fix)
+    if not {query.trust, query.below} <= {"", *LEVELS}:
+        raise UserError("no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}")
+    with reading(Path(run)) as connection:
+        sql.taught(connection)
+        scores = Scores(connection, Path(run))
+        joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
+        wanted = _conditions(query)
+        count = sql.select(sql.func.count()).select_from(joined).where(*wanted)
+        total = connection.execute(count).scalar_one()
+        everything = connection.execute(sql.select(sql.func.count()).select_from(sql.candidate)).scalar_one()
+        if query.sort in LOOKED_UP:
+            page = _looked_up(connection, Path(run), wanted, query, scores, dollars or {})
+        else:
+            ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query, scores)
+            page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
+        rows = [row_of(row, scores) for row in fetch(connection, page)]
+        return CandidatePage(tuple(_lines(connection, Path(run), rows)), total, everything)
+
+
+def facets(run: Path | str) -> Facets:
+    """What the columns hold."""
+
+    def counted(connection: Connection, column: Any) -> list[tuple[Any, int]]:
+        number = sql.func.count().label("n")
+        query = (
+            sql.select(column.label("v"), number).select_from(sql.candidate).group_by("v").order_by(number.desc(), "v")
+        )
+        return [(row[0], row[1]) for row in connection.execute(query.limit(_FACETS)) if row[0] not in (None, "")]
+
+    with reading(Path(run)) as connection:
+        sql.taught(connection)
+        return Facets(
+            operators=tuple((unescape(name), n) for name, n in counted(connection, sql.candidate.c.operator)),
+            models=tuple((unescape(name), n) for name, n in counted(connection, sql.candidate.c.model)),
+            islands=tuple(sorted(counted(connection, sql.island(sql.candidate.c.origin)))),
+        )
+
+
+def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if query.text:
+        text = escape(query.text)
+        places = (sql.candidate.c.id, sql.candidate.c.parents, sql.candidate.c.operator, sql.candidate.c.model)
+        found.append(sql.or_(*(place.icontains(text, autoescape=True) for place in places)))
+    if query.operator is not None:
+        found.append(sql.candidate.c.operator == escape(query.operator))
+    if query.model is not None:
+        found.append(sql.candidate.c.model == escape(query.model))
+    if query.island is not None:
+        found.append(sql.island(sql.candidate.c.origin) == query.island)
+    count, failed = sql.func.coalesce(sql.tally.c.count, 0), sql.func.coalesce(sql.tally.c.failed, 0)
+    found += {
+        "": [],
+        "scored": [count > 0, failed == 0],
+        "mixed": [count > 0, failed > 0],
+        "failed": [count == 0, failed > 0],
+        "unseen": [count == 0, failed == 0],
+    }[query.status]
+    if query.trust:
+        found += [count > 0, sql.tally.c.trust <= rank(query.trust)]
+    if query.below:
+        found += [count > 0, sql.tally.c.trust > rank(query.below)]
+    return found
+
+
+def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery, scores: Scores) -> Select[*tuple[Any, ...]]:
+    """Candidates without a value come last, whichever way the others go; ties are in order of appearance."""
+    unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
+    clean, value = place(scores.direction, scores.sd)
+    keys: dict[str, tuple[Any, Any]] = {
+        "best": (unscored, -value),
+        "mean": (unscored, sql.tally.c.mean),
+        "count": (0, sql.func.coalesce(sql.tally.c.count, 0)),
+        "failed": (0, sql.func.coalesce(sql.tally.c.failed, 0)),
+        "seq": (0, sql.candidate.c.seq),
+        "id": (0, sql.candidate.c.id),
+        "operator": (sql.case((sql.candidate.c.operator == "", 1), else_=0), sql.candidate.c.operator),
+        "model": (sql.case((sql.candidate.c.model == "", 1), else_=0), sql.candidate.c.model),
+        "parents": (sql.case((sql.candidate.c.parents == "", 1), else_=0), sql.candidate.c.parents),
+        "island": (
+            sql.case((sql.island(sql.candidate.c.origin).is_(None), 1), else_=0),
+            sql.island(sql.candidate.c.origin),
+        ),
+        "trust": (unscored, sql.tally.c.trust),
+    }
+    last, key = keys[query.sort]
+    order = [key.desc() if query.descending else key, sql.candidate.c.seq, sql.candidate.c.id]
+    if query.sort == "best":  # the same to the last tie as `views.candidates`
+        order[:0] = [each.desc() if query.descending else each for each in (chosen(scores), clean)]
+        order[3:3] = [sql.tally.c.first]
+        return ids.order_by(sql.tally.c.candidate.is_(None), last, *order)
+    return ids.order_by(*([] if isinstance(last, int) else [last]), *order)
+
+
+def _looked_up(
+    connection: Connection,
+    folder: Path,
+    wanted: list[ColumnElement[bool]],
+    query: CandidateQuery,
+    scores: Scores,
+    dollars: Mapping[int, float],
+) -> list[str]:
+    """Ids of one page by a value of `LOOKED_UP`, sorted as `_sorted` does."""
+    c, tally = sql.candidate.c, sql.tally.c
+    joined = sql.candidate.outerjoin(sql.tally, tally.candidate == c.id)
+    query_all = sql.select(c.id, c.seq, c.parts, tally.count, tally.mean).select_from(joined).where(*wanted)
+    rows = connection.execute(query_all).all()
+    if len(rows) > MODELLED:
+        fix = f"filter first, or sort by one of {', '.join(SORTS)}"
+        raise UserError(f"{len(rows):,} candidates are too many to sort by {query.sort}", fix=fix)
+    if query.sort == "expected":
+        known = {row.id: scores.of(unescape(row.id), row.count, row.mean) for row in rows}
+        values = {name: score.value for name, score in known.items() if score}
+    elif query.sort == "seconds":
+        values = _seconds(connection, None)
+    elif query.sort == "size":
+        sizes = _sizes(connection, folder, [row.parts for row in rows])
+        values = {row.id: sizes[row.parts] for row in rows}
+    else:
+        among = _among(connection, None)
+        values = {row.id: dollars.get(row.seq, 0.0) / among[row.seq] for row in rows}
+    sign = -1 if query.descending else 1
+    rows = sorted(rows, key=lambda row: (row.id not in values, sign * values.get(row.id, 0), row.seq, row.id))
+    return [row.id for row in rows[query.offset : query.offset + query.limit]]
+
+
+def _sizes(connection: Connection, folder: Path, parts: Sequence[bytes]) -> dict[bytes, int]:
+    """Characters of all texts of a candidate, by the digest of its parts."""
+    texts = Blobs(folder / "blobs", lookup_in(connection)).get(parts)
+    return {sha: sum(map(len, decode(each, dict[str, str]).values())) for sha, each in texts.items()}
+
+
+def _seconds(connection: Connection, ids: Sequence[str] | None) -> dict[str, float]:
+    """Mean time of the evaluations of these candidates, or of all."""
+    seen = sql.observation.c
+    times = sql.select(seen.candidate, sql.func.avg(seen.seconds)).group_by(seen.candidate)
+    times = times if ids is None else times.where(seen.candidate.in_(ids))
+    return {name: mean for name, mean in connection.execute(times)}
+
+
+def _among(connection: Connection, seqs: set[int] | None) -> dict[int, int]:
+    """How many candidates came by each of these events, or of all."""
+    born = sql.candidate.c.seq
+    counts = sql.select(born, sql.func.count()).group_by(born)
+    counts = counts if seqs is None else counts.where(born.in_(seqs))
+    return {seq: count for seq, count in connection.execute(counts)}
+
+
+def _lines(connection: Connection, folder: Path, rows: list[CandidateRow]) -> list[ListedCandidate]:
+    c = sql.candidate.c
+    ids, seqs = [escape(row.id) for row in rows], {row.seq for row in rows}
+    found = connection.execute(sql.select(c.id, c.origin, c.parts).where(c.id.in_(ids))).all()
+    sizes = _sizes(connection, folder, [row.parts for row in found])
+    seconds, among = _seconds(connection, ids), _among(connection, seqs)
+    known = {row.id: (decode(row.origin, Origin), sizes[row.parts]) for row in found}
+    lines: list[ListedCandidate] = []
+    for row in rows:
+        origin, size = known[escape(row.id)]
+        lines.append(
+            ListedCandidate(row, origin.island, origin.note, seconds.get(escape(row.id)), size, among.get(row.seq, 1))
+        )
+    return lines
