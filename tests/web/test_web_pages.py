@@ -558,7 +558,11 @@ def test_calls(site: Site, tab: Tab):
     tried = sum(result.faults.get("rate_limited", 0) for result in asked)
     assert faults["unparsable"][1] == sum(result.fault == "unparsable" for result in asked) > 0
     assert faults["rate limited"] == (tried, 0) and tried > 0
-    assert series(page)[0]["points"][-1][1] == pytest.approx(sum(c.usage.dollars for c in costs))
+    drawn = series(page)
+    assert drawn[0]["points"][-1][1] == pytest.approx(sum(c.usage.dollars for c in costs))
+    paid_by = sorted((c.usage.dollars for c in costs), reverse=True)
+    assert len(paid_by) > 1 and [each["points"][-1][1] for each in drawn[1:]] == [pytest.approx(p) for p in paid_by]
+    assert {each["name"] for each in drawn[1:]} == {f"{c.role} · {c.model}" for c in costs}
 
 
 def test_timeline(site: Site, tab: Tab):

@@ -47,6 +47,7 @@ class Digest:
         self._spans: list[TimelineSpan] = []
         self._sessions: list[float] = []
         self._costs: list[tuple[int, Usage]] = []
+        self._shares: dict[tuple[str, str], list[tuple[int, Usage]]] = {}
         self._evaluations: list[int] = []
         self._faults: Counter[str] = Counter()
         self._notes: list[StrategyNote] = []
@@ -86,6 +87,12 @@ class Digest:
         """Seq, and everything spent up to there."""
         self._bring("costs", self._read_costs)
         return self._costs
+
+    @property
+    def shares(self) -> dict[tuple[str, str], list[tuple[int, Usage]]]:
+        """The same for each role and model."""
+        self._bring("costs", self._read_costs)
+        return self._shares
 
     @property
     def faults(self) -> Counter[str]:
@@ -154,6 +161,9 @@ class Digest:
             spent = spent + cost.usage
             self._costs.append((cost.seq, spent))
             self._faults.update(cost.faults)
+            for role, model, usage in cost.shares:
+                course = self._shares.setdefault((role, model), [])
+                course.append((cost.seq, usage + course[-1][1] if course else usage))
 
     def _read_evaluations(self, after: int, last: int) -> None:
         self._evaluations += views.evaluated(self.run, after, last)

@@ -169,12 +169,14 @@ class EffectMark(NamedTuple):
 
 
 class EffectCost(NamedTuple):
-    """What one effect cost, and what went wrong on the way by kind; `seq` is where its result stands."""
+    """What one effect cost, and what went wrong on the way by kind; `seq` is where its result stands. `shares` say of
+    which role and model the cost is."""
 
     seq: int
     elapsed: float
     usage: Usage
     faults: dict[str, int]
+    shares: tuple[tuple[str, str, Usage], ...] = ()
 
 
 class JournalPiece(NamedTuple):
@@ -298,7 +300,7 @@ def costs(run: Path | str, after: int = 0, last: int = _END) -> list[EffectCost]
 
 
 def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[EffectCost]:
-    columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.shape, sql.event.c.result)
+    columns = (sql.event.c.seq, sql.event.c.elapsed, sql.event.c.body, sql.event.c.result)
     query = sql.select(*columns).where(sql.event.c.seq > after, sql.event.c.kind == "done")
     asked = connection.execute(sql.select(sql.spend.c.role).where(sql.spend.c.effect == "ask").limit(1)).first()
     shapes = (
@@ -306,7 +308,9 @@ def _costs_of(connection: Connection, run: Path, after: int, last: int) -> list[
     )
     query = query.where(*shapes)
     rows = connection.execute(query.where(sql.event.c.seq <= last).order_by(sql.event.c.seq)).all()
-    plain = [EffectCost(row.seq, row.elapsed, *_usage(row.result)) for row in rows if row.result[:5] != b"blob:"]
+    plain = [
+        EffectCost(row.seq, row.elapsed, *_usage(row.body, row.result)) for row in rows if row.result[:5] != b"blob:"
+    ]
     large = {row.seq for row in rows} - {cost.seq for cost in plain}
     found = [cost for cost in (*plain, *_large(connection, run, large)) if cost.faults or cost.usage != _FREE]
     return sorted(found, key=lambda cost: cost.seq)
@@ -404,21 +408,43 @@ class _Placed(msgspec.Struct):
     island: int | None = None
 
 
+class _Share(msgspec.Struct):
+    """Only the part of a model call's record that is wanted here."""
+
+    role: str = ""
+    model: str = ""
+    usage: Usage = Usage()
+
+
 class _Priced(msgspec.Struct):
     """Only the part of a stored result that is wanted here: nothing else need be decoded."""
 
     usage: Usage = Usage()
     faults: dict[str, int] = {}
+    model: str = ""
+    asked: tuple[_Share, ...] = ()
+
+
+class _Asking(msgspec.Struct):
+    """Only the part of a stored effect that is wanted here."""
+
+    role: str = ""
 
 
 _FREE = Usage()
 
 
-def _usage(raw: bytes) -> tuple[Usage, dict[str, int]]:
+def _usage(body: bytes | None, raw: bytes) -> tuple[Usage, dict[str, int], tuple[tuple[str, str, Usage], ...]]:
     if b'"usage"' not in raw and b'"faults"' not in raw:
-        return _FREE, {}
+        return _FREE, {}, ()
     found = decode(raw, _Priced)
-    return found.usage, found.faults
+    return found.usage, found.faults, _shares(decode(body, _Asking).role if body else "", found)
+
+
+def _shares(role: str, result: Any) -> tuple[tuple[str, str, Usage], ...]:
+    if asked := getattr(result, "asked", ()):  # an evaluation that asked models
+        return tuple((each.role, each.model, each.usage) for each in asked)
+    return ((role, getattr(result, "model", ""), getattr(result, "usage", _FREE)),)
 
 
 def _large(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectCost]:
@@ -429,5 +455,6 @@ def _large(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectC
         for each in assemble(connection, folder, rows, Texts()):
             result = each.entry.result
             usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})
-            found.append(EffectCost(each.seq, each.entry.elapsed, usage, faults))
+            shares = _shares(str(each.entry.body.get("role", "")), result)
+            found.append(EffectCost(each.seq, each.entry.elapsed, usage, faults, shares))
     return found

@@ -196,7 +196,7 @@ def _looked_up(
         fix = f"filter first, or sort by one of {', '.join(SORTS)}"
         raise UserError(f"{len(rows):,} candidates are too many to sort by {query.sort}", fix=fix)
     if query.sort == "expected":
-        known = {row.id: scores.of(unescape(row.id), row.count, row.mean) for row in rows}
+        known = {row.id: scores.of(unescape(row.id), row._mapping["count"], row.mean) for row in rows}
         values = {name: score.value for name, score in known.items() if score}
     elif query.sort == "seconds":
         values = _seconds(connection, None)

@@ -14,6 +14,7 @@ from culmen.web.runs import Digest, TimelineSpan, thin
 
 _POINTS = 300
 _DEAREST = 10  # calls named one by one
+_SHARES = 6  # roles and models with a course of their own
 
 
 def calls(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
@@ -68,9 +69,27 @@ def _course(run: Digest) -> dict[str, Any]:
     for span in run.spans:
         if span.end is not None and span.outcome == "done":
             taken.setdefault(span.effect, []).append(span.end - span.start)
-    return {"tried": _tried(run.faults), "seconds": _seconds(taken), "series": thin(spent, _POINTS), "sampled": 0} | {
-        "dearest": _dearest(run)
+    return {
+        "tried": _tried(run.faults),
+        "seconds": _seconds(taken),
+        "series": thin(spent, _POINTS),
+        "shares": _shares(run),
+        "sampled": 0,
+        "dearest": _dearest(run),
     }
+
+
+def _shares(run: Digest) -> list[dict[str, Any]]:
+    """What each role spent on each model as the run went on, the dearest first; none where there is only one."""
+    every = [(name, course) for name, course in run.shares.items() if course[-1][1].calls or course[-1][1].dollars]
+    if len(every) < 2:
+        return []
+    every.sort(key=lambda pair: (-pair[1][-1][1].dollars, -pair[1][-1][1].tokens))
+    found: list[dict[str, Any]] = []
+    for (role, model), course in every[:_SHARES]:
+        points = [(run.evaluations_at(seq), spent.dollars, spent.tokens) for seq, spent in thin(course, _POINTS)]
+        found.append({"role": role, "model": model, "points": points})
+    return found
 
 
 def _dearest(run: Digest) -> list[dict[str, Any]]:
@@ -97,6 +116,7 @@ def _course_of_pieces(run: Digest, now: RunStatus) -> dict[str, Any]:
         "tried": _tried(seen.faults()),
         "seconds": _seconds(seen.seconds()),
         "series": series,
+        "shares": [],
         "sampled": seen.read,
         "dearest": [],
     }

@@ -46,14 +46,18 @@ function dearest(doc, ctx) {
 
 function spending(doc) {
   const paid = doc.series.some((point) => point.dollars > 0);
-  const points = doc.series.map((point) => [point.evaluations, paid ? point.dollars : point.tokens]);
+  const unit = paid ? "dollars" : "tokens";
+  const points = doc.series.map((point) => [point.evaluations, point[unit]]);
   if (points.length < 2) return section("Spending", {}, empty("Too few calls to draw a line."));
+  const one = (name) => new Set(doc.shares.map((each) => each[name])).size === 1;
+  const called = (each) => [one("role") ? "" : each.role || "no role", one("model") && !one("role") ? "" : each.model].filter(Boolean).join(" · ");
+  const lines = doc.shares.map((each) => ({ name: called(each), kind: "step", points: each.points.map(([at, dollars, tokens]) => [at, paid ? dollars : tokens]) }));
   return section(paid ? "Dollars as the run went on" : "Tokens as the run went on", {}, chart({
     label: `${paid ? "Dollars" : "Tokens"} spent against evaluations`,
     height: 240,
     x: { label: "evaluations", unit: "count" },
     y: { unit: paid ? "dollars" : "count", domain: [0, points.at(-1)[1] * 1.08] },
-    series: [{ name: paid ? "dollars" : "tokens", kind: "step", points }],
+    series: [{ name: lines.length ? `all ${unit}` : unit, kind: "step", points }, ...lines],
   }));
 }
 
