@@ -68,6 +68,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return served(folder)
 
 
+@pytest.fixture(scope="module")
+def runs(site: Site) -> Path:
+    """The recorded runs, in their folder."""
+    return site.folder
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """The browser, started once."""

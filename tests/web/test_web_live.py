@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,40 @@ def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
         page.wait_for_function("() => document.querySelector('.top .pill').innerText === 'finished'")
         assert page.get_by_role("button", name="Stop").count() == 0  # nothing to stop any more
         assert inbox.waiting(run) == []
+
+
+def test_runs_are_tagged_found_by_tag_and_put_away(runs: Path, tmp_path: Path, tab: Tab):
+    for name in ("polca-1", "polca-2", "gepa-1"):
+        shutil.copytree(runs / name, tmp_path / name)
+    page = tab.open(served(tmp_path), "/")
+    page.get_by_role("button", name="Tags and remark of polca-2").click()
+    page.get_by_label("Tags, with commas between them").fill("paper, <b>bold</b>")
+    page.locator("dialog").get_by_label("Remark").fill("the one of table 2")
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_selector("dialog", state="detached")
+    assert page.locator('tr[data-key="polca-2"] .labels .pill').all_inner_texts() == ["paper", "<b>bold</b>"]
+    page.locator("select[name=tag]").select_option("paper")
+    page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
+    page.get_by_role("link", name="polca-2").click()
+    page.wait_for_selector("h1 + .sub .pill")
+    assert "the one of table 2" in page.locator(".top .sub").inner_text()
+
+    page = tab.open(served(tmp_path), "/")
+    page.get_by_label("Pick gepa-1").check()
+    page.get_by_label("Pick polca-2").check()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_label("Type 2 to delete these 2 runs").fill("1")
+    page.locator("dialog").get_by_role("button", name="Delete").click()
+    assert page.locator("dialog").is_visible() and (tmp_path / "gepa-1").exists()  # not what it asked for
+    page.get_by_label("Type 2 to delete these 2 runs").fill("2")
+    page.locator("dialog").get_by_role("button", name="Delete").click()
+    page.wait_for_selector("dialog", state="detached")
+    page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
+    page.get_by_label("Pick polca-1").check()
+    page.get_by_role("button", name="Archive").click()
+    page.locator("dialog").get_by_role("button", name="Archive").click()
+    page.wait_for_selector("dialog", state="detached", timeout=60_000)
+    assert [path.name for path in tmp_path.iterdir()] == ["polca-1.culmen.tar.xz"]
 
 
 def test_without_the_token_a_page_can_look_but_not_act(tmp_path: Path, tab: Tab):

@@ -75,7 +75,7 @@ def test_the_list_of_runs(site: Site, tab: Tab):
     page.wait_for_function("() => document.querySelector('h2').textContent.startsWith('2 of ')")
     assert {row[0] for row in rows(page, "Runs")} == {"polca-1", "polca-2"}
     for name in ("polca-1", "polca-2"):
-        page.get_by_label(f"Compare {name}").check()
+        page.get_by_label(f"Pick {name}").check()
     page.get_by_role("link", name="Compare 2 runs").click()
     page.wait_for_selector('main[data-key="/compare"]:not([aria-busy])')
     assert {row[0] for row in rows(page, "Runs")} == {"polca-1", "polca-2"}

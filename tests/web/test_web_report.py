@@ -23,15 +23,9 @@ from culmen.web import report as gathering
 from culmen.web import report as paper
 from culmen.web.report import bundle_modules, gather
 from culmen.web.runs import Digest
-from tests.web.conftest import PAGES, Site
+from tests.web.conftest import PAGES
 from tests.web.test_web_pages import facts, rows, shown
 from tests.web.worlds import EVERYTHING
-
-
-@pytest.fixture(scope="module")
-def runs(site: Site) -> Path:
-    """The recorded runs, in their folder."""
-    return site.folder
 
 
 class Elements(HTMLParser):

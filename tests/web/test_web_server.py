@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -13,7 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from culmen.core.event import Entry
-from culmen.store import inbox, views
+from culmen.store import inbox, labels, views
+from culmen.store.archive import restore
 from culmen.web.pages import PAGES
 from culmen.web.runs import Digest, buckets, thin
 from culmen.web.server import Dashboard, bind, encoded
@@ -207,6 +209,48 @@ def test_a_run_made_anew_under_the_name_of_a_deleted_one_is_read_anew(tmp_path: 
         drawn = ask(own, "/api/runs/run-1/lineage")[1]
         assert sorted(drawn["means"]) == sorted(scores) and drawn["evaluations"] == [len(scores)] * len(scores)
         (tmp_path / "run-1").rename(tmp_path / f"old-{len(scores)}")
+
+
+def test_tags_and_remarks_are_kept_beside_the_journal(tmp_path: Path):
+    own = served(tmp_path)
+    new_run(tmp_path, "mine").close()
+    told = {"X_Culmen_Token": own.token}
+    said = {"tags": [" hopeful ", "paper", "hopeful", ""], "remark": "noise 0.3 <b>\nsecond line"}
+    assert ask(own, "/api/runs/mine/labels", "POST", said)[0] == 401  # without the token
+    assert ask(own, "/api/runs/mine/labels", "POST", said, **told)[1]["tags"] == ["hopeful", "paper"]
+    with (tmp_path / "mine" / labels.FILE).open("ab") as file:
+        file.write(b'{"tags":["to')  # the machine stopped in the middle of a change
+    for path in ("/api/runs/mine/head", "/api/runs"):
+        document = ask(own, path)[1]
+        found = document["runs"][0] if "runs" in document else document
+        assert (found["tags"], found["remark"]) == (["hopeful", "paper"], said["remark"])
+    assert ask(own, "/api/runs/mine/labels", "POST", {"tags": ["later"], "remark": ""}, **told)[0] == 200
+    assert labels.read(tmp_path / "mine").tags == ("later",)
+    for tags in ("later", [7], ["a,b"], ["x" * 41], ["a\nb"], [str(n) for n in range(21)]):
+        status, document, _ = ask(own, "/api/runs/mine/labels", "POST", {"tags": tags, "remark": ""}, **told)
+        assert status == 400 and document["error"]["what"]
+    assert ask(own, "/api/runs/mine/labels", "POST", {"tags": [], "remark": "x" * 4001}, **told)[0] == 400
+    assert labels.read(tmp_path / "mine").tags == ("later",)
+
+
+def test_runs_are_put_away_but_never_under_the_hands_of_their_writer(tmp_path: Path, runs: Path):
+    shutil.copytree(runs / "polca-1", tmp_path / "done")
+    own = served(tmp_path)
+    told = {"X_Culmen_Token": own.token}
+    with new_run(tmp_path, "going"):
+        for how in ("delete", "archive"):
+            status, document, _ = ask(own, f"/api/runs/going/{how}", "POST", {}, **told)
+            assert status == 400 and "another process is writing" in document["error"]["what"]
+    assert ask(own, "/api/runs/done/delete", "POST", {})[0] == 401 and (tmp_path / "done").is_dir()
+    status, document, _ = ask(own, "/api/runs/going/archive", "POST", {}, **told)
+    assert status == 400 and "not finished" in document["error"]["what"] and (tmp_path / "going").is_dir()
+    status, document, _ = ask(own, "/api/runs/done/archive", "POST", {}, **told)
+    assert status == 200 and restore(Path(document["file"]), tmp_path / "back").run == "back"
+    assert not (tmp_path / "done").exists()
+    (tmp_path / "back" / "journal.db").write_bytes(b"no database at all, but long enough to be taken for one" * 40)
+    for name in ("going", "back"):  # also one that cannot be read any more
+        assert ask(own, f"/api/runs/{name}/delete", "POST", {}, **told)[0] == 200
+    assert ask(own, "/api/runs")[1]["runs"] == [] and not (tmp_path / "going").exists()
 
 
 def test_runs_of_a_comparison_are_found_below_their_folder(tmp_path: Path):

@@ -24,7 +24,7 @@ from culmen.core.errors import JournalDamaged, UserError
 from culmen.store import transfer, views
 from culmen.store.address import FILE, POINTER, Address, has_run, pointer, require_local
 from culmen.store.database import meanings
-from culmen.store.lease import take
+from culmen.store.lease import RunLock, take
 
 SUFFIX = ".culmen.tar.xz"
 _MANIFEST, _FORMAT = "manifest.json", 1
@@ -66,7 +66,9 @@ def archive(run: Path, out: Path | None = None, *, remove: bool = False, unfinis
         raise UserError("there is a file already", where=str(target), fix="move it away, or name another with --out")
     status = views.status(run)
     if status.state != "finished" and not unfinished and status.owner is None:
-        raise UserError(f"this run has not finished ({status.state})", where=str(run), fix="--unfinished takes it so")
+        raise UserError(
+            f"this run has not finished ({status.state})", where=str(run), fix="culmen archive --unfinished takes it so"
+        )
     with closing(take(run, None)), tempfile.TemporaryDirectory(prefix=".culmen-", dir=target.parent) as folder:
         staged = Path(folder) / "run"
         _stage(run, staged)
@@ -87,7 +89,7 @@ def archive(run: Path, out: Path | None = None, *, remove: bool = False, unfinis
         _verify(part)
         part.replace(target)
     if remove:
-        _remove(run)
+        delete(run)
     return Archived(run.name, str(target), status.events, before, target.stat().st_size, remove)
 
 
@@ -227,11 +229,18 @@ def _sha(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _remove(run: Path) -> None:
+def delete(run: Path) -> None:
+    """Delete a run, folder and all; raises `RunLocked` for one that somebody writes."""
     address = pointer(run)
     if address is not None:
         drop(address)
-    shutil.rmtree(run)
+        shutil.rmtree(run)
+        return
+    lock = RunLock.acquire(run)
+    try:
+        shutil.rmtree(run)
+    finally:
+        lock.release()
 
 
 # The space that runs take: how much, giving it back, deleting a run of a database.

@@ -20,7 +20,8 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from culmen.core.errors import CulmenError, UserError
-from culmen.store import inbox, views
+from culmen.store import inbox, labels, views
+from culmen.store.archive import archive, delete
 from culmen.store.lease import signature
 from culmen.store.views import RunLine
 from culmen.web.guard import Guard
@@ -68,7 +69,8 @@ class Dashboard:
     async def _runs(self, request: Request) -> Response:
         def make() -> dict[str, Any]:
             lines = [
-                msgspec.to_builtins(line) | {"name": name, "curve": _curve(line)} for name, line in self.runs.lines()
+                msgspec.to_builtins(line) | {"name": name, "curve": _curve(line)} | _labels(Path(line.path))
+                for name, line in self.runs.lines()
             ]
             return {"runs": lines, "single": self.runs.single, "folder": self.runs.place}
 
@@ -261,16 +263,25 @@ class ChangeStream:
         return f"data: {json.dumps(await asyncio.to_thread(self._tell))}\n\n"
 
 
-# What a person may send to a run from the dashboard: the same three messages as `culmen stop` and `culmen tell`.
+# What a person may do from the dashboard: send a run the messages of `culmen stop` and `culmen tell`, say what it is,
+# put it away.
 
 
 def write(run: Path, what: str, message: Any) -> dict[str, Any]:
-    """Leave a message for the run; returns its id and whether a process is there to take it.
+    """Do what a person asked for; returns what came of it. Raises `UserError`.
 
-    stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`. Raises `UserError`.
+    stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: the message's id, and
+    whether a process is there to take it. labels: `{"tags": [...], "remark": "..."}`. archive, delete: `{}`.
     """
     if not isinstance(message, Mapping):
         raise UserError("the message is no JSON object")
+    if what == "labels":
+        return _labelled(run, message.get("tags"), message.get("remark"))
+    if what == "archive":
+        return {"file": archive(run, remove=True).file}
+    if what == "delete":
+        delete(run)
+        return {"deleted": str(run)}
     if what == "stop":
         sent = inbox.send_stop(run, pause=message.get("pause") is True)
     elif what == "hint":
@@ -278,8 +289,20 @@ def write(run: Path, what: str, message: Any) -> dict[str, Any]:
     elif what == "candidate":
         sent = inbox.send_candidate(run, _parts(message.get("parts")))
     else:
-        raise UserError(f"there is no action '{what}'", fix="stop, hint or candidate")
+        raise UserError(f"there is no action '{what}'", fix="stop, hint, candidate, labels, archive or delete")
     return {"id": sent.message.id, "taken": sent.live}
+
+
+def _labelled(run: Path, tags: Any, remark: Any) -> dict[str, Any]:
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags) or not isinstance(remark, str):
+        raise UserError("tags are a list of texts, the remark is a text")
+    labels.write(run, tags, remark)
+    return _labels(run)
+
+
+def _labels(run: Path) -> dict[str, Any]:
+    found = labels.read(run)
+    return {"tags": found.tags, "remark": found.remark}
 
 
 def _parts(given: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from culmen.core.task import Objective
 from culmen.observe.figures import looks, number, result_line
 from culmen.observe.summary import summarize
 from culmen.observe.words import words
-from culmen.store import views
+from culmen.store import labels, views
 from culmen.store.address import pointer
 from culmen.store.views import BestCandidate, ProgressPoint, RunStatus
 from culmen.web.runs import Digest
@@ -157,6 +157,8 @@ def standing(now: RunStatus, run: Digest) -> dict[str, Any]:
         "models": now.models,
         "workers": now.workers,
         "seed": now.seed,
+        "tags": (said := labels.read(run.run)).tags,
+        "remark": said.remark,
         "created": now.created,
         "owner": None if now.owner is None else str(now.owner),
         "path": str(pointer(run.run) or now.path),

@@ -1,4 +1,4 @@
-// What a person may do to a run that goes on: stop it, give a hint, hand in a candidate.
+// What a person may do: stop a run that goes on, give it a hint, hand in a candidate; say what a run is, put it away.
 
 import { h } from "./dom.js";
 import { dialog } from "./parts.js";
@@ -16,17 +16,22 @@ export function actions(head, data, run) {
     head.state === "running" ? button("Stop", () => stop(data, run, head), "danger") : null);
 }
 
-function form(title, fields, send) {
+const TAKEN = "Sent: the search takes it in within a second.";
+const LEFT = "Left for the run: it is taken in when the run is resumed.";
+
+/** A dialog that sends what was filled in; `told` makes the sentence of the answer, `after` is called once it is closed. */
+function form(title, fields, send, { verb = "Send", told = (answer) => (answer.taken ? TAKEN : LEFT), after = null } = {}) {
   const said = h("p", { class: "said", role: "status" });
   dialog(title, (close) => {
-    const sendButton = h("button", { type: "submit", class: "button primary" }, "Send");
+    const sendButton = h("button", { type: "submit", class: "button primary" }, verb);
     return h("form", { onsubmit: async (event) => {
       event.preventDefault();
       sendButton.disabled = true;
       try {
         const answer = await send(new FormData(event.target));
-        said.textContent = answer.taken ? "Sent: the search takes it in within a second." : "Left for the run: it is taken in when the run is resumed.";
+        said.textContent = told(answer);
         said.className = "said good";
+        if (after) after();
         setTimeout(close, 1600);
       } catch (error) {
         said.textContent = [error.message, error.next].filter(Boolean).join(": ");
@@ -65,4 +70,31 @@ function stop(data, run, head) {
       h("label", { class: "radio" }, h("input", { type: "radio", name: "how", value: "pause" }), h("span", {}, h("b", {}, "Pause"), " End the process as Ctrl-C does; culmen resume goes on from there."))),
     h("p", { class: "note" }, `${head.run} is run ${head.owner ? `by ${head.owner}` : "by another process"}.`),
   ], (fields) => data.post(`runs/${run}/stop`, { pause: fields.get("how") === "pause" }));
+}
+
+/** Tags and a remark of a run. */
+export function label(data, run, after) {
+  form(`What ${run.name} is`, [
+    h("label", { for: "tags" }, "Tags, with commas between them"),
+    h("input", { id: "tags", name: "tags", value: run.tags.join(", "), autocomplete: "off" }),
+    h("label", { for: "remark" }, "Remark"),
+    h("textarea", { id: "remark", name: "remark", rows: 4, maxlength: 4000 }, run.remark),
+    h("p", { class: "note" }, "Kept in the run's folder (labels.jsonl), beside the journal: the search does not see it."),
+  ], (fields) => data.post(`runs/${run.name}/labels`, { tags: fields.get("tags").split(","), remark: fields.get("remark") }), { verb: "Save", told: () => "Saved.", after });
+}
+
+/** Compress runs, or delete them: one after the other, so that the first that cannot be put away stops the rest. */
+export function putAway(data, names, how, after) {
+  const each = how === "archive" ? "Each becomes one compressed file beside its folder (culmen archive --restore unpacks it), which is checked before the folder is deleted. Runs that have not finished are left as they are." : "Their folders are deleted, journals and all. Nothing brings them back.";
+  form(how === "archive" ? "Archive runs" : "Delete runs", [
+    h("ul", {}, names.map((name) => h("li", {}, name))),
+    h("p", { class: "note" }, each),
+    how === "delete" ? [h("label", { for: "sure" }, `Type ${names.length} to delete ${names.length === 1 ? "this run" : `these ${names.length} runs`}`), h("input", { id: "sure", name: "sure", required: true, pattern: String(names.length), autocomplete: "off" })] : null,
+  ], async () => {
+    try {
+      for (const name of names) await data.post(`runs/${name}/${how}`, {});
+    } finally {
+      after();
+    }
+  }, { verb: how === "archive" ? "Archive" : "Delete", told: () => (how === "archive" ? "Archived." : "Deleted.") });
 }

@@ -64,6 +64,7 @@ function context(place) {
       navigate();
     },
     redraw: () => draw(),
+    reload: () => load(),
     best: state.head && state.head.best ? state.head.best.id : "",
   };
 }
@@ -193,7 +194,7 @@ function header(place) {
   return h("header", { class: "top" },
     h("div", {},
       h("h1", { tabindex: "-1" }, module(place).title),
-      head ? h("p", { class: "sub" }, `${head.task} · ${head.strategy} · seed ${head.seed} · ${moment(head.created)}`) : null),
+      head ? h("p", { class: "sub" }, `${head.task} · ${head.strategy} · seed ${head.seed} · ${moment(head.created)}`, head.tags.map((tag) => [" ", pill(tag, `tagged ${tag}`)]), head.remark ? h("span", { class: "remark" }, ` ${head.remark}`) : null) : null),
     h("div", { class: "top-right" },
       head ? pill(head.state, head.error || null) : null,
       data.live ? h("span", { class: `live ${state.connected ? "" : "off"}`, role: "status" }, state.connected ? (head && head.state === "running" ? "live" : "") : "connection lost; trying again") : null,

@@ -1,5 +1,6 @@
-// All runs of the folder or database: found, filtered, sorted, and picked to compare.
+// All runs of the folder or database: found, filtered, sorted, tagged, picked to compare or to be put away.
 
+import { label, putAway } from "../actions.js";
 import { h, s } from "../dom.js";
 import { count, decimals, dollars, moment, number, percent, plural } from "../format.js";
 import { cell, empty, meter, pill, section, table, th } from "../parts.js";
@@ -26,11 +27,12 @@ export function view(doc, ctx) {
   const name = found.length === doc.runs.length ? plural(doc.runs.length, "run") : `${count(found.length)} of ${plural(doc.runs.length, "run")}`;
   const note = found.length > MOST ? `${doc.folder}; the first ${MOST} are shown: search for others.` : doc.folder;
   return section(name, { wide: true, note, aside: compared(ctx) }, toolbar(doc, ctx),
-    shown.length ? table("Runs", head(ctx), shown.map((run) => (run.why ? unreadable(run) : row(run, places, ctx))), { class: "full" }) : empty("No run passes these filters."));
+    shown.length ? table("Runs", head(ctx), shown.map((run) => (run.why ? unreadable(run, ctx) : row(run, places, ctx))), { class: "full" }) : empty("No run passes these filters."));
 }
 
-function passes(run, { text = "", state = "", task = "", strategy = "" }) {
-  const all = [run.name, run.task, run.strategy, models(run), run.state].join(" ").toLowerCase();
+function passes(run, { text = "", state = "", task = "", strategy = "", tag = "" }) {
+  const all = [run.name, run.task, run.strategy, models(run), run.state, run.tags.join(" "), run.remark].join(" ").toLowerCase();
+  if (tag && !run.tags.includes(tag)) return false;
   const same = (wanted, value) => !wanted || wanted === value;
   return text.toLowerCase().split(/\s+/).every((word) => all.includes(word)) && same(state, run.state) && same(task, run.task) && same(strategy, run.strategy);
 }
@@ -69,31 +71,36 @@ function toolbar(doc, ctx) {
     typing = setTimeout(() => ctx.go({ text: value }, true), 180);
   };
   const field = (label, control, grow) => h("label", { class: `field ${grow ? "grow" : ""}` }, label, control);
-  const menu = (name, label) => {
-    const all = [...new Set(doc.runs.map((run) => run[name]).filter(Boolean))].sort();
-    return all.length < 2 ? null : field(label, h("select", { name, value: ctx.params[name] || "", onchange: (event) => ctx.go({ [name]: event.target.value }, true) }, [["", "any"], ...all.map((each) => [each, each])].map(([value, text]) => h("option", { value }, text))));
+  const menu = (name, label, values = (run) => [run[name]], least = 2) => {
+    const all = [...new Set(doc.runs.flatMap(values).filter(Boolean))].sort();
+    return all.length < least ? null : field(label, h("select", { name, value: ctx.params[name] || "", onchange: (event) => ctx.go({ [name]: event.target.value }, true) }, [["", "any"], ...all.map((each) => [each, each])].map(([value, text]) => h("option", { value }, text))));
   };
   return h("div", { class: "toolbar", role: "search" },
-    field("Find", h("input", { type: "search", name: "text", placeholder: "name, task, strategy, model", value: ctx.params.text || "", oninput: typed }), true),
-    menu("state", "State"), menu("task", "Task"), menu("strategy", "Strategy"));
+    field("Find", h("input", { type: "search", name: "text", placeholder: "name, task, strategy, model, tag, remark", value: ctx.params.text || "", oninput: typed }), true),
+    menu("state", "State"), menu("task", "Task"), menu("strategy", "Strategy"), menu("tag", "Tag", (run) => run.tags, 1));
 }
 
 /** Where to go with the runs that are ticked. */
 function compared(ctx) {
   const chosen = picks(ctx.params);
-  if (!chosen.length) return h("span", { class: "note" }, "Tick runs to compare them");
-  return h("div", { class: "buttons" },
+  if (!chosen.length) return h("span", { class: "note" }, "Tick runs to compare them, or to put them away");
+  const gone = () => ctx.go({ pick: "" }, true);
+  const away = (text, how) => (ctx.data.writing ? h("button", { type: "button", class: `button ${how === "delete" ? "danger" : ""}`, onclick: () => putAway(ctx.data, chosen, how, gone) }, text) : null);
+  return h("div", { class: "buttons" }, away("Archive", "archive"), away("Delete", "delete"),
     h("a", { class: "button", href: ctx.to("", "compare", { run: chosen }) }, `Compare ${plural(chosen.length, "run")}`),
     h("button", { type: "button", class: "button", onclick: () => ctx.go({ pick: "" }, true) }, "Clear"));
 }
 
-function row(run, places, ctx) {
-  const { name } = run;
+function tick({ name }, ctx) {
   const mine = picks(ctx.params).includes(name);
   const flip = (params) => ({ pick: mine ? picks(params).filter((each) => each !== name) : [...picks(params), name] });
-  const tick = h("input", { type: "checkbox", "aria-label": `Compare ${name}`, checked: mine, onchange: () => ctx.go(flip, true) });
+  return [h("input", { type: "checkbox", "aria-label": `Pick ${name}`, checked: mine, onchange: () => ctx.go(flip, true) }), " "];
+}
+
+function row(run, places, ctx) {
+  const { name } = run;
   return h("tr", { "data-key": name },
-    h("td", { class: "run-name" }, run.task ? [tick, " ", h("a", { href: ctx.to(name, "overview") }, name)] : name),
+    h("td", { class: "run-name" }, tick(run, ctx), run.task ? h("a", { href: ctx.to(name, "overview") }, name) : name, labels(run, ctx)),
     h("td", {}, pill(run.state)),
     cell(number(run.best, places)),
     h("td", {}, spark(run)),
@@ -104,6 +111,13 @@ function row(run, places, ctx) {
     h("td", {}, run.strategy),
     h("td", {}, models(run) || "–"),
     h("td", {}, moment(run.created)));
+}
+
+/** Its tags and its remark, and a button to change them. */
+function labels(run, ctx) {
+  const change = ctx.data.writing ? h("button", { type: "button", class: "quiet edit", "aria-label": `Tags and remark of ${run.name}`, title: "Tags and remark", onclick: () => label(ctx.data, run, ctx.reload) }) : null;
+  if (!run.tags.length && !run.remark) return [" ", change];
+  return h("div", { class: "labels" }, run.tags.map((tag) => [pill(tag, `tagged ${tag}`), " "]), run.remark ? h("span", { class: "note", title: run.remark }, run.remark.split("\n")[0]) : null, " ", change);
 }
 
 /** The best so far in small, from the first evaluation to the last. */
@@ -120,7 +134,7 @@ function spark(run) {
 }
 
 /** What is wrong with a run, in the place of its figures. */
-const unreadable = (run) =>
-  h("tr", { "data-key": run.name }, h("td", {}, run.name), h("td", {}, pill(run.state)),
+const unreadable = (run, ctx) =>
+  h("tr", { "data-key": run.name }, h("td", { class: "run-name" }, tick(run, ctx), run.name, labels(run, ctx)), h("td", {}, pill(run.state)),
     h("td", { class: "wrap", colspan: "8" }, run.why, run.fix ? h("div", { class: "note" }, run.fix) : null),
     h("td", {}, moment(run.created)));
