@@ -14,8 +14,8 @@ from culmen.store.meta import RunMeta
 DATABASE = None  # the URL, while a test asks for both kinds of store
 
 
-def new_run(folder, name="run-1", direction="max", **settings):
-    task = Task("a task", "a goal", objective=Objective(direction))
+def new_run(folder, name="run-1", direction="max", called="a task", **settings):
+    task = Task(called, "a goal", objective=Objective(direction))
     strategy = {"path": "culmen.strategies.polca:Polca", "config": {"explore": 5}}
     meta = RunMeta(name, task, strategy, models={"proposer": "m"}, budget=Budget(evaluations=100), **settings)
     return SqlJournal.create(folder / name, meta, db=address(name))

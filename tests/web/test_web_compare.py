@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from statistics import quantiles
 
@@ -10,6 +11,7 @@ import pytest
 from culmen.report.compare import compare
 from culmen.report.records import read_compared
 from culmen.store import views
+from tests.store.runs import new_run, observed, program, proposed, state
 from tests.web.conftest import Site, Tab, served
 from tests.web.test_web_pages import rows, series
 
@@ -37,17 +39,47 @@ def test_the_page_says_whether_the_data_can_tell(site: Site, tab: Tab):
 def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
     page = tab.open(site, "/compare?run=polca-1&run=polca-2&run=turboevolve-1")
     page.wait_for_function("() => document.querySelectorAll('c-chart svg').length === 2")
-    (band,) = (each for each in series(page) if each["kind"] == "band")
+    drawn = series(page)
+    assert [each for each in drawn if each["kind"] == "band"] == []  # two runs have no quartiles worth a band
+    assert "so few can differ by luck alone" in page.locator("main").inner_text()
     ends = [views.progress(site.run(name))[-1].mean for name in ("polca-1", "polca-2")]
-    low, _, high = quantiles(ends, n=4, method="inclusive")
-    assert band["points"][-1][1:] == pytest.approx([low, high])
-    drawn = page.locator("c-chart").first.locator("svg path.band").bounding_box()
-    assert drawn["height"] > 1 and drawn["width"] > 50
+    (middle,) = (each for each in drawn if each["name"] == "polca, median of 2")
+    assert middle["points"][-1][1] == pytest.approx(sum(ends) / 2)
     made = compare([read_compared(site.run(name)) for name in NAMES], {})
     steps = [[list(step) for step in row.steps] for row in made.tasks[0].rows]
     profile = series(page, 1)
     assert [each["points"][:-1] for each in profile] == steps  # the last one goes on to the edge
     assert [each["points"][-1][1] for each in profile] == [row[-1][1] for row in steps]
+
+
+@pytest.mark.browser
+def test_a_group_of_five_runs_has_a_band(runs: Path, tmp_path: Path, tab: Tab):
+    ends: list[float] = []
+    for number in range(5):
+        shutil.copytree(runs / f"polca-{1 + number % 2}", tmp_path / f"run-{number}")
+        ends.append(views.progress(tmp_path / f"run-{number}")[-1].mean)
+    page = tab.open(served(tmp_path), "/compare")
+    page.wait_for_selector("c-chart svg path.band")
+    (band,) = (each for each in series(page) if each["kind"] == "band")
+    low, _, high = quantiles(ends, n=4, method="inclusive")
+    assert band["points"][-1][1:] == pytest.approx([low, high])
+    drawn = page.locator("c-chart").first.locator("svg path.band").bounding_box()
+    assert drawn["height"] > 1 and drawn["width"] > 50
+
+
+@pytest.mark.browser
+def test_many_tasks_are_compared_one_at_a_time(tmp_path: Path, tab: Tab):
+    """A picture for each of a suite's tasks under one another would be a page of thousands of pixels."""
+    for number in range(4):
+        with new_run(tmp_path, f"run-{number}", called=f"task-{number}") as journal:
+            journal.append([state("running"), proposed(1, program(1)), observed(2, program(1), float(number))])
+            journal.append([observed(3, program(1), float(number))])
+    page = tab.open(served(tmp_path), "/compare")
+    page.wait_for_selector("c-chart svg")
+    assert page.locator("c-chart").count() == 1 and page.evaluate("() => document.body.scrollHeight") < 2000
+    page.locator("select[name=task]").select_option("task-3")
+    page.wait_for_selector("section[aria-label='Best so far: task-3']")
+    assert series(page)[0]["points"][-1][1] == 3.0
 
 
 @pytest.mark.browser

@@ -19,6 +19,7 @@ from culmen.web.pages.overview import lines, series
 from culmen.web.runs import Digest, thin
 
 _POINTS = 160
+_BAND = 5  # runs from which on quartiles say anything of a group
 _AXES = ("evaluations", "seconds", "dollars")
 
 
@@ -103,7 +104,8 @@ def _group(label: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, float, float, float]]:
     """x, median and quartiles over the runs at equal shares of what the longest spent.
 
-    A run that ended before keeps its last value; none before each of them has one, and none of a single run.
+    A run that ended before keeps its last value; none before each of them has one, and none of a single run. Of fewer
+    than `_BAND` runs the quartiles would only repeat the runs themselves: they are the median.
     """
     curves = [[(point[axis], point["score"]) for point in row["points"]] for row in rows if row["points"]]
     end = max((curve[-1][0] for curve in curves), default=0)
@@ -115,7 +117,7 @@ def _bands(rows: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[float, fl
         values = [curve[at - 1][1] for curve in curves if (at := bisect_right(curve, x, key=lambda p: p[0]))]
         if len(values) == len(curves):
             low, middle, high = quantiles(values, n=4, method="inclusive")
-            found.append((x, middle, low, high))
+            found.append((x, middle, low, high) if len(curves) >= _BAND else (x, middle, middle, middle))
     return found
 
 

@@ -28,9 +28,17 @@ function chosen(doc, ctx) {
 
 const unread = (doc) => (doc.unread.length ? h("div", {}, doc.unread.map((run) => h("p", { class: "note" }, `Left out, for it cannot be read: ${run.name} (${run.why}).`))) : null);
 const cut = (doc) => (doc.chosen > doc.runs.length ? h("p", { class: "note" }, `Only the first ${doc.runs.length} of the ${doc.chosen} runs chosen are compared here: culmen compare takes any number.`) : null);
-/** One picture for each task: scores of different tasks do not compare. */
+const FEW = 5; // runs of a group below which there is no band
+const MOST = 20; // runs listed one by one until all are asked for
+
+/** One picture for each task, for scores of different tasks do not compare; of many tasks the one that is chosen. */
 function curves(doc, ctx) {
   const axis = ctx.params.x || "evaluations";
+  if (doc.tasks.length > 2) {
+    const task = doc.tasks.includes(ctx.params.task) ? ctx.params.task : doc.tasks[0];
+    const menu = h("label", { class: "field" }, "Task", h("select", { name: "task", value: task, onchange: (event) => ctx.go({ task: event.target.value }, true) }, doc.tasks.map((each) => h("option", { value: each }, each))));
+    return race(doc, task, axis, `Best so far: ${task}`, h("div", { class: "toolbar" }, menu, choice("Against", AXES.map(([value, text]) => [value, text]), axis, (x) => ctx.go({ x }, true))));
+  }
   const aside = choice("Against", AXES.map(([value, text]) => [value, text]), axis, (x) => ctx.go({ x }, true));
   const alone = doc.tasks.length === 1;
   return doc.tasks.map((task, place) => race(doc, task, axis, alone ? "Best so far" : `Best so far: ${task}`, place ? null : aside));
@@ -45,7 +53,7 @@ function race(doc, task, axis, title, aside) {
   if (!runsDrawn.length) return section(title, { wide: true, aside }, empty("None of these runs has a score yet."));
   const several = groups.some((group) => group.bands[axis].length);
   const lines = runsDrawn.map((run) => ({ name: several ? "" : run.name, kind: "step", faint: several && groups[place.get(run.group)].runs.length > 1, colour: colour(several ? place.get(run.group) : runsDrawn.indexOf(run)), points: run.points.map((point) => [point[axis], point.score]) }));
-  const bands = groups.flatMap((group, at) => (group.bands[axis].length ? [{ name: "", kind: "band", colour: colour(at), points: group.bands[axis].map(([x, , low, high]) => [x, low, high]) }] : []));
+  const bands = groups.flatMap((group, at) => (group.bands[axis].length && group.runs.length >= FEW ? [{ name: "", kind: "band", colour: colour(at), points: group.bands[axis].map(([x, , low, high]) => [x, low, high]) }] : []));
   const medians = several ? groups.map((group, at) => {
     const single = mine.find((run) => run.name === group.runs[0]);
     const points = group.bands[axis].length ? group.bands[axis].map(([x, middle]) => [x, middle]) : single.points.map((point) => [point[axis], point.score]);
@@ -54,7 +62,9 @@ function race(doc, task, axis, title, aside) {
   const refs = Object.entries({ target: "target", known: "best known" }).filter(([kind]) => mine[0].lines[kind] !== null).map(([kind, text]) => ({ kind, label: text, value: mine[0].lines[kind] }));
   const end = Math.max(...runsDrawn.map((run) => run.points.at(-1)[axis]));
   if (!end) return section(title, { wide: true, aside }, empty(`None of these runs has spent any ${label.toLowerCase()} that is known.`));
-  const note = several ? "Thin lines are runs, strong ones the median of runs that differ in their seed alone, in a band from the first to the third quartile; a run that ended before keeps its last value." : null;
+  const few = groups.filter((group) => group.runs.length < FEW);
+  const unsure = few.length ? ` ${few.length === groups.length ? "None of these groups has" : `${few.map((group) => group.label).join(", ")} ${few.length === 1 ? "has" : "have"} not`} the ${FEW} runs from which on a band is drawn: so few can differ by luck alone.` : "";
+  const note = several ? `Thin lines are runs, strong ones the median of runs that differ in their random seed alone, in a band from the first to the third quartile; a run that ended before keeps its last value.${unsure}` : null;
   return section(title, { wide: true, aside, note }, chart({
     label: `${title}: best score so far of ${plural(runsDrawn.length, "run")} against ${label.toLowerCase()}`,
     key: `${task}.${axis}`,
@@ -72,8 +82,8 @@ function verdicts(doc) {
   if (!made) return section(title, { wide: true }, empty(doc.statistics_missing ?? "It takes two finished runs to compare strategies."));
   const short = (value) => number(Number(value.toPrecision(4)));
   const span = (found) => (found.value === null ? "–" : found.low === null ? short(found.value) : `${short(found.value)} [${short(found.low)}, ${short(found.high)}]`);
-  const body = [...made.tasks, ...(made.overall ? [{ ...made.overall, task: `over ${plural(made.overall.tasks.length, "task")}` }] : [])].map((part) => h("div", { class: "verdict" },
-    h("h3", {}, part.task),
+  const parts = [...(made.overall ? [{ ...made.overall, task: `over ${plural(made.overall.tasks.length, "task")}` }] : []), ...made.tasks];
+  const body = parts.map((part, place) => h(parts.length > 3 ? "details" : "div", { class: "verdict", open: place === 0 }, parts.length > 3 ? h("summary", {}, part.task) : h("h3", {}, part.task),
     table(`Statistics: ${part.task}`, [th("strategy"), ...["runs", "mean", "median", "interquartile mean", "on the common scale"].map((text) => th(text, { class: "num" }))],
       part.rows.map((row) => h("tr", {}, h("td", {}, row.strategy), cell(count(row.runs)), ...[row.mean, row.median, row.iqm, row.normalised].map((found) => cell(span(found)))))),
     profile(part),
@@ -92,14 +102,16 @@ function profile(part) {
 function groups(doc) {
   const places = decimals(doc.groups.flatMap((group) => [group.median, group.low, group.high]).filter((value) => value !== null));
   const rows = doc.groups.map((group) => h("tr", {}, h("td", {}, group.label), cell(count(group.runs.length)), cell(number(group.median, places)), cell(number(group.low, places)), cell(number(group.high, places))));
-  const note = "Runs of one task, strategy, settings and models. With few seeds such numbers do not tell strategies apart: see what their runs span.";
+  const note = "Runs of one task, strategy, settings and models. With few runs such numbers do not tell strategies apart: see what their runs span.";
   return section("Groups", { wide: true, note }, table("Groups of runs", [th("group"), ...["runs", "median score", "lowest", "highest"].map((text) => th(text, { class: "num" }))], rows));
 }
 
 function runs(doc, ctx) {
+  const shown = ctx.params.all ? doc.runs : doc.runs.slice(0, MOST);
   const places = decimals(doc.runs.map((run) => run.score).filter((score) => score !== null));
-  const rows = doc.runs.map((run) => h("tr", { "data-key": run.name },
+  const rows = shown.map((run) => h("tr", { "data-key": run.name },
     h("td", {}, h("a", { href: ctx.to(run.name, "overview") }, run.name)), h("td", {}, run.group), cell(run.seed), cell(number(run.score, places)), cell(run.se ? plusMinus(run.se) : "–"),
     h("td", {}, run.score === null ? "" : pill(run.confirmed ? "confirmed" : "not confirmed")), cell(count(run.evaluations)), cell(dollars(run.dollars)), cell(duration(run.seconds)), h("td", {}, pill(run.state))));
-  return section("Runs", { wide: true }, table("Runs", [th("run"), th("group"), th("seed", { class: "num" }), th("score", { class: "num" }), th("error", { class: "num" }), th("confirmed"), th("evaluations", { class: "num" }), th("dollars", { class: "num" }), th("time", { class: "num" }), th("state")], rows));
+  const rest = doc.runs.length > shown.length ? h("button", { type: "button", class: "button", onclick: () => ctx.go({ all: "yes" }, true) }, `Show all ${doc.runs.length}`) : null;
+  return section("Runs", { wide: true, aside: rest }, table("Runs", [th("run"), th("group"), th("seed", { class: "num" }), th("score", { class: "num" }), th("error", { class: "num" }), th("confirmed"), th("evaluations", { class: "num" }), th("dollars", { class: "num" }), th("time", { class: "num" }), th("state")], rows));
 }

@@ -27,7 +27,7 @@ export function view(doc, ctx) {
   const name = found.length === doc.runs.length ? plural(doc.runs.length, "run") : `${count(found.length)} of ${plural(doc.runs.length, "run")}`;
   const note = found.length > MOST ? `${doc.folder}; the first ${MOST} are shown: search for others.` : doc.folder;
   return section(name, { wide: true, note, aside: compared(ctx) }, toolbar(doc, ctx),
-    shown.length ? table("Runs", head(ctx), shown.map((run) => (run.why ? unreadable(run, ctx) : row(run, places, ctx))), { class: "full" }) : empty("No run passes these filters."));
+    shown.length ? table("Runs", head(ctx), shown.map((run) => (run.why ? unreadable(run, ctx) : row(run, places, ctx))), { class: "full runs" }) : empty("No run passes these filters."));
 }
 
 function passes(run, { text = "", state = "", task = "", strategy = "", tag = "" }) {
@@ -57,7 +57,7 @@ function head(ctx) {
     if (!WAYS[name]) return th(name, { class: look });
     const up = (sort === name ? order || (WAYS[name][1] > 0 ? "asc" : "desc") : "") === "asc";
     const next = sort === name ? (up ? "desc" : "asc") : "";
-    const by = h("button", { type: "button", onclick: () => ctx.go({ sort: name, order: next }, true) }, name, sort === name ? (up ? " ↑" : " ↓") : "");
+    const by = h("button", { type: "button", onclick: () => ctx.go({ sort: name, order: next }, true) }, name);
     return th(by, { class: look, "aria-sort": sort === name ? (up ? "ascending" : "descending") : null }, name);
   });
 }
