@@ -439,7 +439,7 @@ def test_memory_of_a_net(site: Site, tab: Tab):
     drawn = [each for each in series(page) if each["name"] != "the best"]
     assert sum(len(each["points"]) for each in drawn) == len(embedded)
     size = views.notes(run, "memory")[-1].entry.body["size"]
-    assert shown(facts(page)["size"]) == size
+    assert shown(facts(page)["Programs in memory"]) == size
     assert "% of the spread" in page.locator("c-chart .axis-label").first.text_content()
 
 

@@ -17,6 +17,7 @@ from culmen.core.event import Entry
 from culmen.store import inbox, labels, views
 from culmen.store.archive import restore
 from culmen.web.pages import PAGES
+from culmen.web.pages.condition import condition
 from culmen.web.runs import Digest, buckets, thin
 from culmen.web.server import Dashboard, bind, encoded
 from tests.store.runs import new_run, observed, program, proposed, state
@@ -209,6 +210,40 @@ def test_a_run_made_anew_under_the_name_of_a_deleted_one_is_read_anew(tmp_path: 
         drawn = ask(own, "/api/runs/run-1/lineage")[1]
         assert sorted(drawn["means"]) == sorted(scores) and drawn["evaluations"] == [len(scores)] * len(scores)
         (tmp_path / "run-1").rename(tmp_path / f"old-{len(scores)}")
+
+
+def test_a_strategy_says_in_sentences_how_it_fares(tmp_path: Path):
+    """And whether that is as it should be: each rule with notes on either side of it."""
+
+    def said(kind: str, *bodies: dict[str, Any]) -> tuple[str, bool]:
+        run = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        with new_run(tmp_path, run.name) as journal:
+            journal.append([Entry("note", body={"note": kind, **body}) for body in bodies])
+        (found,) = condition(Digest(run).refresh())
+        return found["text"], found["healthy"]
+
+    steps = [{"action": "children", "of": "a", "gain": 1.0}] * 4 + [{"action": "again", "of": "a", "gain": 0.5}] * 4
+    text, healthy = said("pedigree", *steps)
+    assert healthy and "4 requests for children, 4 repeated evaluations" in text and "50%" in text
+    assert not said("pedigree", *steps[:4], *({"action": "again", "of": "a", "gain": 0.001},) * 4)[1]
+    told = "The memory holds 9 programs; 3 of 12 were refused as too similar."
+    assert said("memory", {"size": 9, "refused": 3}) == (told, True)
+    assert not said("memory", {"size": 9, "refused": 30})[1]
+    for kind, name in (("grid", "entered"), ("pareto", "accepted"), ("puct", "kept"), ("experiment", "better")):
+        good, bad = {name: ["x"] if name == "kept" else 1}, {name: [] if name == "kept" else 0}
+        assert said(kind, *[bad] * 5, good)[1] and not said(kind, good, *[bad] * 5)[1], kind
+        assert said(kind, *[bad] * 5)[1], "five say nothing yet"
+    new, refused = {"candidates": [{"outcome": "new"}]}, {"candidates": [{"outcome": "refused"}]}
+    assert said("event", *[refused] * 5, new)[1] and not said("event", new, *[refused] * 5)[1]
+    fine: dict[str, Any] = {"alpha": 0.5, "skip": "", "alarms": []}
+    assert said("barrier", *[fine] * 6)[1] and "alpha is 0.50" in said("barrier", fine)[0]
+    assert not said("barrier", *[fine] * 5, {**fine, "alarms": ["x"]})[1]
+    assert not said("barrier", *[{**fine, "skip": "alike"}] * 4, *[fine] * 3)[1]
+    assert not said("few_turns", {"turns": 2, "evaluations": 30, "needed": 90})[1]
+    assert not said("filter_crowded", {"told": "The filter refused most."})[1]
+    assert said("noise", {"exact": False, "sd": 0.31}) == ("Scores are noisy: one deviates by about 0.31.", True)
+    assert not said("experiment", {"score": None, "best": None})[1]
+    assert "the best 0.5" in said("experiment", {"score": 0.5, "best": 0.5})[0]
 
 
 def test_tags_and_remarks_are_kept_beside_the_journal(tmp_path: Path):

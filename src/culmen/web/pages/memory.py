@@ -7,6 +7,8 @@ from typing import Any
 
 from culmen.observe.figures import number
 from culmen.store import views
+from culmen.web.pages.condition import TELL, condition
+from culmen.web.pages.mechanism import KNOWN
 from culmen.web.runs import Digest
 
 _FRONT = 30
@@ -18,10 +20,19 @@ _LISTED = 200
 def memory(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """A list of panels, each with its `kind`: map, grid, islands, front, facts or list; none where nothing is told."""
     run.refresh()
-    makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (islands, grids, _ideas, _front, _map, _rest)
+    makers: tuple[Callable[[Digest], list[dict[str, Any]]], ...] = (
+        islands,
+        grids,
+        _turned_to,
+        _ideas,
+        _front,
+        _map,
+        _rest,
+    )
     panels = [panel for make in makers for panel in make(run)]
     best = views.best(run.run)
     return {
+        "condition": condition(run),
         "panels": panels,
         "best": best.id if best else "",
         "direction": run.meta.task.objective.direction,
@@ -43,6 +54,7 @@ def _map(run: Digest) -> list[dict[str, Any]]:
     if not vectors[0]:
         return []
     ids, points, explained = vectors
+    net = latest(run, "memory") or {}
     nodes = {node.id: node for node in views.family(run.run)}
     found = [nodes.get(name) for name in ids]
     return [
@@ -55,7 +67,7 @@ def _map(run: Digest) -> list[dict[str, Any]]:
             "means": [node.mean if node else None for node in found],
             "seen": [bool(node and (node.count or node.failed)) for node in found],
             "explained": explained,
-            "net": _flat(latest(run, "memory") or {}),
+            "net": {KNOWN["memory", name]: net[name] for name in ("size", "refused", "epsilon") if name in net},
         }
     ]
 
@@ -97,7 +109,21 @@ def _front(run: Digest) -> list[dict[str, Any]]:
     return [{"kind": "front", "title": "Pareto front", "rows": rows, "cases": cases, "members": note.get("members")}]
 
 
-_DRAWN = {"event", "seeded", "grid", "pareto", "priority"}  # told by the other panels, or under Mechanism
+_DRAWN = {"seeded", "priority", *TELL}  # told by the sentences above, by the other panels, or under Mechanism
+
+
+def _turned_to(run: Digest) -> list[dict[str, Any]]:
+    """Whom the default strategy turned to most: requests for children, repeated evaluations, the gain promised last."""
+    found: dict[str, dict[str, Any]] = {}
+    for note in run.notes:
+        if note.kind == "pedigree" and (name := str(note.body.get("of", ""))):
+            row = found.setdefault(name, {"id": name, "requests": 0, "repeats": 0, "gain promised last": 0.0})
+            row["repeats" if note.body.get("action") == "again" else "requests"] += 1
+            row["gain promised last"] = float(note.body.get("gain") or 0.0)
+    rows = sorted(found.values(), key=lambda row: -(row["requests"] + row["repeats"]))
+    if not rows:
+        return []
+    return [{"kind": "list", "title": "Candidates it turned to most", "rows": rows[:_FRONT], "count": len(rows)}]
 
 
 def _ideas(run: Digest) -> list[dict[str, Any]]:
@@ -116,10 +142,9 @@ def _ideas(run: Digest) -> list[dict[str, Any]]:
 def _rest(run: Digest) -> list[dict[str, Any]]:
     """The newest note of every other kind: its plain fields, and its lists as tables (an idea pool, for one)."""
     kinds = dict.fromkeys(note.kind for note in run.notes)
-    mapped = {"memory"} if run.memo("vectors", run.last, lambda: _vectors(run))[0] else set[str]()
     panels: list[dict[str, Any]] = []
     for kind in kinds:
-        if kind in _DRAWN | mapped or not kind:
+        if kind in _DRAWN or not kind:
             continue
         body = latest(run, kind) or {}
         facts = _flat(body)

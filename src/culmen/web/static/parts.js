@@ -16,6 +16,9 @@ export const empty = (sentence, more) => h("div", { class: "empty" }, h("p", {},
 
 const LONG = 60; // characters of a value that gets a line of its own
 
+/** What a strategy's notes say of it: a sentence each, marked where it is not as it should be. */
+export const condition = (found) => (found.length ? h("ul", { class: "condition", "data-role": "condition" }, found.map((each) => h("li", { class: each.healthy ? "good" : "warn" }, each.text))) : null);
+
 /** A few facts, label above value. */
 export const facts = (pairs) =>
   h("dl", { class: "facts" }, pairs.filter(Boolean).map(([label, value, title]) =>

@@ -3,7 +3,7 @@
 import { chart, colour } from "../chart.js";
 import { h } from "../dom.js";
 import { count, plural, words } from "../format.js";
-import { cell, empty, section, table, th } from "../parts.js";
+import { cell, condition, empty, section, table, th } from "../parts.js";
 
 export const title = "Mechanism";
 export const load = (ctx) => ctx.get("mechanism");
@@ -17,6 +17,7 @@ export function view(doc) {
   const counted = Object.entries(doc.notes).map(([kind, n]) => `${kind}: ${plural(n, "note")}`).join(", ");
   return h("div", { class: "stack" },
     h("p", { class: "note" }, `From the strategy's notes (${counted}). Rewards: higher is better, whatever the task's direction.`),
+    condition(doc.condition),
     doc.alarmed ? alarms(doc) : null,
     known.length ? h("div", { class: "plots" }, known.map(plot)) : null,
     rest.length ? section(known.length ? "Everything else that was noted" : "Everything that was noted", { wide: true }, h("details", { open: !known.length }, h("summary", {}, plural(rest.length, "plot")), h("div", { class: "plots" }, rest.map(plot)))) : null);

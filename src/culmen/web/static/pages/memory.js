@@ -4,7 +4,7 @@ import { chart } from "../chart.js";
 import { h, s } from "../dom.js";
 import { count, decimals, number, percent, plural, words } from "../format.js";
 import { extent } from "../scale.js";
-import { cell, empty, facts, idLink, section, table, th } from "../parts.js";
+import { cell, condition, empty, facts, idLink, section, table, th } from "../parts.js";
 
 export const title = "Memory";
 export const load = (ctx) => ctx.get("memory");
@@ -13,12 +13,13 @@ const PANELS = { map, grid, islands, front, facts: told, list };
 
 export function view(doc, ctx) {
   if (!doc.panels.length) {
-    const why = doc.notes.length ? `Its notes (${doc.notes.join(", ")}) hold numbers only; they are drawn under Mechanism.` : "It has left no notes so far.";
-    return empty(`This strategy does not tell what it keeps. ${why}`);
+    const why = doc.notes.length ? "Its notes hold numbers only; they are drawn under Mechanism." : "It has left no notes so far.";
+    return h("div", { class: "stack" }, condition(doc.condition), empty(`This strategy does not tell what it keeps. ${why}`));
   }
   const grids = doc.panels.filter((panel) => panel.kind === "grid");
   const rest = doc.panels.filter((panel) => panel.kind !== "grid");
   return h("div", { class: "stack" },
+    condition(doc.condition),
     rest.filter((panel) => panel.kind === "islands").map((panel) => islands(panel, doc, ctx)),
     grids.length ? gridSection(grids, doc, ctx) : null,
     rest.filter((panel) => panel.kind !== "islands").map((panel) => PANELS[panel.kind](panel, doc, ctx)));
