@@ -10,6 +10,7 @@ import pytest
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.errors import Unavailable, UserError
+from culmen.core.evaluation import Observation
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, at_least
 from culmen.core.usage import Budget, Usage
 from culmen.engine.driver import Driver
@@ -129,6 +130,24 @@ def test_the_seconds_budget_stops_a_run_whose_candidates_hang():
     assert asyncio.run(run.run()) == "finished"
     assert [e.entry.body["reason"] for e in journal.read() if e.entry.kind == "stop"] == ["seconds", "seconds"]
     assert run.search.reason == "seconds"
+
+
+def test_what_hangs_is_named_in_the_journal_before_it_ends():
+    async def gate(effect):
+        if effect.key > 20:
+            await asyncio.Event().wait()
+
+    journal = MemoryJournal()
+    asyncio.run(driver(journal, Instant(gate=gate), Budget(seconds=0.3, final=0.5)).run())
+    entries = [event.entry for event in journal.read()]
+    ended = {entry.key for entry in entries if entry.kind == "done"}
+    hung = [entry for entry in entries if entry.kind == "started" and entry.key not in ended]
+    known = {c.id for entry in entries for c in getattr(entry.result, "candidates", ())}
+    evaluations = [entry for entry in hung if entry.effect == "evaluate"]
+    assert evaluations and all(entry.body["of"] in known for entry in evaluations)
+    scored = {entry.key: entry.result.candidate for entry in entries if isinstance(entry.result, Observation)}
+    begun = {entry.key: entry.body["of"] for entry in entries if entry.kind == "started" and entry.key in scored}
+    assert begun == scored
 
 
 def test_an_error_outside_pauses_the_run_and_loses_nothing():

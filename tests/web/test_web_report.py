@@ -21,7 +21,7 @@ from culmen.store import views
 from culmen.web import report
 from culmen.web import report as gathering
 from culmen.web import report as paper
-from culmen.web.report import bundle_modules, gather
+from culmen.web.report import bundle_modules, gather, write_report
 from culmen.web.runs import Digest
 from tests.web.conftest import PAGES
 from tests.web.test_web_pages import facts, rows, shown
@@ -124,6 +124,23 @@ def test_long_texts_are_cut_and_marked(runs: Path, monkeypatch: pytest.MonkeyPat
     assert any("The ends of the longest texts" in each for each in found.left_out)
 
 
+@pytest.mark.browser
+def test_a_full_report_holds_every_text_uncut_and_compressed(runs: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch):
+    run = runs / "hostile"
+    for name, value in (("_CANDIDATE", 10), ("_PAGE_BYTES", 10), ("_ALL", 10), ("_TEXTS", (1,))):
+        monkeypatch.setattr(gathering, name, value)
+    plain = write_report(gather(Digest(runs / "turboevolve-1"), 10_000), disk.folder / "plain.html")
+    full = write_report(gather(Digest(runs / "turboevolve-1"), None), disk.folder / "full.html")
+    assert full < plain  # though it holds more
+    told = gather(Digest(run), None)
+    assert (told.full, told.left_out) == (told.candidates, [])
+    disk.report(run, full=None)
+    child = views.candidates(run, "new", limit=1)[0].id
+    page = disk.show("hostile", f"candidate?id={child}")
+    assert EVERYTHING in page.evaluate("() => document.querySelector('main').textContent")
+    assert "Nothing was left out" in page.inner_text("footer")
+
+
 @pytest.mark.parametrize("line", ['import x from "./y.js";', "export default 1;", 'export { a } from "./b.js";'])
 def test_the_bundler_refuses_forms_that_it_does_not_know(tmp_path: Path, line: str):
     (tmp_path / "main.js").write_text(f"const a = 1;\n{line}\n")
@@ -157,6 +174,9 @@ def test_the_verb(runs: Path, tmp_path: Path):
     assert done.returncode == 0 and told["run"] == "polca-1" and told["left_out"] == [] and told["pdf"] is None
     assert told["bytes"] == (tmp_path / "here" / "report.html").stat().st_size
     assert [path.name for path in (tmp_path / "here").iterdir()] == ["report.html"]
+    assert culmen("report", str(runs / "polca-1"), "--full", "all", cwd=tmp_path).returncode == 0
+    wrong = culmen("report", str(runs / "polca-1"), "--full", "most", cwd=tmp_path)
+    assert wrong.returncode == 2 and "--full all" in wrong.stderr
     plain = culmen("report", str(runs / "turboevolve-1"), "--full", "2", cwd=tmp_path)
     assert (tmp_path / "turboevolve-1-report.html").is_file() and "Not in it:" in plain.stdout
     assert culmen("report", str(runs / "polca-1"), "-o", ".", cwd=tmp_path).returncode == 2
@@ -182,7 +202,7 @@ class Disk:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", lambda m: m.type in ("error", "warning") and self.complaints.append(m.text))
 
-    def report(self, run: Path, **limits: int) -> str:
+    def report(self, run: Path, **limits: int | None) -> str:
         """Write a report and open it; its address."""
         path = self.folder / f"{run.name}.html"
         report.write_report(gather(Digest(run), **limits), path)

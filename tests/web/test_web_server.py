@@ -212,6 +212,18 @@ def test_a_run_made_anew_under_the_name_of_a_deleted_one_is_read_anew(tmp_path: 
         (tmp_path / "run-1").rename(tmp_path / f"old-{len(scores)}")
 
 
+def test_what_is_in_flight_names_its_candidate(tmp_path: Path):
+    with new_run(tmp_path) as journal:
+        journal.append([state("running"), proposed(1, program(1)), observed(2, program(1), 1.0)])
+        hung = {"of": program(1).id, "case": "case <7>"}
+        journal.append([Entry("started", 3, "m", "evaluate", hung, elapsed=2.0), Entry("started", 4, "m", "write")])
+        found = PAGES["overview"](Digest(tmp_path / "run-1"), {})["in_flight"]
+    assert [(each["effect"], each["of"], each["case"], each["since"]) for each in found] == [
+        ("evaluate", program(1).id, "case <7>", 2.0),
+        ("write", "", "", 0.0),
+    ]
+
+
 def test_a_strategy_says_in_sentences_how_it_fares(tmp_path: Path):
     """And whether that is as it should be: each rule with notes on either side of it."""
 

@@ -281,8 +281,8 @@ def report(
         Path | None, typer.Option(metavar="FILE", help="Write a PDF, too, with this machine's Chromium.")
     ] = None,
     full: Annotated[
-        int, typer.Option("--full", metavar="N", min=0, help="How many of the best candidates with their texts.")
-    ] = 60,
+        str, typer.Option("--full", metavar="N", help="How many of the best candidates with their texts, or all.")
+    ] = "60",
 ) -> Answer:
     """Write the dashboard's pages as one HTML file that needs no server and no network.
 
@@ -300,7 +300,9 @@ def report(
         raise UserError(f"{place} is a folder", where="--out", fix=f"--out {place / 'report.html'}")
     if pdf is not None:
         paper.find_browser()  # raises where there is none, before any work
-    gathered = gather(Digest(path, NAMES), full=full)
+    if not full.isdecimal() and full != "all":
+        raise UserError(f"'{full}' is no number of candidates", where="--full", fix="--full 60, or --full all")
+    gathered = gather(Digest(path, NAMES), None if full == "all" else int(full))
     data: dict[str, Any] = {
         "run": path.name,
         "path": str(place),

@@ -28,6 +28,7 @@ from culmen.core.event import (
     Effect,
     EmbedRequest,
     Entry,
+    EvaluateRequest,
     Event,
     ProposeRequest,
     Result,
@@ -176,7 +177,7 @@ class Driver:
                 if effect.key not in self.search.in_flight:
                     continue  # abandoned while it waited
                 self._busy[name] += 1
-                self._outbox.append(Entry("started", effect.key, effect.mark, effect.kind))
+                self._outbox.append(Entry("started", effect.key, effect.mark, effect.kind, subject(effect)))
                 if name == "evaluate" or isinstance(effect.request, CustomRequest):
                     self._start(effect)
                 else:
@@ -349,6 +350,17 @@ def about(effect: Effect, phase: str) -> dict[str, Any]:
     if isinstance(request, WriteRequest):
         return {"role": request.role}
     return {"phase": "final"} if phase == "final" else {}
+
+
+def subject(effect: Effect) -> dict[str, Any]:
+    """Of which candidate an effect is, and on which case, for those who look while it runs: it may hang."""
+    request = effect.request
+    if isinstance(request, EvaluateRequest):
+        case = {} if request.case is None else {"case": request.case.id}
+        return {"of": request.candidate.id, **case}
+    if isinstance(request, ProposeRequest) and request.brief.parent is not None:
+        return {"of": request.brief.parent.id}
+    return {}
 
 
 def canonical(result: Result) -> Result:

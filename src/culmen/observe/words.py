@@ -14,7 +14,8 @@ def words(entry: Entry) -> str:
     if entry.kind == "done":
         return _done(entry)
     if entry.kind == "started":
-        return f"{entry.effect} started"
+        of, case = (str(entry.body.get(name, "")) for name in ("of", "case"))
+        return f"{entry.effect} started" + (f" of {of[:8]}" if of else "") + (f" on {case}" if case else "")
     if entry.kind == "held":
         return f"{entry.effect} asks a model; it costs at most {_cost(entry.body.get('most', {}))} in all"
     if entry.kind == "torn":

@@ -1,4 +1,5 @@
-"""Plots of the tables: lines are medians over runs, bands reach from the first to the third quartile.
+"""Plots of the tables: lines are medians over runs, bands reach from the first to the third quartile; in the colours of
+the dashboard (`static/style.css`).
 
 Needs matplotlib, which is imported with this module and by nothing else.
 """
@@ -18,6 +19,8 @@ from culmen.report.compare import Comparison, StrategyFigures, Target
 from culmen.report.records import ComparedRun
 
 _WIDE, _HIGH = 5.2, 3.6  # inches of one panel
+PALETTE = ("#2f5bd0", "#c2571a", "#178a5f", "#9a3fb5", "#a17808", "#0c84a3", "#c23a68", "#5f6b7a")
+_BAND = 5  # runs from which on quartiles say anything
 
 
 def draw_analyses(groups: Sequence[Group], folders: Sequence[Path], out: Path) -> list[Path]:
@@ -42,7 +45,7 @@ def _race(task: str, groups: Sequence[Group], out: Path) -> list[Path]:
         for group in alike:
             table = _table(group, axis)
             if table is not None:
-                band(panel, table.rows, axis, "score", group.label.removeprefix(f"{task} "))
+                band(panel, table.rows, axis, "score", group.label.removeprefix(f"{task} "), steps=True)
         panel.set(xlabel=axis, ylabel="score")
     panels[0].legend(fontsize=7)
     return [save(figure, out / f"{task.replace('/', '-')}-best.png")]
@@ -83,7 +86,8 @@ def _ranks(rows: Rows, title: str) -> Figure:
         known = [row for row in rows if row[name] is not None]
         below, above = ([abs(row[f"{name}_{q}"] - row[name]) for row in known] for q in ("q1", "q3"))
         heights = [row[name] for row in known]
-        panel.bar([str(row[key]) for row in known], heights, yerr=[below, above], capsize=3, color="C0", alpha=0.7)
+        style = {"capsize": 3, "color": PALETTE[0], "alpha": 0.7}
+        panel.bar([str(row[key]) for row in known], heights, yerr=[below, above], **style)
         panel.set(xlabel=key, ylabel=name)
     return figure
 
@@ -176,18 +180,29 @@ def paned(count: int, title: str) -> tuple[Figure, list[Any]]:
     figure.suptitle(title, fontsize=10)
     axes: Iterable[Any] = figure.subplots(lines, columns, squeeze=False).flat
     panels = list(axes)
+    for panel in panels:
+        panel.set_prop_cycle(color=PALETTE)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(axis="y", color="0.9", linewidth=0.7)
+        panel.set_axisbelow(True)
     for spare in panels[count:]:
         spare.set_visible(False)
     return figure, panels[:count]
 
 
-def band(panel: Any, rows: Rows, x: str, y: str, label: str = "") -> None:
-    """A line of medians in a band from the first to the third quartile."""
+def band(panel: Any, rows: Rows, x: str, y: str, label: str = "", *, steps: bool = False) -> None:
+    """A line of medians in a band from the first to the third quartile; no band of fewer than `_BAND` runs.
+
+    `steps`: what holds from each place to the next, as a best so far does.
+    """
     known = [row for row in rows if row[y] is not None]
-    places = [row[x] for row in known]
-    (line,) = panel.plot(places, [row[y] for row in known], label=label or y)
+    places, style = [row[x] for row in known], {"drawstyle": "steps-post"} if steps else {}
+    (line,) = panel.plot(places, [row[y] for row in known], label=label or y, **style)
+    if all(row.get("runs", _BAND) < _BAND for row in known):
+        return
     low, high = ([row[f"{y}_{q}"] for row in known] for q in ("q1", "q3"))
-    panel.fill_between(places, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+    how = "post" if steps else None
+    panel.fill_between(places, low, high, alpha=0.18, color=line.get_color(), linewidth=0, step=how)
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -227,10 +242,12 @@ def _best(task: str, groups: Mapping[str, Sequence[ComparedRun]], aim: Target, p
     known = [axis for axis in _AXES if all(table.rows for table in tables[axis].values())]
     if not known:
         return []
-    figure, panels = paned(len(known), f"{task}: best so far, median and quartiles over runs")
+    few = all(len(runs) < _BAND for runs in groups.values())
+    spread = "median of few runs" if few else "median and quartiles over runs"
+    figure, panels = paned(len(known), f"{task}: best so far, {spread}")
     for panel, axis in zip(panels, known):
         for label, table in tables[axis].items():
-            band(panel, table.rows, axis, "score", label)
+            band(panel, table.rows, axis, "score", label, steps=True)
         if aim.score is not None:
             panel.axhline(aim.score, color="0.5", linewidth=0.8, linestyle="--", label=aim.origin)
         panel.set(xlabel=axis, ylabel="score")

@@ -7,6 +7,7 @@ their hashes, documents are JSON that no parser takes for markup, and trusted ty
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import os
@@ -48,7 +49,7 @@ _PAGE = Template("""<!doctype html>
 <body>
 <noscript><p class="empty">$plain</p></noscript>
 <div id="app"></div>
-<script type="application/json" id="culmen-documents">$documents</script>
+<script type="$form" id="culmen-documents">$documents</script>
 <script>$script</script>
 </body>
 </html>
@@ -72,7 +73,8 @@ def report_page(gathered: Gathered) -> str:
         icon=f"data:image/svg+xml;base64,{icon}",
         style=style,
         plain=html.escape(_plain(gathered)),
-        documents=embedded(gathered.documents),
+        form=_PACKED if gathered.packed else "application/json",
+        documents=_packed(gathered.documents) if gathered.packed else embedded(gathered.documents),
         script=script,
     )
 
@@ -90,6 +92,13 @@ def _plain(gathered: Gathered) -> str:
 def embedded(document: object) -> str:
     """JSON without `<`, so that neither `</script` nor `<!--` can come up in it; parsed, it is the same."""
     return encoded(document).decode("utf-8").replace("<", "\\u003c")
+
+
+_PACKED = "application/gzip"  # of the documents' JSON, in base64; the browser unpacks it
+
+
+def _packed(document: object) -> str:
+    return base64.b64encode(gzip.compress(encoded(document), 6, mtime=0)).decode()
 
 
 def _hash(text: str) -> str:
@@ -225,21 +234,24 @@ _TEXTS = (100_000, 20_000, 2_000, 200)  # characters that a text is cut to, unti
 
 
 class Gathered(msgspec.Struct):
-    """`documents` as the front end's `Embedded` reads them; `full` candidates have their texts; `left_out` in words."""
+    """`documents` as the front end's `Embedded` reads them; `full` candidates have their texts; `left_out` in words;
+    `packed` documents are compressed in the file."""
 
     documents: dict[str, Any]
     candidates: int
     rows: int
     full: int
     left_out: list[str]
+    packed: bool = False
 
 
-def gather(run: Digest, full: int = FULL, rows: int = ROWS) -> Gathered:
-    """Read all pages of a run. Whole are the line to the best, the finalists, the `full` best and their parents."""
+def gather(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gathered:
+    """Read all pages of a run. Whole are the line to the best, the finalists, the `full` best and their parents; with
+    None everything is, however much it is."""
+    if full is None:
+        return _gather_all(run)
     left_out: list[str] = []
     pages = {name: make(run, {}) for name, make in PAGES.items() if name not in ("candidate", "candidates")}
-    for name in ("head", "overview"):
-        pages[name] |= {"path": "", "owner": None}  # of the machine it was made on
     for name, page in pages.items():
         pages[name], kept = _bounded(page, _PAGE_BYTES)
         if kept:
@@ -251,8 +263,26 @@ def gather(run: Digest, full: int = FULL, rows: int = ROWS) -> Gathered:
     if len(whole) < table["all"]:
         missing = table["all"] - len(whole)
         left_out.append(f"Texts, evaluations and prompts of {missing:,} of {table['all']:,} candidates.")
+    documents = _documents(run, pages, table, whole, left_out)
+    return Gathered(documents, table["all"], len(table["rows"]), len(whole), left_out)
+
+
+def _gather_all(run: Digest) -> Gathered:
+    """Everything, uncut: a page of the dashboard shows no more."""
+    pages = {name: make(run, {}) for name, make in PAGES.items() if name not in ("candidate", "candidates")}
+    table = _table(run, views.status(run.run).candidates)
+    whole = {row["id"]: PAGES["candidate"](run, {"id": row["id"]}) for row in table["rows"]}
+    documents = _documents(run, pages, table, whole, [])
+    return Gathered(documents, table["all"], len(table["rows"]), len(whole), [], packed=True)
+
+
+def _documents(
+    run: Digest, pages: dict[str, Any], table: dict[str, Any], whole: dict[str, Any], left_out: list[str]
+) -> dict[str, Any]:
+    for name in ("head", "overview"):
+        pages[name] |= {"path": "", "owner": None}  # of the machine it was made on
     best = views.best(run.run)
-    documents = {
+    return {
         "run": run.name,
         "runs": _line(run),
         "pages": {**pages, "candidates": table},
@@ -260,7 +290,6 @@ def gather(run: Digest, full: int = FULL, rows: int = ROWS) -> Gathered:
         "names": {"best": best.id if best else "", "seed": _seed(run)},
         "made": {"time": time.time(), "event": run.last, "state": pages["head"]["state"], "left_out": left_out},
     }
-    return Gathered(documents, table["all"], len(table["rows"]), len(whole), left_out)
 
 
 def _table(run: Digest, rows: int) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from culmen.store.views.events import (
     progress,
     seq_at,
     strategy_notes,
+    subjects,
 )
 from culmen.store.views.front import Front, front
 from culmen.store.views.integrity import (

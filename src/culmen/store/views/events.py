@@ -275,6 +275,14 @@ def in_flight(run: Path | str) -> list[EffectMark]:
             before = page[-1].seq
 
 
+def subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str, str]]:
+    """Of these starts, which candidate each is `of`, and on which `case`; nothing where neither is told."""
+    query = sql.select(sql.event.c.seq, sql.event.c.body).where(sql.event.c.seq.in_(list(seqs)))
+    with reading(Path(run)) as connection:
+        rows = connection.execute(query).all()
+    return {row.seq: decode(row.body, dict[str, str]) for row in rows if row.body}
+
+
 def _marks_of(connection: Connection, after: int, last: int) -> list[EffectMark]:
     query = _marks().where(sql.event.c.seq > after, sql.event.c.seq <= last).order_by(sql.event.c.seq)
     return [EffectMark(*row) for row in connection.execute(query).all()]

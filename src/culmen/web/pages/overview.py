@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from culmen.store.views import BestCandidate, ProgressPoint, RunStatus
 from culmen.web.runs import Digest
 
 _EVENTS = 12
+_FLYING = 50  # effects in flight that are listed
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
 _OTHERS = 1000  # candidates beside the front that are drawn
 _BOOK = 60_000  # characters of a part, before and after, beyond which its change is on the candidate's page alone
@@ -44,7 +45,7 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "doubts": doubts(now.best, now.direction),
         "lines": lines(about.task.objective, run),
         "front": _front(run),
-        "in_flight": [{"key": mark.key, "effect": mark.effect, "since": mark.elapsed} for mark in running[:50]],
+        "in_flight": _in_flight(run, running[:_FLYING]),
         "running": len(running) if now.state == "running" else 0,
         "change": run.memo("change", run.last, lambda: _change(run, now)),
         "events": [_event(event) for event in _last(run)],
@@ -52,6 +53,13 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "statuses": now.statuses,
         "notes": list(about.task.notes),
     }
+
+
+def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[str, Any]]:
+    """What runs now, the oldest first: since when, and of which candidate."""
+    told = views.subjects(run.run, [mark.seq for mark in running])
+    facts = [{"key": mark.key, "effect": mark.effect, "since": mark.elapsed, "of": "", "case": ""} for mark in running]
+    return [fact | told.get(mark.seq, {}) for fact, mark in zip(facts, running)]
 
 
 def _front(run: Digest) -> dict[str, Any] | None:

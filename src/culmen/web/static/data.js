@@ -3,7 +3,7 @@
 /** The source of this page: embedded documents if there are any, else the server. */
 export function source() {
   const embedded = document.getElementById("culmen-documents");
-  return embedded ? new Embedded(JSON.parse(embedded.textContent)) : new Server();
+  return embedded ? new Embedded(embedded) : new Server();
 }
 
 class Server {
@@ -65,14 +65,18 @@ class Server {
 
 /** A report: its documents as `culmen.web.report` puts them together. */
 class Embedded {
-  constructor(documents) {
-    this.documents = documents;
+  constructor(element) {
+    this.element = element;
     this.live = false;
     this.writing = false;
-    this.made = documents.made;
   }
 
-  async begin() {}
+  /** Read the documents; unpack them where they are compressed. */
+  async begin() {
+    const { type, textContent } = this.element;
+    this.documents = JSON.parse(type === "application/gzip" ? await unpacked(textContent) : textContent);
+    this.made = this.documents.made;
+  }
 
   async get(path, params = {}) {
     const { run, runs, pages, candidates } = this.documents;
@@ -101,6 +105,11 @@ class Embedded {
   listen() {
     return () => {};
   }
+}
+
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
 const encodePath = (path) => path.split("/").map(encodeURIComponent).join("/");

@@ -14,9 +14,9 @@ export function view(doc) {
   if (!doc.plots.length) return empty(doc.evaluations ? "This strategy notes no numbers about itself." : "The strategy has not noted anything yet.");
   const known = doc.plots.filter((each) => each.known);
   const rest = doc.plots.filter((each) => !each.known);
-  const counted = Object.entries(doc.notes).map(([kind, n]) => `${kind}: ${plural(n, "note")}`).join(", ");
+  const noted = Object.values(doc.notes).reduce((sum, n) => sum + n, 0);
   return h("div", { class: "stack" },
-    h("p", { class: "note" }, `From the strategy's notes (${counted}). Rewards: higher is better, whatever the task's direction.`),
+    h("p", { class: "note" }, `From ${plural(noted, "note")} of the strategy. Rewards: higher is better, whatever the task's direction.`),
     condition(doc.condition),
     doc.alarmed ? alarms(doc) : null,
     known.length ? h("div", { class: "plots" }, known.map(plot)) : null,

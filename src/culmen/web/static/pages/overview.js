@@ -20,7 +20,7 @@ const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "d
 
 export function view(doc, ctx) {
   return h("div", { class: "stack" }, summary(doc), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx), change(doc, ctx),
-    h("div", { class: "grid" }, budgets(doc), doc.state === "finished" ? final(doc, ctx) : flight(doc), events(doc, ctx), about(doc)));
+    h("div", { class: "grid" }, budgets(doc), doc.state === "finished" ? final(doc, ctx) : flight(doc, ctx), events(doc, ctx), about(doc)));
 }
 
 /** The three lines that a run begins with everywhere, and what ails it. */
@@ -227,12 +227,12 @@ function budgets(doc) {
   return section("Budgets", { note }, pace(doc, limited), rows.length ? h("dl", { class: "budget" }, rows) : empty("No budget was set: the run ends when the strategy does, or when it is stopped."));
 }
 
-function flight(doc) {
+function flight(doc, ctx) {
   if (doc.state !== "running") {
     return section("In flight", {}, empty(`Nothing runs: the run is ${doc.state}${doc.error ? ` (${doc.error})` : ""}. culmen resume goes on with it.`));
   }
   if (!doc.in_flight.length) return section("In flight", {}, empty("Nothing at this moment: the strategy is choosing what to do next."));
-  const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, `for ${duration(Math.max(0, doc.elapsed - each.since))}`)));
+  const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect, each.of ? [" ", idLink(ctx, each.of)] : null, each.case ? h("span", { class: "note" }, ` on ${each.case}`) : null), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, `for ${duration(Math.max(0, doc.elapsed - each.since))}`)));
   const more = doc.running > doc.in_flight.length ? h("p", { class: "note" }, `and ${doc.running - doc.in_flight.length} more`) : null;
   return section("In flight", { note: "In active time of the run, the oldest first." }, h("ul", { class: "flight" }, rows), more);
 }

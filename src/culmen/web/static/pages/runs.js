@@ -100,7 +100,7 @@ function tick({ name }, ctx) {
 function row(run, places, ctx) {
   const { name } = run;
   return h("tr", { "data-key": name },
-    h("td", { class: "run-name" }, tick(run, ctx), run.task ? h("a", { href: ctx.to(name, "overview") }, name) : name, labels(run, ctx)),
+    h("td", { class: "run-name" }, tick(run, ctx), run.task ? h("a", { href: ctx.to(name, "overview") }, name) : name, edit(run, ctx), labels(run)),
     h("td", {}, pill(run.state)),
     cell(number(run.best, places)),
     h("td", {}, spark(run)),
@@ -113,12 +113,10 @@ function row(run, places, ctx) {
     h("td", {}, moment(run.created)));
 }
 
-/** Its tags and its remark, and a button to change them. */
-function labels(run, ctx) {
-  const change = ctx.data.writing ? h("button", { type: "button", class: "quiet edit", "aria-label": `Tags and remark of ${run.name}`, title: "Tags and remark", onclick: () => label(ctx.data, run, ctx.reload) }) : null;
-  if (!run.tags.length && !run.remark) return [" ", change];
-  return h("div", { class: "labels" }, run.tags.map((tag) => [pill(tag, `tagged ${tag}`), " "]), run.remark ? h("span", { class: "note", title: run.remark }, run.remark.split("\n")[0]) : null, " ", change);
-}
+const edit = (run, ctx) => (ctx.data.writing ? [" ", h("button", { type: "button", class: "quiet edit", "aria-label": `Tags and remark of ${run.name}`, title: "Tags and remark", onclick: () => label(ctx.data, run, ctx.reload) })] : null);
+
+/** Its tags, and the first line of its remark. */
+const labels = (run) => (run.tags.length || run.remark ? h("div", { class: "labels" }, run.tags.map((tag) => [pill(tag, `tagged ${tag}`), " "]), run.remark ? h("span", { class: "note", title: run.remark }, run.remark.split("\n")[0]) : null) : null);
 
 /** The best so far in small, from the first evaluation to the last. */
 function spark(run) {
@@ -135,6 +133,6 @@ function spark(run) {
 
 /** What is wrong with a run, in the place of its figures. */
 const unreadable = (run, ctx) =>
-  h("tr", { "data-key": run.name }, h("td", { class: "run-name" }, tick(run, ctx), run.name, labels(run, ctx)), h("td", {}, pill(run.state)),
+  h("tr", { "data-key": run.name }, h("td", { class: "run-name" }, tick(run, ctx), run.name, edit(run, ctx), labels(run)), h("td", {}, pill(run.state)),
     h("td", { class: "wrap", colspan: "8" }, run.why, run.fix ? h("div", { class: "note" }, run.fix) : null),
     h("td", {}, moment(run.created)));
