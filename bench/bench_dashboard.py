@@ -81,7 +81,7 @@ def browser(run: Path, path: str) -> None:
         for name, wanted in (
             ("candidates", "tbody tr"),
             ("overview", "c-chart svg"),
-            ("lineage", "c-chart svg"),
+            ("lineage", "c-family canvas"),
             ("memory", ".card"),
         ):
             started = time.perf_counter()
