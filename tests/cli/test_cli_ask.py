@@ -9,6 +9,11 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from culmen.core.errors import UserError
+from culmen.store import questions
+
 from .conftest import Place
 from .test_cli_attend import wait
 from .test_cli_terminal import Terminal
@@ -42,7 +47,7 @@ def test_prompts_open_in_the_editor_and_a_replay_asks_nothing(place: Place, monk
 
 def test_without_a_terminal_answers_are_files(place: Place) -> None:
     place.task("peak")
-    folder, ended = place.root / "culmen-ask", threading.Event()
+    folder, ended = place.root / "runs" / "b" / "ask", threading.Event()
 
     def answer() -> None:
         while not ended.is_set():
@@ -77,7 +82,7 @@ def started(place: Place, *words: str) -> subprocess.Popen[bytes]:
 def test_a_run_cut_off_before_the_answer_takes_it_when_it_goes_on(place: Place) -> None:
     """And another run is never answered by what was said in this one."""
     place.task("peak")
-    folder = place.root / "culmen-ask"
+    folder, other = place.root / "runs" / "c" / "ask", place.root / "runs" / "d" / "ask"
     words = ("run", "peak", "--model", "ask", "--strategy", "best_of_n", "--workers", "1")
     process = started(place, *words, "--run-dir", "runs/c", "--budget", "evaluations=3,calls=2")  # one is cut off
     wait(lambda: list(folder.glob("*.prompt.md")), "it never asked")
@@ -89,7 +94,14 @@ def test_a_run_cut_off_before_the_answer_takes_it_when_it_goes_on(place: Place) 
     assert [path.name for path in folder.glob("*.answered.md")] == ["0001.answered.md"] and not prompt.exists()
     assert "return 7.0 - 0.1 * 3" in place.culmen("best", "runs/c").out
     second = started(place, *words, "--run-dir", "runs/d", "--budget", "evaluations=3,calls=1")
-    wait((folder / "0002.prompt.md").exists, "the very same prompt was not asked anew")
-    (folder / "0002.reply.md").write_text(ANSWER.format(n=2))
+    wait((other / "0001.prompt.md").exists, "the very same prompt was not asked anew")
+    assert [(each.number, each.text) for each in questions.waiting(place.root / "runs" / "d")] == [
+        ("0001", (folder / "0001.answered.md").read_text())
+    ]
+    with pytest.raises(UserError, match="does not wait"):
+        questions.answer(place.root / "runs" / "d", "0002", "x")
+    with pytest.raises(UserError, match="does not wait"):
+        questions.answer(place.root / "runs" / "d", "../../c/ask/0001", "x")
+    questions.answer(place.root / "runs" / "d", "0001", ANSWER.format(n=2))
     assert second.wait(60) == 0
     assert "return 7.0 - 0.1 * 2" in place.culmen("best", "runs/d").out

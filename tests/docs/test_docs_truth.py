@@ -108,3 +108,15 @@ def test_every_exit_code_is_explained():
 
 def test_the_changelog_knows_this_version():
     assert re.search(rf"^## \[?{re.escape(__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.M)
+
+
+def test_the_dashboard_explains_words_as_the_glossary_does():
+    """What a heading says where one points at it begins like the word's line there."""
+    terms = (ROOT / "src" / "culmen" / "web" / "static" / "terms.js").read_text()
+    shown = {name.strip('"'): text for name, text in re.findall(r'^  ("[^"]+"|\w+): "(.*)",$', terms, re.MULTILINE)}
+    lines = re.findall(r"^\| (.+?) \| (.+) \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    meanings = {word.strip(" *`"): text for words, text in lines for word in words.split(",")}
+    shared = shown.keys() & meanings.keys()
+    assert len(shared) >= 12
+    for word in shared:
+        assert re.split(r"[,:;(]", shown[word])[0].strip() in meanings[word], word

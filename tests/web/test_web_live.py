@@ -9,6 +9,7 @@ import pytest
 
 from culmen.store import inbox, views
 from tests.cli.conftest import Place
+from tests.cli.test_cli_ask import started
 from tests.cli.test_cli_attend import running, wait
 from tests.web.conftest import Tab, served
 
@@ -63,6 +64,25 @@ def test_a_live_run_is_followed_told_and_stopped(tmp_path: Path, tab: Tab):
         page.wait_for_function("() => document.querySelector('.top .pill').innerText === 'finished'")
         assert page.get_by_role("button", name="Stop").count() == 0  # nothing to stop any more
         assert inbox.waiting(run) == []
+
+
+def test_a_person_answers_a_prompt_from_the_page(tmp_path: Path, tab: Tab):
+    place = Place(tmp_path)
+    place.task("peak")
+    words = ("run", "peak", "--model", "ask", "--strategy", "best_of_n", "--workers", "1", "--run-dir", "runs/mine")
+    process = started(place, *words, "--budget", "evaluations=3,calls=1")
+    try:
+        wait((tmp_path / "runs" / "mine" / "journal.db").exists, "it did not begin")
+        page = tab.open(served(tmp_path / "runs"), "/r/mine/overview")
+        page.get_by_role("button", name="Answer").click()  # the prompt came while the page was open
+        assert "guess.py" in page.locator("dialog pre").inner_text()
+        page.get_by_label("Your answer").fill("```python\ndef run():\n    return 6.5\n```")
+        page.locator("dialog").get_by_role("button", name="Send").click()
+        page.wait_for_selector("section[aria-label='1 prompt for you']", state="detached")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+    assert "return 6.5" in place.culmen("best", "runs/mine").out
 
 
 def test_runs_are_tagged_found_by_tag_and_put_away(runs: Path, tmp_path: Path, tab: Tab):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from os import PathLike
+    from pathlib import Path
 
     from culmen.core.ports import Gateway
     from culmen.core.task import Task
@@ -19,11 +20,13 @@ def make_gateway(
     cache_dir: str | PathLike[str] | None = None,
     templates: Mapping[str, str] | None = None,
     tell: Callable[[str], None] | None = None,
+    asked: Path | None = None,
 ) -> Gateway:
     """A gateway for a `--model` text, a backend object, a mapping role -> either, or what a models file says.
 
     A ready gateway is passed through. `templates` are texts that replace the shipped prompts, by name, `tell` gets a
-    message when a provider goes down or comes back (default: a log warning). Raises `UserError` for what cannot be
+    message when a provider goes down or comes back (default: a log warning), and prompts to a person lie in the folder
+    `asked`. Raises `UserError` for what cannot be
     read; API keys are read at the first call.
     """
     from culmen.core.ports import Gateway, MinimalGateway, complete
@@ -38,7 +41,7 @@ def make_gateway(
     from culmen.prompts.template import Templates
 
     named = model if model is None or isinstance(model, str | Mapping) else {OTHERS: model}
-    roles = ModelBook(models_file).roles(named)
+    roles = ModelBook(models_file, asked).roles(named)
     cache = ReplyCache(cache_dir) if cache_dir else None
     providers = Providers(tell=tell) if tell else Providers()
     return ModelGateway(task, roles, cache, templates=Templates(templates), providers=providers)

@@ -1,4 +1,4 @@
-"""`--model ask`: a person answers the prompts, in $EDITOR on the terminal or by files in the folder `culmen-ask`.
+"""`--model ask`: a person answers the prompts, in $EDITOR on the terminal, in the dashboard, or by files in RUN/ask.
 
 A reply is journaled as any model's, so a resumed or replayed run asks for none of them again. A prompt that nobody had
 answered when a run was cut off is not asked anew: its answer, which may be there by now, is waited for.
@@ -25,7 +25,8 @@ class Person:
     """A model whose replies a person writes, one prompt after the other.
 
     On a terminal the prompt opens in $VISUAL or $EDITOR; elsewhere it lies in `folder` as N.prompt.md until N.reply.md
-    is there, complete (write it under another name first); once it was read the prompt is called N.answered.md.
+    is there, complete (write it under another name first), by hand or from the dashboard (store/questions.py); once it
+    was read the prompt is called N.answered.md.
     """
 
     name = NAME
@@ -37,13 +38,14 @@ class Person:
     async def complete(self, call: Call) -> Reply:
         """One reply, free of tokens and dollars."""
         async with self._turn:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             prompt = self._waiting(call.prompt) or self._new(call.prompt)
             reply, answered = (prompt.with_name(prompt.name.replace("prompt", kind)) for kind in ("reply", "answered"))
             if (editor := _editor()) and not reply.is_file():
                 await self._edit(editor, call.prompt, reply)
             elif not reply.is_file():
-                print(f"the prompt is in {prompt}: write the answer to {reply}", file=sys.stderr)  # noqa: T201
+                told = f"the prompt is in {prompt}: answer it in culmen ui, or write the answer to {reply}"
+                print(told, file=sys.stderr)  # noqa: T201
             while not reply.is_file():
                 await asyncio.sleep(_LOOK)
             answer = reply.read_text(encoding="utf-8", errors="replace").strip()

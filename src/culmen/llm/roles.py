@@ -51,8 +51,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ModelBook:
     """The providers and models that can be named: the known ones and those of a models file."""
 
-    def __init__(self, file: str | Path | None = None) -> None:
-        self._where = str(file or "")
+    def __init__(self, file: str | Path | None = None, asked: Path | None = None) -> None:
+        """`asked` is the folder in which prompts to a person lie."""
+        self._where, self._asked = str(file or ""), asked
         content = _read(Path(file).expanduser()) if file else _File()
         self._providers = {**PROVIDERS, **{n: self._provider(n, t) for n, t in content.providers.items()}}
         self._models, self._roles = content.models, content.roles
@@ -91,7 +92,7 @@ class ModelBook:
             raise UserError("'offline' cannot be the model of a single role", where=self._where or "--model",
                             fix="use --model offline alone, or ROLE=none for a role without a model")  # fmt: skip
         if name == "ask":
-            return _person()
+            return _person(self._asked)
         prefix, slash, rest = name.partition("/")
         if not slash:
             return self._plain("openai", prefix)
@@ -171,13 +172,13 @@ class FunctionModel:
         return [await asyncio.to_thread(self._function, call.prompt) for _ in range(call.samples)]
 
 
-def _person() -> ModelSpec:
+def _person(folder: Path | None) -> ModelSpec:
     """A person, who takes any time and one prompt at once."""
     from culmen.llm.person import NAME, Person
 
     ever = 30 * 86_400.0
     provider = Provider(name="person", concurrency=1, timeout=ever, deadline=ever)
-    return ModelSpec(provider=provider, model=NAME, price=Price(0.0, 0.0), backend=Person(), cacheable=False)
+    return ModelSpec(provider=provider, model=NAME, price=Price(0.0, 0.0), backend=Person(folder), cacheable=False)
 
 
 def of_backend(backend: object) -> ModelSpec:

@@ -47,6 +47,7 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
     from culmen.evaluate.integrity.guard import IntegrityBackend, reapply_policy
     from culmen.llm.desk import AskingBackend
     from culmen.store.journal import SqlJournal
+    from culmen.store.questions import FOLDER as QUESTIONS
     from culmen.store.reader import JournalObservations
 
     remembered = reapply_policy(remembered, meta.integrity)
@@ -63,8 +64,8 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
         meta = msgspec.structs.replace(meta, **found)
         if inner.scoring.why:
             _say(objects, f"Scores are {inner.scoring.trust}: {inner.scoring.why}.")
-        gateway, proposer, editor = _models(meta, objects)
-        desk = _desk(meta, objects, gateway)
+        gateway, proposer, editor = _models(meta, objects, path / QUESTIONS)
+        desk = _desk(meta, objects, gateway, path / QUESTIONS)
         asked: Any = AskingBackend(backend, desk) if desk is not None else backend
         for part in (gateway, editor, desk):
             if part is not None:
@@ -111,7 +112,7 @@ def rebuild(meta: RunMeta, objects: RunObjects) -> tuple[Search, Estimate]:
 
     Starts nothing and can perform nothing.
     """
-    gateway, proposer, _ = _models(meta, objects)
+    gateway, proposer, _ = _models(meta, objects, None)
     nothing: Any = None
     world = objects.world or LiveWorld(meta.task, nothing, gateway, nothing, None, nothing)
     return _search(meta, objects, proposer, world.estimate), world.estimate
@@ -256,7 +257,9 @@ def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceChe
     return make
 
 
-def _models(meta: RunMeta, objects: RunObjects) -> tuple[Gateway | None, Proposer | None, Editor | None]:
+def _models(
+    meta: RunMeta, objects: RunObjects, asked: Path | None
+) -> tuple[Gateway | None, Proposer | None, Editor | None]:
     from culmen.offline.workers import EditWorkers
 
     if meta.offline and (objects.model is None or isinstance(objects.model, Mapping)):
@@ -271,11 +274,11 @@ def _models(meta: RunMeta, objects: RunObjects) -> tuple[Gateway | None, Propose
 
     tell = partial(_say, objects) if objects.observers else None
     model = meta.model if objects.model is None else objects.model
-    gateway = make_gateway(meta.task, model, meta.models_file, _cache_dir(), meta.templates, tell)
+    gateway = make_gateway(meta.task, model, meta.models_file, _cache_dir(), meta.templates, tell, asked)
     return gateway, objects.proposer or FallbackProposer(), EditWorkers()
 
 
-def _desk(meta: RunMeta, objects: RunObjects, gateway: Gateway | None) -> ModelDesk | None:
+def _desk(meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Path) -> ModelDesk | None:
     """What answers the evaluator's questions: that of the gateway, or where the search is offline, one of its own for
     the roles that have a model; None where there is none."""
     if gateway is not None:
@@ -286,7 +289,8 @@ def _desk(meta: RunMeta, objects: RunObjects, gateway: Gateway | None) -> ModelD
     from culmen.llm import make_gateway
 
     tell = partial(_say, objects) if objects.observers else None
-    return getattr(make_gateway(meta.task, model, meta.models_file, _cache_dir(), tell=tell), "desk", None)
+    made = make_gateway(meta.task, model, meta.models_file, _cache_dir(), tell=tell, asked=asked)
+    return getattr(made, "desk", None)
 
 
 def asking(task: Task, backend: Backend, model: Any, models_file: str | None = None) -> Backend:

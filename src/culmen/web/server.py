@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from culmen.core.errors import CulmenError, UserError
-from culmen.store import inbox, labels, views
+from culmen.store import inbox, labels, questions, views
 from culmen.store.archive import archive, delete
 from culmen.store.lease import signature
 from culmen.store.views import RunLine
@@ -110,7 +110,7 @@ class Dashboard:
     def _change_stream(self, name: str) -> ChangeStream:
         if name:
             path = self.runs.path(name)
-            return ChangeStream(lambda: signature(path), lambda: {"seq": views.last_seq(path)})
+            return ChangeStream(lambda: (signature(path), _asked(path)), lambda: {"seq": views.last_seq(path)})
         paths = self.runs.paths
         return ChangeStream(
             lambda: [(n, signature(path)) for n, path in paths().items()], lambda: {"runs": len(paths())}
@@ -126,6 +126,11 @@ class Dashboard:
 
     async def _answer(self, make: Callable[[], Any]) -> Response:
         return _json(await run_in_threadpool(make))
+
+
+def _asked(run: Path) -> list[str]:
+    """The prompts that wait for a person; they are no event."""
+    return [question.number for question in questions.waiting(run)]
 
 
 async def _message(request: Request) -> Any:
@@ -271,12 +276,16 @@ def write(run: Path, what: str, message: Any) -> dict[str, Any]:
     """Do what a person asked for; returns what came of it. Raises `UserError`.
 
     stop: `{"pause": bool}` · hint: `{"text": "..."}` · candidate: `{"parts": {name: text}}`: the message's id, and
-    whether a process is there to take it. labels: `{"tags": [...], "remark": "..."}`. archive, delete: `{}`.
+    whether a process is there to take it. answer (to a prompt that waits for a person):
+    `{"prompt": "0001", "text": "..."}`. labels: `{"tags": [...], "remark": "..."}`. archive, delete: `{}`.
     """
     if not isinstance(message, Mapping):
         raise UserError("the message is no JSON object")
     if what == "labels":
         return _labelled(run, message.get("tags"), message.get("remark"))
+    if what == "answer":
+        questions.answer(run, str(message.get("prompt", "")), str(message.get("text", "")))
+        return {"taken": True}
     if what == "archive":
         return {"file": archive(run, remove=True).file}
     if what == "delete":
@@ -289,7 +298,7 @@ def write(run: Path, what: str, message: Any) -> dict[str, Any]:
     elif what == "candidate":
         sent = inbox.send_candidate(run, _parts(message.get("parts")))
     else:
-        raise UserError(f"there is no action '{what}'", fix="stop, hint, candidate, labels, archive or delete")
+        raise UserError(f"there is no action '{what}'", fix="stop, hint, candidate, answer, labels, archive or delete")
     return {"id": sent.message.id, "taken": sent.live}
 
 

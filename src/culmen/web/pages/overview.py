@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from culmen.core.task import Objective
 from culmen.observe.figures import looks, number, result_line
 from culmen.observe.summary import summarize
 from culmen.observe.words import words
-from culmen.store import labels, views
+from culmen.store import labels, questions, views
 from culmen.store.address import pointer
 from culmen.store.views import BestCandidate, ProgressPoint, RunStatus
 from culmen.web.runs import Digest
@@ -46,6 +47,7 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "lines": lines(about.task.objective, run),
         "front": _front(run),
         "in_flight": _in_flight(run, running[:_FLYING]),
+        "questions": _questions(run),
         "running": len(running) if now.state == "running" else 0,
         "change": run.memo("change", run.last, lambda: _change(run, now)),
         "events": [_event(event) for event in _last(run)],
@@ -60,6 +62,12 @@ def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[st
     told = views.subjects(run.run, [mark.seq for mark in running])
     facts = [{"key": mark.key, "effect": mark.effect, "since": mark.elapsed, "of": "", "case": ""} for mark in running]
     return [fact | told.get(mark.seq, {}) for fact, mark in zip(facts, running)]
+
+
+def _questions(run: Digest) -> list[dict[str, Any]]:
+    """Prompts that wait for a person, with the seconds that they have waited."""
+    now = time.time()
+    return [{"number": q.number, "text": q.text, "waits": max(0.0, now - q.asked)} for q in questions.waiting(run.run)]
 
 
 def _front(run: Digest) -> dict[str, Any] | None:

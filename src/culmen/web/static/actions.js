@@ -72,6 +72,16 @@ function stop(data, run, head) {
   ], (fields) => data.post(`runs/${run}/stop`, { pause: fields.get("how") === "pause" }));
 }
 
+/** Answer a prompt in the place of a model. */
+export function reply(data, run, question) {
+  form(`Prompt ${question.number}`, [
+    h("details", { open: true }, h("summary", {}, "The prompt"), h("pre", { class: "plain asked" }, question.text)),
+    h("label", { for: "answer" }, "Your answer, in the form that the prompt asks for"),
+    h("textarea", { id: "answer", name: "answer", class: "code-input", rows: 14, spellcheck: "false" }),
+    h("p", { class: "note" }, "It is journaled like a model's reply. An empty one answers nothing."),
+  ], (fields) => data.post(`runs/${run}/answer`, { prompt: question.number, text: fields.get("answer") }), { told: () => "Sent: the search goes on with it." });
+}
+
 /** Tags and a remark of a run. */
 export function label(data, run, after) {
   form(`What ${run.name} is`, [

@@ -1,5 +1,6 @@
 // Overview: where the run stands.
 
+import { reply } from "../actions.js";
 import { chart, colour } from "../chart.js";
 import { changed, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
@@ -19,7 +20,7 @@ const REASONS = {
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
-  return h("div", { class: "stack" }, summary(doc), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx), change(doc, ctx),
+  return h("div", { class: "stack" }, summary(doc), asked(doc, ctx), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx), change(doc, ctx),
     h("div", { class: "grid" }, budgets(doc), doc.state === "finished" ? final(doc, ctx) : flight(doc, ctx), events(doc, ctx), about(doc)));
 }
 
@@ -30,6 +31,15 @@ function summary(doc) {
   return h("section", { class: "card summary", "aria-label": "Summary" },
     h("p", {}, h("strong", {}, result)), h("p", {}, used), h("p", { class: "note" }, next),
     ails.length ? h("ul", { "aria-label": "What ails it" }, ails) : null);
+}
+
+/** Prompts that wait for a person. */
+function asked(doc, ctx) {
+  if (!doc.questions.length || !ctx.data.live) return null;
+  const why = ctx.data.writing ? null : "Open the address that culmen ui printed: it carries the token that writing takes.";
+  const rows = doc.questions.map((each) => h("li", { "data-key": each.number }, h("span", {}, `Prompt ${each.number} waits for your answer`), h("span", { class: "note" }, `${plural(each.text.length, "character")}, for ${duration(each.waits)}`),
+    h("button", { type: "button", class: "button primary", disabled: Boolean(why), title: why, onclick: () => reply(ctx.data, ctx.run, each) }, "Answer")));
+  return section(`${plural(doc.questions.length, "prompt")} for you`, { wide: true, key: "asked" }, h("ul", { class: "flight" }, rows));
 }
 
 function tiles(doc, ctx) {
