@@ -16,6 +16,7 @@ import pytest
 from culmen.core.event import Entry
 from culmen.store import inbox, labels, views
 from culmen.store.archive import restore
+from culmen.store.journal import SqlJournal
 from culmen.web.pages import PAGES
 from culmen.web.pages.condition import condition
 from culmen.web.runs import Digest, buckets, thin
@@ -301,7 +302,7 @@ def test_runs_are_put_away_but_never_under_the_hands_of_their_writer(tmp_path: P
 
 
 def test_runs_of_a_comparison_are_found_below_their_folder(tmp_path: Path):
-    """Where a folder has no run of its own; what lies inside a run is never taken for one."""
+    """Also beside runs of the folder's own; what lies inside a run is never taken for one."""
     for strategy in ("polca", "beam"):
         new_run(tmp_path / "out" / "task" / strategy, "seed-0").close()
     (tmp_path / "out" / "task" / "polca" / "seed-0" / "control").mkdir()
@@ -312,7 +313,13 @@ def test_runs_of_a_comparison_are_found_below_their_folder(tmp_path: Path):
     assert ask(own, "/api/runs/task~beam~seed-0/head")[1]["path"].endswith("task/beam/seed-0")
     assert {run["name"] for run in ask(own, "/api/compare")[1]["runs"]} == names
     new_run(tmp_path / "out", "mine").close()
-    assert [run["name"] for run in ask(own, "/api/runs")[1]["runs"]] == ["mine"]
+    assert {run["name"] for run in ask(own, "/api/runs")[1]["runs"]} == {"mine", *names}
+    with SqlJournal.open(tmp_path / "out" / "mine", write=True) as journal:  # a line is not kept beyond a change
+        journal.append([state("running"), proposed(1, program(1)), observed(2, program(1), 1.0)])
+    (line,) = [run for run in ask(own, "/api/runs")[1]["runs"] if run["name"] == "mine"]
+    assert line["evaluations"] == 1
+    shutil.rmtree(tmp_path / "out" / "task")
+    assert ask(own, "/api/runs/task~beam~seed-0/head")[0] == 404
 
 
 def test_a_single_run_shows_no_other(site: Site):

@@ -17,6 +17,7 @@ from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.address import has_run, journal_file, pointer
 from culmen.store.database import run_folders
+from culmen.store.lease import signature
 from culmen.store.meta import RunMeta
 from culmen.store.views import RunLine, StrategyNote
 
@@ -200,7 +201,7 @@ _JOIN = "~"  # in the name of a run that lies deeper: a name must do as one piec
 class RunCatalog:
     """Runs by the names of their folders. `place` is a run, or a folder of runs, which may come and go.
 
-    A folder without any run of its own shows those below it, as `TASK~STRATEGY~seed-0`. `names` maps the path of a
+    Runs that lie deeper (`culmen compare`, benches) are called `TASK~STRATEGY~seed-0`. `names` maps the path of a
     strategy's class to what it is called.
     """
 
@@ -210,6 +211,8 @@ class RunCatalog:
         self.folder = place.resolve().parent if self.single else place.resolve()
         self._only = place.resolve() if self.single else None
         self._digests: dict[str, tuple[int, Digest]] = {}
+        self._lines: dict[Path, tuple[object, RunLine]] = {}
+        self._found: dict[str, Path] = {}
         self._lock = threading.Lock()
 
     @property
@@ -220,23 +223,36 @@ class RunCatalog:
     def lines(self) -> list[tuple[str, RunLine]]:
         """All of them, newest first, each with its name."""
         called = {path.rpartition(":")[2]: name for path, name in self._names.items()}
-        known = {str(path): name for name, path in self.paths().items()}
+        known = {path: name for name, path in self.paths().items()}
+        lines = sorted(map(self._line, known), key=lambda line: (-line.created, line.run))
         return [
-            (known[line.path], msgspec.structs.replace(line, strategy=called.get(line.strategy, line.strategy)))
-            for line in views.run_lines(map(Path, known))
+            (known[Path(line.path)], msgspec.structs.replace(line, strategy=called.get(line.strategy, line.strategy)))
+            for line in lines
         ]
+
+    def _line(self, path: Path) -> RunLine:
+        """A run in a line; not looked at again while its files are the same."""
+        state = signature(path)
+        kept = self._lines.get(path)
+        if kept is None or kept[0] != state:
+            kept = self._lines[path] = (state, views.run_lines([path])[0])
+        return kept[1]
 
     def paths(self) -> dict[str, Path]:
         """What folders there are, by name."""
         if self._only is not None:
             return {self._only.name: self._only}
-        found = run_folders(self.folder) or sorted(_below(self.folder, _BELOW if self.folder.is_dir() else 0))
+        found = {*run_folders(self.folder), *_below(self.folder, _BELOW if self.folder.is_dir() else 0)}
         inside = {path: path.relative_to(self.folder) if self.folder in path.parents else path for path in found}
-        return {_JOIN.join(short.parts) if path != short else path.name: path for path, short in inside.items()}
+        named = {_JOIN.join(short.parts) if path != short else path.name: path for path, short in inside.items()}
+        self._found = dict(sorted(named.items()))
+        return self._found
 
     def path(self, name: str) -> Path:
         """The folder of a run; raises `UserError` for anything that is not one of them."""
-        path = self.paths().get(name)
+        path = self._found.get(name)
+        if path is None or not has_run(path):
+            path = self.paths().get(name)
         if path is None:
             raise UserError(f"there is no run '{name}'", where=str(self.folder), fix="choose one from the list")
         return path
