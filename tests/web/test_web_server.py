@@ -213,6 +213,16 @@ def test_a_run_made_anew_under_the_name_of_a_deleted_one_is_read_anew(tmp_path: 
         (tmp_path / "run-1").rename(tmp_path / f"old-{len(scores)}")
 
 
+def test_every_page_of_every_run_can_be_made(site: Site):
+    """Also of runs with evaluations of candidates that no event has told of yet."""
+    names = [run["name"] for run in ask(site, "/api/runs")[1]["runs"]]
+    assert {"advisor", "hostile", "agents", "empty", "polca-1"} <= set(names)
+    for name in names:
+        for page in PAGES:
+            status, document, _ = ask(site, f"/api/runs/{name}/{page}")
+            assert status == 200 or (page == "candidate" and status == 404), (name, page, document)
+
+
 def test_what_is_in_flight_names_its_candidate(tmp_path: Path):
     with new_run(tmp_path) as journal:
         journal.append([state("running"), proposed(1, program(1)), observed(2, program(1), 1.0)])

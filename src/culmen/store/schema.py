@@ -214,7 +214,7 @@ def _holds_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
     return f"(position({wanted} in {column}) > 0)"
 
 
-def _island(origin: bytes) -> int | None:
-    if b'"island"' not in origin:  # most have none: not worth decoding
+def _island(origin: bytes | None) -> int | None:
+    if not origin or b'"island"' not in origin:  # most have none: not worth decoding
         return None
     return decode(origin, Origin).island
