@@ -14,6 +14,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import AskedModels, ModelsFile, find_run
+from culmen.core.admissions import ADMISSION
 from culmen.core.errors import UserError
 from culmen.observe.figures import clean, count, duration, joined
 from culmen.observe.names import run_name
@@ -282,7 +283,7 @@ def _admissions(path: Path) -> list[AuditedSign]:
     from culmen.store import views
 
     found: list[AuditedSign] = []
-    for event in views.notes(path, "admission"):
+    for event in views.notes(path, ADMISSION):
         body = event.entry.body
         others = len(body["candidates"]) - 1
         whose = f"agent a{body['agent']:02d}, whose best this is" + (f", and {others} more" if others else "")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+ADMISSION = "admission"
+"""The note that says of which `candidates` their maker admitted to play the evaluator; `evidence` are the sentences."""
+
 PLAYED = (
     r"(?:exploit|abus|gam(?:e[sd]?\b|ing)|cheat|trick|fool|bypass|circumvent|hack|subvert"
     r"|t(?:ake[sn]?|ook|aking) advantage of)"

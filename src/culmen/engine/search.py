@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from culmen.core.admissions import ADMISSION
 from culmen.core.brief import HumanInput, Proposal, Text, refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
@@ -83,6 +84,7 @@ class Search:
         self._trial = Trial(task, trial)
         self._halts = integrity == "stop"
         self._guards = integrity != "warn" and may_rest_on_tolerance(task)
+        self._bars, self._confessed = integrity in ("reject", "stop"), False
         self.ledger = Ledger(budget, final_share(budget, task))
         self.reservations = Reservations(self.ledger)  # for the live driver; a replay reserves nothing
         self.record = Scoreboard(task)
@@ -187,6 +189,10 @@ class Search:
         effect = "candidates" if candidates else ""
         body = {"note": kind, **fields}
         self.outbox.append(Entry("note", self._notes, effect=effect, body=body, result=result))
+        if kind == ADMISSION and self._bars:  # who admits to play the evaluator is no candidate for the best
+            for candidate in fields.get("candidates", ()):
+                self.record.bar(candidate)
+                self._confessed = self._halts
 
     def _short(self, need: Usage | Request) -> str:
         """Name of the budget that has no room for this besides the effects already waiting, "" if there is room."""
@@ -271,6 +277,8 @@ class Search:
             self._loop.drain()
             if self._root.error is not None:
                 raise self._root.error
+            if self._confessed and self.phase == "search":
+                self._end("integrity")
             self._admit()
             if not self._try() and not self._settle_phase():
                 break

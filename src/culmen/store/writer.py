@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import Table, case, func, insert, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from culmen.core.admissions import ADMISSION
 from culmen.core.brief import OVER_LIMIT, Proposal, Text
 from culmen.core.errors import RunLocked, Unavailable
 from culmen.core.evaluation import LEVELS, Observation, Status, rank
@@ -369,7 +370,7 @@ class Totals:
             if isinstance(entry.result, Observation):
                 self._observe(entry, entry.result, seq)
             self._finish(entry)
-        elif entry.kind == "note" and entry.body.get("note") == "admission":
+        elif entry.kind == "note" and entry.body.get("note") == ADMISSION:
             for candidate in entry.body.get("candidates", ()):
                 self.tallies.setdefault(candidate, ScoreTally(seq)).confessed(seq)
         elif entry.kind == "torn" and (usage := entry.body.get("usage")):

@@ -17,9 +17,11 @@ from culmen.cli.pages import document, exit_code
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Sign, Status
+from culmen.core.event import at_least
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Budget
+from culmen.engine.replay import replay
 from culmen.engine.search import Search
 from culmen.evaluate.integrity.guard import IntegrityBackend, apply_policy, reapply_policy
 from culmen.store import views
@@ -366,3 +368,33 @@ def test_what_an_agent_admits_is_a_finding_of_its_candidates(tmp_path: Path) -> 
     assert before is not None and before.id == ident(HONEST)
     (found,) = [each for each in find_signs(tmp_path / "run") if each.grave]
     assert (found.sign, found.candidate) == ("admits", ident(BETTER)) and "agent a01" in found.evidence
+
+
+class Owning:
+    """The program that scores most is one whose maker says what it did."""
+
+    async def search(self, lab: Any) -> None:
+        for text in (HONEST, LATER):
+            await lab.evaluate(Candidate.of({"pack.py": text}))
+        lab.note("admission", agent=1, evidence=["I exploit the evaluator's tolerance."], candidates=[ident(LATER)])
+        await lab.evaluate(Candidate.of({"pack.py": BETTER}))
+
+
+@pytest.mark.parametrize(("policy", "best"), [("warn", LATER), ("reject", BETTER), ("stop", HONEST)])
+def test_what_an_agent_admits_bars_its_candidates_where_findings_do(tmp_path: Path, policy: str, best: str) -> None:
+    """And a replay comes to the same end."""
+    from culmen.run import inputs
+
+    task = inputs.function_task({"pack.py": HONEST}, (), "", "max", "numbers", True, None, value)
+    options: dict[str, Any] = {"budget": Budget(evaluations=20), "workers": 1, "evaluator": value, "integrity": policy}
+    study = Study.create(task, Owning(), run_dir=tmp_path / "run", **options)
+    assert study.run() == "finished"
+    status = views.status(tmp_path / "run")
+    assert status.best is not None and status.best.id == ident(best)
+    assert (status.reason == "integrity") is (policy == "stop")
+    with SqlJournal.open(tmp_path / "run") as journal:
+        search = Search(Owning(), task, Budget(evaluations=20), journal.meta.seed, 1, integrity=policy)
+        replay(search, journal.read(), at_least)
+    assert search.done and search.verdict is not None and search.verdict.id == ident(best)
+    assert search.reason == status.reason
+    search.close()

@@ -230,7 +230,7 @@ class AgentWorkspace:
         self._registry.admitted.update(own)
         scored = [row.candidate for row in self.history.top(len(self.rows), self.rows)]
         if own and scored:
-            self._lab.note("admission", agent=self.agent, evidence=own, candidates=scored)
+            self._lab.note(admissions.ADMISSION, agent=self.agent, evidence=own, candidates=scored)
 
     async def commit(self, reason: str) -> Committed:
         """Commit what is allowed and merge it into the trunk; the agent's limits are free for others."""
