@@ -392,6 +392,7 @@ def test_what_an_agent_admits_bars_its_candidates_where_findings_do(tmp_path: Pa
     status = views.status(tmp_path / "run")
     assert status.best is not None and status.best.id == ident(best)
     assert (status.reason == "integrity") is (policy == "stop")
+    assert status.best.tolerance.startswith("not checked: the evaluator is a Python function")
     with SqlJournal.open(tmp_path / "run") as journal:
         search = Search(Owning(), task, Budget(evaluations=20), journal.meta.seed, 1, integrity=policy)
         replay(search, journal.read(), at_least)

@@ -12,6 +12,7 @@ import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.evaluation import LEVELS, Scoring, reaches
+from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.store import sql
 from culmen.store.address import Owner, anchor, has_run, is_address, journal_file, parse, pointer
@@ -227,7 +228,8 @@ def _candidates(connection: Connection) -> int:
 def _best(connection: Connection, folder: Path, about: RunMeta, last: dict[str, Any]) -> BestCandidate | None:
     winner = last.get("winner")
     if isinstance(winner, dict):
-        return final(winner)
+        found = final(winner)
+        return msgspec.structs.replace(found, tolerance=found.tolerance or _unchecked(about.task))
     scores = Scores(connection, folder)
     found = leader(connection, scores.direction, scores.model)
     best = _standing(connection, found, RULE if scores.model is None else EXPECTED_RULE)
@@ -402,7 +404,7 @@ class BestCandidate(msgspec.Struct, frozen=True):
     `trust` is the level of the weakest evaluation; `verified`: at least at that level, and where the task has a
     verifier each output passed it as given (`strict`). `certified` is the verifier's value, of the output or else of
     its strictly feasible repair (None: none asked, or not accepted). `tolerance` says whether the score holds without
-    the evaluator's tolerances, where no verifier was asked ("": not tried).
+    the evaluator's tolerances, where no verifier was asked ("": the run has not ended).
     """
 
     id: str
@@ -460,6 +462,16 @@ def final(winner: dict[str, Any]) -> BestCandidate:
         gain_margin=winner.get("gain_margin"),
         tolerance=str(winner.get("tolerance", "")),
     )
+
+
+def _unchecked(task: Task) -> str:
+    """Why nobody tried whether a score rests on a tolerance; "" where an exact verifier was asked instead."""
+    if task.evaluator.verifier:
+        return ""
+    if task.evaluator.is_python:
+        return "not checked: no evaluations were left for it"
+    what = "a Python function" if task.evaluator.form == "function" else "no Python file"
+    return f"not checked: the evaluator is {what}, and its tolerances cannot be changed from outside"
 
 
 def _trust_before_levels(winner: dict[str, Any]) -> str:
