@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,8 +16,9 @@ from mcp.client.stdio import StdioServerParameters
 
 from culmen.cli.folders import AllowedFolders
 from culmen.core.errors import UserError
+from culmen.store import views
 
-TOOLS = ["new", "check", "audit", "run", "status", "best", "diff", "tell", "stop"]
+TOOLS = ["new", "check", "audit", "run", "resume", "status", "best", "diff", "tell", "stop"]
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
 
@@ -92,6 +95,39 @@ def test_a_running_search_is_told_things_and_stopped(tmp_path: Path):
         assert (await ended(call, run))["state"] == "finished"
 
     talk(tmp_path, conversation)
+
+
+@pytest.mark.slow
+@pytest.mark.jail
+def test_an_interrupted_run_is_resumed_and_goes_on_with_more_budget(tmp_path: Path):
+    async def refused(call: Call, because: str, **arguments: Any) -> None:
+        with pytest.raises(Refused, match=because):
+            await call("resume", **arguments)
+
+    async def conversation(call: Call) -> None:
+        await call("new", folder="mine")
+        await call("run", task="mine", evaluations=80, name="first")
+        holder = views.status(tmp_path / "runs/first").owner
+        assert holder is not None
+        os.kill(holder.pid, signal.SIGKILL)
+        before = await ended(call, "first")
+        assert before["state"] == "interrupted"
+        assert (await call("resume", run="first"))["run"] == "first"
+        after = await ended(call, "first")
+        assert after["state"] == "finished" and after["evaluations"] >= before["evaluations"]
+        await refused(call, "the run is finished", run="first")
+        await refused(call, "more than a run may be given here", run="first", evaluations=100)
+        await refused(call, "less than nothing", run="first", evaluations=-10)
+        more = await call("resume", run="first", evaluations=20, name="second")
+        assert more["run"] == "second" and (await ended(call, "second"))["state"] == "finished"
+        old, new = (views.meta(tmp_path / "runs" / name).budget for name in ("first", "second"))
+        assert (new.dollars, new.seconds) == (old.dollars, old.seconds)
+        settings = tmp_path / "mine/task.toml"
+        settings.write_text(settings.read_text() + '\n[evaluator]\nfile = "/etc/passwd"\n')
+        (tmp_path / "mine/link").symlink_to("/etc/passwd")
+        await refused(call, "outside the folders", run="second", evaluations=5)
+
+    talk(tmp_path, conversation, "--evaluations", "100")
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ import typer
 from culmen.cli.folders import AllowedFolders
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import CulmenError, NothingScored, UserError, missing_extra
+from culmen.core.usage import Budget
 from culmen.observe.unscored import check_scored
 from culmen.store import views
 from culmen.strategies.catalog import CATALOG, WITH_AGENTS
@@ -35,7 +36,8 @@ culmen searches for a better program, prompt or other text, against an evaluator
 1. new writes an example task: task.toml, an initial program, evaluator.py. Edit these files for the problem at hand.
 2. check runs the initial program: is the score right, repeatable, sensitive? audit tries to game the evaluator. Repair
    what they find before any budget is spent.
-3. run returns at once. Ask status every minute or so (not more often); tell sends a hint or a candidate; stop ends it.
+3. run returns at once. Ask status every minute or so (not more often); tell sends a hint or a candidate; stop ends it;
+   resume goes on with a run that was interrupted, or with more budget where one has ended.
 4. best and diff show what came out. Report the score with its margin and whether it is beyond noise, as they say it.
 """
 
@@ -54,7 +56,7 @@ def mcp(
 ) -> Answer:
     """Serve coding agents over the Model Context Protocol, on standard input and output.
 
-    An agent's settings name this command. Tools: new, check, audit, run, status, best, diff, tell, stop.
+    An agent's settings name this command. Tools: new, check, audit, run, resume, status, best, diff, tell, stop.
     """
     for folder in folders or ():
         if not folder.is_dir():
@@ -91,7 +93,7 @@ def serve(folders: AllowedFolders, most: dict[str, float]) -> None:
 
         return call
 
-    for name in ("new", "check", "audit", "run", "status", "best", "diff", "tell", "stop"):
+    for name in ("new", "check", "audit", "run", "resume", "status", "best", "diff", "tell", "stop"):
         server.add_tool(told(getattr(tools, name)), name=name)
     server.run("stdio")
 
@@ -149,7 +151,30 @@ class Tools:
         if strategy:
             words.append(f"--strategy={self._strategy(strategy)}")
         words += [f"--set={key}={value}" for key, value in (settings or {}).items()]
-        return await self._begin(words, folder)
+        return await self._begin(words, folder, lambda: _readable(folder))
+
+    async def resume(
+        self, run: str, evaluations: int = 0, seconds: float = 0.0, dollars: float = 0.0, name: str = ""
+    ) -> dict[str, Any]:
+        """Go on with a run that was interrupted, under the limits it was made with; returns at once, as run does.
+
+        With a budget it is that much more, in a new run that begins with what the old one found and pays for nothing
+        twice: use this where a budget has ended. `name` is that run's.
+        """
+        path = self._folders.run(run)
+        now, meta = await asyncio.to_thread(lambda: (views.status(path), views.meta(path)))
+        if meta.strategy.get("path") == CATALOG[WITH_AGENTS]:
+            raise UserError("a search with coding agents is not resumed here", fix=f"a person can: culmen resume {run}")
+        self._folders.task(meta.task.root)
+        more = {"evaluations": evaluations, "seconds": seconds, "dollars": dollars}
+        if any(more.values()):
+            folder = self._folders.new_run(name or f"{path.name}-{time.time_ns() // 10**6}")
+            words = ["fork", str(path), f"--run-dir={folder}", f"--budget={self._further(meta.budget, more)}"]
+            return await self._begin(words, folder, lambda: _readable(folder))
+        if now.state in ("running", "finished"):
+            what = "running: ask status" if now.state == "running" else "finished: give more evaluations, or dollars"
+            raise UserError(f"the run is {what}", where=path.name, fix="only an interrupted run is resumed as it is")
+        return await self._begin(["resume", str(path)], path, lambda: views.status(path).state == "running")
 
     async def status(self, run: str = "") -> dict[str, Any]:
         """How a run stands: state (running, finished, failed, interrupted), evaluations, best, cost; `problem` says
@@ -183,6 +208,20 @@ class Tools:
     async def stop(self, run: str) -> dict[str, Any]:
         """End a running search now; the final choice is made from what was found. It takes a while to be finished."""
         return await self._ask("stop", str(self._folders.run(run)))
+
+    def _further(self, old: Budget, more: dict[str, float]) -> str:
+        """The limits of a run that goes on where one with the limits `old` ended, as `fork` takes them."""
+        given = {name: value for name, value in more.items() if value}
+        for name, value in given.items():
+            if value < 0:
+                raise UserError(f"{name} = {value:g} is less than nothing", where="resume", fix="give how much more")
+            if getattr(old, name) is None and name != "seconds":
+                raise UserError(f"the run had no limit on {name}", where="resume", fix="give more seconds instead")
+        self._budget({name: value + (getattr(old, name) if name != "seconds" else 0) for name, value in given.items()})
+        kept = {name: getattr(old, name) for name in ("seconds", "dollars") if name not in given}
+        limits = {name: min(self._most[name], value or self._most[name]) for name, value in kept.items()}
+        added = [f"{name}=+{value:g}" for name, value in given.items()]
+        return ",".join(added + [f"{name}={value:g}" for name, value in limits.items()])
 
     def _budget(self, wanted: dict[str, float]) -> str:
         given = {name: value for name, value in wanted.items() if value}
@@ -226,8 +265,8 @@ class Tools:
                 await process.wait()
         return _document(out, words[0])
 
-    async def _begin(self, words: list[str], folder: Path) -> dict[str, Any]:
-        """Start a run that outlives this server; its name once its journal is there, `UserError` if it ends before."""
+    async def _begin(self, words: list[str], folder: Path, begun: Callable[[], bool]) -> dict[str, Any]:
+        """Start a run that outlives this server; its name once it has `begun`, `UserError` if it ends before."""
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "culmen.cli.main", *words, "--quiet", "--json"],
@@ -239,14 +278,14 @@ class Tools:
             )
             until = time.monotonic() + _PATIENCE
             while process.poll() is None and time.monotonic() < until:
-                if await asyncio.to_thread(_readable, folder):
+                if await asyncio.to_thread(begun):
                     return {"run": folder.name, "path": str(folder), "next": f"status with run = {folder.name}"}
                 await asyncio.sleep(_STEP)
             if process.poll() is None:
                 process.kill()
                 raise UserError(f"the run wrote nothing for {_PATIENCE:.0f} s", where=str(folder), fix="check the task")
             said.seek(0)
-            return _document(said.read(), "run")
+            return _document(said.read(), words[0])
 
 
 def _readable(run: Path) -> bool:
