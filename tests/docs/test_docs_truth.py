@@ -17,6 +17,7 @@ from culmen.cli import main
 from culmen.core import errors
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
+from tests.docs import idea
 from tests.docs.pages import PAGES, ROOT, anchors, commands, inline, links, name
 
 APP = typer.main.get_command(main.app)
@@ -120,3 +121,8 @@ def test_the_dashboard_explains_words_as_the_glossary_does():
     assert len(shared) >= 12
     for word in shared:
         assert re.split(r"[,:;(]", shown[word])[0].strip() in meanings[word], word
+
+
+def test_the_life_of_an_idea_is_what_a_run_asks_today() -> None:
+    """`python -m tests.docs.idea --write` makes the page anew."""
+    assert idea.page() == idea.PAGE.read_text(encoding="utf-8")
