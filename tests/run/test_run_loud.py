@@ -144,10 +144,20 @@ def test_budgets_as_people_write_them(given, meant):
     assert Budget.of(given) == meant
 
 
-@pytest.mark.parametrize("given", ["x", "1.5", "evaluations=1.5", "5 apples", "nan"])
+@pytest.mark.parametrize("given", ["x", "1.5", "-1", "evaluations=1.5", "5 apples", "nan"])
 def test_budgets_that_say_nothing_are_refused(given):
     with pytest.raises(culmen.UserError):
         Budget.of(given)
+
+
+class Searchless(culmen.Strategy):
+    async def run(self, lab) -> None: ...
+
+
+@pytest.mark.parametrize("seed", [12, [12], b"x = 1", len])
+def test_what_is_no_program_is_refused(seed):
+    with pytest.raises(culmen.UserError, match="cannot be an initial program"):
+        culmen.optimize(seed, evaluator=length, budget=6)
 
 
 def test_wrong_arguments_are_named_and_leave_no_run():
@@ -159,6 +169,8 @@ def test_wrong_arguments_are_named_and_leave_no_run():
     assert "evaluations for iterations" in said(budget={"iterations": 6})
     assert "a budget cannot be a list" in said(budget=[6])
     assert "a dict is no strategy" in said(strategy=dict)
+    assert "it has no method search(lab)" in said(strategy=Searchless)
+    assert "budget 'evaluations' needs a whole number of 0 or more, not '-1'" in said(budget=-1)
     assert "a int is not a model" in said(model=5)
     assert "no API key found" in said(model="gpt-5-mini")
 
@@ -246,3 +258,16 @@ def test_a_dict_given_as_initial_program_reaches_the_evaluator_as_one_also_with_
     assert study.best is not None and study.best.score > 3
     assert culmen.check([{"main.py": "abc"}], judged).fit
     assert culmen.check({"a": "x", "b": "y"}, lambda parts: float(len(parts["b"]))).fit
+
+
+async def forgets(text: str):
+    replies(text)
+
+
+@pytest.mark.parametrize(
+    ("model", "what"), [(forgets, "None: is a return missing?"), (lambda text: {"text": text}, "a dict, not a text")]
+)
+def test_a_model_that_returns_no_text_is_told_with_its_file_and_line(model, what):
+    with pytest.raises(culmen.UserError) as caught:
+        culmen.optimize("abc", evaluator=length, model=model, budget=6)
+    assert what in caught.value.what and "test_run_loud.py line" in caught.value.where

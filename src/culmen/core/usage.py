@@ -140,7 +140,7 @@ def _bare(text: str) -> str:
     """Which budget a number alone is of."""
     if _TIME.fullmatch(text):
         return "seconds"
-    return "dollars" if text.startswith("$") else "evaluations" if text[:1].isdigit() else text
+    return "dollars" if text.startswith("$") else "evaluations" if text.lstrip("+-")[:1].isdigit() else text
 
 
 def _names(cls: type[msgspec.Struct]) -> str:

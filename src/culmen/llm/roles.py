@@ -168,8 +168,16 @@ class FunctionModel:
     async def complete(self, call: Call) -> Any:
         """One reply to each sample asked for; a plain function runs in a thread."""
         if inspect.iscoroutinefunction(self._function):
-            return [await self._function(call.prompt) for _ in range(call.samples)]
-        return [await asyncio.to_thread(self._function, call.prompt) for _ in range(call.samples)]
+            return [self._text(await self._function(call.prompt)) for _ in range(call.samples)]
+        return [self._text(await asyncio.to_thread(self._function, call.prompt)) for _ in range(call.samples)]
+
+    def _text(self, reply: object) -> str:
+        if isinstance(reply, str):
+            return reply
+        said = "None: is a return missing?" if reply is None else f"a {type(reply).__name__}, not a text"
+        code = getattr(inspect.unwrap(self._function), "__code__", None)
+        where = f"{code.co_filename} line {code.co_firstlineno}" if code else "model="
+        raise UserError(f"the model {self.name} returned {said}", where=where, fix="return the reply as a str")
 
 
 def _person(folder: Path | None) -> ModelSpec:

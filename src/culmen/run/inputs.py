@@ -242,6 +242,12 @@ def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
         return ({path.name: path.read_text(encoding="utf-8")},)
     if isinstance(seed, str):
         return ({"candidate": seed},)
+    if not isinstance(seed, Iterable):
+        raise UserError(
+            f"a {type(seed).__name__} cannot be an initial program",
+            where="seed=",
+            fix='pass its text, a Path, a mapping {"part": text}, or a list of these',
+        )
     named = [parts for item in seed for parts in _seed_parts(item)]
     if all(isinstance(item, Path) for item in seed):  # files are versions of one part, whatever they are called
         first = next(iter(named[0]))

@@ -182,7 +182,8 @@ def an_object(strategy: Any) -> Any:
         except TypeError as error:
             fix = f"write {strategy.__name__}(...) with its settings"
             raise UserError(f"a strategy is an object, not a class: {error}", where="strategy=", fix=fix) from None
-    if strategy is None or isinstance(strategy, str) or callable(getattr(strategy, "search", None)):
+    own = getattr(type(strategy), "search", None) is not MinimalStrategy.search  # else inherited, which does nothing
+    if strategy is None or isinstance(strategy, str) or (own and callable(getattr(strategy, "search", None))):
         return strategy
     what = f"a {type(strategy).__name__} is no strategy: it has no method search(lab)"
     raise UserError(what, where="strategy=", fix="pass a name such as 'polca', or an object such as culmen.Polca()")
