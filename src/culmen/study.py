@@ -72,10 +72,10 @@ class ReportedCandidate(msgspec.Struct, frozen=True):
 
 
 def optimize(
-    seed: str | Mapping[str, str] | Sequence[str] | None = None,
+    seed: str | Path | Mapping[str, str] | Sequence[str | Path | Mapping[str, str]] | None = None,
     evaluator: Callable[..., Any] | str | Path | None = None,
     *,
-    strategy: MinimalStrategy | str = DEFAULT_STRATEGY,
+    strategy: MinimalStrategy | type[MinimalStrategy] | str = DEFAULT_STRATEGY,
     cases: Iterable[Any] = (),
     goal: str = "",
     direction: str = "max",
@@ -114,7 +114,7 @@ def optimize(
 
 
 def check(
-    seed: str | Mapping[str, str] | Sequence[str],
+    seed: str | Path | Mapping[str, str] | Sequence[str | Path | Mapping[str, str]],
     evaluator: Callable[..., Any] | str | Path,
     *,
     cases: Iterable[Any] = (),
@@ -153,7 +153,7 @@ class Study:
     def create(
         cls,
         task: Task | str | Path,
-        strategy: MinimalStrategy | str = DEFAULT_STRATEGY,
+        strategy: MinimalStrategy | type[MinimalStrategy] | str = DEFAULT_STRATEGY,
         *,
         run_dir: str | Path | None = None,
         db: str | None = None,
@@ -173,7 +173,7 @@ class Study:
     def make(
         cls,
         task: Task | str | Path,
-        strategy: MinimalStrategy | str,
+        strategy: MinimalStrategy | type[MinimalStrategy] | str,
         chosen: RunOptions,
         objects: RunObjects,
         run_dir: str | Path | None = None,
@@ -230,7 +230,7 @@ class Study:
     def branch(
         cls,
         run: Path,
-        strategy: MinimalStrategy | str | None,
+        strategy: MinimalStrategy | type[MinimalStrategy] | str | None,
         chosen: RunOptions,
         objects: RunObjects,
         run_dir: str | Path | None = None,

@@ -83,7 +83,7 @@ class RunKeywords(_SessionKeywords, total=False):
     """Keywords of `culmen.optimize`. Options: `culmen.core.options.RunOptions`; objects: `RunObjects`. `model`,
     `backend` and `embedder` are either a name or an object, `templates` a folder or texts by name."""
 
-    budget: Budget
+    budget: Budget | float | str | Mapping[str, float]
     random_seed: int
     workers: int | None
     integrity: str | None
@@ -102,7 +102,7 @@ class CreateKeywords(RunKeywords, total=False):
 class ForkKeywords(CreateKeywords, total=False):
     """Keywords of `Study.fork`."""
 
-    strategy: MinimalStrategy | str | None
+    strategy: MinimalStrategy | type[MinimalStrategy] | str | None
 
 
 _FIELDS = {"random_seed": "seed", "isolation": "level"}  # keywords that are called otherwise as options
