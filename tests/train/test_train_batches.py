@@ -10,15 +10,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra 'train' is not installed")
 
+from culmen.core.errors import UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.store.sampling import FILE, SamplingNote, changed, sampling  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.train import batches  # noqa: E402
 from culmen.train.advisors import maker  # noqa: E402
-from culmen.train.craft import TrainCraft  # noqa: E402
+from culmen.train.craft import TrainCraft, fitted  # noqa: E402
 from culmen.train.engine import Ask  # noqa: E402
 from culmen.train.models import WordTokenizer, tiny_model  # noqa: E402
 from culmen.train.torch_engine import TorchEngine  # noqa: E402
+from tests.train.policies import write_chat_model  # noqa: E402
 
 TOKENIZER = WordTokenizer(list(MENU))
 SHORT, LONG = (0, 5, 6), tuple(3 + n % 10 for n in range(40))
@@ -52,6 +54,25 @@ def test_each_reply_is_what_it_would_be_alone(name):
         assert len(sample.response) <= ask.most and (not ask.among or set(sample.response) <= set(ask.among))
         assert TOKENIZER.eos_token_id not in sample.response[:-1]
     assert len({len(sample.response) for sample in together}) > 1 or name == "the same"  # rows close by themselves
+
+
+@pytest.mark.parametrize("words", [240, 245, 1000, 20_000])
+def test_a_prompt_beyond_the_context_loses_its_middle_and_leaves_room_for_the_reply(words):
+    one = engine()
+    context, most = one.capabilities.context, 12
+    assert context == 256
+    text = " ".join(["begin", *("word" for _ in range(words)), "end"])
+    tokens = fitted(one, text, most)
+    whole = one.encode(text)
+    assert len(tokens) + most <= context
+    if len(whole) + most <= context:
+        assert tokens == whole
+    else:
+        assert tokens[:20] == whole[:20] and tokens[-40:] == whole[-40:] and len(tokens) > 150
+    (sample,) = one.sample_many([Ask(tokens, 1, most)], silent)
+    assert one.logprobs(sample) == pytest.approx(sample.logprobs, abs=1e-5)
+    with pytest.raises(UserError, match="leave no room"):
+        fitted(one, text * 3, 250)
 
 
 def test_what_is_drawn_follows_the_models_distribution():
@@ -133,3 +154,22 @@ def test_how_far_the_replies_are_is_told_while_they_are_drawn(tmp_path):
         (tmp_path / FILE).write_text(json.dumps([14, 40, 3120, 210.2]))
         assert sampling(tmp_path) == "advisor: 14 of 40 replies, 3,120 tokens, 210/s"
     assert not sampling(tmp_path) and not changed(tmp_path)
+
+
+def test_a_reply_to_a_prompt_that_was_cut_says_so(tmp_path):
+    """What a craft says of a reply to a prompt that was too long, and a reply to one that was not."""
+    render = ("You are brief.", "word " * 400)
+
+    async def reply(most):
+        made = maker(lambda role, slots: render)
+        craft = TrainCraft(tmp_path / str(most), made)
+        payload = {"policy": str(folder), "menu": {}, "seed": 3, "rank": 0, "most": most}
+        opened = (await craft.perform(CustomRequest("train.open", payload, 0))).data
+        asked = CustomRequest("train.sample", {"step": "generate", "slots": {}, "version": 0}, 1)
+        return opened, (await craft.perform(asked)).data
+
+    folder = write_chat_model(tmp_path / "model", ["word", "brief"])
+    opened, drawn = asyncio.run(reply(8))
+    assert opened["context"] == 256 and drawn["cut"] is True and len(drawn["sample"]["prompt"]) + 8 <= 256
+    render = ("You are brief.", "word")
+    assert "cut" not in asyncio.run(reply(9))[1]

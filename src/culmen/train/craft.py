@@ -105,7 +105,9 @@ class TrainCraft:
             asked = [_asked(engine, persona, requests[n]) for n in these]
             with SamplingNote(self._folder, len(these)) as note:
                 samples = engine.sample_many(asked, note.tell)
-            replies |= {n: _custom(persona, requests[n], sample) for n, sample in zip(these, samples, strict=True)}
+            replies |= {
+                n: _custom(engine, persona, requests[n], sample) for n, sample in zip(these, samples, strict=True)
+            }
         return [replies[n] for n in range(len(requests))]
 
     def _update(self, request: CustomRequest) -> Custom:
@@ -180,15 +182,41 @@ def steps(engine: PolicyEngine, data: Sequence[Datum], rules: Rules) -> dict[str
 
 def _asked(engine: PolicyEngine, persona: Persona, request: CustomRequest) -> Ask:
     step, slots = request.payload["step"], request.payload["slots"]
-    prompt, (most, words) = engine.encode(persona.prompt(step, slots)), persona.grammar(step, slots)
+    text, (most, words) = persona.prompt(step, slots), persona.grammar(step, slots)
     limited = words if engine.capabilities.grammar else ()
-    return Ask(prompt, request.seed, most, engine.encode(" ".join(limited))[1:] if limited else ())
+    return Ask(fitted(engine, text, most), request.seed, most, engine.encode(" ".join(limited))[1:] if limited else ())
 
 
-def _custom(persona: Persona, request: CustomRequest, sample: PolicySample) -> Custom:
-    text = persona.reply(request.payload["step"], sample.text, request.payload["slots"], request.seed)
+_LEAST = 64  # tokens that a prompt needs to say anything
+
+
+def fitted(engine: PolicyEngine, text: str, most: int) -> tuple[int, ...]:
+    """The prompt's tokens. Of one that leaves no room for a reply of `most` tokens in the model's context the middle is
+    left out, and says so: the role stands at the beginning, the request at the end. Raises `UserError` where no prompt
+    has room."""
+    tokens, context = engine.encode(text), engine.capabilities.context
+    if context is None or len(tokens) + most <= context:
+        return tokens
+    room = context - most
+    if room < _LEAST:
+        what = f"replies of {most} tokens leave no room for a prompt: the policy's context is {context} tokens"
+        raise UserError(what, where="policy", fix=f"--set most={max(1, context // 2)}, or another policy")
+    kept = len(text)
+    while len(tokens) > room:
+        kept = int(kept * min(0.95, room / len(tokens)))
+        head = kept // 3
+        left = f"\n[{len(text) - kept:,} characters are left out here]\n"
+        tokens = engine.encode(f"{text[:head]}{left}{text[len(text) - (kept - head) :]}")
+    return tokens
+
+
+def _custom(engine: PolicyEngine, persona: Persona, request: CustomRequest, sample: PolicySample) -> Custom:
+    step, slots = request.payload["step"], request.payload["slots"]
+    text = persona.reply(step, sample.text, slots, request.seed)
     usage = Usage(calls=1, input_tokens=len(sample.prompt), output_tokens=len(sample.response))
-    return Custom({"sample": msgspec.to_builtins(sample), "text": text}, usage)
+    known = engine.capabilities.context is not None
+    cut = {"cut": True} if known and sample.prompt != engine.encode(persona.prompt(step, slots)) else {}
+    return Custom({"sample": msgspec.to_builtins(sample), "text": text, **cut}, usage)
 
 
 def _pace(told: dict[str, float], seconds: float) -> dict[str, float]:

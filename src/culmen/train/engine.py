@@ -89,6 +89,7 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     anchor   the first weights are kept, for `Rules.anchor`
     adapter  only a LoRA adapter is trained and saved
     exact    a checkpoint continues bit for bit on the same machine
+    context  tokens that a prompt and its reply may have together (None: nobody knows)
     """
 
     clip: bool = True
@@ -98,6 +99,7 @@ class Capabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     anchor: bool = False
     adapter: bool = False
     exact: bool = False
+    context: int | None = None
 
 
 class PolicyEngine(Protocol):

@@ -56,7 +56,8 @@ class TorchEngine:
         self.model, self.tokenizer, self.version = model.eval(), tokenizer, 0
         adapter = hasattr(model, "peft_config")
         cpu = next(model.parameters()).device.type == "cpu"
-        self.capabilities = Capabilities(anchor=anchored, adapter=adapter, exact=cpu)
+        context = getattr(model.config, "max_position_embeddings", None)
+        self.capabilities = Capabilities(anchor=anchored, adapter=adapter, exact=cpu, context=context)
         self._batch = batch if batches.able(model) else 1
         self._first = copy.deepcopy(self.model) if anchored and not adapter else None
         self._held: dict[PolicySample, Any] = {}

@@ -12,6 +12,7 @@ from culmen.core.ports import Lab
 from culmen.strategies.pacevolve.advisor import MENU, Said, from_menu
 from culmen.strategies.settings import About, check
 
+_CUT = "A prompt of the advisor is longer than its context, so the middle of it is left out"
 TRAINED = ("generate", "classify", "select")  # the steps whose replies share a decision's advantage
 TRAINABLE = TRAINED
 _MENU_STEPS = ("generate", "select")  # those that the tiny policy knows
@@ -26,6 +27,7 @@ class TrainedPolicy:
     version: int = 0
     samples: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     drawn: int = 0
+    cut: bool = False  # whether it was said that a prompt was too long
 
     async def open(self, lab: Lab, **settings: Any) -> None:
         """Make the policy, or find it where an earlier session of this run left it; settings left empty are not
@@ -41,6 +43,11 @@ class TrainedPolicy:
             return Said(from_menu(step, slots, lab.rng))
         drawn = await lab.effect("train.sample", step=step, slots=slots, version=self.version)
         text = str(drawn.data.get("text", ""))
+        if drawn.data.get("cut") and not self.cut:
+            self.cut = True
+            lab.note(
+                "prompt_cut", step=step, told=f"{_CUT} ({step}). Showing less serves better: program_chars, failures."
+            )
         if step not in self.steps:
             return Said(text)
         self.drawn += 1
