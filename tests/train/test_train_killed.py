@@ -29,11 +29,11 @@ parts = { "program.py" = "def run():\\n    return 3.0 + 0.5 * 2\\n" }
 EVALUATOR = "def score(output):\n    return -((output - 7.0) ** 2)\n"
 
 
-def session(folder: Path, when: str = "") -> int:
+def session(folder: Path, when: str = "", *policy: str) -> int:
     """One process of the run; its exit code, negative for a signal."""
-    command = [sys.executable, "-m", "tests.train.trained_run", str(folder), when]
+    command = [sys.executable, "-m", "tests.train.trained_run", str(folder), when, *policy]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=900, check=False, env=os.environ)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=1800, check=False, env=os.environ)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 
@@ -53,13 +53,18 @@ def barriers(folder: Path):
     return [{name: value for name, value in body.items() if name not in TIMES} for body in bodies]
 
 
-@pytest.mark.timeout(1800)
-def test_a_run_killed_in_a_barrier_and_in_an_update_ends_in_the_same_weights(tmp_path):
+def tasks(folder: Path) -> None:
+    """The task twice: for a run that is killed, and for one that is not."""
     for name in ("whole", "killed"):
-        task = tmp_path / name / "task"
+        task = folder / name / "task"
         task.mkdir(parents=True)
         for file, text in {"task.toml": TOML, "evaluator.py": EVALUATOR}.items():
             (task / file).write_text(text)
+
+
+@pytest.mark.timeout(1800)
+def test_a_run_killed_in_a_barrier_and_in_an_update_ends_in_the_same_weights(tmp_path):
+    tasks(tmp_path)
     with ThreadPoolExecutor(1) as beside:
         whole = beside.submit(session, tmp_path / "whole")
         assert session(tmp_path / "killed", "done evaluate 6") == -signal.SIGKILL  # the second barrier is half done

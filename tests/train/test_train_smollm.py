@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import signal
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from culmen.train.advisors import maker
 from culmen.train.craft import TrainCraft
 from culmen.train.engine import PolicySample
 from culmen.train.models import load_model
+from tests.train.test_train_killed import barriers, session, tasks
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 ADVANTAGES = (1.0, -1.0, 1.0, -1.0)
@@ -92,6 +94,17 @@ def test_it_is_loaded_sampled_trained_killed_resumed_and_exported(weights, tmp_p
     assert asyncio.run(after()) == (told, later)
     exported = advisors.export(tmp_path / "run", 1, tmp_path / "out")
     assert exported["form"] == "adapter" and "adapter_model.safetensors" in exported["files"]
+
+
+def test_a_run_killed_in_a_barrier_goes_on_as_if_it_had_not_been(weights, tmp_path):
+    """SIGKILL while the second reply of the first barrier is drawn, and again before the update's result is known."""
+    tasks(tmp_path)
+    assert session(tmp_path / "whole", "", weights) == 0
+    assert session(tmp_path / "killed", "started train.sample 2", weights) == -signal.SIGKILL
+    assert session(tmp_path / "killed", "started train.update 1", weights) in (0, -signal.SIGKILL)
+    assert session(tmp_path / "killed", "", weights) == 0
+    told = barriers(tmp_path / "whole")
+    assert told and barriers(tmp_path / "killed") == told
 
 
 def test_all_weights_are_saved_as_a_folder_of_transformers(weights, tmp_path):

@@ -1,8 +1,8 @@
-"""A run with an advisor in training, in a process that kills itself: python -m tests.train.trained_run FOLDER KILL.
+"""A run with an advisor in training that kills itself: python -m tests.train.trained_run FOLDER KILL [POLICY].
 
 It goes on with the run in FOLDER/run (or makes it) on the task in FOLDER/task. KILL is "", or an entry's kind and
 effect with a number, as in `done evaluate 5`: it kills itself with SIGKILL as soon as that many of them are durable in
-this session.
+this session. POLICY is a language model as a file, instead of the tiny one: then two islands, and short replies.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from culmen.core.usage import Budget
 from culmen.store.database import FILE
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
+from culmen.strategies.pacevolve.policy import Local
 from culmen.study import Study
 
 
@@ -35,7 +36,15 @@ class Killer:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(folder: Path, when: str) -> None:
+def strategy(policy: str) -> PacevolvePlusPlus:
+    """Drawn one at a time, a reply is the same whatever was lost beside it."""
+    if not policy:
+        return PacevolvePlusPlus(Pacevolve(islands=3), barriers=4, objective="dr_grpo")
+    small = {"policy": policy, "most": 12, "rank": 8, "roles": ("generate", "select"), "engine": Local(batch=1)}
+    return PacevolvePlusPlus(Pacevolve(islands=2), barriers=2, objective="dr_grpo", rate=1e-3, **small)
+
+
+def main(folder: Path, when: str, policy: str = "") -> None:
     """Create or resume, and run."""
     import torch
 
@@ -44,11 +53,10 @@ def main(folder: Path, when: str) -> None:
     if (path / FILE).is_file():
         study = Study.resume(path, observers=observers)
     else:
-        strategy = PacevolvePlusPlus(Pacevolve(islands=3), barriers=4, objective="dr_grpo")
         study = Study.create(
             folder / "task",
-            strategy,
-            budget=Budget(evaluations=16, final=0.01),
+            strategy(policy),
+            budget=Budget(evaluations=6 if policy else 16, final=0.01),
             workers=1,
             random_seed=4,
             run_dir=path,
@@ -58,4 +66,4 @@ def main(folder: Path, when: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])
