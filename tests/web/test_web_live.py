@@ -104,6 +104,7 @@ def test_runs_are_tagged_found_by_tag_and_put_away(runs: Path, tmp_path: Path, t
     page = tab.open(served(tmp_path), "/")
     page.get_by_label("Pick gepa-1").check()
     page.get_by_label("Pick polca-2").check()
+    page.get_by_role("link", name="Compare 2 runs").wait_for()  # both are picked
     page.get_by_role("button", name="Delete").click()
     page.get_by_label("Type 2 to delete these 2 runs").fill("1")
     page.locator("dialog").get_by_role("button", name="Delete").click()
@@ -113,6 +114,7 @@ def test_runs_are_tagged_found_by_tag_and_put_away(runs: Path, tmp_path: Path, t
     page.wait_for_selector("dialog", state="detached")
     page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
     page.get_by_label("Pick polca-1").check()
+    page.get_by_role("link", name="Compare 1 run").wait_for()
     page.get_by_role("button", name="Archive").click()
     page.locator("dialog").get_by_role("button", name="Archive").click()
     page.wait_for_selector("dialog", state="detached", timeout=60_000)

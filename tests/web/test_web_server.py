@@ -15,11 +15,12 @@ import pytest
 
 from culmen.core.event import Entry
 from culmen.store import inbox, labels, views
+from culmen.store.address import parse, place
 from culmen.store.archive import restore
 from culmen.store.journal import SqlJournal
 from culmen.web.pages import PAGES
 from culmen.web.pages.condition import condition
-from culmen.web.runs import Digest, buckets, thin
+from culmen.web.runs import Digest, buckets, seen, thin
 from culmen.web.server import Dashboard, bind, encoded
 from tests.store.runs import new_run, observed, program, proposed, state
 from tests.web.conftest import Site, served
@@ -233,6 +234,15 @@ def test_what_is_in_flight_names_its_candidate(tmp_path: Path):
         ("evaluate", program(1).id, "case <7>", 2.0),
         ("write", "", "", 0.0),
     ]
+
+
+def test_a_run_that_cannot_be_looked_at_does_not_stop_the_watching(tmp_path: Path):
+    """One whose folder points to nothing (yet), beside one that is there."""
+    new_run(tmp_path, "mine").close()
+    place(tmp_path / "gone", parse("postgresql://127.0.0.1:1/none#gone"))
+    assert seen(tmp_path / "gone") is None and seen(tmp_path / "mine") is not None
+    listed = {run["name"]: run["state"] for run in ask(served(tmp_path), "/api/runs")[1]["runs"]}
+    assert listed == {"mine": "interrupted", "gone": "unreadable"}
 
 
 def test_a_strategy_says_in_sentences_how_it_fares(tmp_path: Path):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from culmen.core.errors import UserError
+from culmen.core.errors import CulmenError, UserError
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.address import has_run, journal_file, pointer
@@ -232,9 +232,9 @@ class RunCatalog:
 
     def _line(self, path: Path) -> RunLine:
         """A run in a line; not looked at again while its files are the same."""
-        state = signature(path)
+        state = seen(path)
         kept = self._lines.get(path)
-        if kept is None or kept[0] != state:
+        if kept is None or kept[0] != state or state is None:
             kept = self._lines[path] = (state, views.run_lines([path])[0])
         return kept[1]
 
@@ -242,7 +242,8 @@ class RunCatalog:
         """What folders there are, by name."""
         if self._only is not None:
             return {self._only.name: self._only}
-        found = {*run_folders(self.folder), *_below(self.folder, _BELOW if self.folder.is_dir() else 0)}
+        deeper = self.folder.is_dir() and pointer(self.folder) is None  # a database knows its runs
+        found = {*run_folders(self.folder), *_below(self.folder, _BELOW if deeper else 0)}
         inside = {path: path.relative_to(self.folder) if self.folder in path.parents else path for path in found}
         named = {_JOIN.join(short.parts) if path != short else path.name: path for path, short in inside.items()}
         self._found = dict(sorted(named.items()))
@@ -283,6 +284,14 @@ def _below(folder: Path, deep: int) -> Iterator[Path]:
             if seen > _SEEN:
                 return
         level = inside
+
+
+def seen(run: Path) -> object:
+    """Something that changes when the run does; None while it cannot be looked at: it may just come or go."""
+    try:
+        return signature(run)
+    except CulmenError:
+        return None
 
 
 # Series short enough to draw.

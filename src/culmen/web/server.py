@@ -22,11 +22,10 @@ from starlette.routing import Route
 from culmen.core.errors import CulmenError, UserError
 from culmen.store import inbox, labels, questions, views
 from culmen.store.archive import archive, delete
-from culmen.store.lease import signature
 from culmen.store.views import RunLine
 from culmen.web.guard import Guard
 from culmen.web.pages import PAGES, compare
-from culmen.web.runs import RunCatalog, thin
+from culmen.web.runs import RunCatalog, seen, thin
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -110,11 +109,9 @@ class Dashboard:
     def _change_stream(self, name: str) -> ChangeStream:
         if name:
             path = self.runs.path(name)
-            return ChangeStream(lambda: (signature(path), _asked(path)), lambda: {"seq": views.last_seq(path)})
+            return ChangeStream(lambda: (seen(path), _asked(path)), lambda: {"seq": views.last_seq(path)})
         paths = self.runs.paths
-        return ChangeStream(
-            lambda: [(n, signature(path)) for n, path in paths().items()], lambda: {"runs": len(paths())}
-        )
+        return ChangeStream(lambda: [(n, seen(path)) for n, path in paths().items()], lambda: {"runs": len(paths())})
 
     async def _token(self, request: Request) -> Response:
         return _json({"writing": True})
