@@ -14,11 +14,14 @@ from random import Random
 import pytest
 
 from culmen.core.errors import JournalDamaged, RunLocked, Unavailable, UserError
+from culmen.core.task import Task
 from culmen.store import views
-from culmen.store.address import NETWORK, filesystem, refuse_network, require_local
+from culmen.store.address import NETWORK, filesystem, has_run, refuse_network, require_local
 from culmen.store.journal import SqlJournal
-from culmen.store.lease import RunLock, lock_owner
+from culmen.store.lease import RunLock, lock_owner, take
+from culmen.store.meta import RunMeta
 from culmen.store.transfer import recover
+from culmen.store.writer import make
 from tests.store.runs import new_run, observed, program, proposed, state
 
 HERE = Path(__file__).parent
@@ -381,3 +384,43 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_open(long_run, monkeypa
     long_run.chmod(0o700)
     assert done.returncode == 2 and "bug" not in done.stderr, done.stderr
     assert "cannot be written" in done.stderr and "chmod -R u+w" in done.stderr
+
+
+def test_a_run_is_there_once_it_is_whole(tmp_path):
+    """Whoever looks while a run's tables are made finds no run, not a damaged one."""
+    seen = []
+
+    def looks(connection):
+        make(connection, RunMeta("run", Task("task")))
+        seen.append(has_run(tmp_path / "run"))
+
+    (tmp_path / "run").mkdir()
+    take(tmp_path / "run", looks).close()
+    assert seen == [False] and has_run(tmp_path / "run")
+    with pytest.raises(UserError, match="there is a run already"):  # two began at once, and both saw no run
+        take(tmp_path / "run", looks)
+    assert SqlJournal.open(tmp_path / "run").meta.id == "run"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from culmen.core.task import Task
+from culmen.store import lease, writer
+from culmen.store.meta import RunMeta
+
+def make(connection):
+    writer.make(connection, RunMeta("run", Task("task")))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+lease.take(Path(sys.argv[1]), make)
+"""
+
+
+def test_a_run_whose_making_was_killed_is_made_again(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    assert subprocess.run([sys.executable, "-c", KILLED, str(run)]).returncode == -signal.SIGKILL
+    assert list(run.iterdir()) and not has_run(run)
+    SqlJournal.create(run, RunMeta("run", Task("task"))).close()
+    assert sorted(path.name for path in run.iterdir()) == ["journal.db", "lock"]

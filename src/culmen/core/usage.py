@@ -93,6 +93,9 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
                 near = f"; {_MEANT[name]} for {name}" if name in _MEANT else ""
                 raise UserError(f"unknown budget '{name}'", where=f"--budget {text}", fix=f"use {_names(cls)}{near}")
             values[name] = _number(name, raw.strip(), text)
+        for name in ("evaluations", "seconds"):  # without calls or dollars an offline search still has work to do
+            if values.get(name) == 0:
+                raise UserError(f"with 0 {name} nothing can be done", where=f"--budget {text}", fix="--budget 200")
         return cls(**values)  # pyright: ignore[reportArgumentType]
 
     @classmethod

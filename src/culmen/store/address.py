@@ -22,6 +22,7 @@ import msgspec
 from culmen.core.errors import UserError
 
 FILE = "journal.db"
+PART = ".journal.db"  # while it is being made
 POINTER = "database.json"
 VARIABLE = "CULMEN_DB"
 

@@ -18,7 +18,7 @@ import msgspec
 
 from culmen.core.errors import JournalDamaged, UserError
 from culmen.core.event import Entry, Event
-from culmen.store.address import POINTER, has_run, parse, place, pointer, require_local
+from culmen.store.address import PART, POINTER, has_run, parse, place, pointer, require_local
 from culmen.store.codec import Blobs, check_entry
 from culmen.store.database import read_meta, reading, require_run
 from culmen.store.meta import FORMAT, RunMeta
@@ -29,12 +29,16 @@ if TYPE_CHECKING:
     from culmen.store.writer import JournalWriter
 
 
+_BEGUN = (POINTER, "lock", PART, f"{PART}-wal", f"{PART}-shm")
+"""What a process that was killed while it made a run leaves."""
+
+
 def _made(folder: Path) -> None:
     """Make the folder of a new run. Raises `UserError` where that cannot be, or it holds something else."""
     fix = "name a folder that is new or empty: --run-dir DIR (Python: run_dir=)"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        inside = next((path.name for path in folder.iterdir() if path.name != POINTER), None)
+        inside = next((path.name for path in folder.iterdir() if path.name not in _BEGUN), None)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "Permission denied")
     except OSError as error:

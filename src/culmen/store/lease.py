@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from culmen.core.errors import RunLocked
-from culmen.store.address import FILE, Owner, pointer
+from culmen.core.errors import RunLocked, UserError
+from culmen.store.address import FILE, PART, Owner, pointer
 from culmen.store.database import NOT_ALLOWED, engine_for, may_not_write
 
 if TYPE_CHECKING:
@@ -135,10 +135,9 @@ class FolderLease:
     def __init__(self, run_dir: Path, make: Make | None) -> None:
         self._lock = RunLock.acquire(run_dir)
         try:
-            self.connection = engine_for(run_dir / FILE, write=True).connect()
             if make is not None:
-                with self.connection.begin():
-                    make(self.connection)
+                _place(run_dir, make)
+            self.connection = engine_for(run_dir / FILE, write=True).connect()
         except BaseException:
             self._lock.release()
             raise
@@ -153,6 +152,25 @@ class FolderLease:
         self.connection.close()
         engine.dispose()
         self._lock.release()
+
+
+def _place(run_dir: Path, make: Make) -> None:
+    """Make a run's database beside its place and move it there: who looks meanwhile finds none, never a part of one."""
+    if (run_dir / FILE).exists():  # another process was faster
+        raise UserError("there is a run already", where=str(run_dir), fix=f"culmen resume {run_dir}")
+    part = run_dir / PART
+    for suffix in ("", "-wal", "-shm"):  # of one who was killed at this
+        Path(f"{part}{suffix}").unlink(missing_ok=True)
+    engine = engine_for(part, write=True)
+    with engine.connect() as connection, connection.begin():
+        make(connection)
+    engine.dispose()
+    part.replace(run_dir / FILE)
+    folder = os.open(run_dir, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def take(run_dir: Path, make: Make | None) -> WriteLease:
