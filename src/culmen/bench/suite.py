@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,9 @@ from culmen.report.analyses import Rows, mean, spread
 from culmen.store import views
 from culmen.store.address import has_run
 
+if TYPE_CHECKING:
+    from culmen.bench.picks import Pick
+
 
 class Suite(msgspec.Struct, frozen=True):
     """What is run: task folders or names of built-in tasks, strategies, seeds, and one budget for every cell.
@@ -33,7 +36,8 @@ class Suite(msgspec.Struct, frozen=True):
     candidates that its searches begin with, `pool_share` the share of the evaluations that these may use at most.
     `budget` may limit evaluations, dollars or both: what is equal is what a strategy may spend. `plain` is how many
     seconds of processor time the plain optimiser of a task gets; 0 leaves it out. Without `timed` the offline proposer
-    writes no loops at all: where their guard of time ends them, what they reach depends on the machine.
+    writes no loops at all: where their guard of time ends them, what they reach depends on the machine. With `picks`
+    what other rules would report of each run is evaluated so many times a case (`bench.picks`).
     """
 
     name: str
@@ -46,6 +50,7 @@ class Suite(msgspec.Struct, frozen=True):
     workers: int | None = None
     plain: float = 60.0
     timed: bool = True
+    picks: int = 0
 
 
 SUITES = {
@@ -330,15 +335,35 @@ def _best(values: Sequence[float], direction: str) -> float | None:
     return (max if direction == "max" else min)(values, default=None)
 
 
-def write(suite: Suite, outcomes: Sequence[CellResult], levels: Sequence[Level], out: Path) -> list[Path]:
-    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder."""
+def choose(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
+    """What each rule picks of the finished runs, where the suite asks for it; made runs are reused."""
+    from culmen.bench import picks
+
+    if not suite.picks:
+        return
+    parts = {"model": suite.model, "models_file": suite.models_file, "workers": suite.workers}
+    for each in outcomes:
+        if each.state == "finished":
+            yield from picks.study(Path(each.run), each.strategy, each.seed, suite.picks, **parts)
+
+
+def write(
+    suite: Suite, outcomes: Sequence[CellResult], levels: Sequence[Level], out: Path, chosen: Rows = ()
+) -> list[Path]:
+    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder; `picks.csv` of `chosen`."""
     out.mkdir(parents=True, exist_ok=True)
     rows = summary(outcomes)
     each: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
     files = [_csv(out / "cells.csv", each), _csv(out / "summary.csv", rows)]
     plain = {"suite": msgspec.to_builtins(suite), "summary": rows, "cells": each}
     plain["plain"] = [msgspec.to_builtins(level) for level in levels]
-    for name, text in (("summary.md", markdown(rows, levels)), ("bench.json", json.dumps(plain, indent=2) + "\n")):
+    tables = markdown(rows, levels)
+    if chosen:
+        from culmen.bench import picks
+
+        plain["picks"], tables = chosen, f"{tables}\n{picks.markdown(chosen)}"
+        files.append(_csv(out / "picks.csv", chosen))
+    for name, text in (("summary.md", tables), ("bench.json", json.dumps(plain, indent=2) + "\n")):
         (out / name).write_text(text, encoding="utf-8")
         files.append(out / name)
     return files

@@ -31,6 +31,10 @@ RunModel = Annotated[str, typer.Option(help="Model of each run.")]
 Models = Annotated[Path | None, typer.Option(metavar="FILE", help="Providers, models and prices.")]
 RunWorkers = Annotated[int | None, typer.Option(min=1, help="Evaluations at once.")]
 Untimed = Annotated[bool, typer.Option("--untimed", help="Leave out the loops that the offline model writes.")]
+Picks = Annotated[
+    int,
+    typer.Option(min=0, metavar="N", help="Evaluate N times what other rules would report of each run; 0: do not."),
+]
 
 
 def bench(
@@ -50,6 +54,7 @@ def bench(
         float, typer.Option(min=0.0, metavar="SECONDS", help="Time of the tasks' plain optimisers; 0: leave them out.")
     ] = 60.0,
     untimed: Untimed = False,
+    picks: Picks = 0,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder for runs and tables.", show_default="runs/bench-SUITE"),
@@ -66,23 +71,31 @@ def bench(
     """
     if suite == "scale":
         return _bench_scale(screen, strategies, at_once, real)
-    from culmen.bench.suite import SUITES, levels, summary, write
+    from culmen.bench.picks import table as pick_table
+    from culmen.bench.suite import SUITES, choose, levels, summary, write
 
     if suite not in SUITES:
         raise UserError(f"there is no bench '{suite}'", where="culmen bench", fix=f"use one of {', '.join(SUITES)}")
     given = suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed)
-    chosen = msgspec.structs.replace(SUITES[suite], plain=plain, **given)
+    chosen = msgspec.structs.replace(SUITES[suite], plain=plain, picks=picks, **given)
     check_suite(chosen)
     folder = out or Path("runs") / f"bench-{suite}"
     plain_levels = list(levels(chosen, folder))
     outcomes, done = run_suite(screen, chosen, folder)
-    files = write(chosen, outcomes, plain_levels, folder)
+    picked = pick_table(list(choose(chosen, outcomes)))
+    files = write(chosen, outcomes, plain_levels, folder, picked)
     rows = summary(outcomes)
     data: dict[str, Any] = {"suite": chosen, "complete": done, "summary": rows, "plain": plain_levels}
-    data |= {"cells": outcomes, "files": [str(file) for file in files]}
-    return Answer(
-        data, lambda screen: _show_summary(screen, rows, plain_levels, folder, done), 0 if done else INTERRUPTED
-    )
+    data |= {"picks": picked, "cells": outcomes, "files": [str(file) for file in files]}
+
+    def show(screen: Screen) -> None:
+        _show_summary(screen, rows, plain_levels)
+        _show_picks(screen, picked)
+        screen.line()
+        screen.line(f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs are in {folder}.")
+        screen.next_steps((f"culmen analyze {folder}/*/*/seed-*", "how these runs went"))
+
+    return Answer(data, show, 0 if done else INTERRUPTED)
 
 
 def suite_settings(
@@ -153,7 +166,28 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
     return outcomes, len(outcomes) == size and all(each.state == "finished" for each in outcomes)
 
 
-def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level], out: Path, done: bool) -> None:
+def _show_picks(screen: Screen, rows: Rows) -> None:
+    """Print what each rule would have reported, and what that is worth."""
+    from culmen.bench.picks import plus_minus
+
+    for task, strategy in dict.fromkeys((row["task"], row["strategy"]) for row in rows):
+        screen.line()
+        screen.heading(task, f"what each rule would report of {strategy}'s runs, evaluated afresh")
+        cells = [
+            [
+                f"{row['share']:.0%}",
+                row["rule"],
+                str(row["runs"]),
+                plus_minus(row["mean"], row["se"]),
+                plus_minus(row["difference"], row["difference_se"]),
+            ]
+            for row in rows
+            if (row["task"], row["strategy"]) == (task, strategy)
+        ]
+        screen.table(["observations", "rule", "runs", "score", "less the empirical mean's"], cells)
+
+
+def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level]) -> None:
     """Print the summary, task by task."""
     from culmen.bench.suite import score, whole
 
@@ -174,9 +208,6 @@ def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level], out: Path
         screen.table(heads, cells, right=heads[1:])
         for level in (level for level in levels if level.task == task):
             screen.line(f"plain optimiser, two processes of {level.seconds:g} s: certified {score(level.value)}")
-    screen.line()
-    screen.line(f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs are in {out}.")
-    screen.next_steps((f"culmen analyze {out}/*/*/seed-*", "how these runs went"))
 
 
 def _bench_scale(screen: Screen, strategy: str | None, at_once: str | None, real: bool) -> Answer:

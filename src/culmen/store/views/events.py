@@ -68,8 +68,9 @@ def notes(run: Path | str, kind: str | None = None, after: int = 0, limit: int =
         return assemble(connection, folder, rows, Texts())
 
 
-def observations(run: Path | str, candidate: str | None = None) -> Iterator[Observation]:
-    """All observations, or those of one candidate (full id), in the order they were made; streamed."""
+def observations(run: Path | str, candidate: str | None = None, search: bool = False) -> Iterator[Observation]:
+    """All observations, or those of one candidate (full id), in the order they were made; streamed. `search`: without
+    those of the final choice."""
     folder, last = Path(run), 0
     query = (
         sql.select(sql.event)
@@ -79,6 +80,8 @@ def observations(run: Path | str, candidate: str | None = None) -> Iterator[Obse
     )
     if candidate is not None:
         query = query.where(sql.observation.c.candidate == escape(candidate))
+    if search:
+        query = query.where(sql.observation.c.phase != "final")
     while True:
         with reading(folder) as connection:
             rows = connection.execute(query.where(sql.observation.c.seq > last)).all()

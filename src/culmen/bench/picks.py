@@ -1,0 +1,219 @@
+"""Which candidate of a finished run each rule would report, and what that candidate is worth when evaluated afresh.
+
+POLCA, Section 5.4 and Figure 3d: the empirical mean against five logistic regressors on embeddings, whose highest, mean
+or lowest prediction ranks, for shares of what the run observed. Section D.2: of a run of GEPA the candidate that is on
+most cases of its frontier, and one drawn by how often each is there. The value model of the default strategy beside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen import embed
+from culmen.core.candidate import Candidate
+from culmen.core.errors import UserError, missing_extra
+from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.core.ports import Lab
+from culmen.core.task import Task
+from culmen.core.usage import Budget
+from culmen.report.analyses import Rows
+from culmen.store import views
+from culmen.store.address import has_run
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+    Floats = NDArray[float64]
+
+SHARES = (0.25, 0.5, 1.0)  # of the run's observations, drawn at random
+_REGRESSORS = 5
+_LABEL = 1e-3  # rewards are labels of at least this and at most one minus it
+
+
+class Pick(msgspec.Struct, frozen=True):
+    """What `rule` picks of a run, told `share` of its observations; `score` is the mean of `count` fresh ones."""
+
+    task: str
+    strategy: str
+    seed: int
+    rule: str
+    share: float
+    candidate: str
+    score: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Afresh:
+    """Evaluates every initial program `times` on each case, and ends; on the cases of the last split there is."""
+
+    times: int = 1
+
+    async def search(self, lab: Lab) -> None:
+        cases = measured(lab.task) * self.times
+        await lab.gather(*(lab.evaluate(program, cases) for program in lab.seeds))
+
+
+def measured(task: Task) -> tuple[Any, ...]:
+    """The cases that picks are evaluated on: those for the final score, where the task keeps some."""
+    return task.split("test") or task.split("val") or task.split("train") or (None,)
+
+
+def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list[Pick]:
+    """The picks of a finished run, evaluated in a run of their own beside it, which goes on where it was cut off.
+
+    `parts` are further keywords of `Study.create`. Embeddings are asked of the run's embedder, outside its budgets.
+    """
+    from culmen.study import Study
+
+    meta, beside = views.meta(run), run.with_name(f"picks-{times}-{run.name}")
+    candidates, chosen = picks(run, seed)
+    wanted = [candidates[name] for name in dict.fromkeys(chosen.values())]
+    task = msgspec.structs.replace(meta.task, seeds=tuple(each.parts for each in wanted))
+    budget = Budget(evaluations=len(wanted) * len(measured(task)) * times, final=0.0)
+    if has_run(beside):
+        if views.status(beside).state != "finished":
+            Study.resume(beside, **parts).run(progress=False)
+    else:
+        Study.create(task, Afresh(times), run_dir=beside, budget=budget, random_seed=seed, **parts).run(progress=False)
+    rewards: dict[str, list[float]] = {}
+    worst = task.objective.floor
+    for each in views.observations(beside):
+        reward = task.worth(each)
+        if each.status is not Status.LOST and (reward is not None or worst is not None):
+            rewards.setdefault(each.candidate, []).append(worst if reward is None else reward)  # pyright: ignore[reportArgumentType]
+    return [
+        Pick(task.name, strategy, seed, rule, share, name, task.objective.score(fmean(found)), len(found))
+        for (rule, share), name in chosen.items()
+        if (found := rewards.get(name))
+    ]
+
+
+def picks(run: Path, seed: int) -> tuple[dict[str, Candidate], dict[tuple[str, float], str]]:
+    """The candidates of a run by id, and the picked id by rule and share."""
+    meta, candidates = views.meta(run), _candidates(run)
+    seen = [each for each in views.observations(run, search=True) if each.candidate in candidates]
+    if not any(meta.task.worth(each) is not None for each in seen):
+        raise UserError("nothing was scored in this run, so nothing can be picked", where=str(run))
+    texts = [each.text for each in candidates.values()]
+    vectors = embed.make(meta.embedder, meta.models_file).embed(texts).astype(float)
+    chosen: dict[tuple[str, float], str] = {}
+    for share in SHARES:
+        rng = Random(f"{seed} {share}")
+        some = seen if share == 1 else rng.sample(seen, max(1, round(share * len(seen))))
+        for rule, scores in _scores(meta.task, candidates, vectors, some, rng).items():
+            chosen[rule, share] = list(candidates)[max(range(len(scores)), key=scores.__getitem__)]
+    for rule, name in _of_the_frontier(run, Random(seed)).items():
+        chosen[rule, 1.0] = name
+    return candidates, chosen
+
+
+def _candidates(run: Path) -> dict[str, Candidate]:
+    """In the order in which they appeared."""
+    found = [views.candidate(run, row.id, observations=0).candidate for row in views.candidates(run, "old", limit=None)]
+    return {each.id: each for each in found}
+
+
+def _scores(
+    task: Task, candidates: Mapping[str, Candidate], vectors: Floats, seen: Sequence[Observation], rng: Random
+) -> dict[str, Floats]:
+    """What each rule holds every candidate to be worth, in their order."""
+    import numpy as np
+
+    from culmen.memory.queue import PriorityQueue
+
+    queue = PriorityQueue(task.objective.floor)
+    queue.add(candidates.values())
+    queue.update(Rollout(candidates[each.candidate], (each,), (task.worth(each),)) for each in seen)
+    places = {name: row for row, name in enumerate(candidates)}
+    told = [(places[each.candidate], task.worth(each)) for each in seen if each.status is not Status.LOST]
+    rewards = np.array([queue.statistics.floor if reward is None else reward for _, reward in told])
+    predicted = regressions(vectors, [row for row, _ in told], rewards, rng)
+    return {
+        "empirical mean": queue.statistics.means(),
+        "value model": queue.statistics.posterior(),
+        "regression, highest": predicted.max(axis=0),
+        "regression, mean": predicted.mean(axis=0),
+        "regression, lowest": predicted.min(axis=0),
+    }
+
+
+def regressions(vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Random) -> Floats:
+    """Five logistic regressors' predictions for every row of `vectors`: shape (5, rows), in 0..1.
+
+    Observation i is of row `rows[i]`; its reward, brought to 0..1 by the range of all, is the weight of the label 1.
+    Each regressor learns from as many observations, drawn with replacement. L2 penalty with C = 1.
+    """
+    import numpy as np
+
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError:
+        raise missing_extra("regression on embeddings", "scikit-learn", "pools") from None
+    low, high = rewards.min(), rewards.max()
+    labels = np.clip((rewards - low) / (high - low or 1.0), _LABEL, 1 - _LABEL)
+    found: list[Floats] = []
+    for _ in range(_REGRESSORS):
+        drawn = [rng.randrange(len(rows)) for _ in rows]
+        points, share = vectors[[rows[i] for i in drawn]], labels[drawn]
+        both = np.concatenate([np.ones(len(drawn)), np.zeros(len(drawn))])
+        model = LogisticRegression(max_iter=1000)
+        model.fit(np.concatenate([points, points]), both, np.concatenate([share, 1 - share]))
+        found.append(model.predict_proba(vectors)[:, 1])
+    return np.array(found)
+
+
+def _of_the_frontier(run: Path, rng: Random) -> dict[str, str]:
+    """The two picks of a run that noted a frontier: how many cases each candidate leads on; none for other runs."""
+    noted = views.notes(run, "pareto")
+    leads: dict[str, int] = noted[-1].entry.body.get("leads", {}) if noted else {}
+    if not leads:
+        return {}
+    drawn = rng.choices(list(leads), list(leads.values()))[0]
+    return {"frontier, most frequent": max(leads, key=leads.__getitem__), "frontier, drawn": drawn}
+
+
+def table(found: Sequence[Pick]) -> Rows:
+    """A row per task, strategy, share and rule: mean and standard error over runs, and of the difference, run by run,
+    to what the empirical mean picked from the same observations (in the task's own direction)."""
+    groups: dict[tuple[str, str, float, str], dict[int, Pick]] = {}
+    for each in found:
+        groups.setdefault((each.task, each.strategy, each.share, each.rule), {})[each.seed] = each
+    rows: Rows = []
+    for (task, strategy, share, rule), runs in groups.items():
+        plain = groups.get((task, strategy, share, "empirical mean"), {})
+        gaps = [each.score - plain[seed].score for seed, each in runs.items() if seed in plain]
+        scores = [each.score for each in runs.values()]
+        row = {"task": task, "strategy": strategy, "share": share, "rule": rule, "runs": len(runs)}
+        row |= {"mean": fmean(scores), "se": _error(scores)}
+        rows.append(row | {"difference": fmean(gaps) if gaps else None, "difference_se": _error(gaps)})
+    return rows
+
+
+def _error(values: Sequence[float]) -> float | None:
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+
+
+def markdown(rows: Rows) -> str:
+    """The table for a page of documentation."""
+    heads = ["task", "strategy", "observations", "rule", "runs", "score of its pick", "less that of the empirical mean"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for row in rows:
+        cells = [row["task"], f"`{row['strategy']}`", f"{row['share']:.0%}", row["rule"], str(row["runs"])]
+        cells += [plus_minus(row["mean"], row["se"]), plus_minus(row["difference"], row["difference_se"])]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def plus_minus(value: float | None, error: float | None) -> str:
+    """A mean with its standard error, to four digits."""
+    return "-" if value is None else f"{value:.4g}" + ("" if error is None else f" ± {error:.2g}")
