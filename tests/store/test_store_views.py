@@ -5,6 +5,7 @@ import json
 import math
 import random
 import statistics
+import time
 
 import pytest
 
@@ -386,3 +387,14 @@ def test_the_level_of_a_candidate_is_that_of_its_weakest_score(tmp_path):
     with pytest.raises(UserError, match="no such level"):
         views.table(journal.run_dir, views.CandidateQuery(trust="sworn"))
     journal.close()
+
+
+def test_time_goes_on_while_somebody_works_on_the_run(tmp_path, each_store):
+    """A candidate that hangs leaves no event; a run that is taken up again does not count the time between."""
+    journal = new_run(tmp_path)
+    journal._writer.append([state("running")], [time.time() - 1e6])
+    journal._writer.append([Entry("started", 1, "m", "evaluate", elapsed=3.0)], [time.time() - 1e6])
+    first = views.status(journal.run_dir).elapsed_seconds
+    assert 3.0 < first < views.status(journal.run_dir).elapsed_seconds < 1000.0
+    journal.close()
+    assert views.status(journal.run_dir).elapsed_seconds == 3.0

@@ -74,7 +74,13 @@ def test_a_person_answers_a_prompt_from_the_page(tmp_path: Path, tab: Tab):
     try:
         wait((tmp_path / "runs" / "mine" / "journal.db").exists, "it did not begin")
         page = tab.open(served(tmp_path / "runs"), "/r/mine/overview")
-        page.get_by_role("button", name="Answer").click()  # the prompt came while the page was open
+        page.get_by_role("button", name="Answer").wait_for()  # the prompt came while the page was open
+        age = page.locator("section[aria-label='In flight'] [data-since]").first
+        page.wait_for_function(
+            "([node, before]) => node.innerText !== before", arg=[age.element_handle(), age.inner_text()]
+        )
+        assert " already" in place.culmen("status", "runs/mine").out  # nothing happens, and time goes on
+        page.get_by_role("button", name="Answer").click()
         assert "guess.py" in page.locator("dialog pre").inner_text()
         page.get_by_label("Your answer").fill("```python\ndef run():\n    return 6.5\n```")
         page.locator("dialog").get_by_role("button", name="Send").click()

@@ -87,7 +87,7 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("by role", by_role(path)),
         ("uncertain", _uncertain(now)),
         ("lost", _lost(now)),
-        ("running", joined([count(now.in_flight, "effect") if now.in_flight else "", now.sampling])),
+        ("running", _running(now, path)),
         ("agents", _agents(now)),
         ("advisor", _advisor(now)),
         ("alarms", _alarms(now)),
@@ -112,6 +112,13 @@ def front(screen: Screen, found: Front | None, err: bool = False) -> None:
         told.append(count(member.count, "evaluation") + (f", {member.failures} failed" if member.failures else ""))
         rows.append((member.id, joined([*told, "" if member.feasible else "violates a constraint"])))
     screen.pairs(("front", "confirmed" if found.confirmed else "not confirmed yet"), *rows, err=err)
+
+
+def _running(now: RunStatus, path: Path) -> str:
+    """`4 effects, evaluate for 35 s already`: how many, and the oldest."""
+    oldest = views.in_flight(path)[:1] if now.state == "running" and now.in_flight else []
+    ages = [f"{each.effect} for {duration(max(0.0, now.elapsed_seconds - each.elapsed))} already" for each in oldest]
+    return joined([count(now.in_flight, "effect") if now.in_flight else "", *ages, now.sampling])
 
 
 def _agents(now: RunStatus) -> str:

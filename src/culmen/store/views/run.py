@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -132,7 +133,7 @@ def status(run: Path | str) -> RunStatus:
             in_flight=counts.get("session", {}).get("in_flight", 0),
             best=_best(connection, folder, about, last),
             usage=_spent(spent),
-            elapsed_seconds=_elapsed(connection),
+            elapsed_seconds=_elapsed(connection, holder),
             isolation=about.isolation,
             scoring=about.scoring,
             budget=about.budget,
@@ -216,9 +217,12 @@ def _spent(rows: list[CallCosts]) -> Spent:
 _ON_TOP = ("torn", "uncertain")
 
 
-def _elapsed(connection: Connection) -> float:
-    recent = sql.select(sql.event.c.elapsed).order_by(sql.event.c.seq.desc()).limit(100).subquery()
-    return connection.execute(sql.select(sql.func.max(recent.c.elapsed))).scalar() or 0.0
+def _elapsed(connection: Connection, holder: Owner | None) -> float:
+    """Active seconds: up to the last event, and while somebody works on the run up to now."""
+    recent = sql.select(sql.event.c.elapsed, sql.event.c.time).order_by(sql.event.c.seq.desc()).limit(100).subquery()
+    until, last = connection.execute(sql.select(sql.func.max(recent.c.elapsed), sql.func.max(recent.c.time))).one()
+    since = 0.0 if holder is None else max(last or 0.0, holder.since)
+    return (until or 0.0) + (max(0.0, time.time() - since) if since else 0.0)
 
 
 def _candidates(connection: Connection) -> int:

@@ -3,7 +3,7 @@
 import { source } from "./data.js";
 import { h, show } from "./dom.js";
 import { count, moment } from "./format.js";
-import { empty, pill } from "./parts.js";
+import { empty, pill, tick } from "./parts.js";
 import { actions } from "./actions.js";
 import * as calls from "./pages/calls.js";
 import * as candidate from "./pages/candidate.js";
@@ -230,6 +230,7 @@ async function begin() {
   app.addEventListener("chartview", keep);
   window.addEventListener("hashchange", followed);
   window.addEventListener("popstate", followed);
+  if (data.live) setInterval(() => state.connected && tick(), 1000);
   await navigate();
   app.dataset.ready = count(listed.runs.length);
 }

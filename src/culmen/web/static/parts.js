@@ -1,7 +1,7 @@
 // Small pieces that several pages share.
 
 import { h } from "./dom.js";
-import { MISSING, number, plusMinus, words } from "./format.js";
+import { MISSING, duration, number, plusMinus, words } from "./format.js";
 import { meaning } from "./terms.js";
 
 /** A section with a heading; `aside` stands at the heading's right. */
@@ -77,4 +77,15 @@ export function dialog(title, body) {
   document.body.append(box);
   box.showModal();
   return box;
+}
+
+/** A time that goes on while the page is looked at (`tick`). */
+export function running(seconds) {
+  const since = Date.now() - 1000 * seconds;
+  return h("span", { "data-since": since }, duration(seconds));
+}
+
+/** Let all such times go on. */
+export function tick() {
+  for (const each of document.querySelectorAll("[data-since]")) each.textContent = duration((Date.now() - Number(each.dataset.since)) / 1000);
 }

@@ -5,7 +5,7 @@ import { chart, colour } from "../chart.js";
 import { changed, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
 import { clock, count, dollars, duration, number, plural, plusMinus, signed, words } from "../format.js";
-import { choice, empty, facts, idLink, meter, pill, section, table, th } from "../parts.js";
+import { choice, empty, facts, idLink, meter, pill, running, section, table, th } from "../parts.js";
 
 export const title = "Overview";
 export const load = (ctx) => ctx.get("overview");
@@ -57,7 +57,7 @@ function tiles(doc, ctx) {
     tile("Evaluations", count(doc.evaluations), failures(doc)),
     tile("Candidates", count(doc.candidates), doc.running ? `${count(doc.running)} in flight` : ""),
     tile("Spent", dollars(usage.dollars), spent),
-    tile("Active time", duration(doc.elapsed), doc.state === "running" ? plural(doc.workers, "worker") : REASONS[doc.reason] || words(doc.reason)));
+    tile("Active time", doc.state === "running" ? running(doc.elapsed) : duration(doc.elapsed), doc.state === "running" ? plural(doc.workers, "worker") : REASONS[doc.reason] || words(doc.reason)));
 }
 
 function failures(doc) {
@@ -242,7 +242,7 @@ function flight(doc, ctx) {
     return section("In flight", {}, empty(`Nothing runs: the run is ${doc.state}${doc.error ? ` (${doc.error})` : ""}. culmen resume goes on with it.`));
   }
   if (!doc.in_flight.length) return section("In flight", {}, empty("Nothing at this moment: the strategy is choosing what to do next."));
-  const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect, each.of ? [" ", idLink(ctx, each.of)] : null, each.case ? h("span", { class: "note" }, ` on ${each.case}`) : null), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, `for ${duration(Math.max(0, doc.elapsed - each.since))}`)));
+  const rows = doc.in_flight.map((each) => h("li", {}, h("span", {}, each.effect, each.of ? [" ", idLink(ctx, each.of)] : null, each.case ? h("span", { class: "note" }, ` on ${each.case}`) : null), h("span", { class: "note" }, `#${each.key}`), h("span", { class: "note" }, "for ", running(Math.max(0, doc.elapsed - each.since)))));
   const more = doc.running > doc.in_flight.length ? h("p", { class: "note" }, `and ${doc.running - doc.in_flight.length} more`) : null;
   return section("In flight", { note: "In active time of the run, the oldest first." }, h("ul", { class: "flight" }, rows), more);
 }
