@@ -88,6 +88,7 @@ def test_what_is_wrong_with_a_strategys_settings_is_said_before_any_run(tmp_path
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path):
     place = Place(tmp_path)
+    place.task("peak")
     run(tmp_path / "runs", Noting((1.0,)), name="cut")
     for words, what in (
         (("compare",), "nothing to compare"),

@@ -81,7 +81,7 @@ def test_picks_are_evaluated_afresh_on_the_cases_of_the_final_choice_and_once(tm
     made = culmen.optimize(
         "9", cases=CASES, strategy="gepa", budget=90, run_dir=tmp_path / "seed-0", progress=False, **settings
     )
-    seen = list(views.observations(made.path, search=True))
+    seen = list(views.observations(made.path, phase="search"))
     assert {each.case for each in seen} == {f"c{n}" for n in range(5)}
     assert any(each.case == "c7" for each in views.observations(made.path))
     found = picks.study(made.path, "gepa", 0, 2, **settings)

@@ -101,7 +101,7 @@ def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list
 def picks(run: Path, seed: int) -> tuple[dict[str, Candidate], dict[tuple[str, float], str]]:
     """The candidates of a run by id, and the picked id by rule and share."""
     meta, candidates = views.meta(run), _candidates(run)
-    seen = [each for each in views.observations(run, search=True) if each.candidate in candidates]
+    seen = [each for each in views.observations(run, phase="search") if each.candidate in candidates]
     if not any(meta.task.worth(each) is not None for each in seen):
         raise UserError("nothing was scored in this run, so nothing can be picked", where=str(run))
     texts = [each.text for each in candidates.values()]

@@ -9,12 +9,15 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from culmen.bench import shares
 from culmen.bench.baselines import Level, level
 from culmen.core.errors import UserError
 from culmen.core.options import RunOptions
@@ -32,8 +35,10 @@ if TYPE_CHECKING:
 class Suite(msgspec.Struct, frozen=True):
     """What is run: task folders or names of built-in tasks, strategies, seeds, and one budget for every cell.
 
-    A strategy is a name, or a name with settings: `polca(epsilon=off)`. `pool=FILE` among them is the file of
-    candidates that its searches begin with, `pool_share` the share of the evaluations that these may use at most.
+    A task may also be a folder of task folders. A strategy is a name, or a name with settings: `polca(epsilon=off)`.
+    `pool=FILE` among them is the file of candidates that its searches begin with (of a folder `TASK.json` in it),
+    `pool_share` the share of the evaluations that these may use at most. `preset=NAME` is one of the strategy's own, or
+    the settings of the task's `[presets.NAME]`.
     `budget` may limit evaluations, dollars or both: what is equal is what a strategy may spend. `plain` is how many
     seconds of processor time the plain optimiser of a task gets; 0 leaves it out. Without `timed` the offline proposer
     writes no loops at all: where their guard of time ends them, what they reach depends on the machine. With `picks`
@@ -105,6 +110,7 @@ class CellResult(msgspec.Struct, frozen=True):
     none, or did not accept). `requests` counts the times a strategy asked for candidates (None: its journal does not
     tell), `delivered` the candidates that these brought, where it tells that, too; `proposals` all new candidates of
     the run, also those that the offline proposer looked at on its way, and `calls` the model calls that this took.
+    `solved` and `speed_ups` are those of `bench.shares`.
     """
 
     task: str
@@ -125,6 +131,8 @@ class CellResult(msgspec.Struct, frozen=True):
     dollars: float
     unpriced: int
     seconds: float
+    solved: bool | None = None
+    speed_ups: tuple[float | None, ...] | None = None
 
 
 class Contender(NamedTuple):
@@ -135,37 +143,82 @@ class Contender(NamedTuple):
     share: float
 
     @classmethod
-    def of(cls, text: str) -> Contender:
-        """Read `name(setting=value, pool=FILE)`; raises `UserError` for what cannot be meant."""
+    def of(cls, text: str, task: Task) -> Contender:
+        """Read `name(setting=value, pool=FILE)` for a task; raises `UserError` for what cannot be meant."""
         from culmen.run import pools
         from culmen.strategies import catalog
 
         name, settings = catalog.written(text)
         pool, share = settings.pop("pool", ""), settings.pop("pool_share", str(pools.SHARE))
+        if pool and Path(pool).expanduser().is_dir():
+            pool = str(Path(pool) / f"{task.name}.json")
         try:
-            return cls(catalog.make(name, settings), pool, float(share))
+            return cls(catalog.make(name, _preset(name, settings, task)), pool, float(share))
         except ValueError:
             fix = "give a share of the evaluations between 0 and 1"
             raise UserError(f"pool_share cannot be '{share}'", where=text, fix=fix) from None
 
 
+def _preset(name: str, settings: dict[str, str], task: Task) -> dict[str, str]:
+    """The settings with those of the task's preset, where the strategy has no presets of its own."""
+    from culmen.strategies import catalog
+
+    cls = catalog.load(name)
+    if "preset" not in settings or hasattr(cls, "presets"):
+        return settings
+    wanted, known = settings["preset"], task.defaults.get("presets", {})
+    fitting = {key: table for key, table in known.items() if catalog.load(table.get("strategy") or name) is cls}
+    if wanted not in fitting:
+        fix = (
+            f"one of {', '.join(fitting)}" if fitting else f"write [presets.{wanted}] into task.toml: culmen docs tasks"
+        )
+        raise UserError(f"task '{task.name}' has no preset '{wanted}' for {name}", where="--strategies", fix=fix)
+    rest = {key: value for key, value in settings.items() if key != "preset"}
+    return catalog.texts(fitting[wanted].get("settings", {})) | rest
+
+
+def tasks_of(suite: Suite) -> dict[str, Task]:
+    """The tasks by what they are called: their names; where several have one, the names of their folders.
+
+    Raises `UserError` for a task that does not exist, and where the folders have one name, too.
+    """
+    places = list(dict.fromkeys(place for task in suite.tasks for place in _places(task)))
+    loaded = [(place, _load(place)) for place in places]
+    names = Counter(task.name for _, task in loaded)
+    found: dict[str, Task] = {}
+    for place, task in loaded:
+        name = task.name if names[task.name] == 1 else Path(place).resolve().name
+        if name in found:
+            raise UserError(f"two tasks are called '{name}'", where=place, fix="give one another name in its task.toml")
+        found[name] = msgspec.structs.replace(task, name=name)
+    return found
+
+
+def _places(task: str) -> list[str]:
+    """The task itself, or those in a folder of task folders, by name."""
+    folder = Path(task)
+    if not folder.is_dir() or (folder / "task.toml").exists():
+        return [task]
+    return sorted(str(file.parent) for file in folder.glob("*/task.toml")) or [task]
+
+
 def cells(suite: Suite, out: Path) -> list[Cell]:
     """All cells of a suite; raises `UserError` for a task or a strategy that does not exist."""
-    for strategy in suite.strategies:
-        Contender.of(strategy)
-    names = {task: _load(task).name for task in suite.tasks}
+    tasks = tasks_of(suite)
+    for task, strategy in product(tasks.values(), suite.strategies):
+        Contender.of(strategy, task)
     kind = "" if suite.timed else "-untimed"
     return [
-        Cell(names[task], strategy, seed, out / names[task] / _folder_name(strategy) / f"seed-{seed}{kind}")
+        Cell(task, strategy, seed, out / task / _folder_name(strategy) / f"seed-{seed}{kind}")
         for seed in suite.seeds
-        for task in suite.tasks
+        for task in tasks
         for strategy in suite.strategies
     ]
 
 
 def levels(suite: Suite, out: Path) -> Iterator[Level]:
     """What the tasks' plain optimisers reach; from the bench's folder where that was found out before."""
-    for task in map(_load, suite.tasks if suite.plain else ()):
+    for task in tasks_of(suite).values() if suite.plain else ():
         found = level(task, suite.plain, out)
         if found is not None:
             yield found
@@ -178,7 +231,7 @@ def perform(suite: Suite, out: Path) -> Iterator[CellResult]:
     """
     from culmen.study import Study
 
-    tasks = {task.name: task for task in map(_load, suite.tasks)}
+    tasks = tasks_of(suite)
     for cell in cells(suite, out):
         study = _study(suite, cell, tasks[cell.task])
         if views.status(cell.path).state != "finished":
@@ -213,6 +266,8 @@ def outcome(cell: Cell) -> CellResult:
         dollars=usage.dollars,
         unpriced=usage.unpriced,
         seconds=now.elapsed_seconds,
+        solved=shares.solved(views.meta(cell.path).task.objective, best),
+        speed_ups=shares.speed_ups(cell.path, best),
     )
 
 
@@ -244,14 +299,14 @@ def _study(suite: Suite, cell: Cell, task: Task) -> Any:
     from culmen.strategies import catalog
     from culmen.study import CreateKeywords, Study
 
-    strategy, pool, share = Contender.of(cell.strategy)
+    strategy, pool, share = Contender.of(cell.strategy, task)
     label = pools.label(pool) if pool else ""
     if not has_run(cell.path):
         keywords = {
             "model": suite.model,
             "budget": suite.budget,
             "random_seed": cell.seed,
-            "workers": suite.workers,
+            "workers": suite.workers or task.defaults.get("workers") or None,
             "models_file": suite.models_file,
             **_parts(suite),
         }
@@ -348,16 +403,21 @@ def choose(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
 
 
 def write(
-    suite: Suite, outcomes: Sequence[CellResult], levels: Sequence[Level], out: Path, chosen: Rows = ()
+    suite: Suite, outcomes: Sequence[CellResult], levels: Sequence[Level], out: Path, chosen: Rows | None = None
 ) -> list[Path]:
-    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder; `picks.csv` of `chosen`."""
+    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder; `shares.csv` where tasks have
+    targets or tell speed-ups; `picks.csv` of `chosen`."""
     out.mkdir(parents=True, exist_ok=True)
     rows = summary(outcomes)
     each: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
-    files = [_csv(out / "cells.csv", each), _csv(out / "summary.csv", rows)]
+    flat = [row | {"speed_ups": json.dumps(row["speed_ups"])} for row in each]
+    files = [_csv(out / "cells.csv", flat), _csv(out / "summary.csv", rows)]
     plain = {"suite": msgspec.to_builtins(suite), "summary": rows, "cells": each}
     plain["plain"] = [msgspec.to_builtins(level) for level in levels]
-    tables = markdown(rows, levels)
+    tables, found = markdown(rows, levels), shares.table(outcomes)
+    if found:
+        plain["shares"], tables = found, f"{tables}\n{shares.markdown(found)}"
+        files.append(_csv(out / "shares.csv", found))
     if chosen:
         from culmen.bench import picks
 

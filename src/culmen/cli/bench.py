@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,10 +41,14 @@ Picks = Annotated[
 def bench(
     screen: Screen,
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="turboevolve, polca, or scale.")],
-    tasks: Annotated[str | None, typer.Option(metavar="A,B", help="Task folders or built-in tasks.")] = None,
+    tasks: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Task folders, folders of them, or built-in tasks.")
+    ] = None,
     strategies: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Names, with settings: polca(epsilon=off), turboevolve(pool=FILE)."),
+        typer.Option(
+            metavar="A,B", help="Names, with settings: polca(epsilon=off), polca(preset=paper), polca(pool=FILE)."
+        ),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each strategy on each task.")] = None,
     budget: RunBudget = None,
@@ -71,6 +76,7 @@ def bench(
     """
     if suite == "scale":
         return _bench_scale(screen, strategies, at_once, real)
+    from culmen.bench import shares
     from culmen.bench.picks import table as pick_table
     from culmen.bench.suite import SUITES, choose, levels, summary, write
 
@@ -82,14 +88,22 @@ def bench(
     folder = out or Path("runs") / f"bench-{suite}"
     plain_levels = list(levels(chosen, folder))
     outcomes, done = run_suite(screen, chosen, folder)
+    shared = shares.table(outcomes)
     picked = pick_table(list(choose(chosen, outcomes)))
     files = write(chosen, outcomes, plain_levels, folder, picked)
     rows = summary(outcomes)
     data: dict[str, Any] = {"suite": chosen, "complete": done, "summary": rows, "plain": plain_levels}
-    data |= {"picks": picked, "cells": outcomes, "files": [str(file) for file in files]}
+    data |= {
+        "shares": shared,
+        "remarks": shares.remarks(outcomes, shared),
+        "picks": picked,
+        "cells": outcomes,
+        "files": [str(file) for file in files],
+    }
 
     def show(screen: Screen) -> None:
         _show_summary(screen, rows, plain_levels)
+        _show_shares(screen, shared, data["remarks"])
         _show_picks(screen, picked)
         screen.line()
         screen.line(f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs are in {folder}.")
@@ -136,14 +150,14 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 def check_suite(suite: Suite) -> None:
     """Raise `UserError` for an unknown strategy and for runs that would never end, before any is started."""
-    from culmen.bench.suite import Contender
+    from culmen.bench.suite import Contender, tasks_of
     from culmen.core.options import RunOptions
     from culmen.run import inputs, pools
     from culmen.run.options import RunObjects
 
     options = RunOptions(model=suite.model, budget=suite.budget)
-    for strategy in suite.strategies:
-        contender = Contender.of(strategy)
+    for task, strategy in product(tasks_of(suite).values(), suite.strategies):
+        contender = Contender.of(strategy, task)
         inputs.check_ends(contender.strategy, options, RunObjects())
         if contender.pool:
             pools.load(contender.pool)
@@ -151,9 +165,9 @@ def check_suite(suite: Suite) -> None:
 
 def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResult], bool]:
     """Make the runs that are missing, one line on standard error for each; all outcomes, and whether all finished."""
-    from culmen.bench.suite import perform, score
+    from culmen.bench.suite import cells, perform, score
 
-    size = len(suite.tasks) * len(suite.strategies) * len(suite.seeds)
+    size = len(cells(suite, folder))
     outcomes: list[CellResult] = []
     for each in perform(suite, folder):
         outcomes.append(each)
@@ -164,6 +178,21 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
         name = f"{each.task} {each.strategy} seed {each.seed}"
         screen.err.print(f"[{len(outcomes)}/{size}] {name}: {joined(facts)}", markup=False, soft_wrap=True)
     return outcomes, len(outcomes) == size and all(each.state == "finished" for each in outcomes)
+
+
+def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
+    """Print what share of the tasks was solved, and fast_p."""
+    from culmen.bench import shares
+
+    if rows:
+        screen.line()
+        screen.heading(
+            "Over tasks", "share solved, and right and more than p times as fast; 95% intervals over random seeds"
+        )
+        heads, cells = shares.wide(rows)
+        screen.table(heads, cells, right=heads[1:])
+    for remark in remarks:
+        screen.note(remark)
 
 
 def _show_picks(screen: Screen, rows: Rows) -> None:

@@ -165,7 +165,7 @@ def of_run(task: Task, flags: RunFlags, place: PlaceFlags) -> tuple[MinimalStrat
     name = flags.strategy or (catalog.WITH_AGENTS if flags.agent else own.get("strategy")) or DEFAULT_STRATEGY
     settings = _pairs(flags.settings)
     if name == own.get("strategy"):
-        settings = {**_texts(own.get("settings", {})), **settings}
+        settings = {**catalog.texts(own.get("settings", {})), **settings}
     strategy = catalog.make(name, _with_agent(name, flags.agent, settings, model))
     if flags.prior is not None:
         strategy = _with_prior(strategy, flags.prior, task, model)
@@ -352,17 +352,6 @@ def _pairs(settings: Sequence[str] | None) -> dict[str, str]:
             raise UserError(f"cannot read the setting '{text}'", where=f"--set {text}", fix="write --set NAME=VALUE")
         pairs[name.strip()] = value.strip()
     return pairs
-
-
-def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings of a task.toml as the command line would write them."""
-
-    def text(value: Any) -> str:
-        if isinstance(value, bool):
-            return "on" if value else "off"
-        return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-    return {name: text(value) for name, value in settings.items()}
 
 
 def _budget(text: str | None, task: Task) -> Budget | None:

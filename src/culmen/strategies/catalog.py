@@ -130,6 +130,17 @@ def pieces(text: str) -> list[str]:
     return [piece.strip() for piece in found if piece.strip()]
 
 
+def texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings of a task.toml as the command line would write them."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return ",".join(map(str, cast(Iterable[Any], value))) if isinstance(value, list | tuple) else str(value)
+
+    return {name: text(value) for name, value in settings.items()}
+
+
 def _expanded(cls: Any, given: dict[str, str], where: str) -> dict[str, str]:
     presets: dict[str, dict[str, str]] = getattr(cls, "presets", {})
     if not presets or "preset" not in given:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -68,9 +68,11 @@ def notes(run: Path | str, kind: str | None = None, after: int = 0, limit: int =
         return assemble(connection, folder, rows, Texts())
 
 
-def observations(run: Path | str, candidate: str | None = None, search: bool = False) -> Iterator[Observation]:
-    """All observations, or those of one candidate (full id), in the order they were made; streamed. `search`: without
-    those of the final choice."""
+def observations(
+    run: Path | str, candidate: str | None = None, phase: Literal["search", "final"] | None = None
+) -> Iterator[Observation]:
+    """All observations, or those of one candidate (full id), in the order they were made; streamed. `phase`: those of
+    the final choice alone, or all others."""
     folder, last = Path(run), 0
     query = (
         sql.select(sql.event)
@@ -80,8 +82,9 @@ def observations(run: Path | str, candidate: str | None = None, search: bool = F
     )
     if candidate is not None:
         query = query.where(sql.observation.c.candidate == escape(candidate))
-    if search:
-        query = query.where(sql.observation.c.phase != "final")
+    if phase is not None:
+        final = sql.observation.c.phase == "final"
+        query = query.where(final if phase == "final" else ~final)
     while True:
         with reading(folder) as connection:
             rows = connection.execute(query.where(sql.observation.c.seq > last)).all()

@@ -1,0 +1,159 @@
+"""Shares over a suite of tasks: how many of them are solved, and fast_p.
+
+A task is solved by a run whose reported candidate reaches the task's target, with its certified value where the task
+has a verifier. fast_p is KernelBench's (Ouyang et al. 2025): the share of problems that are right and more than p times
+as fast as the baseline, as the evaluator's metric `speed_up` says. A task's cases are problems; a task without cases is
+one. Tasks count alike, and so do the runs of a task.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Protocol
+
+from culmen.core.evaluation import Observation, Status
+from culmen.core.task import Objective
+from culmen.report import stats
+from culmen.report.analyses import Rows
+from culmen.store import views
+
+METRIC = "speed_up"
+LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0)  # p
+
+
+class SuiteRun(Protocol):
+    """What is told here of a run: `solved` and `speed_ups` as the functions of these names say."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def strategy(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def solved(self) -> bool | None: ...
+
+    @property
+    def speed_ups(self) -> tuple[float | None, ...] | None: ...
+
+
+def solved(objective: Objective, best: views.BestCandidate | None) -> bool | None:
+    """Whether what a run reports reaches the task's target; None: the task states none."""
+    if objective.target is None:
+        return None
+    value = None if best is None else best.score if best.strict is None else best.certified
+    return value is not None and objective.reached(value)
+
+
+def speed_ups(run: Path, best: views.BestCandidate | None) -> tuple[float | None, ...] | None:
+    """The reported candidate's speed-up on every problem it was evaluated on: the median over its evaluations (of the
+    final choice where it has some), None where one of them failed. None: no evaluation tells of a speed-up."""
+    if best is None:
+        return None
+    seen = list(views.observations(run, best.id, "final")) or list(views.observations(run, best.id))
+    problems: dict[str, list[Observation]] = {}
+    for each in seen:
+        if each.status is not Status.LOST:
+            problems.setdefault(each.case, []).append(each)
+    found = tuple(map(_speed_up, problems.values()))
+    return found if any(METRIC in each.metrics for each in seen) else None
+
+
+def _speed_up(seen: Sequence[Observation]) -> float | None:
+    right = all(each.status is Status.OK and METRIC in each.metrics for each in seen)
+    return median(each.metrics[METRIC] for each in seen) if right else None
+
+
+def fast(found: Sequence[float | None] | None, p: float) -> float:
+    """The share of a run's problems that are right and more than `p` times as fast; 0 where it reports nothing."""
+    return fmean(each is not None and each > p for each in found) if found else 0.0
+
+
+def table(outcomes: Sequence[SuiteRun]) -> Rows:
+    """A row per strategy and measure (`solved`, `fast_1`, ...): the `share`, with its bootstrap interval over random
+    seeds (`low`, `high`; None with one), over the tasks to which the measure applies and on which every strategy has
+    finished runs. No rows where there are none."""
+    done = [each for each in outcomes if each.state == "finished"]
+    strategies = list(dict.fromkeys(each.strategy for each in outcomes))
+    common = [task for task in _tasks(done) if {each.strategy for each in done if each.task == task} == {*strategies}]
+    goals = [task for task in common if any(each.task == task and each.solved is not None for each in done)]
+    timed = [task for task in common if any(each.task == task and each.speed_ups is not None for each in done)]
+    rows = _rows("solved", done, strategies, goals, lambda run: float(bool(run.solved)))
+    for p in LEVELS:
+        rows += _rows(f"fast_{p:g}", done, strategies, timed, lambda run, p=p: fast(run.speed_ups, p))
+    return rows
+
+
+def _rows(
+    measure: str,
+    done: Sequence[SuiteRun],
+    strategies: Sequence[str],
+    tasks: Sequence[str],
+    value: Callable[[SuiteRun], float],
+) -> Rows:
+    rows: Rows = []
+    for strategy in strategies if tasks else ():
+        strata = [[value(run) for run in done if (run.task, run.strategy) == (task, strategy)] for task in tasks]
+        found = _mean(strata)
+        row = {"strategy": strategy, "measure": measure, "tasks": len(tasks), "runs": sum(map(len, strata))}
+        rows.append(row | {"share": found.value, "low": found.low, "high": found.high})
+    return rows
+
+
+def _mean(strata: Sequence[Sequence[float]]) -> stats.Estimate:
+    """Without scipy the share alone: a bench that took hours is not lost for want of an interval."""
+    if importlib.util.find_spec("scipy") is None:
+        return stats.Estimate(fmean(map(fmean, strata)))
+    return stats.mean(strata)
+
+
+def remarks(outcomes: Sequence[SuiteRun], rows: Rows) -> list[str]:
+    """Which tasks do not count, and why."""
+    if not rows:
+        return []
+    done = [each for each in outcomes if each.state == "finished"]
+    strategies = {each.strategy for each in outcomes}
+    partial = {task for task in _tasks(outcomes) if {each.strategy for each in done if each.task == task} != strategies}
+    told = {task for task in _tasks(done) if task not in partial}
+    aimless = {each.task for each in done if each.solved is None}
+    untimed = told - {each.task for each in done if each.speed_ups is not None}
+    measures = {row["measure"] for row in rows}
+    lines = [
+        ("Not every strategy has a finished run, so left out of all shares", partial),
+        ("No target stated, so left out of solved", told & aimless if "solved" in measures else ()),
+        (f"No metric {METRIC} reported, so left out of fast_p", untimed if "fast_1" in measures else ()),
+    ]
+    return [f"{what}: {', '.join(sorted(tasks))}." for what, tasks in lines if tasks]
+
+
+def _tasks(outcomes: Iterable[SuiteRun]) -> list[str]:
+    return list(dict.fromkeys(each.task for each in outcomes))
+
+
+def wide(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """The table for people: headings, and a row per strategy."""
+    measures = list(dict.fromkeys(row["measure"] for row in rows))
+    cells: dict[str, dict[str, str]] = {}
+    for row in rows:
+        cells.setdefault(row["strategy"], {})[row["measure"]] = _percent(row)
+    tasks = {row["measure"]: row["tasks"] for row in rows}
+    heads = ["strategy", *(f"{measure} (of {tasks[measure]})" for measure in measures)]
+    return heads, [[strategy, *(found[measure] for measure in measures)] for strategy, found in cells.items()]
+
+
+def _percent(row: dict[str, float]) -> str:
+    interval = "" if row["low"] is None else f" [{row['low']:.0%}, {row['high']:.0%}]"
+    return f"{row['share']:.0%}{interval}"
+
+
+def markdown(rows: Rows) -> str:
+    """The same for a page of documentation."""
+    heads, cells = wide(rows)
+    lines = [heads, ["---"] * len(heads), *([f"`{name}`", *rest] for name, *rest in cells)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,0 +1,185 @@
+"""What share of a suite of tasks is solved, and fast_p: by the bench over folders, and by the rules alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from culmen.bench import shares, suite
+from culmen.core.evaluation import Status
+from culmen.core.task import Objective
+from culmen.store import views
+from tests.cli.conftest import TOML, Place
+from tests.store.runs import new_run, observed, program, proposed
+
+CELL = suite.CellResult(
+    "t", "a", 0, "", "finished", "max", 1.0, None, None, 9, 2, 7, 8, 0, 0, dollars=0, unpriced=0, seconds=1
+)
+PRESET = '[presets.paper]\nstrategy = "map_elites"\nsettings = { bins = 3, features = ["complexity"] }\n'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """An empty working folder."""
+    return Place(tmp_path)
+
+
+def cell(task: str, strategy: str, seed: int, **facts: Any) -> suite.CellResult:
+    return replace(CELL, task=task, strategy=strategy, seed=seed, **facts)
+
+
+def measures(outcomes: list[suite.CellResult]) -> dict[tuple[str, str], float]:
+    return {(row["strategy"], row["measure"]): row["share"] for row in shares.table(outcomes)}
+
+
+def test_solved_is_the_target_reached_by_what_the_verifier_vouches_for():
+    aim, none = Objective("min", target=2.0), Objective("min")
+    best = views.BestCandidate("c", 2.0, 2.0, 1, True, "")
+    assert shares.solved(aim, best) is True and shares.solved(none, best) is None
+    assert shares.solved(aim, replace(best, score=2.001)) is False
+    assert shares.solved(aim, None) is False
+    vouched = replace(best, strict=False, certified=2.5)
+    assert shares.solved(aim, vouched) is False
+    assert shares.solved(aim, replace(best, strict=False, certified=None)) is False
+    assert shares.solved(aim, replace(best, score=3.0, strict=True, certified=1.5)) is True
+
+
+def test_fast_p_counts_what_is_right_and_more_than_p_times_as_fast():
+    found = (1.0, 1.5, None, 0.4)
+    assert [shares.fast(found, p) for p in (0.0, 0.4, 0.5, 1.0, 1.5)] == [0.75, 0.5, 0.5, 0.25, 0.0]
+    assert shares.fast(None, 0.0) == shares.fast((), 0.0) == 0.0
+
+
+def test_a_speed_up_is_that_of_the_final_choice_and_of_right_problems_only(tmp_path: Path):
+    mine, other = program(0), program(1)
+
+    def seen(
+        key: int, case: str, speed: float | None, phase: str = "final", status: Status = Status.OK, of: Any = mine
+    ) -> Any:
+        metrics = {} if speed is None else {"speed_up": speed}
+        entry = observed(key, of, 1.0 if status is Status.OK else None, status, case=case, metrics=metrics)
+        return replace(entry, body={"phase": phase})
+
+    with new_run(tmp_path) as journal:
+        journal.append([proposed(n, each) for n, each in enumerate((mine, other))])
+        journal.append([seen(10, "a", 9.0, "search"), seen(11, "e", 9.0, "search"), seen(12, "a", 8.0, of=other)])
+        rows = [seen(20 + n, "a", speed) for n, speed in enumerate((1.0, 3.0, 1.2))]
+        rows += [seen(30, "b", 2.0), seen(31, "b", None, status=Status.INVALID)]
+        rows += [seen(40, "c", 2.0), seen(41, "c", None, status=Status.LOST), seen(50, "d", None)]
+        journal.append(rows)
+    best = views.BestCandidate(mine.id, 1.0, 1.0, 1, True, "")
+    assert shares.speed_ups(journal.run_dir, best) == (1.2, None, 2.0, None)
+    assert shares.speed_ups(journal.run_dir, None) is None
+
+
+def test_tasks_count_alike_and_those_that_say_nothing_are_left_out_and_named():
+    outcomes = [cell("x", "a", seed, solved=seed == 0, speed_ups=(2.0, 0.5)) for seed in range(4)]
+    outcomes += [cell("y", "a", seed, solved=True, speed_ups=(1.2,)) for seed in range(2)]
+    outcomes += [cell("z", "a", 0), cell("w", "a", 0, state="interrupted", solved=True, speed_ups=(9.0,))]
+    found = measures(outcomes)
+    assert found["a", "solved"] == pytest.approx((0.25 + 1.0) / 2)
+    assert (found["a", "fast_0"], found["a", "fast_1"], found["a", "fast_1.5"]) == (1.0, 0.75, 0.25)
+    rows = shares.table(outcomes)
+    solved = rows[0]
+    assert (solved["tasks"], solved["runs"]) == (2, 6)
+    assert 0.5 <= solved["low"] < solved["share"] < solved["high"] <= 1.0  # y is always solved
+    told = shares.remarks(outcomes, rows)
+    assert len(told) == 3 and told[0].endswith("all shares: w.")
+    assert told[1].endswith("solved: z.") and told[2].endswith("fast_p: z.")
+
+
+def test_a_run_without_a_right_answer_counts_and_so_does_the_other_strategys_task():
+    outcomes = [cell("x", "a", 0, speed_ups=(2.0,)), cell("x", "b", 0, score=None), cell("y", "a", 0, speed_ups=(2.0,))]
+    found = measures(outcomes)
+    assert (found["a", "fast_1"], found["b", "fast_1"]) == (1.0, 0.0)
+    assert {row["tasks"] for row in shares.table(outcomes)} == {1}  # y has no run of b
+    assert ("a", "solved") not in found and shares.table([cell("x", "a", 0)]) == []
+
+
+def suite_of(place: Place) -> None:
+    """Three tasks in a folder that all call themselves peak: one solved and fast, one neither, one that cannot be."""
+    (place.root / "kernels").mkdir()
+    for name, score, speed, target in (("one", 0.0, 1.6, -0.5), ("two", -1.0, 0.8, -0.5), ("three", -1.0, None, None)):
+        metrics = {} if speed is None else {"speed_up": speed}
+        aim = "" if target is None else f"target = {target}\n"
+        text = f"def score(output):\n    return {{'score': {score}, 'metrics': {metrics}}}\n"
+        toml = TOML.replace('direction = "max"\n', f'direction = "max"\n{aim}') + PRESET
+        place.task(f"kernels/{name}", evaluator=text, toml=toml.replace("start = -16.0\n", ""))
+
+
+@pytest.mark.jail
+def test_a_bench_over_a_folder_of_tasks_tells_shares_and_goes_on(place: Place):
+    suite_of(place)
+    words = ("bench", "polca", "--tasks", "kernels", "--strategies", "map_elites(preset=paper),best_of_n")
+    words += ("--seeds", "2", "--budget", "evaluations=4", "--plain", "0", "--workers", "1", "--out", "out")
+    made = place.here(*words, "--json")
+    assert made.code == 0, made.err + made.out
+    answer = made.document
+    assert {each["task"] for each in answer["cells"]} == {"one", "two", "three"} and len(answer["cells"]) == 12
+    assert {Path(each["run"]).parts[1] for each in answer["cells"]} == {"one", "two", "three"}
+    configs = [views.meta(place.root / each["run"]).strategy["config"] for each in answer["cells"]]
+    bins = {each["strategy"]: config.get("bins") for each, config in zip(answer["cells"], configs)}
+    assert bins == {"map_elites(preset=paper)": 3, "best_of_n": None}
+    for strategy in bins:
+        found = {row["measure"]: row for row in answer["shares"] if row["strategy"] == strategy}
+        told = {measure: (row["share"], row["tasks"], row["runs"]) for measure, row in found.items()}
+        assert told == {
+            "solved": (0.5, 2, 4),
+            "fast_0": (1.0, 2, 4),
+            "fast_0.5": (1.0, 2, 4),
+            "fast_1": (0.5, 2, 4),
+            "fast_1.5": (0.5, 2, 4),
+            "fast_2": (0.0, 2, 4),
+        }
+    assert all("three" in remark for remark in answer["remarks"]) and len(answer["remarks"]) == 2
+    with (place.root / "out/shares.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 12
+    assert json.loads((place.root / "out/bench.json").read_text())["shares"] == answer["shares"]
+    assert "| solved (of 2) | fast_0 (of 2) |" in (place.root / "out/summary.md").read_text()
+    before = [views.status(place.root / each["run"]).events for each in answer["cells"]]
+    page = place.here(*words)
+    assert page.code == 0 and "solved (of 2)" in page.out and "50% [50%, 50%]" in page.out
+    assert [views.status(place.root / each["run"]).events for each in answer["cells"]] == before
+
+
+def test_a_preset_or_a_pool_that_a_task_has_not_is_said_before_any_run(place: Place):
+    suite_of(place)
+    for strategies, what in (
+        ("map_elites(preset=papers)", "has no preset 'papers' for map_elites"),
+        ("best_of_n(preset=paper)", "has no preset 'paper' for best_of_n"),
+        ("map_elites(pool=kernels)", "cannot read the pool"),
+        ("pacevolve_plus_plus(preset=paper)", "there is no preset 'paper'"),
+    ):
+        done = place.here("bench", "polca", "--tasks", "kernels", "--strategies", strategies, "--json")
+        assert done.code == 2 and what in done.document["error"]["what"], strategies
+    assert not (place.root / "runs").exists()
+    (place.root / "one").mkdir()
+    place.task("one/one")
+    twice = place.here("bench", "polca", "--tasks", "kernels,one", "--strategies", "best_of_n", "--json")
+    assert twice.code == 2 and "two tasks are called 'one'" in twice.document["error"]["what"]
+
+
+def test_a_pool_folder_holds_a_pool_for_each_task_and_given_settings_come_first(place: Place):
+    suite_of(place)
+    chosen = suite.Suite("own", (str(place.root / "kernels"),), ())
+    task = suite.tasks_of(chosen)["two"]
+    (place.root / "pools").mkdir()
+    found = suite.Contender.of(f"map_elites(preset=paper, bins=5, pool={place.root / 'pools'})", task)
+    assert found.pool == str(place.root / "pools/two.json")
+    assert (found.strategy.bins, found.strategy.features) == (5, ("complexity",))  # pyright: ignore
+
+
+@pytest.mark.jail
+def test_a_bench_evaluates_as_many_at_once_as_the_task_says(place: Place):
+    place.task("peak", toml=TOML + "\n[defaults]\nworkers = 1\n")
+    words = ("bench", "polca", "--tasks", "peak", "--strategies", "best_of_n", "--seeds", "1", "--plain", "0")
+    for out, more, wanted in (("one", (), 1), ("two", ("--workers", "2"), 2)):
+        made = place.here(*words, "--budget", "evaluations=2", "--out", out, *more, "--json")
+        assert made.code == 0, made.err
+        (cell,) = made.document["cells"]
+        assert views.meta(place.root / cell["run"]).workers == wanted
