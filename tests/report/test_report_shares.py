@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from culmen.bench import shares, suite
 from culmen.core.evaluation import Status
+from culmen.core.event import Entry
 from culmen.core.task import Objective
 from culmen.store import views
 from tests.cli.conftest import TOML, Place
@@ -93,6 +94,22 @@ def test_tasks_count_alike_and_those_that_say_nothing_are_left_out_and_named():
     assert told[1].endswith("solved: z.") and told[2].endswith("fast_p: z.")
 
 
+def journal_of(folder: Path, name: str, speeds: list[float | None], scores: list[float]) -> str:
+    """A run of several candidates, one after the other, each evaluated once; its last two are of one proposal."""
+    programs = [program(n) for n in range(len(scores))]
+    with new_run(folder, name) as journal:
+        objective = Objective("max", target=5.0)
+        journal.set_meta(task=replace(journal.meta.task, objective=objective))
+        for n, (each, speed, score) in enumerate(zip(programs, speeds, scores)):
+            proposal = proposed(10 * n, each) if n < len(scores) - 2 else proposed(10 * n, *programs[-2:])
+            effects = [Entry("started", 10 * n, effect="propose"), proposal] if n < len(scores) - 1 else []
+            status = Status.OK if speed is not None else Status.INVALID
+            metrics = {} if speed is None else {"speed_up": speed}
+            seen = observed(10 * n + 1, each, score if speed is not None else None, status, metrics=metrics)
+            journal.append([*effects, Entry("started", 10 * n + 1, effect="evaluate"), seen])
+    return str(journal.run_dir)
+
+
 def test_a_run_without_a_right_answer_counts_and_so_does_the_other_strategys_task():
     outcomes = [cell("x", "a", 0, speed_ups=(2.0,)), cell("x", "b", 0, score=None), cell("y", "a", 0, speed_ups=(2.0,))]
     found = measures(outcomes)
@@ -110,6 +127,31 @@ def suite_of(place: Place) -> None:
         text = f"def score(output):\n    return {{'score': {score}, 'metrics': {metrics}}}\n"
         toml = TOML.replace('direction = "max"\n', f'direction = "max"\n{aim}') + PRESET
         place.task(f"kernels/{name}", evaluator=text, toml=toml.replace("start = -16.0\n", ""))
+
+
+def test_shares_rise_along_steps_by_the_best_so_far_and_end_as_the_table(tmp_path: Path):
+    runs = [
+        journal_of(tmp_path, "one", [0.5, None, 1.5, 2.5], [1.0, 9.0, 4.0, 6.0]),
+        journal_of(tmp_path, "two", [0.5, 0.9, 1.0, 1.0], [1.0, 2.0, 3.0, 0.0]),
+    ]
+    outcomes = [
+        cell("x", "a", 0, run=runs[0], solved=True, speed_ups=(2.5,)),
+        cell("x", "a", 1, run=runs[1], solved=False, speed_ups=(0.5,)),
+    ]
+    rows = shares.curves(outcomes)
+
+    def curve(measure: str, axis: str) -> list[tuple[int, float]]:
+        return [(row["at"], row["share"]) for row in rows if (row["measure"], row["axis"]) == (measure, axis)]
+
+    assert curve("solved", "evaluations") == [(0, 0.0), (4, 0.5)]
+    assert curve("fast_1", "evaluations") == [(0, 0.0), (3, 0.5)]
+    assert curve("fast_0", "evaluations") == [(0, 0.0), (1, 1.0)]
+    assert curve("fast_1", "evaluation_steps") == [(0, 0.0), (3, 0.5)]
+    assert curve("fast_2", "proposal_steps") == [(0, 0.0), (3, 0.5)]  # two candidates came in the third
+    assert curve("fast_2", "proposals") == [(0, 0.0), (4, 0.5)]
+    assert curve("fast_0.5", "evaluations") == [(0, 0.0), (2, 0.5), (3, 1.0), (4, 0.5)]  # as reported
+    ends = {measure: curve(measure, "proposals")[-1][1] for _, measure in measures(outcomes)}
+    assert ends == {measure: share for (_, measure), share in measures(outcomes).items()}
 
 
 @pytest.mark.jail
@@ -139,6 +181,9 @@ def test_a_bench_over_a_folder_of_tasks_tells_shares_and_goes_on(place: Place):
     assert all("three" in remark for remark in answer["remarks"]) and len(answer["remarks"]) == 2
     with (place.root / "out/shares.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 12
+    with (place.root / "out/shares_by_steps.csv").open(newline="") as file:
+        ends = {(row["strategy"], row["measure"]): float(row["share"]) for row in csv.DictReader(file)}
+    assert ends == {(row["strategy"], row["measure"]): row["share"] for row in answer["shares"]}
     assert json.loads((place.root / "out/bench.json").read_text())["shares"] == answer["shares"]
     assert "| solved (of 2) | fast_0 (of 2) |" in (place.root / "out/summary.md").read_text()
     before = [views.status(place.root / each["run"]).events for each in answer["cells"]]

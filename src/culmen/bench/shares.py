@@ -9,23 +9,36 @@ one. Tasks count alike, and so do the runs of a task.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Objective
 from culmen.report import stats
 from culmen.report.analyses import Rows
+from culmen.report.records import Moment, read_run
 from culmen.store import views
 
 METRIC = "speed_up"
 LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0)  # p
+AXES = ("evaluation_steps", "proposal_steps", "proposals", "evaluations")  # of `report.records.Moment`
 
 
-class SuiteRun(Protocol):
-    """What is told here of a run: `solved` and `speed_ups` as the functions of these names say."""
+class Reached(Protocol):
+    """What a candidate came to: `solved` and `speed_ups` as the functions of these names say."""
+
+    @property
+    def solved(self) -> bool | None: ...
+
+    @property
+    def speed_ups(self) -> tuple[float | None, ...] | None: ...
+
+
+class SuiteRun(Reached, Protocol):
+    """What is told here of a run: what its reported candidate came to, and the folder it lies in."""
 
     @property
     def task(self) -> str: ...
@@ -34,13 +47,23 @@ class SuiteRun(Protocol):
     def strategy(self) -> str: ...
 
     @property
+    def run(self) -> str: ...
+
+    @property
     def state(self) -> str: ...
 
-    @property
-    def solved(self) -> bool | None: ...
 
-    @property
-    def speed_ups(self) -> tuple[float | None, ...] | None: ...
+class _Then(NamedTuple):
+    """What the best so far had come to."""
+
+    solved: bool | None
+    speed_ups: tuple[float | None, ...] | None
+
+
+_VALUES: dict[str, Callable[[Reached], float]] = {
+    "solved": lambda run: float(bool(run.solved)),
+    **{f"fast_{p:g}": lambda run, p=p: fast(run.speed_ups, p) for p in LEVELS},
+}
 
 
 def solved(objective: Objective, best: views.BestCandidate | None) -> bool | None:
@@ -56,7 +79,10 @@ def speed_ups(run: Path, best: views.BestCandidate | None) -> tuple[float | None
     final choice where it has some), None where one of them failed. None: no evaluation tells of a speed-up."""
     if best is None:
         return None
-    seen = list(views.observations(run, best.id, "final")) or list(views.observations(run, best.id))
+    return _told(list(views.observations(run, best.id, "final")) or list(views.observations(run, best.id)))
+
+
+def _told(seen: Sequence[Observation]) -> tuple[float | None, ...] | None:
     problems: dict[str, list[Observation]] = {}
     for each in seen:
         if each.status is not Status.LOST:
@@ -79,31 +105,70 @@ def table(outcomes: Sequence[SuiteRun]) -> Rows:
     """A row per strategy and measure (`solved`, `fast_1`, ...): the `share`, with its bootstrap interval over random
     seeds (`low`, `high`; None with one), over the tasks to which the measure applies and on which every strategy has
     finished runs. No rows where there are none."""
+    rows: Rows = []
+    for measure, strategy, runs in _counted(outcomes):
+        strata = [[_VALUES[measure](run) for run in each] for each in runs]
+        found = _mean(strata)
+        row = {"strategy": strategy, "measure": measure, "tasks": len(runs), "runs": sum(map(len, strata))}
+        rows.append(row | {"share": found.value, "low": found.low, "high": found.high})
+    return rows
+
+
+def _counted(outcomes: Sequence[SuiteRun]) -> Iterator[tuple[str, str, list[list[SuiteRun]]]]:
+    """Measure, strategy, and its runs by task."""
     done = [each for each in outcomes if each.state == "finished"]
     strategies = list(dict.fromkeys(each.strategy for each in outcomes))
     common = [task for task in _tasks(done) if {each.strategy for each in done if each.task == task} == {*strategies}]
-    goals = [task for task in common if any(each.task == task and each.solved is not None for each in done)]
-    timed = [task for task in common if any(each.task == task and each.speed_ups is not None for each in done)]
-    rows = _rows("solved", done, strategies, goals, lambda run: float(bool(run.solved)))
-    for p in LEVELS:
-        rows += _rows(f"fast_{p:g}", done, strategies, timed, lambda run, p=p: fast(run.speed_ups, p))
-    return rows
+    aims = {each.task for each in done if each.solved is not None}
+    timed = {each.task for each in done if each.speed_ups is not None}
+    for measure in _VALUES:
+        tasks = [task for task in common if task in (aims if measure == "solved" else timed)]
+        for strategy in strategies if tasks else ():
+            yield measure, strategy, [[run for run in done if (run.task, run.strategy) == (t, strategy)] for t in tasks]
 
 
-def _rows(
-    measure: str,
-    done: Sequence[SuiteRun],
-    strategies: Sequence[str],
-    tasks: Sequence[str],
-    value: Callable[[SuiteRun], float],
-) -> Rows:
+def curves(outcomes: Sequence[SuiteRun]) -> Rows:
+    """The shares of `table` as they came about: a row wherever one changes along one of `AXES`, told by the best so far
+    of each run, which keeps what it had when its run has ended. The last `share` is that of the table."""
+    kept: dict[str, list[tuple[Moment, Reached]]] = {}
     rows: Rows = []
-    for strategy in strategies if tasks else ():
-        strata = [[value(run) for run in done if (run.task, run.strategy) == (task, strategy)] for task in tasks]
-        found = _mean(strata)
-        row = {"strategy": strategy, "measure": measure, "tasks": len(tasks), "runs": sum(map(len, strata))}
-        rows.append(row | {"share": found.value, "low": found.low, "high": found.high})
+    for measure, strategy, runs in _counted(outcomes):
+        for run in (run for each in runs for run in each if run.run not in kept):
+            kept[run.run] = _course(run)
+        courses = [[[(at, _VALUES[measure](then)) for at, then in kept[run.run]] for run in each] for each in runs]
+        for axis in AXES:
+            for at, share in _curve(courses, axis):
+                rows.append({"strategy": strategy, "measure": measure, "axis": axis, "at": at, "share": share})
     return rows
+
+
+def _course(run: SuiteRun) -> list[tuple[Moment, Reached]]:
+    """What the best so far had come to, whenever that may have changed; at the end what is reported."""
+    path, seen, found = Path(run.run), dict[str, list[Observation]](), list[tuple[Moment, Reached]]()
+    moments, objective = read_run(path).moments, views.meta(path).task.objective
+    for moment, each in zip(moments, views.observations(path)):
+        seen.setdefault(each.candidate, []).append(each)
+        if moment.best is not None:
+            found.append((moment, _Then(objective.reached(moment.best), _told(seen[moment.candidate]))))
+    return [*found, (moments[-1], run)] if moments else found
+
+
+def _curve(courses: Sequence[Sequence[Sequence[tuple[Moment, float]]]], axis: str) -> Iterator[tuple[int, float]]:
+    """The mean over tasks of the mean over runs, from 0 on, where it changes."""
+    tasks = [[_changes(course, axis) for course in task] for task in courses]
+    last: float | None = None
+    for step in sorted({at for task in tasks for course in task for at, _ in course}):
+        share = fmean(fmean([value for at, value in course if at <= step][-1] for course in task) for task in tasks)
+        if share != last:
+            yield step, share
+        last = share
+
+
+def _changes(course: Sequence[tuple[Moment, float]], axis: str) -> list[tuple[int, float]]:
+    """Where a run's value is another than before, 0 at first; of several values at one step the last counts."""
+    values = {0: 0.0} | {getattr(at, axis): value for at, value in course}
+    found = list(values.items())
+    return [found[0], *(now for before, now in pairwise(found) if now[1] != before[1])]
 
 
 def _mean(strata: Sequence[Sequence[float]]) -> stats.Estimate:

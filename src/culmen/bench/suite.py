@@ -405,8 +405,8 @@ def choose(suite: Suite, outcomes: Sequence[CellResult]) -> Iterator[Pick]:
 def write(
     suite: Suite, outcomes: Sequence[CellResult], levels: Sequence[Level], out: Path, chosen: Rows | None = None
 ) -> list[Path]:
-    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder; `shares.csv` where tasks have
-    targets or tell speed-ups; `picks.csv` of `chosen`."""
+    """`cells.csv`, `summary.csv`, `summary.md` and `bench.json` in the bench's folder; `shares.csv` and
+    `shares_by_steps.csv` where tasks have targets or tell speed-ups; `picks.csv` of `chosen`."""
     out.mkdir(parents=True, exist_ok=True)
     rows = summary(outcomes)
     each: Rows = [msgspec.to_builtins(outcome) for outcome in outcomes]
@@ -417,7 +417,7 @@ def write(
     tables, found = markdown(rows, levels), shares.table(outcomes)
     if found:
         plain["shares"], tables = found, f"{tables}\n{shares.markdown(found)}"
-        files.append(_csv(out / "shares.csv", found))
+        files += [_csv(out / "shares.csv", found), _csv(out / "shares_by_steps.csv", shares.curves(outcomes))]
     if chosen:
         from culmen.bench import picks
 

@@ -41,7 +41,7 @@ class Moment(msgspec.Struct, frozen=True):
 
     `evaluation_steps` counts evaluations that ran side by side once: the most that followed one another, each begun
     when the one before had ended (POLCA, Section 5). `proposal_steps` does so for requests, `proposals` counts the
-    candidates that these brought.
+    candidates that these brought. `candidate` is the one that was best ("": none).
     """
 
     evaluations: int
@@ -51,6 +51,7 @@ class Moment(msgspec.Struct, frozen=True):
     evaluation_steps: int = 0
     proposal_steps: int = 0
     proposals: int = 0
+    candidate: str = ""
 
 
 class ReplyCandidate(msgspec.Struct, frozen=True):
@@ -180,9 +181,10 @@ class _Reader:
         if isinstance(entry.result, Observation):
             if entry.body.get("phase") != "final":  # never mixed into the means of the search
                 self._observe(entry.result)
-            best = None if self._leader.mean is None else self._objective.score(self._leader.mean)
+            mean, name = self._leader.best or (None, "")
+            best = None if mean is None else self._objective.score(mean)
             steps = (self._steps["evaluate"].length, self._steps["propose"].length, self._proposals)
-            self.moments.append(Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best, *steps))
+            self.moments.append(Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best, *steps, name))
         elif entry.kind == "done" and isinstance(entry.result, Proposal) and entry.result.candidates:
             self._proposals += len(entry.result.candidates)
             self._reply(entry.result)
@@ -348,24 +350,29 @@ class Leader:
     @property
     def mean(self) -> float | None:
         """The leader's mean (or certified) reward; None while nothing has scored."""
-        vouched = [value for name, value in self._certified.items() if not self._tallies[name].failed]
+        return None if self.best is None else self.best[0]
+
+    @property
+    def best(self) -> tuple[float, str] | None:
+        """The same, and the leader's id."""
+        vouched = [(value, name) for name, value in self._certified.items() if not self._tallies[name].failed]
         found = max(vouched, default=None)
-        best = None if found is None else (True, found)
+        best = None if found is None else (True, found[0])
         sd = math.sqrt(max(0.0, self._spread) / self._degrees) if self._degrees else 0.0
         for failed, count in sorted(self._groups):
             top = self._top((failed, count))
-            if top is not None and (best is None or (not failed, top - sd / math.sqrt(count)) > best):
-                best, found = (not failed, top - sd / math.sqrt(count)), top
+            if top is not None and (best is None or (not failed, top[0] - sd / math.sqrt(count)) > best):
+                best, found = (not failed, top[0] - sd / math.sqrt(count)), top
         return found
 
-    def _top(self, group: tuple[int, int]) -> float | None:
-        """The highest mean of a group; the group is dropped where nobody is left in it."""
+    def _top(self, group: tuple[int, int]) -> tuple[float, str] | None:
+        """The highest mean of a group, and whose it is; the group is dropped where nobody is left in it."""
         heap = self._groups[group]
         while heap:
             name = heap[0][2]
             tally = self._tallies[name]
             if tally.group == group and tally.mean == -heap[0][0] and name not in self._certified:
-                return tally.mean
+                return tally.mean, name
             heappop(heap)
         del self._groups[group]
         return None
