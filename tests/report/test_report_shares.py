@@ -192,6 +192,28 @@ def test_a_bench_over_a_folder_of_tasks_tells_shares_and_goes_on(place: Place):
     assert [views.status(place.root / each["run"]).events for each in answer["cells"]] == before
 
 
+@pytest.mark.jail
+def test_a_preset_or_a_pool_that_differs_from_task_to_task_is_one_contender_over_tasks(place: Place):
+    suite_of(place)
+    for name, bins in (("one", 4), ("three", 5)):
+        toml = place.root / f"kernels/{name}/task.toml"
+        toml.write_text(toml.read_text().replace("bins = 3", f"bins = {bins}"))
+    words = ("--seeds", "1", "--budget", "evaluations=4", "--workers", "1", "--json")
+    first = place.here("compare", "--tasks", "kernels", "--strategies", "best_of_n", "--out", "one", *words)
+    (place.root / "pools").mkdir()
+    for run in first.document["runs"]:
+        place.here("pool", "build", run, "--out", f"pools/{Path(run).parts[1]}.json")
+    asked = ["map_elites(preset=paper)", "map_elites(pool=pools, pool_share=0.5)"]
+    made = place.here("compare", "--tasks", "kernels", "--strategies", ",".join(asked), "--out", "two", *words)
+    assert made.code == 0, made.err + made.out
+    metas = [views.meta(place.root / each) for each in made.document["runs"]]
+    assert [each.strategy["config"]["bins"] for each in metas[::2]] == [4, 5, 3]
+    assert [each.pool.split()[0] for each in metas[1::2]] == ["one.json", "three.json", "two.json"]
+    overall = made.document["overall"]
+    assert overall["tasks"] == ["one", "three", "two"] and len(overall["pairs"]) == 1
+    assert [row["strategy"] for row in overall["rows"]] == sorted(asked)
+
+
 def test_a_preset_or_a_pool_that_a_task_has_not_is_said_before_any_run(place: Place):
     suite_of(place)
     for strategies, what in (

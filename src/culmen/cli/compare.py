@@ -151,11 +151,14 @@ def compare(
         list[str] | None, typer.Argument(metavar="RUN...", help="Run folders, names under ./runs, or folders of runs.")
     ] = None,
     tasks: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Make the runs: task folders or built-in tasks.")
+        str | None, typer.Option(metavar="A,B", help="Make the runs: task folders, folders of them, or built-in tasks.")
     ] = None,
     strategies: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Strategies of the runs to make, with settings: polca(epsilon=off)."),
+        typer.Option(
+            metavar="A,B",
+            help="Strategies of the runs to make, with settings: polca(epsilon=off), polca(preset=paper).",
+        ),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Runs of each strategy on each task.", show_default=str(SEEDS))
@@ -185,14 +188,15 @@ def compare(
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     _check_asked(bool(run) and any(option is not None for option in making), plot)
-    done = True
+    done, written = True, dict[Path, str]()
     if run:
         paths = _find_runs(run)
     else:
         suite = _suite(suite_settings(tasks, strategies, seeds, budget, model, models, workers, untimed))
         outcomes, done = run_suite(screen, suite, out or Path("runs/compare"))
-        paths = [Path(each.run) for each in outcomes]
-    found, left_out = read_all(paths)
+        written = {Path(each.run): each.strategy for each in outcomes}
+        paths = list(written)
+    found, left_out = read_all(paths, written)
     names = NAMES
     made = comparing.compare(found, names, left_out)
     data: dict[str, Any] = {"complete": done, "runs": [str(path) for path in paths], "left_out": left_out}

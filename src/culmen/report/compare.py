@@ -144,7 +144,7 @@ def _labels(runs: Sequence[ComparedRun], names: Mapping[str, str]) -> dict[str, 
     """What each contender is called: its strategy, with settings and model where they differ."""
     firsts = {run.contender: run for run in runs}
     chosen = [firsts[key] for key in sorted(firsts)]
-    plain = [names.get(run.strategy) or run.strategy.rpartition(":")[2] or "unknown" for run in chosen]
+    plain = [run.written or names.get(run.strategy) or run.strategy.rpartition(":")[2] or "unknown" for run in chosen]
     return {run.contender: label for run, label in zip(chosen, told_apart(chosen, plain))}
 
 

@@ -383,7 +383,8 @@ class Leader:
 
 class ComparedRun(msgspec.Struct, frozen=True):
     """One run. `score` and `certified` are those of its best (None: nothing scored, nothing vouched for); `strict` is
-    None where no verifier was asked. `moments` tell the best so far after every evaluation."""
+    None where no verifier was asked. `moments` tell the best so far after every evaluation. `written` is how the
+    strategy was asked for with settings, where that is known: a preset or a pool may mean others on another task."""
 
     run: str
     task: str
@@ -405,11 +406,14 @@ class ComparedRun(msgspec.Struct, frozen=True):
     budget: Budget
     moments: tuple[Moment, ...] = ()
     pool: str = ""
+    written: str = ""
 
     @property
     def contender(self) -> str:
         """What is compared: strategy, settings, model and pool, whatever the task."""
-        return json.dumps([self.strategy, self.config, self.model, self.pool], sort_keys=True, default=str)
+        return self.written or json.dumps(
+            [self.strategy, self.config, self.model, self.pool], sort_keys=True, default=str
+        )
 
 
 def read_compared(run: Path | str) -> ComparedRun:
@@ -464,14 +468,17 @@ class LeftOut(msgspec.Struct, frozen=True):
     why: str
 
 
-def read_all(runs: Sequence[Path]) -> tuple[list[ComparedRun], list[LeftOut]]:
+def read_all(
+    runs: Sequence[Path], written: Mapping[Path, str] | None = None
+) -> tuple[list[ComparedRun], list[LeftOut]]:
     """Some runs, and those among them that cannot be read; raises the first one's error where none can."""
+    known = written or {}
     found: list[ComparedRun] = []
     left_out: list[LeftOut] = []
     first: CulmenError | None = None
     for run in runs:
         try:
-            found.append(read_compared(run))
+            found.append(msgspec.structs.replace(read_compared(run), written=known.get(run, "")))
         except CulmenError as error:
             first = first or error
             left_out.append(LeftOut(str(run), error.what if isinstance(error, UserError) else str(error)))
