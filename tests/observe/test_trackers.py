@@ -224,9 +224,10 @@ def test_spans_reach_a_collector(folder: Path, collector: Any):
 
 @pytest.mark.slow
 @pytest.mark.skipif(missing("mlflow"), reason="mlflow is not installed")
-def test_mlflow_holds_every_point_and_goes_on_with_its_run(folder: Path, tmp_path: Path):
+def test_mlflow_holds_every_point_and_goes_on_with_its_run(folder: Path, tmp_path: Path, monkeypatch):
     from mlflow import MlflowClient
 
+    monkeypatch.chdir(tmp_path)  # mlflow keeps files below the working folder
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for _ in range(2):
         (tracking,) = trackers([f"mlflow:{uri}"])

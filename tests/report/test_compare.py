@@ -75,6 +75,26 @@ def test_a_task_in_its_own_scores_by_hand():
     assert (pair.first, pair.second, pair.probability.value, pair.pairs) == ("a", "b", 1.0, 4)
 
 
+def test_reaching_a_target_is_counted_along_any_axis():
+    """Step n of these runs comes with evaluation 2n - 1; the first reaches the target at the fifth evaluation."""
+    moments = tuple(Moment(n, float(n), 0.0, 0.0 if n < 5 else 9.0, (n + 1) // 2, n // 5, 3 * n) for n in range(1, 11))
+    late = tuple(msgspec.structs.replace(moment, best=0.0) for moment in moments)
+    given = [one("a", 0, 9.0, moments=moments), one("a", 1, 0.0, moments=late)]
+    for axis, until, end in (
+        ("evaluation_steps", 3, 5),
+        ("proposal_steps", 1, 2),
+        ("proposals", 15, 30),
+        ("seconds", 5, 10),
+    ):
+        made = comparing.compare(given, axis=axis)
+        found = rows(made.tasks[0])["a"].reach
+        assert made.axis == axis and found.steps is None and found.expected_steps == until + end
+        assert comparing.compare(given[:1], axis=axis).tasks[0].rows[0].reach.steps == until
+    assert rows(comparing.compare(given).tasks[0])["a"].reach.expected_steps is None
+    blank = [one("a", 0, 9.0)]  # nothing of steps was told
+    assert rows(comparing.compare(blank, axis="proposals").tasks[0])["a"].reach.expected_steps is None
+
+
 def test_minimising_turns_everything_round():
     objective = Objective("min", start=10.0, known=0.0)
     made = comparing.compare(runs({"a": [2.0, 4.0, 6.0], "b": [8.0, 12.0, 9.0]}, objective=objective))

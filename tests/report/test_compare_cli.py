@@ -97,6 +97,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path):
         (("compare", "cut"), "none of these runs has finished"),
         (("compare", "cut", "--seeds", "2"), "runs are given"),
         (("compare", "cut", "--untimed"), "runs are given"),
+        (("compare", "cut", "--axis", "steps"), "there is no axis 'steps'"),
         (("compare", "--tasks", "peak", "--strategies", "polca", "--budget", "dollars=2"), "nothing ends this run"),
     ):
         done = place.here(*words, "--json")

@@ -11,6 +11,7 @@ import pytest
 import culmen
 from culmen.bench import picks
 from culmen.core.event import Entry
+from culmen.report.records import find_runs
 from culmen.store import views
 from tests.cli.conftest import Place
 from tests.store.runs import new_run, observed, program, proposed
@@ -57,10 +58,12 @@ def test_the_frontiers_picks_are_of_its_last_state(tmp_path: Path):
         journal.append([observed(9, programs[0], 1.0)])
         for leads in ({programs[2].id: 9}, {programs[0].id: 1, programs[1].id: 3}):
             journal.append([Entry("note", body={"note": "pareto", "leads": leads})])
+    _, chosen = picks.picks(journal.run_dir, 0)
+    assert {"frontier, most frequent", "frontier, drawn"} < {rule for rule, share in chosen if share == 1.0}
     for seed in range(200):
-        _, chosen = picks.picks(journal.run_dir, seed)
-        assert chosen["frontier, most frequent", 1.0] == programs[1].id
-        drawn[chosen["frontier, drawn", 1.0]] += 1
+        found = picks.of_the_frontier(journal.run_dir, Random(seed))
+        assert found["frontier, most frequent"] == programs[1].id
+        drawn[found["frontier, drawn"]] += 1
     assert set(drawn) == {programs[0].id, programs[1].id} and 120 < drawn[programs[1].id] < 180
 
 
@@ -92,7 +95,7 @@ def test_picks_are_evaluated_afresh_on_the_cases_of_the_final_choice_and_once(tm
     for each in found:
         text = views.candidate(made.path, each.candidate).candidate.text
         assert each.count == 2 * 4 and each.score == pytest.approx(near(text, CASES[7]))
-    beside = tmp_path / "picks-2-seed-0"
+    beside = tmp_path / ".picks-2-seed-0"
     events = views.status(beside).events
     assert picks.study(made.path, "gepa", 0, 2, **settings) == found and views.status(beside).events == events
 
@@ -118,6 +121,7 @@ def test_a_bench_with_picks(tmp_path: Path):
     rows = done.document["picks"]
     assert {row["share"] for row in rows} == {0.25, 0.5, 1.0} and all(row["runs"] == 2 for row in rows)
     assert "empirical mean" in (place.root / "out/summary.md").read_text()
+    assert len(find_runs(place.root / "out")) == 2  # the evaluations of picks are no runs to compare
     assert (place.root / "out/picks.csv").read_text().count("\n") == len(rows) + 1
     assert (
         "what each rule would report of polca's runs"

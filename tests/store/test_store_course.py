@@ -8,6 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
+from culmen.report.records import read_run
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.web.pages.overview import doubts
@@ -96,3 +97,32 @@ def test_what_speaks_against_a_score_is_said_in_pills():
     assert told(0.5, 0.5, 0.04) == [("warn", "not clearly better than the initial program")]
     assert told(0.5, None, None) == [] and told(0.54, 1.0, -0.3, confirmed=False) == []
     assert doubts(None, "max") == []
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_the_best_so_far_of_noisy_scores_is_no_lucky_mean(tmp_path: Path, direction: str):
+    """Of runs beside one another, in tables and the notebook's curve. The last point is what is reported now."""
+    noisy(tmp_path, 400, direction).close()
+    run = tmp_path / "noisy"
+    best = max if direction == "max" else min
+    seen = [each.score for each in views.evaluations(run) if each.score is not None]
+    found, expected = views.progress(run), {point.evaluations: point.score for point in course(tmp_path).points()}
+    assert len(found) > 40 and all(point.mean == expected[point.evaluations] for point in found[:-1])
+    assert found[-1].mean == views.best(run).value and found[-1].count >= 1
+    assert all(abs(point.mean - best(seen)) > 0.2 for point in found[30:])
+    assert len(views.progress(run, views.ROUGH)) < len(found)
+    told = read_run(run).moments
+    assert len(told) == 400 and abs(told[-1].best - found[-1].mean) < 0.1 < abs(told[-1].best - best(seen))
+    assert (told[-1].best, told[-1].candidate) in {
+        (point.score, point.candidate) for point in views.expected(run, views.ROUGH)
+    }
+
+
+def test_the_best_so_far_of_exact_scores_is_the_best_score(tmp_path: Path):
+    with new_run(tmp_path, "exact") as run:
+        programs = [program(n) for n in range(30)]
+        run.append([proposed(n, each) for n, each in enumerate(programs)])
+        numbers = (0, 0, *range(30))  # the first one often enough to see that it is exact
+        run.append([observed(100 + n, programs[each], float(each % 7)) for n, each in enumerate(numbers)])
+    assert views.expected(tmp_path / "exact") == []
+    assert views.progress(tmp_path / "exact")[-1].mean == 6.0 == read_run(tmp_path / "exact").moments[-1].best

@@ -248,6 +248,20 @@ def plus(**settings):
     return PacevolvePlusPlus(scaffold=Pacevolve(islands=4), **{"worst": 0.0, "best": 1.0, **settings})
 
 
+@pytest.mark.parametrize("share, ended", [(1.0, True), (0.5, False)])
+def test_a_trained_advisor_whose_replies_cannot_be_read_ends_the_search(share, ended):
+    """Nothing is learnt from barriers whose rewards are all alike: without an end it would go on for ever."""
+    from culmen.testing.landscape import Faults
+
+    run = simulate(plus(), task(), Landscape(faults=Faults(silent=share)), Budget(evaluations=60, calls=2000))
+    told = notes(run, "advisor_unreadable")
+    assert bool(told) == ended and len(notes(run, "barrier")) >= 20 * ended
+    if ended:
+        assert len(notes(run, "barrier")) == 20 and run.search.done and "A larger model" in told[0]["told"]
+    else:
+        assert any(not each["failures"] for each in notes(run, "barrier"))
+
+
 def kinds(run):
     """Effects in the order they were asked for, by kind."""
     started = [e.entry for e in run.journal.read() if e.entry.kind == "started"]

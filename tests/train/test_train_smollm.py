@@ -97,11 +97,11 @@ def test_it_is_loaded_sampled_trained_killed_resumed_and_exported(weights, tmp_p
 
 
 def test_a_run_killed_in_a_barrier_goes_on_as_if_it_had_not_been(weights, tmp_path):
-    """SIGKILL while the second reply of the first barrier is drawn, and again before the update's result is known."""
+    """SIGKILL while the second reply of the first barrier is drawn. Untrained, it keeps no format: calls end the run
+    after a barrier or two, whose rewards are alike, so there is no update to be killed in."""
     tasks(tmp_path)
     assert session(tmp_path / "whole", "", weights) == 0
     assert session(tmp_path / "killed", "started train.sample 2", weights) == -signal.SIGKILL
-    assert session(tmp_path / "killed", "started train.update 1", weights) in (0, -signal.SIGKILL)
     assert session(tmp_path / "killed", "", weights) == 0
     told = barriers(tmp_path / "whole")
     assert told and barriers(tmp_path / "killed") == told

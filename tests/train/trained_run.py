@@ -56,7 +56,7 @@ def main(folder: Path, when: str, policy: str = "") -> None:
         study = Study.create(
             folder / "task",
             strategy(policy),
-            budget=Budget(evaluations=6 if policy else 16, final=0.01),
+            budget=Budget(evaluations=6, calls=8) if policy else Budget(evaluations=16, final=0.01),
             workers=1,
             random_seed=4,
             run_dir=path,

@@ -53,6 +53,21 @@ def test_bands_and_profiles_are_drawn_from_the_runs(site: Site, tab: Tab):
 
 
 @pytest.mark.browser
+def test_steps_are_axes_too(site: Site, tab: Tab):
+    moments = read_compared(site.run("turboevolve-1")).moments
+    page = tab.open(site, "/compare?run=polca-1&run=turboevolve-1&x=evaluation_steps")
+    page.wait_for_function("() => document.querySelectorAll('c-chart svg').length === 2")
+    ends = {each["name"]: each["points"][-1][0] for each in series(page)}
+    assert ends["turboevolve-1"] == moments[-1].evaluation_steps
+    assert "side by side are one step" in page.locator("main").inner_text()
+    page.locator("select[name=x]").select_option("proposals")
+    page.wait_for_function(
+        "end => document.querySelector('c-chart').spec.series.some(each => each.points.at(-1)[0] === end)",
+        arg=moments[-1].proposals,
+    )
+
+
+@pytest.mark.browser
 def test_a_group_of_five_runs_has_a_band(runs: Path, tmp_path: Path, tab: Tab):
     ends: list[float] = []
     for number in range(5):

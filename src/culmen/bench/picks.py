@@ -75,7 +75,7 @@ def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list
     """
     from culmen.study import Study
 
-    meta, beside = views.meta(run), run.with_name(f"picks-{times}-{run.name}")
+    meta, beside = views.meta(run), run.with_name(f".picks-{times}-{run.name}")
     candidates, chosen = picks(run, seed)
     wanted = [candidates[name] for name in dict.fromkeys(chosen.values())]
     task = msgspec.structs.replace(meta.task, seeds=tuple(each.parts for each in wanted))
@@ -112,7 +112,7 @@ def picks(run: Path, seed: int) -> tuple[dict[str, Candidate], dict[tuple[str, f
         some = seen if share == 1 else rng.sample(seen, max(1, round(share * len(seen))))
         for rule, scores in _scores(meta.task, candidates, vectors, some, rng).items():
             chosen[rule, share] = list(candidates)[max(range(len(scores)), key=scores.__getitem__)]
-    for rule, name in _of_the_frontier(run, Random(seed)).items():
+    for rule, name in of_the_frontier(run, Random(seed)).items():
         chosen[rule, 1.0] = name
     return candidates, chosen
 
@@ -172,7 +172,7 @@ def regressions(vectors: Floats, rows: Sequence[int], rewards: Floats, rng: Rand
     return np.array(found)
 
 
-def _of_the_frontier(run: Path, rng: Random) -> dict[str, str]:
+def of_the_frontier(run: Path, rng: Random) -> dict[str, str]:
     """The two picks of a run that noted a frontier: how many cases each candidate leads on; none for other runs."""
     noted = views.notes(run, "pareto")
     leads: dict[str, int] = noted[-1].entry.body.get("leads", {}) if noted else {}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from culmen.report.analyses import Rows, Table
     from culmen.report.analyze import Group
     from culmen.report.compare import Comparison, Overall, StrategyFigures, StrategyPair, TaskComparison
+    from culmen.report.records import Axis
     from culmen.report.stats import Estimate
 
 SEEDS = 6  # fewer pairs cannot tell two strategies apart on one task
@@ -177,6 +178,10 @@ def compare(
         Path | None,
         typer.Option(metavar="DIR", help="Draw best so far and profiles into this folder (SVG; extra 'plots')."),
     ] = None,
+    axis: Annotated[
+        str,
+        typer.Option(metavar="AXIS", help="Also count in evaluation_steps, proposal_steps, proposals or seconds."),
+    ] = "evaluations",
 ) -> Answer:
     """Say which strategy is better, how surely, and whether the data can tell.
 
@@ -187,6 +192,7 @@ def compare(
     from culmen.strategies.catalog import NAMES
 
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
+    along = _axis(axis)
     _check_asked(bool(run) and any(option is not None for option in making), plot)
     done, written = True, dict[Path, str]()
     if run:
@@ -198,7 +204,7 @@ def compare(
         paths = list(written)
     found, left_out = read_all(paths, written)
     names = NAMES
-    made = comparing.compare(found, names, left_out)
+    made = comparing.compare(found, names, left_out, along)
     data: dict[str, Any] = {"complete": done, "runs": [str(path) for path in paths], "left_out": left_out}
     data |= msgspec.to_builtins(made) | {"files": []}
     if plot is not None:
@@ -206,6 +212,15 @@ def compare(
 
         data["files"] = [str(file) for file in draw_comparison(made, comparing.contenders(found, names), plot)]
     return Answer(data, lambda screen: _show_comparison(screen, made, done, data["files"]), 0 if done else INTERRUPTED)
+
+
+def _axis(name: str) -> Axis:
+    from culmen.report.records import AXES
+
+    for axis in AXES:
+        if axis == name.replace("-", "_"):
+            return axis
+    raise UserError(f"there is no axis '{name}'", where="--axis", fix=f"use one of {', '.join(AXES)}")
 
 
 def _check_asked(both: bool, plot: Path | None) -> None:
@@ -250,7 +265,7 @@ def _show_comparison(screen: Screen, made: Comparison, done: bool, files: Sequen
     """Print it: task by task, then over tasks, then in sentences."""
     screen.line(f"Figures with {made.confidence:.0%} bootstrap intervals over runs.", style="dim")
     for part in made.tasks:
-        _show_task(screen, part)
+        _show_task(screen, part, made.axis)
         _show_scaled(screen, part.rows, made.thresholds)
         _show_pairs(screen, part.pairs)
     if made.overall is not None:
@@ -263,7 +278,7 @@ def _show_comparison(screen: Screen, made: Comparison, done: bool, files: Sequen
         screen.note("Cut off: the same command goes on.")
 
 
-def _show_task(screen: Screen, part: TaskComparison) -> None:
+def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
     scale, aim = part.scale, part.target
     way = "maximise" if part.direction == "max" else "minimise"
     screen.rule(f"{part.task}, {way}, {part.basis}")
@@ -275,7 +290,9 @@ def _show_task(screen: Screen, part: TaskComparison) -> None:
     if aim.score is not None:
         screen.line(f"To {number(aim.score)}, {aim.origin}:")
         heads = ["strategy", "reached", "evaluations", "per success", "dollars", "per success "]
-        screen.table(heads, [_reach(row) for row in part.rows], right=heads[1:])
+        further = axis not in ("evaluations", "dollars")
+        heads += [axis.replace("_", " "), "per success  "] if further else []
+        screen.table(heads, [_reach(row, further) for row in part.rows], right=heads[1:])
     screen.line(
         f"Common scale: 0 is {number(scale.start)} ({scale.start_from}), 1 is {number(scale.reference)} "
         f"({scale.reference_from})."
@@ -323,12 +340,13 @@ def _runs(row: StrategyFigures) -> str:
     return str(row.runs) if row.valued == row.runs else f"{row.valued} of {row.runs}"
 
 
-def _reach(row: StrategyFigures) -> list[str]:
+def _reach(row: StrategyFigures, further: bool) -> list[str]:
     reach = row.reach
     assert reach is not None
     counts = [_short(value) for value in (reach.evaluations, reach.expected_evaluations)]
     money = ["-" if value is None else dollars(value) for value in (reach.dollars, reach.expected_dollars)]
-    return [row.strategy, f"{reach.reached} of {row.runs}", *counts, *money]
+    steps = [_short(value) for value in (reach.steps, reach.expected_steps)] if further else []
+    return [row.strategy, f"{reach.reached} of {row.runs}", *counts, *money, *steps]
 
 
 def _estimate(found: Estimate) -> str:

@@ -165,8 +165,8 @@ def _undecided(now: RunStatus) -> Iterator[Finding]:
 
 
 def _stalled(now: RunStatus, path: Path) -> Iterator[Finding]:
-    points = views.progress(path)
-    if not points or now.evaluations < 2 * _LONG:
+    points = views.progress(path) if now.evaluations >= 2 * _LONG else []
+    if not points:
         return
     since = next(point.evaluations for point in points if point.candidate == points[-1].candidate)
     idle = now.evaluations - since

@@ -7,11 +7,12 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, quantiles
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from culmen.report.records import (
+    Axis,
     Barrier,
     CandidateRequest,
     Filled,
@@ -21,7 +22,6 @@ from culmen.report.records import (
     share_of,
 )
 
-Axis = Literal["evaluations", "dollars", "seconds", "evaluation_steps", "proposal_steps", "proposals"]
 Series = list[tuple[float, float]]
 
 STEPS = 40

@@ -8,11 +8,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 from culmen.core.evaluation import weakest
 from culmen.report.analyses import (
-    Axis,
     Group,
     Rows,
     Table,
@@ -27,7 +25,7 @@ from culmen.report.analyses import (
     width,
     width_by_island,
 )
-from culmen.report.records import RunRecord, read_run, told_apart
+from culmen.report.records import AXES, RunRecord, read_run, told_apart
 
 Analysis = Callable[[Sequence[RunRecord]], Table]
 
@@ -35,7 +33,7 @@ Analysis = Callable[[Sequence[RunRecord]], Table]
 def analyses(k: int | None = None) -> tuple[Analysis, ...]:
     """Every analysis; `k` is the width that the top-m replay and the profile by rank look at (None: the widest)."""
     return (
-        *(partial(best_so_far, axis=axis) for axis in get_args(Axis)),
+        *(partial(best_so_far, axis=axis) for axis in AXES),
         coverage,
         partial(top_m, k=k),
         partial(rank_profile, k=k),

@@ -17,7 +17,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import weakest
 from culmen.core.task import Objective
 from culmen.report import stats
-from culmen.report.records import ComparedRun, LeftOut, Moment, told_apart
+from culmen.report.records import Axis, ComparedRun, LeftOut, Moment, told_apart
 from culmen.report.stats import (
     CONFIDENCE,
     Estimate,
@@ -87,11 +87,12 @@ class Overall(msgspec.Struct, frozen=True):
 
 class Comparison(msgspec.Struct, frozen=True):
     """All of it; `overall` is None with one task, or where no task has runs of all. `remarks` are sentences on what
-    was left out and what does not compare."""
+    was left out and what does not compare. `axis` is what reaching a target is also counted in."""
 
     tasks: tuple[TaskComparison, ...]
     overall: Overall | None
     remarks: tuple[str, ...]
+    axis: Axis = "evaluations"
     confidence: float = stats.CONFIDENCE
     thresholds: tuple[float, ...] = THRESHOLDS
 
@@ -106,10 +107,13 @@ class _Task(msgspec.Struct):
 
 
 def compare(
-    runs: Sequence[ComparedRun], names: Mapping[str, str] | None = None, left_out: Sequence[LeftOut] = ()
+    runs: Sequence[ComparedRun],
+    names: Mapping[str, str] | None = None,
+    left_out: Sequence[LeftOut] = (),
+    axis: Axis = "evaluations",
 ) -> Comparison:
     """Compare the finished ones among these runs; `names` maps the path of a strategy's class to what it is called,
-    `left_out` are those that could not be read.
+    `left_out` are those that could not be read. What reaching a target took is also told along `axis`.
 
     Raises `UserError` where none has finished. The order of the runs does not matter.
     """
@@ -118,11 +122,11 @@ def compare(
         raise UserError("none of these runs has finished", where=f"{len(runs)} runs", fix="culmen resume RUN")
     labels = _labels(done, names or {})
     groups = _contenders(done, labels)
-    tasks = [_task(title, each) for title, each in groups.items()]
+    tasks = [_task(title, each, axis) for title, each in groups.items()]
     overall = _overall(tasks) if len(tasks) > 1 else None
     whole = {title: [run for each in by.values() for run in each] for title, by in groups.items()}
     told = remarks(runs, whole, labels, overall is None)
-    return Comparison(tuple(task.part for task in tasks), overall, (*unreadable(left_out), *told))
+    return Comparison(tuple(task.part for task in tasks), overall, (*unreadable(left_out), *told), axis)
 
 
 def contenders(
@@ -159,7 +163,7 @@ def _contenders(runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> dict[
     return found
 
 
-def _task(title: str, groups: dict[str, list[ComparedRun]]) -> _Task:
+def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task:
     runs = [run for each in groups.values() for run in each]
     objective = runs[0].objective
     certified = any(run.strict is not None for run in runs)
@@ -168,7 +172,7 @@ def _task(title: str, groups: dict[str, list[ComparedRun]]) -> _Task:
     scale, aim = scale_of(objective, runs, known), target(objective, known)
     rewards = {label: [_NOTHING if v is None else objective.reward(v) for v in each] for label, each in values.items()}
     normal = {label: [normalised(v, scale) for v in each] for label, each in values.items()}
-    rows = tuple(_row(label, groups[label], values[label], normal[label], objective, aim) for label in groups)
+    rows = tuple(_row(label, groups[label], values[label], normal[label], objective, aim, axis) for label in groups)
     seeds = {label: [run.seed for run in each] for label, each in groups.items()}
     basis = "certified values" if certified else "scores"
     part = TaskComparison(title, objective.direction, basis, scale, aim, rows, _pairs([(rewards, seeds)]))
@@ -182,6 +186,7 @@ def _row(
     normal: Sequence[float],
     objective: Objective,
     aim: Target,
+    axis: Axis,
 ) -> StrategyFigures:
     rewards = [objective.reward(value) for value in values if value is not None]
     figures = [_turned(measure([rewards]), objective) for measure in (stats.mean, stats.median, stats.iqm)]
@@ -198,7 +203,7 @@ def _row(
         profile=_profile([normal]),
         steps=tuple(stats.steps([normal])),
         trust=weakest(run.trust for run in runs if run.trust),
-        reach=reach(runs, objective, aim),
+        reach=reach(runs, objective, aim, axis),
     )
 
 
@@ -332,13 +337,16 @@ class Target(msgspec.Struct, frozen=True):
 class Reach(msgspec.Struct, frozen=True):
     """How many runs got there, as their best so far told it. `evaluations` and `dollars` are medians over all runs, a
     run that did not counting as later than any; `expected_*` what all runs spent per run that got there. None: too few
-    did, or a price is unknown."""
+    did, or a price is unknown. `steps` and `expected_steps` are the same along the axis asked for, None if it is one of
+    these two, or nothing of it was told."""
 
     reached: int
     evaluations: float | None
     expected_evaluations: float | None
     dollars: float | None
     expected_dollars: float | None
+    steps: float | None = None
+    expected_steps: float | None = None
 
 
 def target(objective: Objective, values: Sequence[float]) -> Target:
@@ -352,14 +360,21 @@ def target(objective: Objective, values: Sequence[float]) -> Target:
     return Target(float(median(values)), "the median of all runs, for the task declares none")
 
 
-def reach(runs: Sequence[ComparedRun], objective: Objective, aim: Target) -> Reach:
+def reach(runs: Sequence[ComparedRun], objective: Objective, aim: Target, axis: Axis = "evaluations") -> Reach:
     """What the runs of one strategy took."""
     first = [_first(run, objective, aim.score) for run in runs]
     reached = [moment is not None for moment in first]
     evaluations = _both(runs, first, lambda moment: moment.evaluations, lambda run: run.evaluations, reached)
     priced = not any(run.unpriced for run in runs)
     money = _both(runs, first, lambda moment: moment.dollars, lambda run: run.dollars, reached)
-    return Reach(sum(reached), *evaluations, *(money if priced else (None, None)))
+    steps: tuple[float | None, float | None] = (None, None)
+    if axis not in ("evaluations", "dollars") and any(_end(run, axis) for run in runs):
+        steps = _both(runs, first, lambda moment: getattr(moment, axis), lambda run: _end(run, axis), reached)
+    return Reach(sum(reached), *evaluations, *(money if priced else (None, None)), *steps)
+
+
+def _end(run: ComparedRun, axis: Axis) -> float:
+    return getattr(run.moments[-1], axis) if run.moments else 0.0
 
 
 def _first(run: ComparedRun, objective: Objective, score: float | None) -> Moment | None:

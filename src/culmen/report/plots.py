@@ -14,9 +14,9 @@ from typing import Any
 from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
 from matplotlib.ticker import MaxNLocator  # pyright: ignore[reportMissingImports]
 
-from culmen.report.analyses import Axis, Group, Rows, Table, best_so_far
+from culmen.report.analyses import Group, Rows, Table, best_so_far
 from culmen.report.compare import Comparison, StrategyFigures, Target
-from culmen.report.records import ComparedRun
+from culmen.report.records import BUDGETS, Axis, ComparedRun
 
 _WIDE, _HIGH = 5.2, 3.6  # inches of one panel
 PALETTE = ("#2f5bd0", "#c2571a", "#178a5f", "#9a3fb5", "#a17808", "#0c84a3", "#c23a68", "#5f6b7a")
@@ -214,7 +214,6 @@ def save(figure: Figure, path: Path) -> Path:
 
 # Pictures of a comparison: best so far (median and quartiles over runs), and performance profiles.
 
-_AXES: tuple[Axis, ...] = ("evaluations", "dollars", "seconds")
 _SMALL = 7  # points of a legend's letters
 
 
@@ -225,10 +224,11 @@ def draw_comparison(
 
     `groups` are the runs by task and strategy, as `compare.contenders` tells them.
     """
+    axes = BUDGETS if made.axis in BUDGETS else (made.axis, *BUDGETS)
     drawn: list[Path] = []
     for part in made.tasks:
         name = "".join(c if c.isalnum() or c in "-_." else "-" for c in part.task)
-        drawn += _best(part.task, groups[part.task], part.target, out / f"{name}-best.svg")
+        drawn += _best(part.task, groups[part.task], part.target, out / f"{name}-best.svg", axes)
         drawn.append(_performance_profile(f"{part.task}: performance profile", part.rows, out / f"{name}-profile.svg"))
     if made.overall is not None:
         title = f"over {len(made.overall.tasks)} tasks: performance profile"
@@ -236,10 +236,12 @@ def draw_comparison(
     return drawn
 
 
-def _best(task: str, groups: Mapping[str, Sequence[ComparedRun]], aim: Target, path: Path) -> list[Path]:
-    """One panel for each budget that is known of all strategies; none where nothing scored."""
-    tables = {axis: {label: best_so_far(runs, axis) for label, runs in groups.items()} for axis in _AXES}
-    known = [axis for axis in _AXES if all(table.rows for table in tables[axis].values())]
+def _best(
+    task: str, groups: Mapping[str, Sequence[ComparedRun]], aim: Target, path: Path, axes: Sequence[Axis]
+) -> list[Path]:
+    """One panel for each axis that is known of all strategies; none where nothing scored."""
+    tables = {axis: {label: best_so_far(runs, axis) for label, runs in groups.items()} for axis in axes}
+    known = [axis for axis in axes if all(table.rows for table in tables[axis].values())]
     if not known:
         return []
     few = all(len(runs) < _BAND for runs in groups.values())
@@ -250,7 +252,7 @@ def _best(task: str, groups: Mapping[str, Sequence[ComparedRun]], aim: Target, p
             band(panel, table.rows, axis, "score", label, steps=True)
         if aim.score is not None:
             panel.axhline(aim.score, color="0.5", linewidth=0.8, linestyle="--", label=aim.origin)
-        panel.set(xlabel=axis, ylabel="score")
+        panel.set(xlabel=axis.replace("_", " "), ylabel="score")
     panels[0].legend(fontsize=_SMALL)
     return [save(figure, path)]
 

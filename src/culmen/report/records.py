@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 
@@ -33,6 +34,11 @@ _KINDS = ("started", "done", "note")
 _GRIDS = ("event", "grid")  # notes that tell how many cells are taken
 
 Vector = tuple[float, ...]
+
+
+Axis = Literal["evaluations", "dollars", "seconds", "evaluation_steps", "proposal_steps", "proposals"]
+AXES: tuple[Axis, ...] = get_args(Axis)
+BUDGETS: tuple[Axis, ...] = ("evaluations", "dollars", "seconds")  # axes that a budget may limit
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -125,9 +131,7 @@ class RunRecord(msgspec.Struct, frozen=True):
 def read_run(run: Path | str) -> RunRecord:
     """The tables of one run; raises `UserError` where there is none, `JournalDamaged` where it cannot be read."""
     meta = views.meta(run)
-    reader = _Reader(meta.task.objective)
-    for event in _events(run):
-        reader.see(event)
+    reader = RunReader(meta.task.objective).follow(run)
     return RunRecord(
         run=meta.id,
         task=meta.task.name,
@@ -135,7 +139,7 @@ def read_run(run: Path | str) -> RunRecord:
         strategy=str(meta.strategy.get("path", "")),
         config=meta.strategy.get("config") or {},
         model=meta.model_name,
-        moments=tuple(reader.moments),
+        moments=tuple(reader.told(run)),
         asks=tuple(reader.asks()),
         filled=tuple(reader.filled),
         barriers=tuple(reader.barriers),
@@ -145,18 +149,11 @@ def read_run(run: Path | str) -> RunRecord:
     )
 
 
-def _events(run: Path | str) -> Iterator[Event]:
-    after = 0
-    while page := views.log(run, after, _PAGE, _KINDS):
-        yield from page
-        after = page[-1].seq
-
-
-class _Reader:
-    """Events in their order, turned into rows."""
+class RunReader:
+    """Events in their order, turned into rows; of a run that goes on only what is new is read again."""
 
     def __init__(self, objective: Objective) -> None:
-        self._objective, self._leader = objective, Leader()
+        self._objective, self._leader, self._last = objective, Leader(), 0
         self.moments: list[Moment] = []
         self.filled: list[Filled] = []
         self.barriers: list[Barrier] = []
@@ -168,6 +165,14 @@ class _Reader:
         self._failed: dict[str, str] = {}
         self._noted: list[tuple[int, dict[str, Any]]] = []
         self._replies: list[tuple[int, Proposal, float | None]] = []
+
+    def follow(self, run: Path | str) -> RunReader:
+        """Count what is new."""
+        while page := views.log(run, self._last, _PAGE, _KINDS):
+            for event in page:
+                self.see(event)
+            self._last = page[-1].seq
+        return self
 
     def see(self, event: Event) -> None:
         """Count one event."""
@@ -192,6 +197,18 @@ class _Reader:
             self._note(entry.body)
         elif entry.kind == "note" and entry.body.get("note") == "barrier":
             self.barriers.append(barrier(entry.body, len(self.moments)))
+
+    def told(self, run: Path | str) -> list[Moment]:
+        """The moments; where scores are noisy with what could be expected of the leader then, not its luckiest mean."""
+        points = views.expected(Path(run), views.ROUGH)
+        if not points:
+            return self.moments
+        after, found = [point.evaluations for point in points], list[Moment]()
+        for moment in self.moments:
+            at = bisect_right(after, moment.evaluations)
+            best, name = (points[at - 1].score, points[at - 1].candidate) if at else (None, "")
+            found.append(msgspec.structs.replace(moment, best=best, candidate=name))
+        return found
 
     def asks(self) -> list[CandidateRequest]:
         """The requests as the strategy noted them; without such notes, as the replies in the journal tell them."""
@@ -455,7 +472,7 @@ def find_runs(place: Path) -> list[Path]:
         if FILE in files or POINTER in files:
             found.append(Path(folder))
             below.clear()  # what a run keeps is its own
-        below.sort()
+        below[:] = sorted(name for name in below if name[0] != ".")
     if not found:
         raise UserError("there is no run here", where=str(place), fix="culmen status --all")
     return found

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from culmen.core.task import Task
 from culmen.store import sql
@@ -56,6 +57,43 @@ def step_law(connection: Connection, task: Task) -> StepLaw | None:
     return found.law
 
 
+class Arrival(NamedTuple):
+    """A candidate, its parents, and the event it came with."""
+
+    candidate: str
+    parents: list[str]
+    seq: int
+
+
+class ScoreRow(NamedTuple):
+    """A score of a candidate on a case (None: it failed), whether the search's estimates count it, and its event."""
+
+    candidate: str
+    score: float | None
+    case: str
+    counts: bool
+    seq: int
+
+
+def arrivals(connection: Connection, after: int, last: int) -> list[Arrival]:
+    """The candidates of the events after `after`, up to `last`, in the order in which the model takes them."""
+    born = sql.candidate.c
+    query = sql.select(born.id, born.parents, born.seq).where(born.seq > after, born.seq <= last)
+    rows = connection.execute(query.order_by(born.seq, born.id)).all()
+    return [Arrival(unescape(name), unescape(parents).split(), seq) for name, parents, seq in rows]
+
+
+def score_rows(connection: Connection, after: int, last: int) -> list[ScoreRow]:
+    """The scores of these events; those of the final choice and lost ones do not count."""
+    seen = sql.observation.c
+    made = sql.select(seen.candidate, seen.score, seen.case, seen.phase, seen.status, seen.seq)
+    rows = connection.execute(made.where(seen.seq > after, seen.seq <= last).order_by(seen.seq)).all()
+    return [
+        ScoreRow(unescape(name), score, unescape(case), phase != "final" and status != "lost", seq)
+        for name, score, case, phase, status, seq in rows
+    ]
+
+
 class Estimates:
     """The value model of one run; for any thread."""
 
@@ -80,6 +118,11 @@ class Estimates:
             value = self._model.value(candidate) if candidate in self._model.index else None
         return (value.mean, value.sd) if value is not None and math.isfinite(value.mean) else None
 
+    def count(self, candidate: str) -> int:
+        """How often it was evaluated."""
+        with self._lock:
+            return self._model.value(candidate).count if candidate in self._model.index else 0
+
     def leader(self, without: set[str]) -> str | None:
         """Of the candidates that scored, but for these, the one with the highest value minus one deviation."""
         with self._lock:
@@ -94,23 +137,25 @@ class Estimates:
         with self._lock:
             if (count, last) == (self._count, self._last):
                 return True
-            self._enter(connection, last)
-            seen = sql.observation.c
-            made = sql.select(seen.candidate, seen.score, seen.case, seen.phase, seen.status).where(
-                seen.seq > self._last, seen.seq <= last
-            )
-            for name, score, case, phase, status in connection.execute(made.order_by(seen.seq)):
-                self._count += 1
-                if phase != "final" and status != "lost":
-                    reward = None if score is None else self._reward(score)
-                    self._model.observe(unescape(name), reward, unescape(case))
-            self._last, self.noiseless = last, self._model.noiseless
+            self._enter(arrivals(connection, self._born, last))
+            self._observe(score_rows(connection, self._last, last))
+            self._last = last
             return self._count == count
 
-    def _enter(self, connection: Connection, last: int) -> None:
-        """Enter the candidates made up to event `last`."""
-        born = sql.candidate.c
-        query = sql.select(born.id, born.parents, born.seq).where(born.seq > self._born, born.seq <= last)
-        for row in connection.execute(query.order_by(born.seq, born.id)):
-            self._model.add(unescape(row.id), unescape(row.parents).split())
-            self._born = row.seq
+    def learn(self, born: Iterable[Arrival], seen: Iterable[ScoreRow]) -> None:
+        """Learn what somebody else has read: candidates, then scores, each in their order."""
+        with self._lock:
+            self._enter(born)
+            self._observe(seen)
+
+    def _enter(self, born: Iterable[Arrival]) -> None:
+        for name, parents, seq in born:
+            self._model.add(name, parents)
+            self._born = seq
+
+    def _observe(self, seen: Iterable[ScoreRow]) -> None:
+        for name, score, case, counts, _ in seen:
+            self._count += 1
+            if counts:
+                self._model.observe(name, None if score is None else self._reward(score), case)
+        self.noiseless = self._model.noiseless

@@ -193,6 +193,7 @@ class Digest:
 
 # The runs that a dashboard shows: one, or those of a folder.
 
+_SMALL = 24  # points of a run's course in the list
 _BELOW = 4  # folders below one another in which runs are looked for; `culmen compare` makes OUT/TASK/STRATEGY/seed-N
 _SEEN = 5_000  # folders looked at for that
 _JOIN = "~"  # in the name of a run that lies deeper: a name must do as one piece of an address
@@ -212,6 +213,7 @@ class RunCatalog:
         self._only = place.resolve() if self.single else None
         self._digests: dict[str, tuple[int, Digest]] = {}
         self._lines: dict[Path, tuple[object, RunLine]] = {}
+        self._curves: dict[Path, tuple[object, list[tuple[int, float]]]] = {}
         self._found: dict[str, Path] = {}
         self._lock = threading.Lock()
 
@@ -229,6 +231,17 @@ class RunCatalog:
             (known[Path(line.path)], msgspec.structs.replace(line, strategy=called.get(line.strategy, line.strategy)))
             for line in lines
         ]
+
+    def curve(self, line: RunLine) -> list[tuple[int, float]]:
+        """Evaluations and the best so far, few enough for a line of a table; none for a run that cannot be read."""
+        if not line.task:
+            return []
+        path, state = Path(line.path), seen(Path(line.path))
+        kept = self._curves.get(path)
+        if kept is None or kept[0] != state or state is None:
+            points = thin(views.progress(path, views.LISTED), _SMALL)
+            kept = self._curves[path] = (state, [(point.evaluations, point.mean) for point in points])
+        return kept[1]
 
     def _line(self, path: Path) -> RunLine:
         """A run in a line; not looked at again while its files are the same."""

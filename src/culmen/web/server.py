@@ -22,15 +22,14 @@ from starlette.routing import Route
 from culmen.core.errors import CulmenError, UserError
 from culmen.store import inbox, labels, questions, views
 from culmen.store.archive import archive, delete
-from culmen.store.views import RunLine
 from culmen.web.guard import Guard
 from culmen.web.pages import PAGES, compare
-from culmen.web.runs import RunCatalog, seen, thin
+from culmen.web.runs import RunCatalog, seen
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _COMPARED = 40  # runs in one picture
-_SMALL = 24  # points of a run's course in the list
+_DRAWN = 200  # runs of a list whose course is drawn, the newest
 _BODY = 2_000_000  # bytes of a message
 _FLOOD = 8 * _BODY  # bytes after which a connection is given up
 
@@ -68,8 +67,10 @@ class Dashboard:
     async def _runs(self, request: Request) -> Response:
         def make() -> dict[str, Any]:
             lines = [
-                msgspec.to_builtins(line) | {"name": name, "curve": _curve(line)} | _labels(Path(line.path))
-                for name, line in self.runs.lines()
+                msgspec.to_builtins(line)
+                | {"name": name, "curve": self.runs.curve(line) if n < _DRAWN else []}
+                | _labels(Path(line.path))
+                for n, (name, line) in enumerate(self.runs.lines())
             ]
             return {"runs": lines, "single": self.runs.single, "folder": self.runs.place}
 
@@ -315,9 +316,3 @@ def _parts(given: Any) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
         raise UserError("the candidate is no object of texts")
     return {str(name): text for name, text in given.items()}
-
-
-def _curve(line: RunLine) -> list[tuple[int, float]]:
-    """Evaluations and the best score so far, few enough for a line of a table; none for a run that cannot be read."""
-    points = views.progress(Path(line.path)) if line.task else []
-    return [(point.evaluations, point.mean) for point in thin(points, _SMALL)]

@@ -14,14 +14,25 @@ from culmen.store.views.candidates import (
     find_candidate,
     lineage,
 )
-from culmen.store.views.course import LeaderCourse, LeaderPoint, SeenScore, evaluations
+from culmen.store.views.course import (
+    FINE,
+    LISTED,
+    ROUGH,
+    LeaderCourse,
+    LeaderPoint,
+    ProgressPoint,
+    SeenScore,
+    course,
+    evaluations,
+    expected,
+    progress,
+)
 from culmen.store.views.events import (
     EffectCost,
     EffectMark,
     EmbeddedCandidates,
     FamilyNode,
     JournalPiece,
-    ProgressPoint,
     StrategyNote,
     costs,
     effect_marks,
@@ -36,7 +47,6 @@ from culmen.store.views.events import (
     number_of,
     observations,
     pieces,
-    progress,
     seq_at,
     strategy_notes,
     subjects,

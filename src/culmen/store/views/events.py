@@ -1,4 +1,4 @@
-"""Events as they happened: the log, notes, observations, and the best-so-far series."""
+"""Events as they happened: the log, notes, observations."""
 
 from __future__ import annotations
 
@@ -16,23 +16,10 @@ from culmen.store import sql
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import reading
 from culmen.store.reader import PAGE, Texts, assemble
-from culmen.store.views.run import standing_best
 from culmen.store.views.scores import Scores
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
-
-
-class ProgressPoint(msgspec.Struct, frozen=True):
-    """The best candidate after so many evaluations: its mean score then (or its certified value), over `count` of its
-    own; `seq` is the event after which it was so."""
-
-    evaluations: int
-    elapsed: float
-    candidate: str
-    mean: float
-    count: int
-    seq: int = 0
 
 
 def log(run: Path | str, after: int = 0, limit: int = 100, kinds: Collection[str] = ()) -> list[Event]:
@@ -122,38 +109,6 @@ def failure_causes(run: Path | str) -> FailureCauses:
     results = (event.entry.result for event in found)
     kinds = Counter(f"{r.reason or r.status.value}\n{r.last_words}" for r in results if isinstance(r, Observation))
     return FailureCauses(every, fruitless, dict(kinds.most_common()))
-
-
-def progress(run: Path | str) -> list[ProgressPoint]:
-    """The best candidate as the run went on, at most a few hundred points per tenfold of evaluations; the last is now.
-
-    A mean may fall from one point to the next: more evaluations of the same candidate can be worse than the first.
-    """
-    with reading(Path(run)) as connection:
-        columns = (
-            sql.progress.c.evaluations,
-            sql.progress.c.elapsed,
-            sql.progress.c.candidate,
-            sql.progress.c.mean,
-            sql.progress.c.count,
-            sql.progress.c.seq,
-        )
-        points = [ProgressPoint(*row) for row in connection.execute(sql.select(*columns).order_by(sql.progress.c.seq))]
-        made = int(
-            connection.execute(
-                sql.select(sql.func.sum(sql.counter.c.value)).where(sql.counter.c.scope == "status")
-            ).scalar()
-            or 0
-        )
-        best = standing_best(connection, Path(run))
-        while best is not None and points and points[-1].evaluations >= made:
-            points.pop()
-        if best is not None:
-            last = connection.execute(
-                sql.select(sql.event.c.elapsed, sql.event.c.seq).order_by(sql.event.c.seq.desc()).limit(1)
-            ).one()
-            points.append(ProgressPoint(made, last.elapsed, best.id, best.value, best.count, last.seq))
-        return points
 
 
 # What went on when: starts and ends of effects, what each cost, embeddings, and the family tree.

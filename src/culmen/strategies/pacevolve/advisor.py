@@ -216,6 +216,11 @@ def scene(lab: Lab, parent: Rollout | None, failures: FailureMemory, chars: int,
 
 
 UNREADABLE = "advisor_format"
+PATIENCE = 20  # barriers of a training without a single reply that could be read
+GAVE_UP = (
+    f"For {PATIENCE} barriers no reply of the advisor could be read, so nothing was tried or learnt: the search"
+    " ends. A larger model: --set policy=MODEL; longer replies: --set most=N."
+)
 
 
 def told(ideas: IdeaRepository) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from culmen.core.errors import UserError
 from culmen.core.ports import Lab
-from culmen.strategies.pacevolve.advisor import Advising, Upkeep
+from culmen.strategies.pacevolve.advisor import GAVE_UP, PATIENCE, UNREADABLE, Advising, Upkeep
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
 from culmen.strategies.pacevolve.pacevolve import Pacevolve, Research
 from culmen.strategies.pacevolve.policy import (
@@ -130,6 +130,8 @@ class PacevolvePlusPlus:
         course = Course(lab, research, policy, levels, self.starts.begin(research.seeds))
         for barrier in count():
             await self.barrier(course, barrier)
+            if course.unreadable == PATIENCE:  # nothing to try, nothing to learn from
+                return lab.note("advisor_unreadable", barriers=PATIENCE, told=GAVE_UP)
 
     async def barrier(self, course: Course, barrier: int) -> None:
         """Section 3.1, in its order."""
@@ -147,6 +149,7 @@ class PacevolvePlusPlus:
         samples = [decision.samples for decision in decisions]
         signal, told = await self.train(course, samples, rewards, self.alpha(lab, barrier))
         failures = [outcome.fault for outcome in outcomes if outcome.fault]
+        course.unreadable += 1 if signal.skip and failures == [UNREADABLE] * len(outcomes) else -course.unreadable
         lab.note(
             "barrier",
             barrier=barrier,
@@ -193,3 +196,4 @@ class Course:
     bounds: tuple[float, float]
     starts: Starting
     steps: Steps = field(default_factory=Steps)
+    unreadable: int = 0  # barriers in a row, none of whose decisions could be read

@@ -13,22 +13,24 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.report.compare import document
-from culmen.report.records import ComparedRun, Moment, compared_run
+from culmen.report.records import AXES, ComparedRun, Moment, RunReader, compared_run
 from culmen.store import views
 from culmen.web.pages.overview import lines, series
 from culmen.web.runs import Digest, thin
 
 _POINTS = 160
 _BAND = 5  # runs from which on quartiles say anything of a group
-_AXES = ("evaluations", "seconds", "dollars")
+_AXES = ("evaluations", "seconds", "dollars")  # known of every run at once
 
 
 def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]:
-    """Best so far of every run on three axes; medians and quartiles of groups: same task, strategy, settings, models.
+    """Best so far of every run against budgets, and against the axis `x`; medians and quartiles of groups: same task,
+    strategy, settings, models.
 
     `statistics` is the document of `culmen compare` over the finished ones; None where there are no two of them.
     """
-    rows = [_row(run.refresh()) for run in runs]
+    axis = next((each for each in AXES if each == params.get("x")), _AXES[0])
+    rows = [_row(run.refresh(), axis) for run in runs]
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
@@ -36,15 +38,16 @@ def compare(runs: Sequence[Digest], params: Mapping[str, str]) -> dict[str, Any]
     for row in rows:
         row["group"] = labels[row["group"]]
     return {
+        "axis": axis,
         "runs": rows,
-        "groups": [_group(labels[key], each) for key, each in groups.items()],
+        "groups": [_group(labels[key], each, axis) for key, each in groups.items()],
         "tasks": sorted({row["task"] for row in rows}),
         "directions": sorted({row["direction"] for row in rows}),
         **_statistics(runs),
     }
 
 
-def _row(run: Digest) -> dict[str, Any]:
+def _row(run: Digest, axis: str) -> dict[str, Any]:
     now, about = views.status(run.run), run.meta
     config = about.strategy.get("config") or {}
     return {
@@ -64,9 +67,19 @@ def _row(run: Digest) -> dict[str, Any]:
         "evaluations": now.evaluations,
         "dollars": now.usage.dollars,
         "seconds": now.elapsed_seconds,
-        "points": thin(series(run), _POINTS),
+        "points": _points(run, axis),
         "lines": lines(about.task.objective, run),
     }
+
+
+def _points(run: Digest, axis: str) -> list[dict[str, Any]]:
+    """The best so far; steps and proposals take the whole journal to count, and are there only where asked for."""
+    points = thin(series(run, views.ROUGH), _POINTS)
+    if axis in _AXES or not points:
+        return points
+    reader = run.kept.setdefault("steps", RunReader(run.meta.task.objective)).follow(run.run)
+    counts = [getattr(moment, axis) for moment in reader.moments]
+    return [point | {axis: counts[min(point["evaluations"], len(counts)) - 1]} for point in points]
 
 
 def _labels(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
@@ -89,7 +102,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _group(label: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _group(label: str, rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str, Any]:
     scores = [row["score"] for row in rows if row["score"] is not None]
     return {
         "label": label,
@@ -97,7 +110,7 @@ def _group(label: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "median": median(scores) if scores else None,
         "low": min(scores, default=None),
         "high": max(scores, default=None),
-        "bands": {axis: _bands(rows, axis) for axis in _AXES},
+        "bands": {each: _bands(rows, each) for each in {*_AXES, axis}},
     }
 
 
@@ -144,7 +157,7 @@ def strategy_statistics(runs: Sequence[Digest]) -> dict[str, Any] | None:
 def _entry(run: Digest) -> ComparedRun:
     points = [
         Moment(point.evaluations, point.elapsed, run.spent_at(point.seq).dollars, point.mean)
-        for point in views.progress(run.run)
+        for point in views.progress(run.run, views.ROUGH)
     ]
     return compared_run(views.status(run.run), run.meta, points)
 

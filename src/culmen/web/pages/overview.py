@@ -83,8 +83,8 @@ def _front(run: Digest) -> dict[str, Any] | None:
 
 def _course(run: Digest) -> list[dict[str, Any]]:
     """What was known of the leader as the run went on: its expected score with the 95 % interval."""
-    course = run.kept.setdefault("course", views.LeaderCourse(run.run, run.meta.task))
-    return [_along(run, point) | {"low": point.low, "high": point.high} for point in course.points()]
+    points = views.course(run.run, run.meta)
+    return [_along(run, point) | {"low": point.low, "high": point.high} for point in points]
 
 
 def _scores(run: Digest) -> list[dict[str, Any]]:
@@ -194,9 +194,9 @@ def budgets(now: RunStatus) -> list[dict[str, Any]]:
     return [{"name": name, "spent": value, "limit": getattr(now.budget, name)} for name, value in spent.items()]
 
 
-def series(run: Digest) -> list[dict[str, Any]]:
+def series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[dict[str, Any]]:
     """The best candidate against evaluations, active seconds and known dollars."""
-    return [_point(run, point) for point in views.progress(run.run)]
+    return [_point(run, point) for point in views.progress(run.run, steps)]
 
 
 def _point(run: Digest, point: ProgressPoint) -> dict[str, Any]:

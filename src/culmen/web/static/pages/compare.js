@@ -3,12 +3,19 @@
 import { chart, colour } from "../chart.js";
 import { h } from "../dom.js";
 import { count, decimals, dollars, duration, number, plural, plusMinus } from "../format.js";
-import { cell, choice, empty, pill, section, table, th } from "../parts.js";
+import { cell, empty, pill, section, table, th } from "../parts.js";
 
 export const title = "Compare";
-export const load = (ctx) => ctx.data.get("compare", { run: ctx.params.run });
+export const load = (ctx) => ctx.data.get("compare", { run: ctx.params.run, x: ctx.params.x });
 
-const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
+const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"],
+  ["evaluation_steps", "Evaluation steps", "count"], ["proposal_steps", "Proposal steps", "count"], ["proposals", "Proposals", "count"]];
+
+const STEPS = {
+  evaluation_steps: "Evaluations that ran side by side are one step.",
+  proposal_steps: "Requests for candidates that were under way side by side are one step.",
+  proposals: "Candidates that models brought, repeats included.",
+};
 
 export function view(doc, ctx) {
   if (!doc.names.length) return h("div", { class: "stack" }, unread(doc), empty("There are no runs to compare yet."));
@@ -33,16 +40,18 @@ const MOST = 20; // runs listed one by one until all are asked for
 
 /** One picture for each task, for scores of different tasks do not compare; of many tasks the one that is chosen. */
 function curves(doc, ctx) {
-  const axis = ctx.params.x || "evaluations";
+  const { axis } = doc;
   if (doc.tasks.length > 2) {
     const task = doc.tasks.includes(ctx.params.task) ? ctx.params.task : doc.tasks[0];
     const menu = h("label", { class: "field" }, "Task", h("select", { name: "task", value: task, onchange: (event) => ctx.go({ task: event.target.value }, true) }, doc.tasks.map((each) => h("option", { value: each }, each))));
-    return race(doc, task, axis, `Best so far: ${task}`, h("div", { class: "toolbar" }, menu, choice("Against", AXES.map(([value, text]) => [value, text]), axis, (x) => ctx.go({ x }, true))));
+    return race(doc, task, axis, `Best so far: ${task}`, h("div", { class: "toolbar" }, menu, against(axis, ctx)));
   }
-  const aside = choice("Against", AXES.map(([value, text]) => [value, text]), axis, (x) => ctx.go({ x }, true));
+  const aside = against(axis, ctx);
   const alone = doc.tasks.length === 1;
   return doc.tasks.map((task, place) => race(doc, task, axis, alone ? "Best so far" : `Best so far: ${task}`, place ? null : aside));
 }
+
+const against = (axis, ctx) => h("label", { class: "field" }, "Against", h("select", { name: "x", value: axis, onchange: (event) => ctx.go({ x: event.target.value }, true) }, AXES.map(([value, text]) => h("option", { value }, text))));
 
 function race(doc, task, axis, title, aside) {
   const [, label, unit] = AXES.find(([name]) => name === axis) || AXES[0];
@@ -61,11 +70,12 @@ function race(doc, task, axis, title, aside) {
   }) : [];
   const refs = Object.entries({ target: "target", known: "best known" }).filter(([kind]) => mine[0].lines[kind] !== null).map(([kind, text]) => ({ kind, label: text, value: mine[0].lines[kind] }));
   const end = Math.max(...runsDrawn.map((run) => run.points.at(-1)[axis]));
-  if (!end) return section(title, { wide: true, aside }, empty(`None of these runs has spent any ${label.toLowerCase()} that is known.`));
+  if (!end) return section(title, { wide: true, aside }, empty(axis.startsWith("proposal") ? "No model was asked for candidates in these runs." : `None of these runs has spent any ${label.toLowerCase()} that is known.`));
   const few = groups.filter((group) => group.runs.length < FEW);
   const unsure = few.length ? ` ${few.length === groups.length ? "None of these groups has" : `${few.map((group) => group.label).join(", ")} ${few.length === 1 ? "has" : "have"} not`} the ${FEW} runs from which on a band is drawn: so few can differ by luck alone.` : "";
   const note = several ? `Thin lines are runs, strong ones the median of runs that differ in their random seed alone, in a band from the first to the third quartile; a run that ended before keeps its last value.${unsure}` : null;
-  return section(title, { wide: true, aside, note }, chart({
+  const steps = STEPS[axis] ? `${STEPS[axis]} ` : "";
+  return section(title, { wide: true, aside, note: steps || note ? `${steps}${note || ""}` : null }, chart({
     label: `${title}: best score so far of ${plural(runsDrawn.length, "run")} against ${label.toLowerCase()}`,
     key: `${task}.${axis}`,
     height: 340,
