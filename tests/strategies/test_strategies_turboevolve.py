@@ -53,17 +53,21 @@ def rules(draw: st.DrawFn) -> Adaptive:
     least, step, size = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(0, 4))
     start = least + step * draw(st.integers(0, size))
     window, warmup = draw(st.integers(1, 4)), draw(st.integers(0, 4))
-    return Adaptive(start, least, least + step * size, step, window, warmup)
+    return Adaptive(start, least, least + step * size, step, window, warmup, draw(st.booleans()))
 
 
-@given(rule=st.just(Adaptive()) | rules(), outcomes=st.lists(st.booleans(), max_size=40))
-def test_the_width_follows_the_printed_rule(rule: Adaptive, outcomes: list[bool]) -> None:
+@given(
+    rule=st.just(Adaptive()) | rules(), outcomes=st.lists(st.sampled_from(["refused", "new", "replaced"]), max_size=40)
+)
+def test_the_width_follows_the_printed_rule(rule: Adaptive, outcomes: list[str]) -> None:
+    """Replacement is read widely (any cell that was taken) or strictly (from an occupant)."""
     counter = rule.begin()
     ks = [counter.k]
-    for updated in outcomes:
-        counter.record(updated)
+    for outcome in outcomes:
+        counter.record(outcome != "refused", outcome == "replaced")
         ks.append(counter.k)
-    assert ks == printed(rule, outcomes)
+    counted = ("new", "replaced") if rule.new_cells else ("replaced",)
+    assert ks == printed(rule, [outcome in counted for outcome in outcomes])
     assert all(k in range(rule.least, rule.most + 1, rule.step) for k in ks)
 
 
@@ -151,16 +155,17 @@ def test_seeds_that_fail_are_left_out_and_the_search_goes_on() -> None:
     assert done.search.reason == "evaluations"
 
 
-def test_events_tell_the_whole_story() -> None:
-    done = run(
-        TurboEvolve(islands=3, interval=2), evaluations=300, world=Landscape(faults=Faults(error=0.2, repeat=0.2))
-    )
+@pytest.mark.parametrize("new_cells", [True, False])
+def test_events_tell_the_whole_story(new_cells: bool) -> None:
+    strategy = TurboEvolve(islands=3, interval=2, width=Adaptive(new_cells=new_cells))
+    done = run(strategy, evaluations=300, world=Landscape(faults=Faults(error=0.2, repeat=0.2)))
+    counted = ("new", "replaced") if new_cells else ("replaced",)
     events = notes(done, "event")
     rewards: dict[str, float] = {}
     for island in range(3):
         mine = [event for event in events if event["island"] == island]
         assert [event["turn"] for event in mine] == list(range(1, len(mine) + 1))
-        updated = [any(c.get("outcome") in ("new", "replaced") for c in event["candidates"]) for event in mine]
+        updated = [any(c.get("outcome") in counted for c in event["candidates"]) for event in mine]
         assert [event["k"] for event in mine] == printed(Adaptive(), updated)[: len(mine)]  # this island's alone
         assert any(event["migrated"] for event in mine)
         assert {c["status"] for event in mine for c in event["candidates"]} >= {"ok", "error"}

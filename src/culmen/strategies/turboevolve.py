@@ -124,7 +124,8 @@ class TurboEvolve:
             candidates = [*candidates, *lab.handed()]  # a person's candidates count like a model's
             judged = await judge.judge(lab, judge.unknown(candidates))
             placed = {r.candidate.id: island.grid.offer(elite) for r, elite in judged if elite}  # in the reply's order
-            width.record(any(at.entered for at in placed.values()))  # 3.2, u of this iteration
+            fates = {at.outcome for at in placed.values()}
+            width.record(bool(fates & {"new", "replaced"}), "replaced" in fates)  # 3.2, u of this iteration
             migrants = self.exchange(islands, i, turn)
             lab.note(
                 "event",

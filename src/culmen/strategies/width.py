@@ -15,11 +15,12 @@ from culmen.strategies.settings import About, check
 
 
 class WidthCounter(Protocol):
-    """The width of one island as it goes on: `k` candidates now; `record` one iteration's outcome."""
+    """The width of one island as it goes on: `k` candidates now; `record` whether an iteration took a cell of the
+    island's archive, and whether it replaced a cell's occupant."""
 
     k: int
 
-    def record(self, updated: bool) -> None: ...
+    def record(self, took: bool, replaced: bool) -> None: ...
 
 
 class Width(Protocol):
@@ -48,7 +49,7 @@ class Adaptive:
 
     The first `warmup` iterations keep `start` and are not counted; then every `window` iterations c of them are
     counted that updated the archive, and K becomes min(most, K + step) if c = 0, max(least, K - step) if c = window,
-    and stays otherwise.
+    and stays otherwise. "Replacement" in the paper is taken widely, as any cell taken; strictly with `new_cells` false.
     """
 
     start: Annotated[int, About("candidates per request at first", least=1)] = 5
@@ -57,6 +58,9 @@ class Adaptive:
     step: Annotated[int, About("change of the width", least=1)] = 2
     window: Annotated[int, About("iterations per window, T in the paper", least=1)] = 3
     warmup: Annotated[int, About("iterations before the first window", least=0)] = 3
+    new_cells: Annotated[
+        bool, About("empty cells that are taken count as updates; false: replaced occupants alone")
+    ] = True
 
     def __post_init__(self) -> None:
         check(self)
@@ -76,7 +80,7 @@ class _Constant:
     def __init__(self, k: int) -> None:
         self.k = k
 
-    def record(self, updated: bool) -> None: ...
+    def record(self, took: bool, replaced: bool) -> None: ...
 
 
 class _Windowed:
@@ -84,11 +88,11 @@ class _Windowed:
         self.k, self._rule = rule.start, rule
         self._seen, self._count = -rule.warmup, 0
 
-    def record(self, updated: bool) -> None:
+    def record(self, took: bool, replaced: bool) -> None:
         self._seen += 1
         if self._seen <= 0:
             return
-        self._count += updated  # c, the sum of u over the window
+        self._count += took if self._rule.new_cells else replaced  # c, the sum of u over the window
         if self._seen < self._rule.window:
             return
         if self._count == 0:
