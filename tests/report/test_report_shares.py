@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,15 @@ def test_tasks_count_alike_and_those_that_say_nothing_are_left_out_and_named():
     told = shares.remarks(outcomes, rows)
     assert len(told) == 3 and told[0].endswith("all shares: w.")
     assert told[1].endswith("solved: z.") and told[2].endswith("fast_p: z.")
+
+
+def test_without_scipy_the_shares_are_told_without_intervals(monkeypatch: pytest.MonkeyPatch):
+    outcomes = [cell("x", "a", seed, solved=seed > 0) for seed in range(4)]
+    (whole,) = shares.table(outcomes)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (bare,) = shares.table(outcomes)
+    assert bare["share"] == whole["share"] == 0.75 and bare["low"] is bare["high"] is None is not whole["low"]
+    assert shares.markdown([bare]).endswith("| `a` | 75% |\n")
 
 
 def journal_of(folder: Path, name: str, speeds: list[float | None], scores: list[float]) -> str:
