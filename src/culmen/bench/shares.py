@@ -149,7 +149,7 @@ def _course(run: SuiteRun) -> list[tuple[Moment, Reached]]:
     for moment, each in zip(moments, views.observations(path)):
         seen.setdefault(each.candidate, []).append(each)
         if moment.best is not None:
-            found.append((moment, _Then(objective.reached(moment.best), _told(seen[moment.candidate]))))
+            found.append((moment, _Then(objective.reached(moment.best), _told(seen.get(moment.candidate, ())))))
     return [*found, (moments[-1], run)] if moments else found
 
 
