@@ -22,7 +22,7 @@ _COLUMNS, _ROWS = 220, 60  # cells of a chart with many evaluations
 _END = 2**63 - 1  # beyond the last event
 FINE = (40, 20)  # for a chart of one run: evaluations after each of which the leader is looked at, and later parts
 ROUGH = (6, 8)  # for runs beside one another
-LISTED = (2, 2)  # for a list of runs
+LISTED = (1, 1)  # for a list of runs: after 1, 2, 4, 8, ... evaluations
 _KEPT = 64  # courses
 
 
