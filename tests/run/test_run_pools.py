@@ -14,7 +14,7 @@ import culmen
 from culmen.cli.main import main
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
-from culmen.core.task import Surface, Task
+from culmen.core.task import Objective, Surface, Task
 from culmen.run import pools
 from culmen.run.pools import Pool, PoolMember, PoolSource
 from culmen.store.journal import SqlJournal
@@ -113,7 +113,7 @@ def test_sources_of_a_comparison_go_by_their_strategies(tmp_path):
     assert [source.run for source in made.sources] == names
 
 
-def test_only_what_fits_becomes_a_seed_and_claims_are_dropped():
+def test_only_what_fits_becomes_a_seed():
     seeded = pools.seeded(
         TASK,
         pool(
@@ -130,6 +130,17 @@ def test_only_what_fits_becomes_a_seed_and_claims_are_dropped():
     assert any("another task" in note for note in seeded.notes) and any("4 candidates" in note for note in seeded.notes)
     with pytest.raises(UserError, match="no candidate of the pool fits"):
         pools.seeded(TASK, pool(PoolMember({"other.py": "x"})))
+
+
+def test_what_a_pool_states_goes_along_where_it_could_be_true():
+    """As claims beside the seeds, of those that were taken alone; the digest of the task does not change."""
+    bounded = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, 1.0)))
+    offered = (member("x = 2\n", 0.5), member("x = 3\n", 7.0), member("x = 4\n"), member(SEED, 0.9))
+    seeded = pools.seeded(bounded, pool(*offered))
+    assert seeded.stated == {offered[0].candidate.id: 0.5} and seeded.digest == bounded.digest
+    assert msgspec.json.decode(msgspec.json.encode(seeded), type=Task) == seeded
+    cut = pools.seeded(bounded, pool(*(member(f"x = {n}\n", 0.5) for n in range(2, 9))), most=2)
+    assert len(cut.stated) == 2 and {*cut.stated} < {c.id for c in cut.candidates()}
 
 
 def test_a_large_pool_is_cut_to_what_differs_most_whatever_it_claims():

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.core.event import EditRequest, Edits, Entry, ProposeRequest
+from culmen.core.event import EditRequest, Edits, Entry, EvaluateRequest, ProposeRequest
 from culmen.core.usage import Budget
 from culmen.engine.search import Search
 from culmen.store import views
 from culmen.strategies import catalog
 from culmen.strategies.judging import Features
 from culmen.strategies.openevolve import OpenEvolve
-from culmen.strategies.seed_pool import Everywhere, Kmeans, KmeansElite, RandomElite, filled, mixed
+from culmen.strategies.seed_pool import Everywhere, Given, Kmeans, KmeansElite, RandomElite, filled, mixed
 from culmen.strategies.seed_pool import Random as RandomSplit
 from culmen.strategies.turboevolve import TurboEvolve
 from culmen.strategies.width import Adaptive, Fixed, Requery
@@ -145,6 +145,43 @@ def test_a_pool_is_shared_out_as_asked(allocation) -> None:
         assert (len(counts) == 24) == (not isinstance(allocation, KmeansElite))
     clustered = [e for e in witness.effects if isinstance(e.request, EditRequest)]
     assert len(clustered) == (type(allocation) in (Kmeans, KmeansElite))
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_scores_that_a_pool_states_are_taken_at_its_word_only_where_asked(direction) -> None:
+    """Given: seeds of which something is stated enter by it and are not evaluated, but for the best of them."""
+    sign = 1.0 if direction == "max" else -1.0
+    plain = task(seeds=tuple(n / 10 for n in range(6)))
+    ids = [candidate.id for candidate in plain.candidates()]
+    stated = {ids[n]: sign * (2.0 - n / 10) for n in range(1, 5)}  # reversed: the pool lies about which is better
+    objective = msgspec.structs.replace(plain.objective, direction=direction)
+    offered = msgspec.structs.replace(plain, stated=stated, objective=objective)
+
+    def begun(strategy):
+        witness = Witness()
+        done = simulate(strategy, offered, witness, Budget(evaluations=40), trial=False)
+        entered = {s["id"]: s["reward"] for note in notes(done, "seeded") for s in note["seeds"]}
+        requests = [effect.request for effect in witness.effects]
+        first = next(i for i, request in enumerate(requests) if isinstance(request, ProposeRequest))
+        return entered, [r.candidate.id for r in requests[:first] if isinstance(r, EvaluateRequest)]
+
+    entered, asked = begun(TurboEvolve(islands=2, allocation=Everywhere(), pool_scores=Given()))
+    assert sorted(asked) == sorted([ids[0], ids[1], ids[5]])  # nothing stated of the first and the last; the best of it
+    assert {id: entered[id] for id in ids[2:5]} == {ids[n]: pytest.approx(2.0 - n / 10) for n in range(2, 5)}
+    assert entered[ids[1]] != pytest.approx(1.9)  # what was evaluated counts as it was evaluated
+    entered, asked = begun(TurboEvolve(islands=2, allocation=Everywhere()))
+    assert sorted(asked) == sorted(ids) and max(abs(reward) for reward in entered.values()) < 1.5
+
+
+def test_given_scores_and_a_dimension_that_only_an_evaluation_reports() -> None:
+    plain = task(seeds=(0.1, 0.2, 0.3))
+    offered = msgspec.structs.replace(plain, stated={c.id: 1.0 for c in plain.candidates()})
+    strategy = TurboEvolve(features=("score", "complexity"), allocation=Everywhere(), pool_scores=Given())
+    done = simulate(strategy, offered, Landscape(), Budget(evaluations=20), trial=False)
+    assert {s["features"][0] for note in notes(done, "seeded") for s in note["seeds"]} >= {1.0}
+    strategy = TurboEvolve(features=("speed",), allocation=Everywhere(), pool_scores=Given())
+    with pytest.raises(UserError, match="speed"):
+        simulate(strategy, offered, Landscape(), Budget(evaluations=20), trial=False)
 
 
 def test_seeds_that_fail_are_left_out_and_the_search_goes_on() -> None:

@@ -157,7 +157,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `deterministic` tasks give the same observation for the same candidate and case: the lab asks once and remembers.
     None: nobody said, so it is measured.
-    `notes` are warnings for people, from the loader (ignored keys, guessed settings).
+    `notes` are warnings for people, from the loader (ignored keys, guessed settings). `stated` are scores that a pool
+    states of its programs, by the candidate's id: claims, never observations.
     """
 
     name: str
@@ -175,6 +176,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
     root: str = ""
     digest: str = ""
+    stated: dict[str, float] = {}
 
     def split(self, name: str) -> tuple[Case, ...]:
         """The cases of one split."""

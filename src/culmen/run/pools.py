@@ -5,7 +5,7 @@
     task = seeded(task, load("circles.json"))     # then culmen.Study.create(task, "turboevolve", ...)
 
 A pool from elsewhere is not trusted: its texts must keep to the task's surface, they run where every candidate runs,
-and its scores are shown as claims and used for nothing.
+and its scores are claims. A strategy may begin with them (`turboevolve(pool_scores=given)`); no result rests on them.
 """
 
 from __future__ import annotations
@@ -173,22 +173,24 @@ def save(pool: Pool, path: str | Path) -> None:
 
 
 def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
-    """The task with the pool's candidates as further seeds, without their scores; notes say what was left out.
+    """The task with the pool's candidates as further seeds and what it states of them; notes say what was left out.
 
-    Every seed is evaluated by the search before anything else. Of more than `most` that fit, the `most` that differ
-    most are taken (`apart`): what the file says of their worth is not believed, so it cannot choose.
+    Every seed is evaluated by the search before anything else, unless the strategy is told otherwise. Of more than
+    `most` that fit, the `most` that differ most are taken (`apart`): what the file says of their worth cannot choose.
     Raises `UserError` if no candidate fits the task.
     """
     from culmen.evaluate.taskfiles import surface_fault
 
     own = {c.digest: c.parts for c in task.candidates()}
-    fitting, faults = dict[str, Candidate](), Counter[str]()
+    fitting, stated, faults = dict[str, Candidate](), dict[str, float](), Counter[str]()
     for member in pool.members:
         fault, candidate = surface_fault(task, member.candidate), member.candidate
         if fault:
             faults[fault] += 1
         elif candidate.digest not in own:
             fitting.setdefault(candidate.digest, candidate)
+            if member.score is not None and not task.objective.fault(member.score):
+                stated.setdefault(candidate.id, member.score)
     if not fitting and faults:
         raise UserError(
             f"no candidate of the pool fits the task: {_counted(faults)}",
@@ -197,7 +199,7 @@ def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
         )
     found = list(fitting.values())
     taken = found if most is None or len(found) <= most else apart(list(task.candidates()), found, most)
-    notes = [f"{len(taken)} further seeds from a pool; each is evaluated before the search begins"]
+    notes = [f"{len(taken)} further seeds from a pool"]
     if len(taken) < len(found):
         notes.append(f"of {len(found)} candidates of the pool that fit, these differ most; --pool-share takes more")
     if pool.digest != task.digest:
@@ -205,7 +207,8 @@ def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
     if faults:
         notes.append(f"{faults.total()} candidates of the pool do not fit the task: {_counted(faults)}")
     seeds = (*own.values(), *(candidate.parts for candidate in taken))
-    return msgspec.structs.replace(task, seeds=seeds, notes=(*task.notes, *notes))
+    stated = {c.id: stated[c.id] for c in taken if c.id in stated}
+    return msgspec.structs.replace(task, seeds=seeds, stated=stated, notes=(*task.notes, *notes))
 
 
 def allowance(task: Task, evaluations: int | None, share: float = SHARE) -> int | None:

@@ -45,13 +45,17 @@ class Judge(Known):
         """Evaluate side by side on the same cases; an elite for each candidate that was scored, in the order given."""
         cases = None if self._batch is None else lab.minibatch(self._batch)
         rollouts = await lab.gather(*(lab.evaluate(candidate, cases) for candidate in candidates))
+        elites = {elite.rollout.candidate.id: elite for elite in await self.elites(lab, rollouts)}
+        return [(rollout, elites.get(rollout.candidate.id)) for rollout in rollouts]
+
+    async def elites(self, lab: Lab, rollouts: Sequence[Rollout]) -> list[Elite]:
+        """An elite for each rollout with a reward, once a candidate, with its features."""
         scored = {r.candidate.id: (r, r.reward) for r in rollouts if r.reward is not None}
         measured = await self._features.measure(lab, [rollout for rollout, _ in scored.values()])
-        elites = {
-            rollout.candidate.id: Elite(rollout, reward, tuple(float(at[name]) for name in self.names))
+        return [
+            Elite(rollout, reward, tuple(float(at[name]) for name in self.names))
             for (rollout, reward), at in zip(scored.values(), measured)
-        }
-        return [(rollout, elites.get(rollout.candidate.id)) for rollout in rollouts]
+        ]
 
 
 BUILT_IN = ("complexity", "diversity")

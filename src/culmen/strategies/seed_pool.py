@@ -1,4 +1,4 @@
-"""How a pool of initial programs is shared out among islands (TurboEvolve, Section 3.3), as clusters of indices."""
+"""How a pool of initial programs is scored and shared out among islands (TurboEvolve, Section 3.3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
+from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
+from culmen.memory.grid import Elite
+from culmen.strategies.judging import Judge
 from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:
@@ -26,6 +29,41 @@ class Allocation(Protocol):
     async def allocate(
         self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int
     ) -> Clusters: ...
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """All initial programs are evaluated before the search begins; what a pool states of them is not used."""
+
+    async def elites(self, lab: Lab, judge: Judge) -> list[Elite]:
+        """Those that were scored, in their order: the same feasibility checks as for any candidate."""
+        judged = await judge.judge(lab, judge.unknown(lab.seeds))
+        return [elite for _, elite in judged if elite is not None]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Initial programs enter with the scores that their pool states. Evaluated are those it states nothing of, and the
+    best by its word, so that it can be reported; the others are never run, so that only what is made of them can be.
+    """
+
+    async def elites(self, lab: Lab, judge: Judge) -> list[Elite]:
+        """What was scored or stated, in the order of the initial programs."""
+        seeds = judge.unknown(lab.seeds)
+        stated = {id: lab.task.objective.reward(score) for id, score in lab.task.stated.items()}
+        praised = max((c for c in seeds if c.id in stated), key=lambda c: stated[c.id], default=None)
+        believed = [c for c in seeds if c.id in stated and c is not praised]
+        judged = await judge.judge(lab, [c for c in seeds if c not in believed])
+        found = [elite for _, elite in judged if elite is not None]
+        found += await judge.elites(lab, [Rollout(c, (), (stated[c.id],)) for c in believed])
+        order = {c.id: place for place, c in enumerate(seeds)}
+        return sorted(found, key=lambda elite: order[elite.rollout.candidate.id])
+
+
+InitialScores = Annotated[
+    Evaluated | Given,
+    About("scores that initial programs enter with: their own or a pool's", choices=(Evaluated, Given)),
+]
 
 
 @dataclass(frozen=True)
@@ -84,6 +122,15 @@ class RandomElite(KmeansElite):
 
     async def allocate(self, lab: Lab, seeds: Sequence[Candidate], rewards: Sequence[float], islands: int) -> Clusters:
         return filled(mixed(dealt(lab, seeds, islands), rewards, self.d, self.rho, lab.rng), rewards)
+
+
+Allocate = Annotated[
+    Allocation,
+    About(
+        "how initial programs are shared out among islands",
+        choices=(KmeansElite, Kmeans, RandomElite, Random, Everywhere),
+    ),
+]
 
 
 def dealt(lab: Lab, seeds: Sequence[Candidate], islands: int) -> Clusters:

@@ -13,7 +13,7 @@ from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
 from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate
 from culmen.strategies.judging import Judge
-from culmen.strategies.seed_pool import Allocation, Everywhere, Kmeans, KmeansElite, Random, RandomElite
+from culmen.strategies.seed_pool import Allocate, Evaluated, InitialScores, KmeansElite
 from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.width import Adaptive, Fixed, Requery, Width, WidthCounter
 
@@ -31,14 +31,6 @@ Diverse = Annotated[int, About("programs from distant cells shown", least=0)]
 Interval = Annotated[int, About("iterations of an island between two migrations", least=1)]
 Rate = Annotated[float, About("share of an island that competes for cells of the next; 0: none", least=0, most=1)]
 _Widths = Annotated[Width, About("candidates per request", choices=(Adaptive, Fixed))]
-_Allocate = Annotated[
-    Allocation,
-    About(
-        "how initial programs are shared out among islands",
-        choices=(KmeansElite, Kmeans, RandomElite, Random, Everywhere),
-    ),
-]
-
 Judged = Sequence[tuple[Rollout, Elite | None]]
 
 
@@ -59,7 +51,8 @@ class TurboEvolve:
     width: _Widths = field(default=Adaptive())
     format: Format = "verbalized_auto"
     requery: Annotated[Requery, About("what is done where a reply holds too few candidates")] = field(default=Requery())
-    allocation: _Allocate = field(default=KmeansElite())
+    allocation: Allocate = field(default=KmeansElite())
+    pool_scores: InitialScores = field(default=Evaluated())
     features: Dimensions = ()
     bins: Bins = 10
     exploration: Exploration = 0.2
@@ -100,9 +93,8 @@ class TurboEvolve:
         return migrate(islands, i, self.rate) if turn % self.interval == 0 else []
 
     async def settle(self, lab: Lab, judge: Judge, islands: list[GridIsland]) -> None:
-        """Section 3.3: feasible seeds, ranked by the scores they get here, are shared out and inserted."""
-        judged = await judge.judge(lab, judge.unknown(lab.seeds))
-        seeds = [elite for _, elite in judged if elite is not None]  # "the same feasibility checks"
+        """Section 3.3: feasible seeds, ranked by their scores, are shared out and inserted."""
+        seeds = await self.pool_scores.elites(lab, judge)
         clusters = await self.allocation.allocate(
             lab, [seed.rollout.candidate for seed in seeds], [seed.reward for seed in seeds], len(islands)
         )
