@@ -295,7 +295,7 @@ def pool_build(
 
 def pool_show(
     screen: Screen,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool, or a built-in task's name.")],
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Candidates shown.")] = 20,
 ) -> Answer:
     """Show what is in a pool: its task, licence, sources and candidates. Scores are what the file claims."""

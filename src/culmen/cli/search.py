@@ -48,7 +48,9 @@ Carry = Annotated[
 ]
 Pool = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Candidates to start from, beside the task's initial program: culmen pool."),
+    typer.Option(
+        metavar="FILE", help="Candidates to start from, beside the task's initial program: culmen pool, or its name."
+    ),
 ]
 PoolShare = Annotated[
     float,

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from culmen import tasks
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.task import Task
@@ -137,15 +138,27 @@ def without_best(pool: Pool, share: float) -> Pool:
     return msgspec.structs.replace(pool, members=pool.members[round(share * len(pool.members)) :])
 
 
-def load(path: str | Path) -> Pool:
-    """A pool from its file. Raises `UserError` for what is no pool."""
+def shipped() -> dict[str, Path]:
+    """The pools that come with culmen, by the name of their built-in task."""
+    return {file.stem: file for file in sorted((Path(tasks.__file__).parent / "pools").glob("*.json"))}
+
+
+def located(path: str | Path) -> Path:
+    """A pool's file: the path, or where no file is there, the pool shipped for the built-in task of this name."""
     file = Path(path).expanduser()
+    return file if file.is_file() else shipped().get(str(path), file)
+
+
+def load(path: str | Path) -> Pool:
+    """A pool from its file or name (see `located`). Raises `UserError` for what is no pool."""
+    file = located(path)
     try:
         if file.stat().st_size > MOST_BYTES:
             raise UserError("the pool is too large", where=str(file), fix=f"at most {MOST_BYTES >> 20} MB are read")
         pool = msgspec.json.decode(file.read_bytes(), type=Pool)
     except OSError as error:
-        raise UserError(f"cannot read the pool: {error.strerror}", where=str(file), fix="check the path") from None
+        fix = f"check the path; pools that come with culmen: {', '.join(shipped())}"
+        raise UserError(f"cannot read the pool: {error.strerror}", where=str(file), fix=fix) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"this is no pool: {error}", where=str(file), fix="make one: culmen pool build RUN") from None
     if pool.format != FORMAT:
@@ -156,7 +169,7 @@ def load(path: str | Path) -> Pool:
 def label(path: str | Path) -> str:
     """How a run names its pool: the file's name and the first digits of its digest. Raises as `load` does."""
     load(path)
-    file = Path(path).expanduser()
+    file = located(path)
     return f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
 
 
