@@ -1,0 +1,156 @@
+"""Every strategy on the built-in tasks with a model that edits blindly: differences are those of the strategies alone.
+
+    python bench/bench_editor.py --out RUNS                                # goes on where it was cut off
+    python bench/bench_editor.py --out RUNS --seeds 10 --tasks pole_balance --strategies pedigree,gepa
+
+The model is a server on this machine. It changes the program in the prompt (or each of the K that are asked for) by one
+edit of the offline proposer's, without its loops: a number, a line, a statement, an operator, a bound, or a part of
+another program shown. It reads neither scores nor feedback, so a strategy gains by what it lets it edit, and how often
+it evaluates. Every strategy goes the whole way: prompts, replies, parsing, and a turn for every call. Printed are the
+table of `culmen bench`, and for each task on how many random seeds a strategy was better and worse than the default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from culmen.core.candidate import Candidate
+from culmen.core.wording import fenced
+from culmen.offline.edits import edited
+from culmen.offline.proposer import UNTIMED
+from culmen.prompts import fragments
+
+TASKS = (
+    "function_minimization,routing_rules,tide_forecast,bin_packing,pole_balance,circle_packing,erdos_min_overlap,"
+    "uncertainty_ineq,first_autocorr_ineq,heilbronn_triangle,min_max_distance_ratio,second_autocorr_ineq"
+)
+STRATEGIES = "pedigree,map_elites,openevolve,turboevolve,gepa,puct,polca,beam,sequential,best_of_n"
+DEFAULT = STRATEGIES.split(",")[0]
+OPERATORS = {name: 1.0 for name in UNTIMED if name != "cma"}
+_FROZEN = re.compile(r"^- These parts must not change: (.*)\.$", re.M)
+_NAMED = re.compile(r"^`{3,}(?:\S+ )?(\S+\.\w+)$", re.M)
+_SEVERAL = re.compile(r"^Give (\d+) different candidates", re.M)
+
+
+class Editor:
+    """Answers prompts; the n-th reply to a prompt depends on the prompt and n alone."""
+
+    def __init__(self) -> None:
+        self._asked: Counter[str] = Counter()
+
+    def __call__(self, body: dict[str, Any]) -> str:
+        prompt = "\n\n".join(message["content"] for message in body["messages"])
+        digest = hashlib.sha256(prompt.encode()).hexdigest()
+        self._asked[digest] += 1
+        rng = Random(f"{digest} {self._asked[digest]}")
+        before, found, after = prompt.partition("\n# Current candidate\n")
+        parts = shown(after)
+        if not found or not parts:
+            return "Keep what scored best and change one thing at a time."
+        frozen = _FROZEN.search(before)
+        options = {"frozen": frozen[1].split(", ") if frozen else ()}
+        mates = [Candidate.of({name: text}) for name in parts for text in others(before, name)]
+        wanted = wanted_of(after)
+        made = [edited(OPERATORS, (Candidate.of(parts), *mates), options, rng) for _ in range(wanted or 1)]
+        return reply([{**child[1].parts} for child in made if child], prompt, bool(wanted), parts)
+
+
+def shown(text: str) -> dict[str, str]:
+    """The parts of the candidate that a prompt shows first."""
+    parts: dict[str, str] = {}
+    for block in fragments.read_blocks(text, names_in(text))[1]:
+        if not block.name or block.name in parts:
+            break
+        parts[block.name] = block.text
+    return parts
+
+
+def others(text: str, name: str) -> list[str]:
+    """Texts of this part in what a prompt shows beside the candidate."""
+    return [block.text for block in fragments.read_blocks(text, names_in(text))[1] if block.name == name]
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Names of parts, as fences open with them."""
+    return tuple(dict.fromkeys(_NAMED.findall(text)))
+
+
+def wanted_of(text: str) -> int:
+    """How many candidates one reply shall hold; 0 where it shall hold one without a list of them."""
+    found = _SEVERAL.search(text.rpartition("# Format of your answer")[2])
+    return int(found[1]) if found else 0
+
+
+def reply(children: list[dict[str, str]], prompt: str, several: bool, parent: dict[str, str]) -> str:
+    """The children in the form that the prompt asks for; whole texts, which every form understands."""
+    changed = [{name: text for name, text in child.items() if text != parent.get(name)} for child in children]
+    if not changed:
+        return "There is nothing to change."
+    if several and '"responses"' in prompt:
+        one = len(parent) == 1
+        listed = [{"code": next(iter(c.values()))} if one else {"parts": c} for c in changed]
+        return json.dumps({"responses": [{**each, "probability": 1 / len(listed)} for each in listed]})
+    blocks = ["\n\n".join(fenced(text, name, "python") for name, text in child.items()) for child in changed]
+    if several:
+        return "\n\n".join(f"=== CANDIDATE {n} ===\n\n{block}" for n, block in enumerate(blocks, 1))
+    return f"One edit.\n\n{blocks[0]}"
+
+
+def compared(file: Path) -> str:
+    """Median of each strategy on each task, and on how many random seeds it was better and worse than the default."""
+    scores: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    better: dict[str, float] = {}
+    for row in csv.DictReader(file.open(encoding="utf-8")):
+        if row["score"]:
+            scores[row["task"]][row["strategy"]][int(row["seed"])] = float(row["certified"] or row["score"])
+            better[row["task"]] = 1.0 if row["direction"] == "max" else -1.0
+    names = [name for name in STRATEGIES.split(",") if any(name in of for of in scores.values())]
+    lines = [f"| task | {' | '.join(f'`{name}`' for name in names)} | seeds |", "|" + "---|" * (len(names) + 2)]
+    for task, of in scores.items():
+        cells = [f"{task} {'↑' if better[task] > 0 else '↓'}"]
+        for name in names:
+            gaps = [better[task] * (of[name][s] - of[DEFAULT][s]) for s in of[name] if s in of.get(DEFAULT, {})]
+            beside = "" if name == DEFAULT else f" ({sum(g > 0 for g in gaps)}:{sum(g < 0 for g in gaps)})"
+            cells.append(f"{median(of[name].values()):.5g}{beside}" if of[name] else "-")
+        lines.append(f"| {' | '.join(cells)} | {max(map(len, of.values()))} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    from tests.servers.openai_server import OpenAIServer
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--tasks", default=TASKS)
+    parser.add_argument("--strategies", default=STRATEGIES)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--evaluations", type=int, default=100)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    with OpenAIServer(Editor()) as server:
+        file = given.out / "models.toml"
+        file.write_text(f'[providers.editor]\nbase_url = "{server.url}"\n\n[models.editor]\nprovider = "editor"\n')
+        words = ["bench", "turboevolve", "--model", "editor", "--models", str(file), "--plain", "0", "--workers", "1"]
+        words += ["--tasks", given.tasks, "--strategies", given.strategies, "--seeds", str(given.seeds)]
+        words += ["--budget", f"evaluations={given.evaluations}", "--out", str(given.out)]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(given.out.resolve() / ".cache")}
+        subprocess.run([sys.executable, "-m", "culmen.cli.main", *words], check=True, env=environment)
+    print(compared(given.out / "cells.csv"))
+
+
+if __name__ == "__main__":
+    main()
