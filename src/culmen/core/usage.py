@@ -91,11 +91,11 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
             name, raw = (name.strip(), raw) if equals else (_bare(item), item)
             if name not in cls.__struct_fields__:
                 near = f"; {_MEANT[name]} for {name}" if name in _MEANT else ""
-                raise UserError(f"unknown budget '{name}'", where=f"--budget {text}", fix=f"use {_names(cls)}{near}")
+                raise UserError(f"unknown budget '{name}'", where=f"budget {text}", fix=f"use {_names(cls)}{near}")
             values[name] = _number(name, raw.strip(), text)
         for name in ("evaluations", "seconds"):  # without calls or dollars an offline search still has work to do
             if values.get(name) == 0:
-                raise UserError(f"with 0 {name} nothing can be done", where=f"--budget {text}", fix="--budget 200")
+                raise UserError(f"with 0 {name} nothing can be done", where=f"budget {text}", fix="at least 1, better 200")
         return cls(**values)  # pyright: ignore[reportArgumentType]
 
     @classmethod
@@ -166,7 +166,7 @@ def _number(name: str, raw: str, text: str) -> float | int:
         value = -1
     if not 0 <= value < float("inf") or (name == "final" and value > 0.9):
         kind = "whole number" if whole else "number"
-        raise UserError(f"budget '{name}' needs a {kind} of 0 or more, not '{raw}'", where=f"--budget {text}")
+        raise UserError(f"budget '{name}' needs a {kind} of 0 or more, not '{raw}'", where=f"budget {text}")
     return value
 
 

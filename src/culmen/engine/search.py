@@ -52,7 +52,7 @@ from culmen.engine.trial import Trial
 from culmen.engine.turns import Turns
 
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
-_FUTILE_PROPOSALS = 200  # proposals in a row that brought nothing to evaluate: only money would end the run
+_FUTILE_PROPOSALS = 60  # proposals in a row that brought nothing to evaluate: only money would end the run
 _FUTILE_WRITES = 1000  # the same for prose
 
 

@@ -90,7 +90,7 @@ class ModelBook:
             return self._configured(name, self._models[name])
         if name == "offline":
             raise UserError("'offline' cannot be the model of a single role", where=self._where or "--model",
-                            fix="use --model offline alone, or ROLE=none for a role without a model")  # fmt: skip
+                            fix="name offline alone, or write ROLE=none for a role without a model")  # fmt: skip
         if name == "ask":
             return _person(self._asked)
         prefix, slash, rest = name.partition("/")
@@ -211,11 +211,11 @@ def _split(text: str) -> dict[str, str]:
         role, equals, name = piece.rpartition("=")
         role = role.strip() if equals else OTHERS
         if not role or not name.strip() or role in table:
-            raise UserError(f"cannot read '{piece}'", where=f"--model {text}",
+            raise UserError(f"cannot read '{piece}'", where=f"model {text}",
                             fix="write MODEL or ROLE=MODEL,ROLE=MODEL, each role once")  # fmt: skip
         table[role] = name.strip()
     if not table:
-        raise UserError("no model given", where="--model", fix="write --model gpt-5-mini or --model offline")
+        raise UserError("no model given", where="model", fix="name one: gpt-5-mini, or offline")
     return table
 
 
