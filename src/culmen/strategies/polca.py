@@ -136,10 +136,7 @@ class Polca:
 
     def net(self) -> EpsilonNet | KeepAll:
         """An empty semantic filter as configured."""
-        from culmen.memory.epsilon_net import (  # with numpy, which describing a strategy need not load
-            EpsilonNet,
-            KeepAll,
-        )
+        from culmen.memory.epsilon_net import EpsilonNet, KeepAll  # with numpy, as the queue
 
         if self.epsilon is None:
             return KeepAll()
