@@ -11,18 +11,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
-from culmen.memory.priorities import (
-    Earliest,
-    Mean,
-    Newest,
-    Pedigree,
-    Priority,
-    Shuffled,
-    ThisRound,
-    Ties,
-    Ucb,
-    UcbSigma,
-)
+from culmen.memory import priorities as by
 from culmen.memory.quantile import Quantile
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 from culmen.strategies.summarizer import RunningSummary, Summarizer, Tau
@@ -80,11 +69,10 @@ _Success = Annotated[
     Tau,
     About("score that separates success from failure; q0.5: quantile; none: 0.5 for scores in 0..1, else the median"),
 ]
-_Rank = Annotated[
-    Priority, About("what makes a program worth exploring", choices=(Mean, Ucb, UcbSigma, Pedigree, Newest, ThisRound))
-]
+_RANKS = (by.Mean, by.Ucb, by.UcbSigma, by.Pedigree, by.Newest, by.ThisRound)
+_Rank = Annotated[by.Priority, About("what makes a program worth exploring", choices=_RANKS)]
 _Validate = Annotated[Validation, About("cases on which new programs are first seen", choices=(SameBatch, FreshBatch))]
-_TieRule = Annotated[Ties, About("order among equal priorities", choices=(Earliest, Shuffled))]
+_TieRule = Annotated[by.Ties, About("order among equal priorities", choices=(by.Earliest, by.Shuffled))]
 
 
 @dataclass(frozen=True)
@@ -107,11 +95,11 @@ class Polca:
     batch: Batch = 2
     epsilon: Epsilon = field(default=ByEmbedder())
     tau: _Success = None
-    priority: _Rank = field(default=Mean())
+    priority: _Rank = field(default=by.Mean())
     summarizer: SummaryRule = field(default=Summarizer())
     proposals: Proposals = 1
     validation: _Validate = field(default=SameBatch())
-    ties: _TieRule = field(default=Earliest())
+    ties: _TieRule = field(default=by.Earliest())
     lanes: Lanes = 1
 
     def __post_init__(self) -> None:
