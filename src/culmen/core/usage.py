@@ -95,7 +95,9 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
             values[name] = _number(name, raw.strip(), text)
         for name in ("evaluations", "seconds"):  # without calls or dollars an offline search still has work to do
             if values.get(name) == 0:
-                raise UserError(f"with 0 {name} nothing can be done", where=f"budget {text}", fix="at least 1, better 200")
+                raise UserError(
+                    f"with 0 {name} nothing can be done", where=f"budget {text}", fix="at least 1, better 200"
+                )
         return cls(**values)  # pyright: ignore[reportArgumentType]
 
     @classmethod

@@ -157,7 +157,7 @@ def load(path: str | Path) -> Pool:
             raise UserError("the pool is too large", where=str(file), fix=f"at most {MOST_BYTES >> 20} MB are read")
         pool = msgspec.json.decode(file.read_bytes(), type=Pool)
     except OSError as error:
-        fix = f"check the path; pools that come with culmen: {', '.join(shipped())}"
+        fix = f"check the path; pools that come with culmen go by their task's name: {', '.join(shipped())}"
         raise UserError(f"cannot read the pool: {error.strerror}", where=str(file), fix=fix) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"this is no pool: {error}", where=str(file), fix="make one: culmen pool build RUN") from None

@@ -31,6 +31,12 @@ class Allocation(Protocol):
     ) -> Clusters: ...
 
 
+class InitialScores(Protocol):
+    """Says with which scores initial programs enter."""
+
+    async def elites(self, lab: Lab, judge: Judge) -> list[Elite]: ...
+
+
 @dataclass(frozen=True)
 class Evaluated:
     """All initial programs are evaluated before the search begins; what a pool states of them is not used."""
@@ -60,8 +66,8 @@ class Given:
         return sorted(found, key=lambda elite: order[elite.rollout.candidate.id])
 
 
-InitialScores = Annotated[
-    Evaluated | Given,
+PoolScores = Annotated[
+    InitialScores,
     About("scores that initial programs enter with: their own or a pool's", choices=(Evaluated, Given)),
 ]
 

@@ -13,7 +13,7 @@ from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
 from culmen.memory.grid import Elite, GridIsland, Placement, Selection, migrate
 from culmen.strategies.judging import Judge
-from culmen.strategies.seed_pool import Allocate, Evaluated, InitialScores, KmeansElite
+from culmen.strategies.seed_pool import Allocate, Evaluated, KmeansElite, PoolScores
 from culmen.strategies.settings import About, Cases, Format, check
 from culmen.strategies.width import Adaptive, Fixed, Requery, Width, WidthCounter
 
@@ -52,7 +52,7 @@ class TurboEvolve:
     format: Format = "verbalized_auto"
     requery: Annotated[Requery, About("what is done where a reply holds too few candidates")] = field(default=Requery())
     allocation: Allocate = field(default=KmeansElite())
-    pool_scores: InitialScores = field(default=Evaluated())
+    pool_scores: PoolScores = field(default=Evaluated())
     features: Dimensions = ()
     bins: Bins = 10
     exploration: Exploration = 0.2
