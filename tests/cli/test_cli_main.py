@@ -25,6 +25,8 @@ MISTAKES = [
     (("run", "peak", "--bugdet", "evaluations=3"), "usage", "did you mean --budget?"),
     (("run", "peak", "--workers", "zero"), "usage", "workers"),
     (("run", "missing"), "task_error", "missing"),
+    (("run", "circle_packing"), "task_error", "culmen new circle_packing --example circle_packing"),
+    (("run", "peak", "--strategy", "turboevolve", "--pool", "nowhere"), "user_error", "cannot read the pool"),
     (("check", "missing"), "task_error", "missing"),
     (("run", "wrong_key"), "task_error", "directon"),
     (("run", "no_seed_file"), "task_error", "guess.py"),

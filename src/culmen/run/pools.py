@@ -212,7 +212,7 @@ def seeded(task: Task, pool: Pool, most: int | None = None) -> Task:
         )
     found = list(fitting.values())
     taken = found if most is None or len(found) <= most else apart(list(task.candidates()), found, most)
-    notes = [f"{len(taken)} further seeds from a pool"]
+    notes = [f"initial programs from the pool, besides the task's: {len(taken)}"]
     if len(taken) < len(found):
         notes.append(f"of {len(found)} candidates of the pool that fit, these differ most; --pool-share takes more")
     if pool.digest != task.digest:

@@ -123,6 +123,9 @@ def nowhere(path: Path) -> TaskError:
     tasks = [name for name in names[:_MANY] if _is_task(folder / name)]
     near = closest(path.name, tasks) or closest(path.name, names)
     fix = f"write one to start from: culmen new {shlex.quote(path.name)}"
+    if any(path.name == each.name for each in _folders()):
+        fix = f"it is built in: culmen new {path.name} --example {path.name}"
+        return TaskError(f"there is no folder '{path.name}' here", where=str(path), fix=fix)
     if tasks:
         more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
         fix = f"tasks there: {', '.join(tasks[:_SHOWN])}{more}; or {fix}"
