@@ -6,8 +6,9 @@
 The model is a server on this machine. It changes the program in the prompt (or each of the K that are asked for) by one
 edit of the offline proposer's, without its loops: a number, a line, a statement, an operator, a bound, or a part of
 another program shown. It reads neither scores nor feedback, so a strategy gains by what it lets it edit, and how often
-it evaluates. Every strategy goes the whole way: prompts, replies, parsing, and a turn for every call. Printed are the
-table of `culmen bench`, and for each task on how many random seeds a strategy was better and worse than the default.
+it evaluates. Every strategy goes the whole way: prompts, replies, parsing, and a turn for every call. What each run
+reports is evaluated afresh, on all held-out cases: printed is the median over random seeds of that, and on how many of
+them a strategy's was better and worse than the default's.
 """
 
 from __future__ import annotations
@@ -20,19 +21,28 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import fmean, median
 from typing import Any
+
+import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from culmen.bench.picks import Afresh, measured
 from culmen.core.candidate import Candidate
+from culmen.core.task import Task
+from culmen.core.usage import Budget
 from culmen.core.wording import fenced
+from culmen.evaluate import taskfiles
 from culmen.offline.edits import edited
 from culmen.offline.proposer import UNTIMED
 from culmen.prompts import fragments
+from culmen.store import views
+from culmen.study import Study
 
 TASKS = (
     "function_minimization,routing_rules,tide_forecast,bin_packing,pole_balance,circle_packing,erdos_min_overlap,"
@@ -110,24 +120,52 @@ def reply(children: list[dict[str, str]], prompt: str, several: bool, parent: di
     return f"One edit.\n\n{blocks[0]}"
 
 
-def compared(file: Path) -> str:
-    """Median of each strategy on each task, and on how many random seeds it was better and worse than the default."""
-    scores: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    better: dict[str, float] = {}
+def reported(file: Path) -> dict[str, dict[str, dict[int, Candidate]]]:
+    """The program that each finished run reports, by task, strategy and random seed."""
+    found: dict[str, dict[str, dict[int, Candidate]]] = defaultdict(lambda: defaultdict(dict))
     for row in csv.DictReader(file.open(encoding="utf-8")):
-        if row["score"]:
-            scores[row["task"]][row["strategy"]][int(row["seed"])] = float(row["certified"] or row["score"])
-            better[row["task"]] = 1.0 if row["direction"] == "max" else -1.0
-    names = [name for name in STRATEGIES.split(",") if any(name in of for of in scores.values())]
-    lines = [f"| task | {' | '.join(f'`{name}`' for name in names)} | seeds |", "|" + "---|" * (len(names) + 2)]
-    for task, of in scores.items():
-        cells = [f"{task} {'↑' if better[task] > 0 else '↓'}"]
-        for name in names:
-            gaps = [better[task] * (of[name][s] - of[DEFAULT][s]) for s in of[name] if s in of.get(DEFAULT, {})]
-            beside = "" if name == DEFAULT else f" ({sum(g > 0 for g in gaps)}:{sum(g < 0 for g in gaps)})"
-            cells.append(f"{median(of[name].values()):.5g}{beside}" if of[name] else "-")
-        lines.append(f"| {' | '.join(cells)} | {max(map(len, of.values()))} |")
-    return "\n".join(lines)
+        best = views.best(row["run"])
+        if best is not None:
+            candidate = views.candidate(row["run"], best.id, observations=0).candidate
+            found[row["task"]][row["strategy"]][int(row["seed"])] = candidate
+    return found
+
+
+def worth(task: Task, programs: list[Candidate], times: int) -> dict[str, float]:
+    """The mean reward of each program on all held-out cases, evaluated afresh `times` (once if the task is exact)."""
+    times = 1 if task.deterministic else times
+    seeded = msgspec.structs.replace(task, seeds=tuple(program.parts for program in programs))
+    budget = Budget(evaluations=len(programs) * len(measured(task)) * times, final=0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        Study.create(seeded, Afresh(times), run_dir=f"{folder}/run", budget=budget, workers=2).run(progress=False)
+        seen = defaultdict[str, list[float]](list)
+        for each in views.observations(f"{folder}/run"):
+            reward = task.worth(each)
+            floor = task.objective.floor
+            if reward is not None or floor is not None:
+                seen[each.candidate].append(floor if reward is None else reward)  # type: ignore[arg-type]
+    return {name: fmean(rewards) for name, rewards in seen.items()}
+
+
+def compared(file: Path, times: int) -> str:
+    """Median worth of what each strategy reports, and on how many random seeds it was better and worse than the
+    default's."""
+    lines = list[str]()
+    for name, of in reported(file).items():
+        task = taskfiles.load(taskfiles.example_path(name))
+        programs = {each.id: each for runs in of.values() for each in runs.values()}
+        true = worth(task, list(programs.values()), times)
+        cells = [f"{name} {'↑' if task.objective.direction == 'max' else '↓'}"]
+        default = of.get(DEFAULT, {})
+        for strategy in STRATEGIES.split(","):
+            runs = of.get(strategy, {})
+            gaps = [true[runs[seed].id] - true[default[seed].id] for seed in runs if seed in default]
+            counts = f" ({sum(gap > 0 for gap in gaps)}:{sum(gap < 0 for gap in gaps)})"
+            middle = task.objective.score(median(true[each.id] for each in runs.values())) if runs else None
+            cells.append("-" if middle is None else f"{middle:.5g}" + (counts if strategy != DEFAULT else ""))
+        lines.append(f"| {' | '.join(cells)} | {len(default)} |")
+    heads = " | ".join(f"`{name}`" for name in STRATEGIES.split(","))
+    return "\n".join([f"| task | {heads} | seeds |", "|" + "---|" * (len(STRATEGIES.split(",")) + 2), *lines])
 
 
 def main() -> None:
@@ -139,6 +177,7 @@ def main() -> None:
     parser.add_argument("--strategies", default=STRATEGIES)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--evaluations", type=int, default=100)
+    parser.add_argument("--times", type=int, default=20, help="fresh evaluations of what is reported, on each case")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with OpenAIServer(Editor()) as server:
@@ -149,7 +188,7 @@ def main() -> None:
         words += ["--budget", f"evaluations={given.evaluations}", "--out", str(given.out)]
         environment = {**os.environ, "XDG_CACHE_HOME": str(given.out.resolve() / ".cache")}
         subprocess.run([sys.executable, "-m", "culmen.cli.main", *words], check=True, env=environment)
-    print(compared(given.out / "cells.csv"))
+    print(compared(given.out / "cells.csv", given.times))
 
 
 if __name__ == "__main__":

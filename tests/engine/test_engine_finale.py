@@ -156,6 +156,15 @@ def test_as_much_is_kept_as_the_task_needs(evaluations: int, cases: int, kept: i
     assert final_share(Budget(evaluations=evaluations), task) == kept
 
 
+@pytest.mark.parametrize(("evaluations", "cases", "kept"), [(100, 6, 16), (60, 6, 6), (300, 50, 30), (100, 2, 8)])
+def test_a_deterministic_data_set_is_reported_whole_where_a_fifth_holds_it(
+    evaluations: int, cases: int, kept: int
+) -> None:
+    """Twice every case, and a twenty-fifth to choose by; a sample would report the luck of its cases."""
+    task = msgspec.structs.replace(EXACT, cases=sorted_cases(cases))
+    assert task.deterministic and final_share(Budget(evaluations=evaluations), task) == kept
+
+
 # Failures.
 
 

@@ -155,11 +155,11 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner beside the initial
     program, at least `_FEW` evaluations or a tenth; twice as many where candidates fail at times (`flaky`), to tell
     their share. With a data set both of these are evaluated on all held-out cases if that fits into a fifth of the
-    budget, else on a sample from a tenth of it. A deterministic task needs at most one evaluation on each case, for
-    three finalists and the initial program, and `CHECKS` where the winner's score may rest on a tolerance; so does one
-    without cases whose repeats never differed (`exact`), where nothing else was said. With several objectives every
-    member of the front is confirmed: up to a fifth of the evaluations. Budgets under ten evaluations
-    keep none, or one if the task has a verifier.
+    budget, else on a sample from a tenth of it. A deterministic task needs little to choose by, so the whole fits
+    sooner, and at most one evaluation on each case, for three finalists and the initial program, and `CHECKS` where the
+    winner's score may rest on a tolerance; so does one without cases whose repeats never differed (`exact`), where
+    nothing else was said. With several objectives every member of the front is confirmed: up to a fifth of the
+    evaluations. Budgets under ten evaluations keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
     if everything is None or everything < 10:
@@ -177,8 +177,13 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     measured = exact and task.deterministic is None and not task.cases and budget.final is None
     if task.objective.metrics:
         return min(share, (MEMBERS + 1) * once(task)) if task.deterministic or measured else share
+    if not (task.deterministic or measured):
+        return share
     checks = 1 + CHECKS if may_rest_on_tolerance(task) else 0
-    return min(share, 4 * once(task) + checks) if task.deterministic or measured else share
+    whole = 2 * once(task) + math.ceil(everything * _CHOICE) + checks
+    if task.cases and budget.final is None and whole <= everything * _WHOLE:
+        share = max(share, whole)
+    return min(share, 4 * once(task) + checks)
 
 
 def final_seconds(budget: Budget) -> float:
