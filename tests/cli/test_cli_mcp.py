@@ -14,7 +14,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from culmen.cli.folders import AllowedFolders
+from culmen.cli.mcp import AllowedFolders
 from culmen.core.errors import UserError
 from culmen.store import views
 

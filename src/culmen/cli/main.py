@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from culmen.cli import about, attend, audit, bench, compare, db, keep, look, mcp, search, start
+from culmen.cli import about, attend, audit, bench, compare, keep, look, mcp, search, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import declare
 from culmen.core import blame
@@ -41,7 +41,7 @@ PANELS = {
 GROUPS = {  # of the panel "Keep a run": what `culmen GROUP --help` says, and its verbs
     "db": (
         "Runs in PostgreSQL. One of them is addressed as URL#NAME, or db:NAME with CULMEN_DB set.",
-        {"list": db.list_runs, "copy": db.copy, "migrate": db.migrate, "drop": db.drop},
+        {"list": keep.db_list, "copy": keep.db_copy, "migrate": keep.db_migrate, "drop": keep.db_drop},
     ),
     "pool": (
         "Files of candidates to start a search from: culmen run TASK --pool FILE.",
