@@ -17,8 +17,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.ports import Lab, MinimalStrategy
 from culmen.core.usage import Budget
-from culmen.memory.priorities import UcbSigma
-from culmen.memory.quantile import Quantile
+from culmen.memory.priorities import Quantile, UcbSigma
 from culmen.strategies.beam import Beam
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
-from culmen.core import blame
+from culmen.core import errors
 from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, UserError
@@ -282,7 +282,7 @@ class Study:
             from culmen.run import fork
 
             known = fork.remembered(self.meta)
-        from culmen.observe.unscored import check_scored
+        from culmen.observe.summary import check_scored
 
         objects, seen = self._objects, nullcontext()
         if progress:
@@ -292,7 +292,7 @@ class Study:
             watch.told(f"culmen: the run lies in {self._place()}")
             objects, seen = msgspec.structs.replace(objects, observers=(*objects.observers, watch)), watch.of(self.path)
         try:
-            with blame.told_as_theirs(), seen:
+            with errors.told_as_theirs(), seen:
                 state = assemble.run_blocking(assemble.live(self.path, self.meta, objects, known))
         except UserError:
             self._remove_unused()
@@ -317,12 +317,12 @@ class Study:
 
     def _repr_html_(self) -> str:
         """In a notebook: the result, the best so far as a curve, and what changed."""
-        from culmen.observe import notebook
+        from culmen.observe import displays
 
         try:
-            return notebook.page(self.path, repr(self))
+            return displays.page(self.path, repr(self))
         except CulmenError:
-            return notebook.preformatted(html.escape(repr(self)))
+            return displays.preformatted(html.escape(repr(self)))
 
     def _place(self) -> str:
         """The folder, relative to the working folder where it is below it."""

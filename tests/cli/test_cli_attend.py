@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from culmen.core.errors import CulmenError, UserError
-from culmen.run.inbox import InboxWatcher
+from culmen.run.assemble import InboxWatcher
 from culmen.store import inbox, views
 from culmen.store import inbox as sending
 from tests.cli.conftest import TOML, Place

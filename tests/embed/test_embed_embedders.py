@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import Unavailable, UserError
-from culmen.embed import make
-from culmen.embed.hashing import HashingEmbedder
+from culmen.embed import HashingEmbedder, make
 from culmen.embed.models import RemoteEmbedder
 from culmen.llm.roles import ModelBook
 from tests.servers.openai_server import OpenAIServer
@@ -32,7 +31,7 @@ def distance(a: str, b: str) -> float:
 
 def test_golden_vector_is_the_same_everywhere() -> None:
     code = (
-        "from culmen.embed.hashing import HashingEmbedder as H; import hashlib;"
+        "from culmen.embed import HashingEmbedder as H; import hashlib;"
         f"print(hashlib.sha256(H().embed([{SAMPLE!r}]).astype('<f4').tobytes()).hexdigest())"
     )
     here = hashlib.sha256(HashingEmbedder().embed([SAMPLE]).astype("<f4").tobytes()).hexdigest()

@@ -15,8 +15,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.past import SHOWN, Past, change
-from culmen.engine.record import Scoreboard
+from culmen.engine.record import SHOWN, Past, Scoreboard, change
 from culmen.strategies import catalog
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import simulate

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from culmen.core.usage import Budget, Usage
-from culmen.engine.ledger import Ledger
-from culmen.engine.reservations import PERFORMING, Reservations
+from culmen.engine.ledger import PERFORMING, Ledger, Reservations
 
 
 def made(**budget) -> tuple[Ledger, Reservations]:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.memory.epsilon_net import EpsilonNet, KeepAll
-from culmen.memory.quantile import Quantile
+from culmen.memory.priorities import Quantile
 from culmen.testing.memory_kit import check_filter, farthest_first
 
 # whole coordinates: distances are exact, so that ties are ties for the net and for the reference alike

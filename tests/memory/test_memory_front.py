@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation, Status
-from culmen.core.goals import combined, constraint, goals
+from culmen.core.task import combined, constraint, goals
 from culmen.memory.front import FrontModel, FrontPoint, chosen, dispersed, hypervolume, nondominated
 
 NUMBERS = st.floats(-50, 50).map(lambda value: round(value, 2))

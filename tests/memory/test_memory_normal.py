@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from culmen.memory.normal import cumulative
+from culmen.memory.gain import cumulative
 
 
 @pytest.mark.parametrize("many", [1, 7, 149, 150, 100_000])

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.memory.priorities import Earliest, Mean, Shuffled
-from culmen.memory.quantile import RunningSample
+from culmen.memory.priorities import Earliest, Mean, RunningSample, Shuffled
 from culmen.memory.queue import PriorityQueue, Traces, top
 
 score = st.one_of(st.integers(-3, 3).map(float), st.just(float("-inf")))

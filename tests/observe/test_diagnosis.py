@@ -14,8 +14,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry, EvaluateRequest
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
-from culmen.observe.diagnosis import Finding, diagnose
-from culmen.observe.summary import summarize
+from culmen.observe.summary import Finding, diagnose, summarize
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta

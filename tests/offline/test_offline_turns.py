@@ -9,7 +9,7 @@ import pytest
 from culmen.core.evaluation import Case
 from culmen.core.task import Limits, Task
 from culmen.core.usage import Budget
-from culmen.observe.diagnosis import diagnose
+from culmen.observe.summary import diagnose
 from culmen.offline.proposer import OfflineProposer
 from culmen.strategies import catalog
 from culmen.study import optimize

@@ -15,8 +15,7 @@ from culmen.core.task import Task
 from culmen.llm.gateway import ModelGateway
 from culmen.llm.roles import ModelBook
 from culmen.prompts.formats import SEVERAL, Completion, parse, read_replies
-from culmen.prompts.proposer import GIVEN_UP, FallbackProposer
-from culmen.prompts.writer import PromptWriter
+from culmen.prompts.writer import GIVEN_UP, FallbackProposer, PromptWriter
 from culmen.testing.scripted import ScriptedModel
 
 ONE, TWO = "def run(n):\n    return [1.0] * n\n", "def run(n):\n    return [2.0] * n\n"

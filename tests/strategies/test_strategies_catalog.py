@@ -10,8 +10,7 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.usage import Budget
-from culmen.memory.priorities import Newest, Shuffled, Ucb, UcbSigma
-from culmen.memory.quantile import Quantile
+from culmen.memory.priorities import Newest, Quantile, Shuffled, Ucb, UcbSigma
 from culmen.strategies import catalog
 from culmen.strategies import catalog as locate
 from culmen.strategies.ask_tell import AskTell

@@ -32,8 +32,7 @@ from culmen.strategies.pacevolve.memory import Failure, FailureMemory, Idea, Ide
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.strategies.pacevolve.planning import _filed
 from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
-from culmen.strategies.pacevolve.policy import Tinker, Vllm
-from culmen.strategies.pacevolve.rewards import bounds
+from culmen.strategies.pacevolve.policy import Tinker, Vllm, bounds
 from culmen.strategies.pacevolve.starts import Puct
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate

@@ -14,8 +14,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import Case, Observation, Rollout, Status
 from culmen.core.task import Objective
 from culmen.core.usage import Budget
-from culmen.memory.priorities import Mean, Newest, ThisRound, Ucb, UcbSigma
-from culmen.memory.quantile import Quantile
+from culmen.memory.priorities import Mean, Newest, Quantile, ThisRound, Ucb, UcbSigma
 from culmen.memory.queue import PriorityQueue, Statistics, Trace
 from culmen.strategies import catalog
 from culmen.strategies.judging import value

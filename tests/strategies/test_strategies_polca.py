@@ -10,8 +10,7 @@ import pytest
 from culmen.core.evaluation import Case
 from culmen.core.usage import Budget
 from culmen.engine.lab import pack
-from culmen.memory.priorities import Newest, ThisRound
-from culmen.memory.quantile import Quantile
+from culmen.memory.priorities import Newest, Quantile, ThisRound
 from culmen.strategies.polca import ByEmbedder, FreshBatch, Polca
 from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Faults, Landscape, task, truth

@@ -33,8 +33,7 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import about
 from culmen.engine.search import Search
-from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import BackendChoice
+from culmen.evaluate.cluster import BackendChoice, make
 from culmen.evaluate.taskfiles import load
 from culmen.testing.landscape import Faults, Landscape, task
 

@@ -16,8 +16,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import AskedModels, ModelsFile, find_run
 from culmen.core.admissions import ADMISSION
 from culmen.core.errors import UserError
-from culmen.observe.figures import clean, count, duration, joined
-from culmen.observe.names import run_name
+from culmen.observe.figures import clean, count, duration, joined, run_name
 
 if TYPE_CHECKING:
     from culmen.audit.attack import AttackOutcome, AuditReport

@@ -276,7 +276,7 @@ def _worker_counts(text: str | None) -> tuple[int, ...]:
 
 def _measure_backends() -> Iterator[BackendFigure]:
     from culmen.bench.scale import has_ray, measure_backend, ray_nodes
-    from culmen.evaluate.cluster.choice import BackendChoice
+    from culmen.evaluate.cluster import BackendChoice
 
     for workers in (1, 2):
         yield measure_backend("local", BackendChoice(), workers, _REAL)

@@ -13,8 +13,7 @@ import typer
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import RequiredRun, Run, find_run
 from culmen.core.errors import CulmenError, JournalMismatch, RunLocked, UserError
-from culmen.observe.figures import clean, count
-from culmen.observe.names import RUNS, run_name
+from culmen.observe.figures import RUNS, clean, count, run_name
 
 if TYPE_CHECKING:
     from culmen.core.event import Event

@@ -13,8 +13,7 @@ import typer
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Candidate, RequiredRun, Run, find_candidate, find_run
 from culmen.core.errors import UserError
-from culmen.observe.figures import clean, clock, count, measured
-from culmen.observe.names import RUNS, run_name
+from culmen.observe.figures import RUNS, clean, clock, count, measured, run_name
 
 if TYPE_CHECKING:
     from culmen.core.event import Entry, Event

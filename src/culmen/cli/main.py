@@ -23,7 +23,7 @@ import typer
 from culmen.cli import about, attend, audit, bench, compare, keep, look, mcp, search, start
 from culmen.cli.screen import Screen
 from culmen.cli.verbs import declare
-from culmen.core import blame
+from culmen.core import errors
 from culmen.core.errors import CulmenError, UserError
 
 BUG, INTERRUPTED = 70, 130
@@ -120,7 +120,7 @@ def _run(given: list[str], screen: Screen) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the outermost frame: a bug is shown whole, with a code of its own
-        if (theirs := blame.as_theirs(error)) is not None:
+        if (theirs := errors.as_theirs(error)) is not None:
             screen.error(_kind(theirs), theirs.what, theirs.where, theirs.fix)
             return theirs.exit_code
         traceback.print_exc()

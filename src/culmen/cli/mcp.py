@@ -24,7 +24,7 @@ import typer
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import CulmenError, NothingScored, UserError, missing_extra
 from culmen.core.usage import Budget
-from culmen.observe.unscored import check_scored
+from culmen.observe.summary import check_scored
 from culmen.store import views
 from culmen.store.address import has_run
 from culmen.strategies.catalog import CATALOG, WITH_AGENTS

@@ -222,13 +222,13 @@ def of_session(meta: RunMeta, place: PlaceFlags) -> dict[str, Any]:
 
 def _backend(place: PlaceFlags, defaults: Mapping[str, Any], old: BackendChoice | None) -> BackendChoice | None:
     """What the command line says, then what the run had, then the task's [resources]."""
-    from culmen.evaluate.cluster import choice
+    from culmen.evaluate import cluster
 
     if old is not None and place.backend is None and place.ray_address is None and place.backend_set is None:
         return old
-    found = choice.parse(place.backend, place.ray_address, place.backend_set, defaults, old)
+    found = cluster.parse(place.backend, place.ray_address, place.backend_set, defaults, old)
     if found is not None:
-        choice.check(found)
+        cluster.check(found)
     return found
 
 

@@ -23,8 +23,8 @@ from culmen.observe.figures import (
     measured,
     number,
     result_line,
+    short_path,
 )
-from culmen.observe.names import short_path
 from culmen.observe.summary import RunSummary, next_steps, summarize
 from culmen.store import views
 from culmen.store.views.run import WINDOW

@@ -18,8 +18,7 @@ from culmen.cli.options import ForkFlags, PlaceFlags, ProgressFlags, RunFlags
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import Direction, Goal, Proxy, Run, SeedProgram, find_run, find_run_to_write
 from culmen.core.errors import UserError
-from culmen.observe.figures import clean, count, dollars, duration, joined, number
-from culmen.observe.names import run_name, short_path
+from culmen.observe.figures import clean, count, dollars, duration, joined, number, run_name, short_path
 
 if TYPE_CHECKING:
     from culmen.core.ports import Strategy

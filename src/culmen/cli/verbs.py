@@ -12,7 +12,7 @@ import typer
 
 from culmen.cli.screen import Answer, Screen
 from culmen.core.errors import UserError
-from culmen.observe.names import RUNS, run_name
+from culmen.observe.figures import RUNS, run_name
 
 Verb = Callable[..., Answer]
 

@@ -1,10 +1,18 @@
-"""One error tree. A candidate's failure is a value (`Status`), never one of these.
+"""One error tree, and whose line an error is. A candidate's failure is a value (`Status`), never one of these.
 
 `UserError` and its children are mistakes or circumstances that the user can fix: they say what happened,
 where, and the next command, and the CLI prints them without a traceback. Anything else that raises is a bug.
 """
 
 from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import NamedTuple
 
 
 class CulmenError(Exception):
@@ -72,3 +80,90 @@ class Unavailable(UserError):
     """An outside resource failed (disk full, provider down): nothing is lost, the run can be resumed."""
 
     exit_code = 75
+
+
+# Whose line it is: the places in tracebacks that are the user's own, neither culmen's nor a library's.
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TASKS = os.path.join(_OURS, "tasks") + os.sep  # written as a user's are
+_LIBRARY = re.compile(r"[/\\]lib[/\\]python\d|[/\\]site-packages[/\\]|^<frozen ")
+_IN_TEXT = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')
+
+
+class Place(NamedTuple):
+    """A line of a file, and the function it is in ("" outside any)."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        inside = f", in {self.function}" if self.function and not self.function.startswith("<") else ""
+        return f"{self.file} line {self.line}{inside}"
+
+    @property
+    def short(self) -> str:
+        """`evaluator.py line 12`."""
+        return f"{os.path.basename(self.file)} line {self.line}"
+
+
+def ours(file: str) -> bool:
+    """Whether a file is culmen's; the built-in tasks are not."""
+    return file.startswith(_OURS) and not file.startswith(_TASKS)
+
+
+def in_text(trace: str) -> Place | None:
+    """The innermost place of a traceback's text that is the user's own."""
+    found = [Place(file, int(line), name) for file, line, name in _IN_TEXT.findall(trace)]
+    own = [place for place in found if not ours(place.file) and not _LIBRARY.search(place.file)]
+    named = [place for place in own if not place.file.startswith("<")]
+    return named[-1] if named else None
+
+
+def called(error: BaseException) -> Place | None:
+    """The innermost place of the user's own code that culmen had called when this was raised; None: culmen's own."""
+    if isinstance(error, SyntaxError) and error.filename and not ours(error.filename):
+        return Place(error.filename, error.lineno or 1)
+    place, inside = None, False
+    for frame in _frames(error.__traceback__):
+        file = frame.tb_frame.f_code.co_filename
+        inside = inside or ours(file)
+        if inside and not ours(file) and not _LIBRARY.search(file) and not file.startswith("<"):
+            place = Place(file, frame.tb_lineno, frame.tb_frame.f_code.co_name)
+    return place
+
+
+def as_theirs(error: Exception, kept: str = "") -> UserError | None:
+    """The error as one of the user's own code, with the places in it, where culmen had called that; else None. `kept`
+    says what is not lost."""
+    place = called(error)
+    if place is None:
+        return None
+    shown = [frame for frame in traceback.extract_tb(error.__traceback__) if not ours(frame.filename)]
+    inner = next((i for i, frame in enumerate(shown) if frame.filename == place.file), len(shown))
+    told = "".join([*traceback.format_list(shown[inner:]), *traceback.format_exception_only(error)])
+    indented = "\n".join(f"  {line}" for line in told.rstrip().splitlines())
+    return UserError(
+        f"your code raised {type(error).__name__}\n\n{indented}\n",
+        where=str(place),
+        fix=f"correct {place.short}{kept}",
+    )
+
+
+@contextmanager
+def told_as_theirs() -> Generator[None]:
+    """What the user's own code raises inside is raised as a `UserError` that says where."""
+    try:
+        yield
+    except CulmenError:
+        raise
+    except Exception as error:
+        if (theirs := as_theirs(error, "; what was finished is kept: culmen resume RUN")) is None:
+            raise
+        raise theirs from error
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next

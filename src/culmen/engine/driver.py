@@ -37,8 +37,8 @@ from culmen.core.event import (
 )
 from culmen.core.ports import Journal, Observer, World
 from culmen.core.usage import Usage
+from culmen.engine.ledger import PERFORMING
 from culmen.engine.replay import Replayed, replay, torn
-from culmen.engine.reservations import PERFORMING
 from culmen.engine.search import Estimate, Search
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt

@@ -11,10 +11,15 @@ import heapq
 import math
 import struct
 from array import array
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+import msgspec
+
+from culmen.core.brief import Attempt, Brief, Exhibit, Measured, Proposal
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import LEVELS, Observation, Status, weakest
 from culmen.core.event import Effect, EvaluateRequest, mark
@@ -336,3 +341,154 @@ class MemoryStore:
     def observation(self, candidate: str, mark: str) -> Observation:
         """The first observation under this mark."""
         return self._observations[mark]
+
+
+# What a search knows of its candidates when it asks for more: how well each is measured, and what was tried on it.
+#
+# Fed in journal order, so that a resumed or replayed search asks with the same words. Bounded: what was met long ago is
+# forgotten, a mean and its count excepted.
+
+SHOWN = 6  # attempts told of one parent
+_KEPT = 20_000  # parents, failures and metrics remembered
+_WORDS = 240  # characters of what an attempt was
+_REASON = 160  # characters of why it failed
+_METRICS = 12  # numbers told of an inspiration
+
+_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # 97.5 % of Student's t, 1 to 10 degrees of freedom
+
+
+class Past:
+    """Fills briefs with what is known (`informed`); `seen` and `asked` are told of every result."""
+
+    def __init__(self, task: Task, record: Scoreboard) -> None:
+        self._task, self._record = task, record
+        self._attempts: dict[int, tuple[tuple[str, str], ...]] = {}  # of a parent: (child's id or "", what it was)
+        self._faults: dict[int, str] = {}
+        self._metrics: dict[int, dict[str, float]] = {}
+
+    def seen(self, candidate: Candidate, observation: Observation) -> None:
+        """One evaluation; a lost one says nothing."""
+        if observation.status is Status.LOST:
+            return
+        if observation.ok:
+            numbers = ((name, x) for name, x in observation.metrics.items() if math.isfinite(x))
+            _keep(self._metrics, key_of(candidate.id), dict(islice(numbers, _METRICS)))
+        else:
+            _keep(self._faults, key_of(candidate.id), reason(observation))
+
+    def asked(self, brief: Brief, answer: Proposal) -> None:
+        """A model's answer: its candidates are attempts on the brief's parent, and so is a change that came to none."""
+        if brief.parent is None:
+            return
+        fresh = [(child.id, change(brief.parent, child, answer)) for child in answer.candidates]
+        if not fresh and answer.fault in _VAIN:
+            fresh = [("", f"{_line(answer.hypothesis, _WORDS)} ({_VAIN[answer.fault]})".strip())]
+        if fresh:
+            key, again = key_of(brief.parent.id), {child for child, _ in fresh if child}
+            before = (each for each in self._attempts.pop(key, ()) if each[0] not in again)
+            _keep(self._attempts, key, (*before, *fresh)[-SHOWN:])
+
+    def informed(self, brief: Brief) -> Brief:
+        """The brief with what is known of its parent and its inspirations."""
+        exhibits = tuple(self._exhibit(exhibit) for exhibit in brief.inspirations)
+        if brief.parent is None:
+            return msgspec.structs.replace(brief, inspirations=exhibits)
+        reward, measured = self._measured(brief.parent.id, brief.reward, brief.measured)
+        attempts = tuple(self._attempt(*each) for each in self._attempts.get(key_of(brief.parent.id), ()))
+        return msgspec.structs.replace(
+            brief, reward=reward, measured=measured, attempts=attempts, inspirations=exhibits
+        )
+
+    def _exhibit(self, exhibit: Exhibit) -> Exhibit:
+        reward, measured = self._measured(exhibit.candidate.id, exhibit.reward, exhibit.measured)
+        metrics = exhibit.metrics or self._metrics.get(key_of(exhibit.candidate.id), {})
+        return msgspec.structs.replace(exhibit, reward=reward, measured=measured, metrics=metrics)
+
+    def _attempt(self, child: str, what: str) -> Attempt:
+        if not child:
+            return Attempt(what, fault="no candidate")
+        reward, measured = self._measured(child, None, Measured())
+        failed = measured.failures and (reward is None or measured.failures > 1)
+        return Attempt(what, reward, measured, self._faults.get(key_of(child), "") if failed else "")
+
+    def _measured(self, id: str, otherwise: float | None, known: Measured) -> tuple[float | None, Measured]:
+        """Mean reward over all evaluations with a score, and how well it is known; a strategy that has said how well
+        it knows its own number keeps it."""
+        if known != _UNSAID:
+            return otherwise, known
+        tally = self._record.tally(id)
+        if tally is None:
+            return otherwise, _UNSAID
+        if not tally.count:
+            return otherwise, Measured(0, tally.failures)
+        return tally.mean, Measured(tally.count, tally.failures, self._margin(tally))
+
+    def _margin(self, tally: CandidateTally) -> float | None:
+        """From the spread within candidates, pooled over all of them: two evaluations of one say too little."""
+        if self._task.deterministic and tally.count >= len(self._task.split("train")):
+            return 0.0
+        degrees, squares = self._record.degrees, self._record.squares
+        if not degrees:
+            return None
+        quantile = _T[degrees - 1] if degrees <= len(_T) else 1.96 + 2.4 / degrees
+        return quantile * math.sqrt(max(squares, 0.0) / degrees / tally.count)
+
+
+_UNSAID = Measured()
+_VAIN = {
+    "diff_mismatch": "the edits did not fit the text",
+    "outside_blocks": "the change lay outside what may be edited",
+    "too_long": "the text became too long",
+    "unchanged": "nothing was changed",
+    "duplicate": "a candidate that is known already",
+}
+
+
+def change(parent: Candidate, child: Candidate, answer: Proposal) -> str:
+    """What a child changes, in the words that came with it, else by the lines that came and went."""
+    said = child.origin.note or (answer.hypothesis if len(answer.candidates) == 1 else "")
+    return _line(said, _WORDS) or _lines(parent.text, child.text)
+
+
+def reason(observation: Observation) -> str:
+    """Why an evaluation gave no score, in a line: status, reason, and the last line of its feedback."""
+    lines = [line for line in observation.feedback.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    return _line(
+        " ".join(filter(None, (observation.status.value, observation.reason and f"({observation.reason})", last))),
+        _REASON,
+    )
+
+
+def _lines(before: str, after: str) -> str:
+    old, new = before.splitlines(), after.splitlines()
+    begin = end = 0  # lines alike at both ends, mostly nearly all: they cancel out
+    for one, other in zip(old, new):
+        if one != other:
+            break
+        begin += 1
+    for one, other in zip(reversed(old[begin:]), reversed(new[begin:])):
+        if one != other:
+            break
+        end += 1
+    were, are = Counter(old[begin : len(old) - end]), Counter(new[begin : len(new) - end])
+    gone, come = were - are, are - were
+    first = _three(new, come) or _three(old, gone)
+    return _line(f"{come.total()} lines in, {gone.total()} out: {'; '.join(first)}", _WORDS)
+
+
+def _three(lines: Sequence[str], among: Counter[str]) -> list[str]:
+    """The first three of these lines that are not blank."""
+    return list(islice((line.strip() for line in lines if line in among and line.strip()), 3))
+
+
+def _line(text: str, most: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
+
+
+def _keep(where: dict[int, Any], key: int, value: Sequence[Any] | dict[str, float] | str) -> None:
+    where.pop(key, None)
+    where[key] = value
+    if len(where) > _KEPT:
+        del where[next(iter(where))]

@@ -6,8 +6,9 @@ in who feeds it: see `driver.py` and `testing/virtual.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,9 +16,10 @@ from culmen.core.admissions import ADMISSION
 from culmen.core.brief import HumanInput, Proposal, Text, refused_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import (
     WAIT,
+    CustomRequest,
     Effect,
     Entry,
     EvaluateRequest,
@@ -32,12 +34,13 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.engine.finale import FinalChoice, Finale, Goal, soon
 from culmen.engine.front import FrontFinale
-from culmen.engine.lab import DirectProposer, EngineLab, SearchPort
+from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
 from culmen.engine.ledger import (
     CHECKS,
     NOTHING,
     Estimate,
     Ledger,
+    Reservations,
     final_seconds,
     final_share,
     may_rest_on_tolerance,
@@ -45,11 +48,7 @@ from culmen.engine.ledger import (
 )
 from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
-from culmen.engine.past import Past
-from culmen.engine.record import Memo, MemoryStore, Scoreboard
-from culmen.engine.reservations import Reservations
-from culmen.engine.trial import Trial
-from culmen.engine.turns import Turns
+from culmen.engine.record import Memo, MemoryStore, Past, Scoreboard
 
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
 _FUTILE_PROPOSALS = 60  # proposals in a row that brought nothing to evaluate: only money would end the run
@@ -62,7 +61,7 @@ class Search:
     phase: search, then final, then done. `outbox` collects notes to journal; `reason` says why the search ended. With
     `integrity` = stop, the first candidate that is rejected for its integrity ends it; with `stop_at`, the first that
     is known to score as much (`Goal`). `observations` returns past evaluations; without it they are all kept in
-    memory. `trial`: nothing is paid for before an initial program has scored (`engine.trial`). `watch` is called with
+    memory. `trial`: nothing is paid for before an initial program has scored (`Trial`). `watch` is called with
     each effect that finished, replayed ones included.
     """
 
@@ -386,3 +385,78 @@ def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
         where="the strategy, its settings, the task or culmen's version differ from when the run was made",
         fix="culmen fork RUN  (a new run that reuses every finished result by content)",
     )
+
+
+# The trial: until an initial program has scored, no model and no agent starts, so nothing is paid for in vain.
+#
+# The strategy's own first evaluations serve where it makes any; where it would ask a model first, the engine asks for
+# the evaluation of an initial program itself. If all of them fail, the search ends. A task without an initial program
+# cannot be tried so: its search ends if its first evaluations all fail alike.
+
+LOOKS = 3  # failed evaluations, at least, before initial programs are given up; fewer where all would be the same
+ALIKE = 10  # evaluations that fail alike, from the first one on, of a task without an initial program
+INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"  # why a search ends; `observe.summary` has the words
+_VARYING = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+class Look(NamedTuple):
+    """An evaluation that the engine asks for itself."""
+
+    candidate: Candidate
+    case: Case | None
+
+
+class Trial:
+    """Counts evaluations until the first score. `passed`: nothing is held back any more; `fault`: why to end."""
+
+    def __init__(self, task: Task, wanted: bool = True) -> None:
+        self._initial = {candidate.id: candidate for candidate in task.candidates()}
+        self._cases = task.split("train") or (None,)
+        self._looks = min(LOOKS, len(self._cases)) if task.deterministic else LOOKS
+        self._left = dict(self._initial)  # not evaluated yet
+        self._failed = self._under_way = 0
+        self._kinds: list[str] = []
+        self.passed, self.fault = not wanted, ""
+
+    def holds(self, request: Request) -> bool:
+        """Whether this has to wait until an initial program has scored: what models and agents are paid for."""
+        if self.passed or not self._initial:
+            return False
+        if isinstance(request, CustomRequest):
+            return request.kind != WAIT
+        return isinstance(request, ProposeRequest | WriteRequest)
+
+    def asked(self, request: Request) -> None:
+        """An effect is asked for."""
+        if isinstance(request, EvaluateRequest) and request.candidate.id in self._initial:
+            self._left.pop(request.candidate.id, None)
+            self._under_way += 1
+
+    def see(self, candidate: Candidate, observation: Observation) -> None:
+        """An evaluation is finished."""
+        if self.passed:
+            return
+        if observation.ok:
+            self.passed = True
+        elif candidate.id in self._initial:
+            self._failed, self._under_way = self._failed + 1, self._under_way - 1
+        elif not self._initial:
+            self._kinds.append(kind_of(observation))
+            if len(self._kinds) >= ALIKE:
+                self.passed, self.fault = True, ALWAYS_FAILS if len(set(self._kinds)) == 1 else ""
+
+    def next(self, idle: bool) -> Look | None:
+        """The next evaluation to ask for: None while the strategy's own are under way, or if there is none (see
+        `fault`). `idle`: the strategy waits for nothing else."""
+        if self.passed or self._under_way or not self._initial or not (idle or self._failed):
+            return None
+        if not self._left and self._failed >= self._looks:
+            self.passed, self.fault = True, INITIAL_FAILS
+            return None
+        candidate = next(iter(self._left.values()), next(iter(self._initial.values())))
+        return Look(candidate, self._cases[self._failed % len(self._cases)])
+
+
+def kind_of(observation: Observation) -> str:
+    """What failed evaluations have in common that fail alike: status, reason and last line, numbers left out."""
+    return f"{observation.status.value} {observation.reason} {_VARYING.sub('#', observation.last_words)}"

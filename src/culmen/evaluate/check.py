@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from culmen.core import blame
+from culmen.core import errors
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import EVALUATOR_LOG, LOG, Case, Observation, Status, reaches, weakest
 from culmen.core.ports import Backend
@@ -310,7 +310,7 @@ def describe(observation: Observation) -> str:
 
 def _where(observation: Observation) -> str:
     """` (evaluator.py line 12)`: the last place of a traceback that is the user's own; "" without one."""
-    place = blame.in_text(observation.feedback)
+    place = errors.in_text(observation.feedback)
     return "" if place is None else f" ({place.short})"
 
 

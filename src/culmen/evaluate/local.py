@@ -16,7 +16,7 @@ from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.adapters import harbor
-from culmen.evaluate.integrity.seal import EvaluatorSeal
+from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail import probes, scorer_pool
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.container import ContainerJail

@@ -11,8 +11,7 @@ from typing import Any
 from culmen.core import pictures
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import EVALUATOR_LOG, PRINTED_MARK, Status
-from culmen.core.goals import combined, lacking
-from culmen.core.task import WIDEST, Objective
+from culmen.core.task import WIDEST, Objective, combined, lacking
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.fork_server import ChildExit, clean
 from culmen.evaluate.taskfiles.surface import is_text

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
-from culmen.memory.quantile import Quantile, RunningSample, quantile
+from culmen.memory.priorities import Quantile, RunningSample, quantile
 
 Vector = Sequence[float]
 _WARM = 20  # distances to see before a quantile of them is used

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
-from culmen.core.goals import Constraint, MetricGoal
+from culmen.core.task import Constraint, MetricGoal
 from culmen.memory.pedigree import ValueModel
 
 Floats = NDArray[np.float64]

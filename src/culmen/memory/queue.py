@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.memory.pedigree import ValueModel
-from culmen.memory.priorities import Earliest, Priority, Ties
-from culmen.memory.quantile import RunningSample
+from culmen.memory.priorities import Earliest, Priority, RunningSample, Ties
 
 
 def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from culmen.core.evaluation import LEVELS, reaches
@@ -125,3 +127,25 @@ def dollars(value: float) -> str:
 def joined(parts: Iterable[str], separator: str = ", ") -> str:
     """The parts that are not empty."""
     return separator.join(part for part in parts if part)
+
+
+RUNS = Path("runs")  # folder of the runs unless --run-dir names another
+
+
+def run_name(run: Path | str) -> str:
+    """A run as a command takes it here: its name if it is under ./runs, else its path or address."""
+    from culmen.store.address import pointer
+
+    path = Path(run)
+    address = pointer(path)
+    if address is not None and path.resolve().parent != RUNS.resolve():
+        return f"'{address}'"
+    return shlex.quote(path.name if path.resolve().parent == RUNS.resolve() else short_path(path))
+
+
+def short_path(run: Path | str) -> str:
+    """The path of a run, relative to the working folder where it is below it."""
+    try:
+        return str(Path(run).resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(run)

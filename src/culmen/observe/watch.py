@@ -153,11 +153,11 @@ def _better(now: RunStatus, score: float, than: float) -> bool:
 
 def own_display() -> Display:
     """What suits the place a Python program runs in: a notebook, a terminal, or anything that takes lines."""
-    from culmen.observe import notebook
+    from culmen.observe import displays
     from culmen.observe.displays import PlainDisplay, TerminalDisplay
 
-    if notebook.in_notebook():
-        return notebook.NotebookDisplay()
+    if displays.in_notebook():
+        return displays.NotebookDisplay()
     if sys.stderr is not None and sys.stderr.isatty():
         from rich.console import Console
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
-from culmen.core.errors import UserError
+from culmen.core.errors import UserError, missing_extra
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.event import Edits
 from culmen.core.ports import Lab, Proposer
@@ -188,6 +189,12 @@ class EvaluationAllowance:
         an evaluation's limit, so that loops that take twice as long still fit."""
         whole = round(lab.elapsed + lab.left("seconds"), 3)
         return min(_LONG, 0.1 * whole, 0.2 * lab.task.limits.seconds)
+
+
+def check_installed() -> None:
+    """Raises `UserError` where the package for CMA-ES is missing: a search would differ without it."""
+    if find_spec("cma") is None:
+        raise missing_extra("searching without a language model", "cma", "offline", "--model offline (the default)")
 
 
 class OfflineProposer(Proposer):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -15,16 +16,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from culmen.core.errors import IsolationError, UserError
-from culmen.core.event import CustomRequest, Effect, Entry
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate, Origin
+from culmen.core.errors import IsolationError, Unavailable, UserError
+from culmen.core.event import CustomRequest, Effect, Entry, Event
 from culmen.core.options import BackendChoice
 from culmen.core.ports import Backend, Craft, Embedder, Gateway, ObservationStore, Observer, Proposer
 from culmen.engine.driver import Driver
 from culmen.engine.replay import graft
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
-from culmen.run.inbox import InboxWatcher
 from culmen.run.options import RunObjects
+from culmen.store import inbox, views
+from culmen.store.inbox import InboxMessage
 
 if TYPE_CHECKING:
     from culmen.core.task import Task
@@ -263,14 +267,13 @@ def _models(
     from culmen.offline.workers import EditWorkers
 
     if meta.offline and (objects.model is None or isinstance(objects.model, Mapping)):
-        from culmen.offline.edits.tuning import check_installed
-        from culmen.offline.proposer import OfflineProposer
+        from culmen.offline.proposer import OfflineProposer, check_installed
 
         if objects.proposer is None:
             check_installed()
         return None, objects.proposer or OfflineProposer(), EditWorkers()
     from culmen.llm import make_gateway
-    from culmen.prompts.proposer import FallbackProposer
+    from culmen.prompts.writer import FallbackProposer
 
     tell = partial(_say, objects) if objects.observers else None
     model = meta.model if objects.model is None else objects.model
@@ -383,3 +386,66 @@ def _crafts(
         return TrainCraft(path / "policy", maker(render, path / "policy"))
 
     return {"session": sessions, "train": training}
+
+
+# What people send to a run, brought from its inbox into the search while a session runs.
+
+INTERVAL = 0.4  # seconds between two looks into the folder
+_KINDS = ("tell", "stop")
+
+
+class InboxWatcher(Observer):
+    """Hands messages to the driver, and, as an observer, forgets those that are journaled.
+
+    A message that was journaled before its file was removed is known by its id, and not taken twice.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._seen: set[str] = set()
+        for event in views.log(run, limit=1_000_000, kinds=_KINDS):
+            self._forget(event)
+
+    async def watch(self, driver: Driver) -> None:
+        """Look into the inbox again and again, until cancelled."""
+        while True:
+            for message in await asyncio.to_thread(self._waiting):
+                if message.id not in self._seen:
+                    self._seen.add(message.id)
+                    driver.take([entry(message)])
+                    if message.kind == "pause":
+                        driver.interrupt()
+            await asyncio.sleep(INTERVAL)
+
+    def _waiting(self) -> list[InboxMessage]:
+        """Nothing while a database cannot be asked: the driver notices, too, and it decides what that means."""
+        with contextlib.suppress(Unavailable):
+            return inbox.waiting(self._run)
+        return []
+
+    def see(self, events: Iterable[Event]) -> None:
+        """These are durable."""
+        for event in events:
+            if event.entry.kind in _KINDS:
+                self._forget(event)
+
+    def told(self, text: str) -> None:
+        """Not its business."""
+
+    def _forget(self, event: Event) -> None:
+        message = str(event.entry.body.get("id", ""))
+        if message:
+            self._seen.add(message)
+            with contextlib.suppress(Unavailable):
+                inbox.remove(self._run, message)
+
+
+def entry(message: InboxMessage) -> Entry:
+    """A message as the journal holds it."""
+    if message.kind == "stop":
+        return Entry("stop", body={"reason": "user", "id": message.id})
+    body = {"tell": message.kind, "id": message.id}
+    if message.kind == "candidate":
+        candidate = Candidate.of(message.parts, (), Origin("person"))
+        return Entry("tell", effect="candidates", body=body, result=Proposal(candidates=(candidate,)))
+    return Entry("tell", body={**body, "text": message.text} if message.text else body)

@@ -15,12 +15,11 @@ import msgspec
 from culmen.core import VERSION
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
-from culmen.core.goals import constraint, goals
 from culmen.core.options import RunOptions
 from culmen.core.ports import MinimalStrategy, Strategy, complete
-from culmen.core.task import Evaluator, Limits, Objective, Task, fingerprint, way
-from culmen.evaluate.cluster import choice
-from culmen.offline.edits.tuning import check_installed
+from culmen.core.task import Evaluator, Limits, Objective, Task, constraint, fingerprint, goals, way
+from culmen.evaluate import cluster
+from culmen.offline.proposer import check_installed
 from culmen.run.options import RunObjects
 from culmen.store.meta import RunMeta
 
@@ -131,7 +130,7 @@ def meta(
 ) -> RunMeta:
     """What the journal must know to resume this run; never a key. `strategy` is `catalog.config` of it."""
     if options.backend is not None:
-        choice.check(options.backend)
+        cluster.check(options.backend)
     named = options.model
     return RunMeta(
         id=path.name,
@@ -145,7 +144,7 @@ def meta(
         trial=not options.allow_failing,
         **{
             **msgspec.structs.asdict(options),
-            "workers": options.workers or workers_of_backend or choice.usual_workers(options.backend),
+            "workers": options.workers or workers_of_backend or cluster.usual_workers(options.backend),
         },
     )
 

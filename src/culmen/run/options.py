@@ -33,7 +33,7 @@ from culmen.core.ports import (
     complete,
 )
 from culmen.core.usage import Budget
-from culmen.evaluate.cluster import choice
+from culmen.evaluate import cluster
 from culmen.evaluate.integrity import guard
 
 Options = TypeVar("Options", bound=RunOptions)
@@ -224,7 +224,7 @@ def _class(thing: object) -> str:
 
 def _backend(value: object) -> tuple[BackendChoice | None, Backend | None]:
     if value is None or isinstance(value, str | Mapping | BackendChoice):
-        return None if value is None else choice.as_choice(value), None
+        return None if value is None else cluster.as_choice(value), None
     return None, complete(Backend, value)
 
 

@@ -237,7 +237,7 @@ def apart(known: Sequence[Candidate], found: Sequence[Candidate], most: int) -> 
     order taken; by the hashing embedder, so that it costs nothing and depends on the texts alone."""
     import numpy as np
 
-    from culmen.embed.hashing import HashingEmbedder
+    from culmen.embed import HashingEmbedder
 
     vectors = HashingEmbedder().embed([candidate.text for candidate in (*known, *found)])
     new = vectors[len(known) :]

@@ -1,7 +1,8 @@
-"""Which candidate is best before the engine's final choice has been made, by the scores of the search.
+"""What candidates are worth by a run's journal: which is best, what the search knows of each, the one number shown.
 
-The best is the one with the highest lower bound, one standard deviation below what the value model lets expect
-(`store.estimates`; failures at the floor), so one lucky sample of a noisy task does not win. Where scores are exact, or
+Before the engine's final choice has been made, the best is the one with the highest lower bound, one standard
+deviation below what the value model lets expect (`Estimates`; failures at the floor), so one lucky sample of a noisy
+task does not win. Where scores are exact, or
 the run is too long for the model, and for orders by the database, the bound is mean - s / sqrt(n) (reward, higher is
 better), among the candidates all of whose evaluations gave a score; if there is none, among all that ever scored. s is
 the standard deviation within candidates, pooled over all of them.
@@ -13,18 +14,25 @@ whose outputs it did not accept counts as one that failed. A candidate rejected 
 from __future__ import annotations
 
 import math
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from culmen.core.task import Task
 from culmen.store import sql
-from culmen.store.codec import escape, unescape
+from culmen.store.codec import decode, escape, unescape
+from culmen.store.database import read_meta
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
-    from culmen.store.estimates import Estimates
+    from culmen.memory.pedigree import StepLaw, ValueModel
+
 
 RULE = (
     "certified value where there is one, else highest mean minus one standard error (spread pooled over all "
@@ -235,3 +243,231 @@ def leader_before(connection: Connection, direction: str, seq: int) -> Standing 
     )
     row = connection.execute(query.order_by(made.c.failed > 0, value.desc(), sql.tally.c.first).limit(1)).one_or_none()
     return None if row is None else Standing(row.candidate, row.mean, row.n, sign * row.value, row.worst)
+
+
+# What a run's search knows of its candidates' true rewards: the value model (`memory.pedigree`) made from the tables.
+#
+# It is kept while a run is looked at again and again, and then only told what is new.
+
+MODELLED = 20_000  # evaluations up to which it is made
+_KEPT = 8
+
+_lock = threading.Lock()
+_kept: OrderedDict[str, Estimates] = OrderedDict()
+
+
+def estimates(connection: Connection, folder: Path, task: Task) -> Estimates | None:
+    """The search's estimates so far; None where they would tell nothing more than the scores themselves (these are
+    exact and there is one case at most), or where the run is too long for the model."""
+    seen = sql.observation.c
+    some = sql.select(seen.seq).limit(MODELLED + 1).subquery()  # a million need not be counted
+    count = connection.execute(sql.select(sql.func.count()).select_from(some)).scalar_one()
+    if not count or count > MODELLED:
+        return None
+    last = connection.execute(sql.select(sql.func.max(seen.seq))).scalar_one()
+    name = str(folder.absolute())
+    with _lock:
+        found = _kept.pop(name, None)
+        if found is None or not found.refresh(connection, count, last):
+            found = Estimates(task)
+            found.refresh(connection, count, last)
+        _kept[name] = found
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    return None if found.noiseless else found
+
+
+def step_law(connection: Connection, task: Task) -> StepLaw | None:
+    """What the search of this run learnt of steps and noise; None without scores."""
+    seen, found = sql.observation.c, Estimates(task)
+    count, last = connection.execute(sql.select(sql.func.count(), sql.func.max(seen.seq))).one()
+    found.refresh(connection, count, last or 0)
+    return found.law
+
+
+class Arrival(NamedTuple):
+    """A candidate, its parents, and the event it came with."""
+
+    candidate: str
+    parents: list[str]
+    seq: int
+
+
+class ScoreRow(NamedTuple):
+    """A score of a candidate on a case (None: it failed), whether the search's estimates count it, and its event."""
+
+    candidate: str
+    score: float | None
+    case: str
+    counts: bool
+    seq: int
+
+
+def arrivals(connection: Connection, after: int, last: int) -> list[Arrival]:
+    """The candidates of the events after `after`, up to `last`, in the order in which the model takes them."""
+    born = sql.candidate.c
+    query = sql.select(born.id, born.parents, born.seq).where(born.seq > after, born.seq <= last)
+    rows = connection.execute(query.order_by(born.seq, born.id)).all()
+    return [Arrival(unescape(name), unescape(parents).split(), seq) for name, parents, seq in rows]
+
+
+def score_rows(connection: Connection, after: int, last: int) -> list[ScoreRow]:
+    """The scores of these events; those of the final choice and lost ones do not count."""
+    seen = sql.observation.c
+    made = sql.select(seen.candidate, seen.score, seen.case, seen.phase, seen.status, seen.seq)
+    rows = connection.execute(made.where(seen.seq > after, seen.seq <= last).order_by(seen.seq)).all()
+    return [
+        ScoreRow(unescape(name), score, unescape(case), phase != "final" and status != "lost", seq)
+        for name, score, case, phase, status, seq in rows
+    ]
+
+
+class Estimates:
+    """The value model of one run; for any thread."""
+
+    def __init__(self, task: Task) -> None:
+        from culmen.memory.pedigree import ValueModel
+
+        self._reward = task.objective.reward
+        self._model: ValueModel = ValueModel(task.objective.floor, task.deterministic)
+        self._lock = threading.Lock()
+        self._count = self._last = self._born = 0
+        self.noiseless = True
+
+    @property
+    def law(self) -> StepLaw | None:
+        """What was learnt of steps and noise; None without scores."""
+        with self._lock:
+            return self._model.law
+
+    def value(self, candidate: str) -> tuple[float, float] | None:
+        """Reward to be expected of a candidate and its standard deviation; None while nothing is known of it."""
+        with self._lock:
+            value = self._model.value(candidate) if candidate in self._model.index else None
+        return (value.mean, value.sd) if value is not None and math.isfinite(value.mean) else None
+
+    def count(self, candidate: str) -> int:
+        """How often it was evaluated."""
+        with self._lock:
+            return self._model.value(candidate).count if candidate in self._model.index else 0
+
+    def leader(self, without: set[str]) -> str | None:
+        """Of the candidates that scored, but for these, the one with the highest value minus one deviation."""
+        with self._lock:
+            bound = self._model.worth() - self._model.variance**0.5
+            for name in without & self._model.index.keys():
+                bound[self._model.index[name]] = -math.inf
+            return self._model.ids[int(bound.argmax())] if len(bound) and math.isfinite(bound.max()) else None
+
+    def refresh(self, connection: Connection, count: int, last: int) -> bool:
+        """Learn what is new, of `count` observations up to event `last`. False if this is not the run it was: then
+        begin anew."""
+        with self._lock:
+            if (count, last) == (self._count, self._last):
+                return True
+            self._enter(arrivals(connection, self._born, last))
+            self._observe(score_rows(connection, self._last, last))
+            self._last = last
+            return self._count == count
+
+    def learn(self, born: Iterable[Arrival], seen: Iterable[ScoreRow]) -> None:
+        """Learn what somebody else has read: candidates, then scores, each in their order."""
+        with self._lock:
+            self._enter(born)
+            self._observe(seen)
+
+    def _enter(self, born: Iterable[Arrival]) -> None:
+        for name, parents, seq in born:
+            self._model.add(name, parents)
+            self._born = seq
+
+    def _observe(self, seen: Iterable[ScoreRow]) -> None:
+        for name, score, case, counts, _ in seen:
+            self._count += 1
+            if counts:
+                self._model.observe(name, None if score is None else self._reward(score), case)
+        self.noiseless = self._model.noiseless
+
+
+# The one number of a candidate: what every list, page and report shows as its score, with its count.
+#
+# For the winner and the initial program it is what the final choice measured, on evaluations made after the choice; for
+# all others, and before the final choice, what the search's evaluations let expect: the posterior mean of the value
+# model (`store.ranking`), or the mean itself where that tells nothing more. What the final choice evaluated is never
+# mixed into it.
+
+Z = 1.959963984540054  # standard errors to either side: the 95 % interval of a normal mean
+
+
+class Score(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A candidate's score (in the task's own direction) over `count` evaluations, with standard error and `margin`,
+    half the width of its 95 % interval (None: not known).
+
+    `expected`: the value model's, from these evaluations and those of relatives; else the mean of these. `fresh`:
+    measured by the final choice; then `failures` of the `count` gave no score and count as the floor.
+    """
+
+    value: float
+    count: int
+    se: float | None = None
+    margin: float | None = None
+    fresh: bool = False
+    failures: int = 0
+    expected: bool = False
+
+
+class Scores:
+    """The scores of a run's candidates at one moment. `model` is None where means tell all that is known."""
+
+    def __init__(self, connection: Connection, folder: Path) -> None:
+        task = read_meta(connection).task
+        self._objective, self.direction = task.objective, task.objective.direction
+        self.model = estimates(connection, folder, task)
+        self.sd = pooled_sd(connection)
+        winner = last_state(connection).get("winner")
+        self.winner = str(winner["id"]) if isinstance(winner, dict) else ""
+        self._fresh = fresh_scores(winner) if isinstance(winner, dict) else {}
+
+    def of(self, candidate: str, count: int | None, mean: float | None) -> Score | None:
+        """The score of a candidate (its id) whose `count` scored evaluations in the search have this mean; None if
+        there is none."""
+        if candidate in self._fresh:
+            return self._fresh[candidate]
+        if not count or mean is None:
+            return None
+        value = None if self.model is None else self.model.value(candidate)
+        if value is None:
+            return search_score(mean, count, self.sd)
+        return Score(self._objective.score(value[0]), count, value[1], Z * value[1], expected=True)
+
+
+def search_score(mean: float, count: int, sd: float) -> Score:
+    """The score of a candidate from `count` evaluations of the search, whose deviation is `sd` (0: not known)."""
+    error = sd / math.sqrt(count) if sd else None
+    return Score(mean, count, error, None if error is None else Z * error)
+
+
+def fresh_scores(winner: dict[str, Any]) -> dict[str, Score]:
+    """By id, what the final choice says, as the state event tells it: of the winner and the initial program."""
+    initial = winner.get("initial")
+    fresh = bool(winner.get("confirmed") or winner.get("failures"))
+    found = {str(initial["id"]): _score(initial, True)} if initial else {}
+    return found | {str(winner["id"]): _score(winner, fresh)}
+
+
+def _score(told: dict[str, Any], fresh: bool) -> Score:
+    failures = int(told.get("failures", 0))
+    return Score(float(told["score"]), int(told["count"]), told.get("se"), margin_of(told), fresh, failures)
+
+
+def margin_of(told: dict[str, Any]) -> float | None:
+    """Half the width of the 95 % interval; from the standard error alone where a run was made before it was told."""
+    error = told.get("se")
+    return told.get("margin", None if error is None else Z * float(error))
+
+
+def last_state(connection: Connection) -> dict[str, Any]:
+    """The newest state event's body."""
+    states = sql.select(sql.event.c.body).where(sql.event.c.kind == "state", sql.event.c.topic.is_not(None))
+    raw = connection.execute(states.order_by(sql.event.c.seq.desc()).limit(1)).scalar()
+    return {} if raw is None else decode(raw, dict[str, Any])

@@ -23,7 +23,7 @@ from typing import Any, Union, cast, get_args, get_origin
 
 from culmen.core.errors import UserError
 from culmen.core.ports import MinimalStrategy, Strategy, complete
-from culmen.memory.quantile import Quantile
+from culmen.memory.priorities import Quantile
 from culmen.strategies.settings import About, hints
 
 CATALOG: dict[str, str] = {

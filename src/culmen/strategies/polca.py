@@ -12,7 +12,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Rollout
 from culmen.core.ports import Lab
 from culmen.memory import priorities as by
-from culmen.memory.quantile import Quantile
+from culmen.memory.priorities import Quantile
 from culmen.strategies.settings import About, Batch, Lanes, Proposals, check
 from culmen.strategies.summarizer import RunningSummary, Summarizer, Tau
 

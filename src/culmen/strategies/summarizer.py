@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from culmen.core.evaluation import Case
 from culmen.core.ports import Lab
 from culmen.core.task import Objective
-from culmen.memory.quantile import Quantile, quantile
+from culmen.memory.priorities import Quantile, quantile
 from culmen.strategies.settings import About, check
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.task import Task
-from culmen.evaluate.integrity.seal import EvaluatorChanged
+from culmen.evaluate.integrity.guard import EvaluatorChanged
 from culmen.evaluate.jail.probes import LEVELS
 from culmen.evaluate.taskfiles import load
 

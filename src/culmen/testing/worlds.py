@@ -20,8 +20,7 @@ from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
-from culmen.core.goals import constraint, goals
-from culmen.core.task import Objective, Task
+from culmen.core.task import Objective, Task, constraint, goals
 from culmen.core.usage import Usage
 from culmen.testing.landscape import PART, Landscape
 

@@ -13,11 +13,11 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
-from culmen.evaluate.cluster import choice, make, messages
-from culmen.evaluate.cluster.choice import BackendChoice, Needs
+from culmen.evaluate import cluster
+from culmen.evaluate.cluster import BackendChoice, Needs, make, messages
 from culmen.evaluate.cluster.messages import EvaluationJob, NodeReply, NodeTerms
 from culmen.evaluate.cluster.remote import Lost, RemoteBackend
-from culmen.evaluate.integrity.seal import EvaluatorChanged
+from culmen.evaluate.integrity.guard import EvaluatorChanged
 from culmen.evaluate.taskfiles import load
 from culmen.study import Study
 from culmen.testing.backend_kit import check_backend, check_cancel, kit_task
@@ -32,14 +32,14 @@ def test_the_local_backend_ends_what_is_cancelled(tmp_path: Path):
 
 
 def test_settings_are_read_and_what_cannot_be_meant_is_said():
-    found = choice.parse("ray", "local", "cpu=2,gpu=1,memory=2GB,custom.fpga=0.5,wait=9", {})
+    found = cluster.parse("ray", "local", "cpu=2,gpu=1,memory=2GB,custom.fpga=0.5,wait=9", {})
     assert found == BackendChoice("ray", "local", Needs(2, 1, 2 * 10**9, {"fpga": 0.5}), wait=9.0)
-    assert choice.as_choice(msgspec.to_builtins(found)) == found
-    assert choice.parse(None, None, None, {}) is None
-    assert choice.parse(None, "auto", None, {"cpu": 3.0, "memory": "1GiB"}) == BackendChoice(
+    assert cluster.as_choice(msgspec.to_builtins(found)) == found
+    assert cluster.parse(None, None, None, {}) is None
+    assert cluster.parse(None, "auto", None, {"cpu": 3.0, "memory": "1GiB"}) == BackendChoice(
         "ray", needs=Needs(3, memory=2**30)
     )
-    later = choice.parse(None, None, "gpu=2", {}, found)
+    later = cluster.parse(None, None, "gpu=2", {}, found)
     assert later is not None and later.needs == Needs(2, 2, 2 * 10**9, {"fpga": 0.5})
     for name, settings in (
         ("moon", None),
@@ -49,7 +49,7 @@ def test_settings_are_read_and_what_cannot_be_meant_is_said():
         ("ray", "x=1"),
     ):
         with pytest.raises(UserError):
-            choice.parse(name, None, settings, {})
+            cluster.parse(name, None, settings, {})
 
 
 def test_a_task_says_what_it_needs_and_a_run_remembers(tmp_path: Path):

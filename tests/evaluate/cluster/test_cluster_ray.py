@@ -19,8 +19,7 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import BackendChoice, Needs
+from culmen.evaluate.cluster import BackendChoice, Needs, make
 from culmen.study import Study
 from culmen.testing.backend_kit import (
     PROGRAM,
@@ -173,7 +172,7 @@ def test_what_kills_its_worker_every_time_is_lost_and_no_bad_candidate(pair: Nod
 DRIVER = """
 import asyncio, sys
 from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import BackendChoice
+from culmen.evaluate.cluster import BackendChoice
 from culmen.evaluate.taskfiles import load
 from culmen.testing.backend_kit import SLEEPER, candidate
 import msgspec

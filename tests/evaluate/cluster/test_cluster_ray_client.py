@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from culmen.core.evaluation import Observation, Status
-from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import BackendChoice
+from culmen.evaluate.cluster import BackendChoice, make
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
 from tests.evaluate.cluster.conftest import Nodes, killed
 from tests.evaluate.cluster.test_cluster_ray import DRIVER, WAITS, descendants, using

@@ -14,8 +14,7 @@ import pytest
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Status
 from culmen.core.task import Task
-from culmen.evaluate.cluster import make, slurm
-from culmen.evaluate.cluster.choice import BackendChoice, Needs
+from culmen.evaluate.cluster import BackendChoice, Needs, make, slurm
 from culmen.evaluate.cluster.slurm import JobState
 from culmen.testing.backend_kit import SLEEPER, called, candidate, check_backend, check_cancel, kit_task, until
 from tests.evaluate.cluster.asking import asks_models

@@ -19,8 +19,7 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.evaluate.cluster import make
-from culmen.evaluate.cluster.choice import BackendChoice, Needs
+from culmen.evaluate.cluster import BackendChoice, Needs, make
 from culmen.evaluate.taskfiles import load
 from culmen.store import views
 from culmen.study import Study

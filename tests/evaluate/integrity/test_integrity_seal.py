@@ -12,7 +12,7 @@ import pytest
 from culmen import Study
 from culmen.core.candidate import Candidate
 from culmen.core.usage import Budget
-from culmen.evaluate.integrity.seal import EvaluatorChanged, EvaluatorSeal
+from culmen.evaluate.integrity.guard import EvaluatorChanged, EvaluatorSeal
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 from culmen.store import views

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.options import BackendChoice, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,7 +20,6 @@ if TYPE_CHECKING:
     from culmen.core.evaluation import Scoring
     from culmen.core.ports import Backend
     from culmen.core.task import Task
-    from culmen.evaluate.cluster.choice import BackendChoice
     from culmen.evaluate.cluster.remote import Carrier
 
 
@@ -31,10 +38,9 @@ def make(
     `tell` gets messages while it waits for nodes. Raises `UserError` where its extra is not
     installed or it cannot run this task.
     """
-    from culmen.evaluate.cluster import choice as choices
 
-    choices.check(choice)
-    workers = workers or choices.usual_workers(choice)
+    check(choice)
+    workers = workers or usual_workers(choice)
     if choice.name == "local":
         from culmen.evaluate.local import LocalBackend
 
@@ -64,3 +70,127 @@ def _carrier(choice: BackendChoice, workers: int, tell: Callable[[str], None] | 
     from culmen.evaluate.cluster.slurm import SlurmCarrier
 
     return SlurmCarrier(choice, workers, tell)
+
+
+# The backend and the resources of an evaluation: read from the command line, kept with the run.
+
+NAMES = ("local", "ray", "slurm")
+_PACKAGES = {"ray": "ray", "slurm": "submitit"}
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_TEXTS = ("partition", "account", "qos", "constraint", "cluster", "folder")
+_NUMBERS = ("wait", "rest", "retries", "jobs", "slots", "minutes")
+
+
+def parse(
+    name: str | None,
+    address: str | None,
+    settings: str | None,
+    defaults: Mapping[str, Any],
+    old: BackendChoice | None = None,
+) -> BackendChoice | None:
+    """The command line's choice, else the run's, else the task's [resources]; None without any.
+
+    Raises `UserError` for invalid values.
+    """
+    if name is None and address is None and settings is None and old is None and not defaults:
+        return None
+    given = _pairs(settings)
+    first = old or _with(BackendChoice(), _plain(defaults), "task.toml [resources]")
+    choice = first if name is None or name == first.name else msgspec.structs.replace(first, name=name)
+    if name is None and address is not None and choice.name == "local":
+        choice = msgspec.structs.replace(choice, name="ray")
+    if address is not None:
+        choice = msgspec.structs.replace(choice, address=address)
+    choice = _with(choice, given, "--backend-set")
+    _understood(choice)
+    return None if choice == BackendChoice() and old is None else choice
+
+
+def as_choice(value: Any) -> BackendChoice:
+    """A choice from what `Study` was given or a journal kept: a name, a mapping, a choice, or None."""
+    if isinstance(value, BackendChoice):
+        return value
+    found = BackendChoice(name=value) if isinstance(value, str) else msgspec.convert(value or {}, BackendChoice)
+    _understood(found)
+    return found
+
+
+def usual_workers(backend: Any) -> int:
+    """Default number of evaluations at once: one per core of this machine, up to 8. 0 on Ray: as many as the
+    cluster has room for when the run first starts."""
+    return 0 if isinstance(backend, BackendChoice) and backend.name == "ray" else min(8, os.cpu_count() or 1)
+
+
+def check(choice: BackendChoice) -> None:
+    """Raise `UserError` where the backend's extra is not installed."""
+    _understood(choice)
+    package = _PACKAGES.get(choice.name)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise UserError(
+            f"the backend {choice.name} needs the package {package}, which is not installed",
+            where=f"--backend {choice.name}",
+            fix=f"pip install 'culmen[{choice.name}]'",
+        )
+
+
+def _understood(choice: BackendChoice) -> None:
+    if choice.name not in NAMES:
+        raise UserError(f"there is no backend '{choice.name}'", where="--backend", fix=f"use one of {', '.join(NAMES)}")
+    if choice.name != "ray" and choice.address != "auto":
+        raise UserError("only Ray has an address", where="--ray-address", fix="add --backend ray, or leave it out")
+
+
+def _pairs(settings: str | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for piece in filter(None, (settings or "").split(",")):
+        name, equals, value = piece.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            fix = "write --backend-set cpu=1,gpu=0,memory=2GB,custom.NAME=1"
+            raise UserError(f"cannot read '{piece}'", where="--backend-set", fix=fix)
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _plain(table: Mapping[str, Any]) -> dict[str, str]:
+    """A [resources] table as the command line would write it."""
+    flat = {name: str(value) for name, value in table.items() if not isinstance(value, Mapping)}
+    return flat | {f"custom.{name}": str(value) for name, value in table.get("custom", {}).items()}
+
+
+def _with(choice: BackendChoice, given: Mapping[str, str], where: str) -> BackendChoice:
+    needs, fields, texts = msgspec.structs.asdict(choice.needs), dict[str, Any](), dict(choice.texts)
+    needs["custom"] = dict(needs["custom"])
+    for name, value in given.items():
+        if name in ("cpu", "gpu"):
+            needs[name] = _number(name, value, where)
+        elif name == "memory":
+            needs[name] = _bytes(value, where)
+        elif name.startswith("custom."):
+            needs["custom"][name.removeprefix("custom.")] = _number(name, value, where)
+        elif name in _NUMBERS:
+            number = _number(name, value, where)
+            fields[name] = number if name in ("wait", "rest") else int(number)
+        elif name in _TEXTS:
+            texts[name] = value
+        else:
+            known = ", ".join(("cpu", "gpu", "memory", "custom.NAME", *_NUMBERS, *_TEXTS))
+            raise UserError(f"there is no backend setting '{name}'", where=where, fix=f"use {known}")
+    return msgspec.structs.replace(choice, needs=Needs(**needs), texts=texts, **fields)
+
+
+def _number(name: str, value: str, where: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise UserError(f"{name} = '{value}' is no number from 0 on", where=where, fix=f"write {name}=1")
+    return number
+
+
+def _bytes(value: str, where: str) -> int:
+    match = re.fullmatch(r"([\d.]+)\s*([a-zA-Z]*)", value)
+    unit = match[2].lower() if match else "?"
+    if match is None or unit not in _UNITS:
+        raise UserError(f"memory = '{value}' is not a size", where=where, fix="write memory=2GB")
+    return int(_number("memory", match[1], where) * _UNITS[unit])

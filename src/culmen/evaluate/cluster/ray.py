@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from culmen.core.errors import Unavailable, UserError
+from culmen.core.options import BackendChoice, Needs
 from culmen.evaluate.cluster import messages
-from culmen.evaluate.cluster.choice import BackendChoice, Needs
 from culmen.evaluate.cluster.messages import NodeReply
 from culmen.evaluate.cluster.node import ASLEEP, NodeActor, errand
 from culmen.evaluate.cluster.ray_connection import LOOPBACK, LocalCluster, RayThread, aside, connect, future_of, listing

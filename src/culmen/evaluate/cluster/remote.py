@@ -22,7 +22,7 @@ from culmen.core.evaluation import Case, Observation, Scoring, Status
 from culmen.core.task import Task
 from culmen.evaluate.cluster import messages
 from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
-from culmen.evaluate.integrity.seal import EvaluatorSeal
+from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, allowed_seconds
 from culmen.evaluate.local import VERIFIER_PATIENCE
 

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from culmen.core.errors import IsolationError, Unavailable, UserError
+from culmen.core.options import BackendChoice
 from culmen.evaluate.cluster import messages
-from culmen.evaluate.cluster.choice import BackendChoice
 from culmen.evaluate.cluster.messages import NodeReply, NodeTerms
 from culmen.evaluate.cluster.remote import NODE_SLOTS, Asked, Lost, nobody
 from culmen.evaluate.cluster.slurm_worker import BEAT, LAPSE, Spool, serve

@@ -21,9 +21,8 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
 from culmen.evaluate.taskfiles import digests, reading
-from culmen.evaluate.taskfiles.reading import LANGUAGES, missing, read_text
+from culmen.evaluate.taskfiles.reading import LANGUAGES, missing, read_text, shown
 from culmen.evaluate.taskfiles.schema import check_text
-from culmen.evaluate.taskfiles.shown import shown
 
 TIMEOUT = 300.0  # seconds, OpenEvolve's default
 THRESHOLDS = (0.5, 0.75, 0.9)  # OpenEvolve's default, used when `evaluate_stage1` exists

@@ -18,7 +18,7 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case
 from culmen.core.task import Limits, Surface
-from culmen.evaluate.taskfiles.reading import line_of, missing, one_of, read_text, unknown_keys
+from culmen.evaluate.taskfiles.reading import Shown, line_of, missing, one_of, read_text, unknown_keys
 from culmen.evaluate.taskfiles.surface import is_text, safe_name
 
 Seeds = tuple[dict[str, str], ...]
@@ -76,9 +76,6 @@ class DefaultsTable(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int = 0
     workers: int = 0
     settings: dict[str, Any] = {}
-
-
-Shown = Literal["full", "public", "none"]
 
 
 class AgentsTable(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,13 +11,12 @@ import msgspec
 
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import Case
-from culmen.core.goals import constraint, goals
-from culmen.core.task import Evaluator, Form, Objective, Surface, Task, way
+from culmen.core.task import Evaluator, Form, Objective, Surface, Task, constraint, goals, way
 from culmen.core.usage import Budget
 from culmen.evaluate.adapters import shinka, spoken
 from culmen.evaluate.taskfiles import digests, reading
 from culmen.evaluate.taskfiles import surface as markers
-from culmen.evaluate.taskfiles.reading import closest, language_of, missing, one_of
+from culmen.evaluate.taskfiles.reading import closest, language_of, missing, one_of, shown
 from culmen.evaluate.taskfiles.schema import (
     EvaluatorTable,
     ObjectiveTable,
@@ -27,7 +26,6 @@ from culmen.evaluate.taskfiles.schema import (
     read_seeds,
     read_toml,
 )
-from culmen.evaluate.taskfiles.shown import shown
 
 SCORE_ARGUMENTS: dict[str, tuple[str, ...]] = {  # what score() may ask for, and the forms that have it
     "output": ("call", "command"),

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import ast
 import math
-from importlib.util import find_spec
 from random import Random
 from typing import Any
 
 from culmen.core.candidate import Candidate
-from culmen.core.errors import missing_extra
 from culmen.core.event import Edits
 from culmen.offline.edits.changes import Literal, literals, shifted, write
 from culmen.offline.edits.source import EditableText, EditContext, valid
 
 _ROW = 4  # floats in a list that have a scale in common
 _MOST = 40  # numbers tuned at once; the covariance of more would not be learnt in the evaluations there are
-
-
-def check_installed() -> None:
-    """Raises `UserError` where the package for CMA-ES is missing: a search would differ without it."""
-    if find_spec("cma") is None:
-        raise missing_extra("searching without a language model", "cma", "offline", "--model offline (the default)")
 
 
 def tune(source: EditableText, options: dict[str, Any]) -> list[str]:

@@ -18,9 +18,8 @@ from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode, escape, unescape
 from culmen.store.database import read_meta, reading
-from culmen.store.ranking import leading, place
+from culmen.store.ranking import Scores, leading, place, search_score
 from culmen.store.reader import PAGE, Texts, assemble, candidate_of, lookup_in
-from culmen.store.views.scores import Scores, search_score
 
 _FIRST = 100  # places of the best that are found without sorting all
 
@@ -36,7 +35,7 @@ class CandidateRow(msgspec.Struct, frozen=True):
     """A candidate with the statistics of its scores (in the task's own direction).
 
     `mean` over `count` evaluations, with standard error `se` and `margin`, half the width of the 95 % interval (None:
-    not known), is the one number of the candidate (`views.scores`): the mean of these; if `expected`, what they and
+    not known), is the one number of the candidate (`store.ranking`): the mean of these; if `expected`, what they and
     those of relatives let expect; if `fresh`, measured by the final choice, and `fresh_failures` of these evaluations
     gave no score. `search_mean` over `search_count` is what the search scored, `sd` the deviation of these scores (None
     below two), `bound` what `best` orders by; `statuses` counts what gave no score in the search.

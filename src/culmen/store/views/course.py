@@ -13,10 +13,9 @@ from culmen.core.task import Task
 from culmen.store import sql
 from culmen.store.codec import unescape
 from culmen.store.database import read_meta, reading
-from culmen.store.estimates import MODELLED, Arrival, Estimates, ScoreRow, arrivals, estimates, score_rows
 from culmen.store.meta import RunMeta
+from culmen.store.ranking import MODELLED, Arrival, Estimates, ScoreRow, Z, arrivals, estimates, score_rows
 from culmen.store.views.run import standing_best
-from culmen.store.views.scores import Z
 
 _COLUMNS, _ROWS = 220, 60  # cells of a chart with many evaluations
 _END = 2**63 - 1  # beyond the last event

@@ -15,8 +15,8 @@ from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import reading
+from culmen.store.ranking import Scores
 from culmen.store.reader import PAGE, Texts, assemble
-from culmen.store.views.scores import Scores
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
@@ -168,7 +168,7 @@ class StrategyNote(NamedTuple):
 
 
 class FamilyNode(NamedTuple):
-    """A candidate in the family tree: its first parent ("" for a root), and its score so far (`views.scores`)."""
+    """A candidate in the family tree: its first parent ("" for a root), and its score so far (`store.ranking`)."""
 
     id: str
     seq: int

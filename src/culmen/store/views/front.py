@@ -12,9 +12,9 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
-from culmen.core.goals import Constraint, MetricGoal, constraint
+from culmen.core.task import Constraint, MetricGoal, constraint
 from culmen.store.database import read_meta, reading
-from culmen.store.views.scores import last_state
+from culmen.store.ranking import last_state
 
 if TYPE_CHECKING:
     import numpy as np

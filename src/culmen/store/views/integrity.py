@@ -15,9 +15,8 @@ from culmen.core.event import Custom, Event
 from culmen.store import sql
 from culmen.store.codec import encode, unescape
 from culmen.store.database import reading
-from culmen.store.ranking import pooled_sd
+from culmen.store.ranking import last_state, pooled_sd
 from culmen.store.reader import PAGE, Texts, assemble
-from culmen.store.views.scores import last_state
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -14,11 +14,9 @@ from culmen.core.evaluation import LEVELS, rank
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode, escape, unescape
 from culmen.store.database import reading
-from culmen.store.estimates import MODELLED
-from culmen.store.ranking import place
+from culmen.store.ranking import MODELLED, Scores, place
 from culmen.store.reader import lookup_in
 from culmen.store.views.candidates import CandidateRow, chosen, fetch, row_of
-from culmen.store.views.scores import Scores
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select

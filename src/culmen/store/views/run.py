@@ -19,12 +19,23 @@ from culmen.store import sql
 from culmen.store.address import Owner, anchor, has_run, is_address, journal_file, parse, pointer
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta, reading, run_folders
-from culmen.store.estimates import step_law as learnt
 from culmen.store.lease import owner
 from culmen.store.meta import RunMeta
-from culmen.store.ranking import EXPECTED_RULE, RULE, Standing, findings, leader, leader_before, pooled_sd
+from culmen.store.ranking import (
+    EXPECTED_RULE,
+    RULE,
+    Scores,
+    Standing,
+    findings,
+    last_state,
+    leader,
+    leader_before,
+    margin_of,
+    pooled_sd,
+    search_score,
+)
+from culmen.store.ranking import step_law as learnt
 from culmen.store.sampling import sampling
-from culmen.store.views.scores import Scores, last_state, margin_of, search_score
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

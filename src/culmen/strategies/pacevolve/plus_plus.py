@@ -21,8 +21,9 @@ from culmen.strategies.pacevolve.policy import (
     Tinker,
     TrainedPolicy,
     Vllm,
+    bounds,
+    reward,
 )
-from culmen.strategies.pacevolve.rewards import bounds, reward
 from culmen.strategies.pacevolve.starts import Islands, Puct, Starting, Starts
 from culmen.strategies.settings import About, check
 from culmen.train import OBJECTIVES
