@@ -4,21 +4,30 @@
     python bench/bench_layout.py --files     # those files by name, too
 
 A file is entered when one of its functions is called in the driver's process, other than while modules are imported.
+Programs are files that are run or shown as they are rather than imported: the attacks of `audit` and of
+the jail, the files of built-in tasks, stand-ins for other packages, migrations, and the scripts of coding agents.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import io
 import json
 import subprocess
 import sys
 import tempfile
+import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.layout import rules  # noqa: E402
+
+_PROGRAMS = ("audit/attacks/", "evaluate/jail/attacks/", "tasks/", "store/migrations/", "agents/sandbox/scripts/")
+_STANDINS = "/standins/"
+_LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 _TRACED = """
 import json, sys, threading
@@ -63,6 +72,27 @@ def entered(folder: Path, *words: str) -> list[str]:
     return json.loads(out.read_text())
 
 
+def is_program(path: Path) -> bool:
+    """Whether a file of src/culmen is a program of its own rather than a module."""
+    place = path.relative_to(rules.SOURCE).as_posix()
+    return place.startswith(_PROGRAMS) or _STANDINS in place
+
+
+def code_lines(path: Path) -> int:
+    """Lines that hold more than white space, a comment or (where the file is whole Python) a docstring."""
+    text = path.read_text(encoding="utf-8")
+    tokens = (t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type not in _LAYOUT)
+    lines = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except SyntaxError:  # a template of a program
+        return len(lines)
+    for node in nodes:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", action="store_true", help="name the files")
@@ -72,6 +102,10 @@ def main() -> None:
     lengths = sorted(p.read_text(encoding="utf-8").count("\n") for p in paths)
     print(f"{len(paths)} files, {sum(lengths)} lines in src/culmen; module median {lengths[len(lengths) // 2]},")
     print(f"  95 % up to {lengths[int(len(lengths) * 0.95)]}, longest {lengths[-1]}")
+    programs = [path for path in paths if is_program(path)]
+    print(f"{len(paths) - len(programs)} of the files are modules, {len(programs)} are programs")
+    code, theirs = sum(map(code_lines, paths)), sum(map(code_lines, programs))
+    print(f"{code} lines without blanks, docstrings and comments, {theirs} of them in programs")
     print(f"{len(list((rules.SOURCE / 'cli').glob('*.py')))} files in cli/")
     print(f"{len(rules.twins(parsed))} public class names that several modules define")
     print(f"{len(rules.circles(rules.imports(parsed)))} import circles (under TYPE_CHECKING and in functions, too)")
