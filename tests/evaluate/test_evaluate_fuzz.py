@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from culmen.core.errors import UserError
 from culmen.core.task import Task
+from culmen.evaluate.adapters.openevolve.proxy import session
+from culmen.evaluate.adapters.openevolve.proxy.connection import ReplyKind, TypedReader, TypedWriter
+from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.jail import scorer, wire
-from culmen.evaluate.openevolve.proxy import session
-from culmen.evaluate.openevolve.proxy.connection import ReplyKind, TypedReader, TypedWriter
-from culmen.evaluate.openevolve.proxy.operations import Operation
 from culmen.evaluate.taskfiles import schema
 from culmen.evaluate.taskfiles.loading import load
 

@@ -1,4 +1,5 @@
-"""Evaluators and programs of other Python packages as they are, in this process: GEPA, DSPy, Trace; one file each.
+"""Searches that begin as in another Python package, in this process: GEPA, DSPy, Trace; one file each.
 
-Each brings its candidates' parts and a `judging.Asked`; `culmen.optimize` does the rest.
+Each brings its candidates' parts and a `judging.Asked`; `culmen.optimize` does the rest. Task folders and evaluators of
+other ecosystems are in `culmen.evaluate.adapters`.
 """

@@ -16,6 +16,9 @@ from culmen.core.evaluation import Case, Observation, Scoring, Status, reaches
 from culmen.core.task import Task
 from culmen.evaluate import outcome
 from culmen.evaluate.adapters import harbor
+from culmen.evaluate.adapters.openevolve import proxied
+from culmen.evaluate.adapters.openevolve.proxied import ProxiedEvaluation, is_python_program
+from culmen.evaluate.adapters.openevolve.proxy.session import CONSTRUCTORS
 from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.evaluate.jail import probes, scorer_pool
 from culmen.evaluate.jail import probes as levels
@@ -23,9 +26,6 @@ from culmen.evaluate.jail.container import ContainerJail
 from culmen.evaluate.jail.evaluation import JailedEvaluation
 from culmen.evaluate.jail.fork_server import Jail, JailFailed
 from culmen.evaluate.jail.scorer_pool import ScorerFailed, ScorerPool, ScorerStalled
-from culmen.evaluate.openevolve import proxied
-from culmen.evaluate.openevolve.proxied import ProxiedEvaluation, is_python_program
-from culmen.evaluate.openevolve.proxy.session import CONSTRUCTORS
 from culmen.evaluate.outcome import EvaluationOutcome
 
 VERIFIER_PATIENCE = 5  # a verifier may take this many times as long as a scorer

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import IsolationError
+from culmen.evaluate.adapters.openevolve.proxy import connection
 from culmen.evaluate.jail import probes, procfs, wire
 from culmen.evaluate.jail import probes as levels
 from culmen.evaluate.jail.evaluation import candidate_seed
 from culmen.evaluate.jail.fork_server import OutputLog, clean
 from culmen.evaluate.jail.runner import arguments
 from culmen.evaluate.jail.seccomp import SyscallFilter
-from culmen.evaluate.openevolve.proxy import connection
 from tests.evaluate.conftest import need
 
 TEXT = st.characters(exclude_categories=["Cs"])

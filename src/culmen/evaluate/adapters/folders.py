@@ -7,7 +7,7 @@ from typing import Protocol
 
 from culmen.core.task import Task
 from culmen.evaluate.adapters import harbor, shinka
-from culmen.evaluate.openevolve import folder as openevolve
+from culmen.evaluate.adapters.openevolve import folder as openevolve
 
 
 class FolderAdapter(Protocol):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from culmen.core.errors import TaskError
 from culmen.core.task import Surface, Task
-from culmen.evaluate.openevolve import folder as openevolve
+from culmen.evaluate.adapters.openevolve import folder as openevolve
 from culmen.evaluate.taskfiles import digests, reading
 from culmen.evaluate.taskfiles import surface as markers
 

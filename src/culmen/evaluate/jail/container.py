@@ -47,7 +47,7 @@ _RIGHTS = (
     "DAC_OVERRIDE",
     "SYS_PTRACE",
 )  # the fork-server's; children have none
-_FOLDERS = ("jail", "openevolve", "adapters")
+_FOLDERS = ("jail", "adapters")
 _LOCK = "culmen-container-*.lock"
 _CODE = f"""
 import io, os, sys, zipfile

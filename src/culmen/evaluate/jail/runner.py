@@ -22,11 +22,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from culmen.evaluate.adapters.openevolve import evaluator_process
+from culmen.evaluate.adapters.openevolve.proxy import candidate_process
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.confine import CHANNEL
 from culmen.evaluate.jail.plain import last_lines
-from culmen.evaluate.openevolve import evaluator_process
-from culmen.evaluate.openevolve.proxy import candidate_process
 
 REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which we trust
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from culmen.core.errors import TaskError, UserError
 from culmen.core.task import Evaluator, Task, way
 from culmen.evaluate.adapters import folders, harbor, shinka
-from culmen.evaluate.openevolve import folder
+from culmen.evaluate.adapters.openevolve import folder
 from culmen.evaluate.taskfiles import digests, interface, reading, task_toml
 from culmen.evaluate.taskfiles.reading import closest, missing, one_of, read_text, shown
 from culmen.evaluate.taskfiles.schema import check_text

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from culmen.core.evaluation import Observation, Status
+from tests.evaluate.adapters.openevolve.proxied import LOAD, ROOMY, Make
 from tests.evaluate.conftest import LIMITS, Grounds
-from tests.evaluate.openevolve.proxied import LOAD, ROOMY, Make
 
 pytestmark = pytest.mark.jail
 

@@ -24,12 +24,12 @@ from types import ModuleType
 from typing import Any
 
 from culmen.evaluate.adapters import shinka_process
+from culmen.evaluate.adapters.openevolve.proxy import stub
+from culmen.evaluate.adapters.openevolve.proxy.session import NOTES, SETTINGS, SOCKET
 from culmen.evaluate.jail import wire
 from culmen.evaluate.jail.confine import LINE
 from culmen.evaluate.jail.kernel import check, libc
 from culmen.evaluate.jail.plain import last_lines, load_file, number
-from culmen.evaluate.openevolve.proxy import stub
-from culmen.evaluate.openevolve.proxy.session import NOTES, SETTINGS, SOCKET
 
 _STANDINS = str(Path(__file__).parent / "standins")
 _MAX_ARTIFACT = 20_000
@@ -174,7 +174,7 @@ class ProxyFolder:
         (self._folder / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
         self._listen()
         self._watch = check(libc.inotify_init1(_NONBLOCK), "inotify_init1")
-        package = str(Path(__file__).resolve().parents[2])
+        package = str(Path(__file__).resolve().parents[3])
         for name in request["programs"]:
             path = work / name
             path.parent.mkdir(parents=True, exist_ok=True)

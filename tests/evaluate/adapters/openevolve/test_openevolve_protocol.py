@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from culmen.evaluate.adapters.openevolve.proxy.candidate_process import CandidateServer
+from culmen.evaluate.adapters.openevolve.proxy.connection import ReplyKind
+from culmen.evaluate.adapters.openevolve.proxy.operations import TABLE, Operation, OperationRefused, Side, rule_of
 from culmen.evaluate.jail import wire
-from culmen.evaluate.openevolve.proxy.candidate_process import CandidateServer
-from culmen.evaluate.openevolve.proxy.connection import ReplyKind
-from culmen.evaluate.openevolve.proxy.operations import TABLE, Operation, OperationRefused, Side, rule_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "decisions" / "proxy.md"
+PAGE = Path(__file__).parents[4] / "docs" / "decisions" / "proxy.md"
 
 
 def test_every_operation_has_one_rule_and_a_handler_of_its_own() -> None:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any, ClassVar, Protocol
 
+from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
 from culmen.evaluate.jail.wire import Data
-from culmen.evaluate.openevolve.proxy.operations import Operation
 
 KINDS = ("function", "class", "object", "iterator", "awaitable", "module")
 HARMLESS = frozenset({"iterator", "awaitable"})  # their stand-ins can only be consumed once, whatever the object

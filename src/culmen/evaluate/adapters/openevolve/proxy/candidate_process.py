@@ -26,11 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from culmen.evaluate.jail import kernel, wire
-from culmen.evaluate.jail.confine import CHANNEL, LINE
-from culmen.evaluate.jail.plain import last_lines
-from culmen.evaluate.jail.wire import Data, WireError
-from culmen.evaluate.openevolve.proxy.connection import (
+from culmen.evaluate.adapters.openevolve.proxy.connection import (
     PeerConnection,
     Reply,
     ReplyKind,
@@ -40,7 +36,11 @@ from culmen.evaluate.openevolve.proxy.connection import (
     restore_generator,
     seed_generators,
 )
-from culmen.evaluate.openevolve.proxy.operations import CandidateObjects, Operation, Side, is_simple, rule_of
+from culmen.evaluate.adapters.openevolve.proxy.operations import CandidateObjects, Operation, Side, is_simple, rule_of
+from culmen.evaluate.jail import kernel, wire
+from culmen.evaluate.jail.confine import CHANNEL, LINE
+from culmen.evaluate.jail.plain import last_lines
+from culmen.evaluate.jail.wire import Data, WireError
 
 _LIMIT = 1 << 30  # bytes of a request: the evaluator is trusted
 

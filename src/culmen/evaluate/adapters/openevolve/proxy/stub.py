@@ -14,9 +14,9 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from culmen.evaluate.openevolve.proxy import connection, remote_objects
-from culmen.evaluate.openevolve.proxy.operations import Operation
-from culmen.evaluate.openevolve.proxy.session import ProgramGone, ProxySession
+from culmen.evaluate.adapters.openevolve.proxy import connection, remote_objects
+from culmen.evaluate.adapters.openevolve.proxy.operations import Operation
+from culmen.evaluate.adapters.openevolve.proxy.session import ProgramGone, ProxySession
 
 _TEXT = '''"""Stands in for a program that runs in a process of its own: what is asked of it here is asked there."""
 
@@ -28,7 +28,7 @@ if "culmen" not in sys.modules:
     sys.modules["culmen"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["culmen"])
     del spec
-from culmen.evaluate.openevolve.proxy import stub
+from culmen.evaluate.adapters.openevolve.proxy import stub
 
 stub.stand_in(globals(), {folder!r}, {part!r})
 '''

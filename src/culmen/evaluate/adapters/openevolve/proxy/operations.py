@@ -24,8 +24,8 @@ from enum import Enum, StrEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from culmen.evaluate.adapters.openevolve.proxy.connection import PeerConnection, ReplyKind
 from culmen.evaluate.jail.plain import last_lines
-from culmen.evaluate.openevolve.proxy.connection import PeerConnection, ReplyKind
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ import pytest
 
 from culmen.core.evaluation import Scoring, Status
 from culmen.core.task import Objective
+from tests.evaluate.adapters.openevolve.proxied import LOAD, ROOMY, Make
 from tests.evaluate.conftest import Ground, Grounds
-from tests.evaluate.openevolve.proxied import LOAD, ROOMY, Make
 
 pytestmark = pytest.mark.jail
 
@@ -119,8 +119,8 @@ def test_a_decision_of_an_earlier_session_is_kept(tmp_path, monkeypatch) -> None
     import asyncio
 
     from culmen.core.task import Evaluator, Task
+    from culmen.evaluate.adapters.openevolve import proxied
     from culmen.evaluate.local import LocalBackend
-    from culmen.evaluate.openevolve import proxied
 
     (tmp_path / "evaluator.py").write_text(READS)
     task = Task("t", seeds=({"program.py": HONEST},), evaluator=Evaluator("legacy", str(tmp_path / "evaluator.py")))

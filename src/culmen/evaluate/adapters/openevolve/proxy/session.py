@@ -10,11 +10,17 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from culmen.evaluate.adapters.openevolve.proxy import connection, remote_objects
+from culmen.evaluate.adapters.openevolve.proxy.connection import (
+    PeerConnection,
+    Reply,
+    ReplyKind,
+    encode_failure,
+    random_state,
+)
+from culmen.evaluate.adapters.openevolve.proxy.operations import Operation, Side, rule_of
+from culmen.evaluate.adapters.openevolve.proxy.remote_objects import RemoteHandle
 from culmen.evaluate.jail import wire
-from culmen.evaluate.openevolve.proxy import connection, remote_objects
-from culmen.evaluate.openevolve.proxy.connection import PeerConnection, Reply, ReplyKind, encode_failure, random_state
-from culmen.evaluate.openevolve.proxy.operations import Operation, Side, rule_of
-from culmen.evaluate.openevolve.proxy.remote_objects import RemoteHandle
 
 LIMIT = 1 << 26  # bytes that the candidate may send at once
 SOCKET, SETTINGS, NOTES = "socket", "settings", "notes"
