@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from culmen.core.ports import Backend, Embedder, Lab, Observer, Proposer, Strategy
     from culmen.core.task import Evaluator, Limits, Objective, Task
     from culmen.core.usage import Budget, Usage
-    from culmen.evaluate.adapters.inspect_task import InspectEvaluator
     from culmen.evaluate import Invalid
+    from culmen.evaluate.adapters.inspect_task import InspectEvaluator
     from culmen.evaluate.jail.asking import AskFailed
     from culmen.memory.epsilon_net import EpsilonNet
     from culmen.offline.proposer import OfflineProposer
