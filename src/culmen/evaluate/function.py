@@ -2,7 +2,7 @@
 
 A fork-server is forked from this process when the backend starts, so closures work without pickling. It forks a process
 for each worker, which is called again and again, and is replaced by a fresh copy after a failure that may have harmed
-it, when a call left something behind (`culmen.evaluate.leftovers`), and after `Limits.calls` calls. Time, memory and
+it, when a call left something behind (`Leftovers`), and after `Limits.calls` calls. Time, memory and
 processor time are limited call by call. Environment, files and network stay the user's: the function is trusted.
 Scores are self-reported, because candidate and function share a process.
 """

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from culmen import tasks
+import culmen.tasks
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.task import Task
@@ -140,7 +140,7 @@ def without_best(pool: Pool, share: float) -> Pool:
 
 def shipped() -> dict[str, Path]:
     """The pools that come with culmen, by the name of their built-in task."""
-    return {file.stem: file for file in sorted((Path(tasks.__file__).parent / "pools").glob("*.json"))}
+    return {file.stem: file for file in sorted((Path(culmen.tasks.__path__[0]) / "pools").glob("*.json"))}
 
 
 def located(path: str | Path) -> Path:

@@ -28,7 +28,7 @@ DEFAULT = "function_minimization"  # three small files and a noisy score: the us
 
 
 def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "") -> Task:
-    """The task at a path: a folder, its `task.toml`, or an evaluator file alone (see `evaluator_file`).
+    """The task at a path: a folder, its `task.toml`, or an evaluator file alone.
 
     Folders are culmen's own (`task.toml`) or those of an ecosystem in `adapters.folders`. `goal` and `seeds` (named
     texts) take the place of the task's, `direction` says which way scores go where no task.toml does. Raises
@@ -102,7 +102,7 @@ def _find(place: Path, goal: str, seeded: bool) -> Task:
     if place.name == shinka.EVALUATOR and shinka.fits(place.resolve().parent):
         return shinka.read_folder(place.resolve().parent, goal)
     if place.suffix == ".py":
-        return read(place.resolve(), goal, seeded)
+        return read_evaluator(place.resolve(), goal, seeded)
     raise no_evaluator(place)
 
 
@@ -113,7 +113,7 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
     if (task := folders.read(folder, goal)) is not None:
         return task
     if evaluator.is_file():
-        return read(evaluator, goal, seeded)
+        return read_evaluator(evaluator, goal, seeded)
     raise no_task(folder)
 
 
@@ -227,7 +227,7 @@ def _line(folder: Path) -> str:
 ENTRY = "run"
 
 
-def read(path: Path, goal: str = "", seeded: bool = False) -> Task:
+def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
     """The task of an evaluator file.
 
     The first program is an `initial_program.*` beside it, else the evaluator's text SEED, else programs made from the
