@@ -139,6 +139,22 @@ def test_broken_children_do_not_lower_what_is_known_of_their_parent() -> None:
     assert model.births()[0] < 0.2 and math.isnan(model.value("x3").mean) is False
 
 
+def test_ruined_children_do_not_widen_what_the_others_are_expected_to_gain() -> None:
+    """Half of the children fall to a fifth: a lucky score of another is still believed for what steps up are."""
+    for seed in range(5):
+        rng, model = Random(seed), ValueModel()
+        for _ in range(10):
+            model.observe("parent", 1.0 + rng.gauss(0, 0.05))
+        for i in range(40):
+            model.add(f"{i}", ("parent",))
+            model.observe(f"{i}", (0.2 if i % 2 else 1.0) + rng.gauss(0, 0.05))
+        model.add("lucky", ("parent",))
+        model.observe("lucky", 1.2)
+        assert math.sqrt(model.step[1]) < 0.15 and model.value("lucky").mean < 1.18
+        assert model.value("1").mean < 0.3 and model.value("parent").mean == pytest.approx(1.0, abs=0.05)
+        assert model.births()[0] == pytest.approx(0.5, abs=0.1)  # chance of a child that is sound
+
+
 def test_absurdly_low_scores_are_failures() -> None:
     model, _ = tree(40, 9)
     model.add("broken", ("0",))

@@ -36,6 +36,9 @@ EVIDENCE = 3.0  # by how much the log likelihood of steps must be larger for sco
 ABSURD = 30.0  # spreads below the median and the first candidate from which a score counts as a failure
 FAMILY = 3  # candidates without parents from which they tell what to expect of one another
 GROUP = 16  # least number of nodes of one height that are done at once
+RUIN = 3.0  # of what children gain, as a deviation: so far below its parent a child is ruined,
+RUINED = 0.2  # where at least this share of the children is, and
+FEW = 5  # at least so many are, and so many gained
 HEAVY = 5.0  # Student's degrees of freedom, for noise with heavy tails
 
 
@@ -103,6 +106,7 @@ class ValueModel:
         self._between = self._centre = 0.0  # variance (0: unknown) and mean of candidates without parents
         self._effects = np.zeros(1)
         self._drift = np.zeros(0)
+        self._ruined = np.zeros(0, bool)
         self._fresh = self._settled = False
         self.mean: Floats = np.zeros(0)
         self.variance: Floats = np.zeros(0)
@@ -277,11 +281,11 @@ class ValueModel:
         return self._drift
 
     def births(self) -> Floats:
-        """Chance that a child of each node can be scored at all, shrunk to that of all children."""
+        """Chance that a child of each node is sound: scored, and not ruined; shrunk to that of all children."""
         self.update()
         below = self.parents >= 0
         tried = below & (self._n + self._failures[: len(self)] + self._absurd > 0)
-        good = tried & (self._n > 0)
+        good = tried & (self._n > 0) & ~self._ruined
         share = (good.sum() + 1.0) / (tried.sum() + 1.0)
         size = len(self)
         asked = _tally(self.parents, tried, size) + 2.0
@@ -302,11 +306,12 @@ class ValueModel:
         self._arrange()
         if self._scale is None:
             self.mean, self.variance = np.zeros(len(self)), np.full(len(self), np.inf)
-            self._drift = np.zeros(len(self))
+            self._drift, self._ruined = np.zeros(len(self)), np.zeros(len(self), bool)
             return
         for _ in range(3 if self._settled else 30):
             before = (self._s2, self._t2, self._between)
             self._sweep()
+            self._find_ruined()
             self._learn()
             after = (self._s2, self._t2, self._between)
             if all(abs(now - old) <= 0.03 * old for now, old in zip(after, before)):
@@ -429,7 +434,7 @@ class ValueModel:
         great height one by one.
         """
         size, t2 = len(self), self._t2
-        parent = self._parent[:size]
+        parent = self._sound_parents()
         weight = _tally(self._at, self._weights, size) / self._s2
         pull = _tally(self._at, self._weights * (self._y - self._effects[self._of]), size) / self._s2
         drift = np.concatenate([self._drift, np.full(size - len(self._drift), self._mu)])
@@ -464,6 +469,8 @@ class ValueModel:
         top, t2 = self._top, self._t2
         w, h, uw, uh = weight[top].tolist(), pull[top].tolist(), [0.0] * len(top), [0.0] * len(top)
         kin, b, cavity = self._top_parent, above[top].tolist(), [0.0] * len(top)
+        if self._ruined[top].any():
+            kin = np.where(self._ruined[top], -1, kin).tolist()
         for i in range(len(kin) - 1, -1, -1):
             p = kin[i]
             if p >= 0 and w[i] > 0:
@@ -485,6 +492,35 @@ class ValueModel:
             w[i] += prior
         weight[top], pull[top], up_weight[top], up_pull[top], self._cavity[top] = w, h, uw, uh, cavity
 
+    def _sound_parents(self) -> Ints:
+        """The parents that tell something of their children: a ruined child stands alone."""
+        if len(self._ruined) != len(self):
+            self._ruined = np.concatenate([self._ruined, np.zeros(len(self) - len(self._ruined), bool)])
+        return np.where(self._ruined, -1, self.parents)
+
+    def _find_ruined(self) -> None:
+        """Which children fell so far below their parents that the change must have broken something.
+
+        Where many do, steps have two laws; what can still be gained is told by those that went up.
+        """
+        size, parent = len(self), self.parents
+        self._ruined = np.zeros(size, bool)
+        if self.noiseless or len(self._cases) > 1:  # nothing is believed too easily; one case of many says too little
+            return
+        seen = np.flatnonzero((parent >= 0) & (self._n > 0))
+        if len(seen) < 2 * FEW:
+            return
+        y = self._y - self._effects[self._of]
+        gaps = (_tally(self._at, y, size) / np.maximum(self._n, 1))[seen] - self.mean[parent[seen]]
+        up = gaps[gaps > 0] ** 2
+        if len(up) < FEW:
+            return
+        usual = math.sqrt(max(float(np.minimum(up, 9.0 * share_below(up, 0.5)).mean()), self._s2))
+        fallen = gaps < -RUIN * usual
+        between = ((gaps < -0.5 * RUIN * usual) & ~fallen).sum()  # a tail has more here than beyond, a second law less
+        if fallen.sum() >= max(FEW, RUINED * len(seen), between):
+            self._ruined[seen[fallen]] = True
+
     def _origin(self) -> tuple[float, float]:
         """Precision and mean of the prior of candidates without parents: next to none, but a common one from three
         on, who then tell what to expect of one another."""
@@ -498,8 +534,8 @@ class ValueModel:
     def _learn(self) -> None:
         """New numbers from the posterior: one step of expectation maximisation with the repeats as evidence."""
         size, t2 = len(self), self._t2
-        parent = self._parent[:size]
-        seen = np.flatnonzero((parent >= 0) & (self._n > 0))
+        parent = self._sound_parents()
+        seen = np.flatnonzero((parent >= 0) & (self._n > 0) & (self._own > 0))  # 0: it stood alone in this sweep
         over = parent[seen]
         steps = self.mean[seen] - self.mean[over]
         born = np.bincount(over, minlength=size).astype(float)
@@ -514,7 +550,7 @@ class ValueModel:
             free = len(seen) + self._weight - LOST * float((born / (born + KIN)).sum())
             bounded = np.minimum(rest, far) if far > 0 else rest
             self._t2 = max(float((bounded + unsure).sum() + self._weight * self._t0) / max(free, 1.0), 1e-12 * self._t0)
-        self._learn_origin(np.flatnonzero((parent < 0) & (self._n > 0)))
+        self._learn_origin(np.flatnonzero((self.parents < 0) & (self._n > 0)))
         if self.noiseless:
             self._s2 = TINY * self._t2
             return

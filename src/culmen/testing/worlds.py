@@ -80,6 +80,13 @@ def needle(parent: Genome, rng: Random, world: int) -> Genome:
     return _moved(parent, rng, 0.02, 0.28, gain=0.15)
 
 
+def ruins(parent: Genome, rng: Random, world: int) -> Genome:
+    """Half of the children are ruined: they run, and score a fifth of their parent. The others are as in `smooth`."""
+    if rng.random() < 0.5:
+        return replace(parent, quality=0.2 * parent.quality)
+    return smooth(parent, rng, world)
+
+
 def deceptive(parent: Genome, rng: Random, world: int) -> Genome:
     """The first basin ends at 0.5; one child in ten falls into the other, 0.1 to 0.2 lower, which ends at 1."""
     if not parent.genes and rng.random() < 0.1:
@@ -250,6 +257,7 @@ TUNED: dict[str, SimulatedWorld] = {
     "0/1 scores": SimulatedWorld(coin=True),
     "data set": SimulatedWorld(noise=0.05, cases=30, effect=0.3, interaction=0.1),
     "broken children": SimulatedWorld(noise=0.1, broken=0.3),
+    "ruined children": SimulatedWorld(shape=ruins, noise=0.05),
 }
 HELD_OUT: dict[str, SimulatedWorld] = {
     "smooth, noise 1 step": SimulatedWorld(noise=0.05),
@@ -267,6 +275,7 @@ HELD_OUT: dict[str, SimulatedWorld] = {
     "flaky": SimulatedWorld(noise=0.05, flaky=0.2),
     "twins": SimulatedWorld(noise=0.1, twins=True),
     "crossovers": SimulatedWorld(noise=0.1, cross=True),
+    "ruined children, noise 2 steps": SimulatedWorld(shape=ruins, noise=0.1),
 }
 FAMILY = {**TUNED, **HELD_OUT}
 
