@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
+from culmen.core.evaluation import Observation
 from culmen.core.event import EvaluateRequest, ProposeRequest
 from culmen.core.usage import Budget, Usage
 from culmen.memory.pedigree import StepLaw, ValueModel
@@ -113,6 +115,13 @@ def test_an_exact_data_set_is_never_evaluated_twice_on_a_case_once_that_is_known
     watched, done = search(worlds.SimulatedWorld(cases=5, interaction=0.1), Budget(evaluations=120))
     assert notes(done, "noise")[-1]["exact"] is True
     assert repeats(watched) < 25
+
+
+def test_on_a_data_set_leaders_are_looked_at_on_several_cases_until_the_noise_is_known() -> None:
+    """Of candidates seen on one case each, nobody could say how much a score owes to its case."""
+    _, done = search(worlds.SimulatedWorld(cases=24, interaction=0.2, answers=True), Budget(evaluations=100))
+    seen = Counter(e.entry.result.candidate for e in done.journal.read() if isinstance(e.entry.result, Observation))
+    assert sum(count - 1 for count in seen.values()) >= 30 and max(seen.values()) >= 5
 
 
 def test_a_summary_is_asked_for_only_when_progress_stalls() -> None:

@@ -18,6 +18,7 @@ from culmen.strategies.costs import Costs
 Floats = NDArray[np.float64]
 
 _REPEATS, _LOOKS = 8, 3  # repeats by which noise is known well, and most looks at one leader until then
+_ON_CASES = 8, 40  # looks and repeats on a data set, where cases and candidates are told apart by them, too
 _CONFIRMED, _CHECKED = 5, 0.05  # leaders that repeated their score, and share of evaluations, after which few are tried
 AGAIN = 0.5  # weight of another evaluation against a child: gains of children compound, which one step does not see
 CROWD = 0.3  # a child with j brothers in flight gains 1 / (1 + 0.3 j)
@@ -115,12 +116,16 @@ class KnowledgeGradient:
     def _unsure(self, best: int) -> bool:
         """Whether to evaluate the leader again to learn of the noise (exactness is a hypothesis till values differ)."""
         model = self.model
-        if model.declared or not self._open(best):
+        if not self._open(best):
             return False
         looks = model.scored[best] + model.failed[best] + self.repeating.get(best, 0)
         if model.exact:
-            return looks < 2 and model.confirmed < max(_CONFIRMED, _CHECKED * model.evaluations)
-        return looks < _LOOKS and model.degrees() + sum(self.repeating.values()) < _REPEATS
+            enough = max(_CONFIRMED, _CHECKED * model.evaluations)
+            unproven = not model.declared and looks < 2 and model.confirmed < enough
+            if unproven or self.cases == 1:
+                return unproven
+        few, many = (_LOOKS, _REPEATS) if self.cases == 1 else _ON_CASES
+        return looks < few and model.degrees() + sum(self.repeating.values()) < many
 
     def _open(self, node: int) -> bool:
         """Whether another evaluation of this candidate could tell anything."""

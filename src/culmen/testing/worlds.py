@@ -132,7 +132,9 @@ class SimulatedWorld(Landscape):
     as chance. `reward` maps quality to the score; all is multiplied by `unit`. `broken` is the share of children that
     always fail (with `absurd`, they score that instead), `flaky` the chance of any evaluation to fail. `twins`: one
     child in three may be the text of an older one. `cases` of a data set have effects of deviation `effect`, and
-    interactions with each candidate of `interaction`. `cross`: three children in ten are of one inspiration, too.
+    interactions with each candidate of `interaction`; with `answers` each has a difficulty in 0..1 instead, and the
+    score is 1 where quality and interaction exceed it, else 0. `cross`: three children in ten are of one inspiration,
+    too.
     """
 
     shape: Shape = smooth
@@ -150,6 +152,7 @@ class SimulatedWorld(Landscape):
     cases: int = 0
     effect: float = 0.0
     interaction: float = 0.0
+    answers: bool = False
     number: int = 0  # of the world, among those with these parameters: one for each random seed
     evaluate_seconds: float = 1.0
     propose_seconds: float = 1.0
@@ -161,7 +164,7 @@ class SimulatedWorld(Landscape):
             genes = Random(f"start/{self.number}").getrandbits(GENES)
             first = Genome(_fitness(genes, self.number), genes)
         cases = tuple(Case(f"case-{k}", k) for k in range(self.cases))
-        bounds = (0.0, 1.0) if self.coin else (0.0 if self.flaky else None, None)
+        bounds = (0.0, 1.0) if self.coin or self.answers else (0.0 if self.flaky else None, None)
         return Task("world", goal="climb", seeds=(first.parts(0),), cases=cases, objective=Objective(bounds=bounds))
 
     def truth(self, candidate: Candidate) -> float:
@@ -170,6 +173,8 @@ class SimulatedWorld(Landscape):
         if found.broken:
             return 0.0
         value = self.unit * self.reward(found.quality)
+        if self.answers:
+            return sum(self._answer(candidate, f"case-{k}") for k in range(self.cases)) / self.cases
         if self.cases:
             shifts = [self._shift(candidate, f"case-{k}") for k in range(self.cases)]
             value += self.unit * sum(shifts) / len(shifts)
@@ -214,10 +219,17 @@ class SimulatedWorld(Landscape):
             return self.absurd
         if self.flaky and draws.random() < self.flaky:
             return None
+        if self.answers:
+            return self._answer(candidate, case)
         if self.coin:
             return float(draws.random() < found.quality)
         value = self.reward(found.quality) + (self._shift(candidate, case) if case else 0.0)
         return self.unit * (value + self._noise(candidate, draws))
+
+    def _answer(self, candidate: Candidate, case: str) -> float:
+        """Whether the candidate's answer to a case is right."""
+        difficulty = Random(f"difficulty/{self.number}/{case}").random()
+        return float(genome(candidate).quality + self._shift(candidate, case) > difficulty)
 
     def _noise(self, candidate: Candidate, draws: Random) -> float:
         if not self.noise:
@@ -258,6 +270,7 @@ TUNED: dict[str, SimulatedWorld] = {
     "data set": SimulatedWorld(noise=0.05, cases=30, effect=0.3, interaction=0.1),
     "broken children": SimulatedWorld(noise=0.1, broken=0.3),
     "ruined children": SimulatedWorld(shape=ruins, noise=0.05),
+    "right answers": SimulatedWorld(cases=24, interaction=0.2, answers=True),
 }
 HELD_OUT: dict[str, SimulatedWorld] = {
     "smooth, noise 1 step": SimulatedWorld(noise=0.05),
@@ -276,6 +289,7 @@ HELD_OUT: dict[str, SimulatedWorld] = {
     "twins": SimulatedWorld(noise=0.1, twins=True),
     "crossovers": SimulatedWorld(noise=0.1, cross=True),
     "ruined children, noise 2 steps": SimulatedWorld(shape=ruins, noise=0.1),
+    "right answers, ruined children": SimulatedWorld(shape=ruins, cases=24, interaction=0.1, answers=True),
 }
 FAMILY = {**TUNED, **HELD_OUT}
 
