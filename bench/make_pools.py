@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+import culmen.tasks
 from culmen.core.ports import Lab
 from culmen.core.usage import Budget
 from culmen.evaluate import taskfiles
@@ -28,7 +29,7 @@ from culmen.run.pools import Pool, PoolMember
 from culmen.store import views
 from culmen.study import Study
 
-OUT = Path(pools.tasks.__file__).parent / "pools"
+OUT = Path(culmen.tasks.__path__[0]) / "pools"
 LICENCE = "Apache-2.0"
 OF_EACH, BEST, APART = 30, 8, 16  # candidates of a run looked at; certified: the best, and others that differ
 SECONDS = 12.0
