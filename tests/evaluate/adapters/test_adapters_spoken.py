@@ -18,6 +18,7 @@ import pytest
 
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Observation, Status
+from culmen.evaluate.adapters.spoken import SpokenProgram
 from culmen.evaluate.local import LocalBackend
 from culmen.evaluate.taskfiles import load
 
@@ -111,6 +112,23 @@ def test_each_case_is_judged_by_a_program_in_another_language(tmp_path: Path, la
     assert two.feedback == f"seen by {language}" and (one.case, two.case) == ("one", "two")
     if language == "node":
         assert "judging two" in repr(two.artifacts) and two.metrics == {"asked": 2.0}
+
+
+def test_what_a_program_says_before_an_answer_is_told_with_that_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two thousand times in a row: whichever thread reads its standard error must not lag behind the answer."""
+    (tmp_path / "judge.py").write_text(
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    number = json.loads(line)['id']\n"
+        "    print('judging', number, file=sys.stderr, flush=True)\n"
+        "    print(json.dumps({'id': number, 'score': 1}), flush=True)\n"
+    )
+    program = SpokenProgram([sys.executable, str(tmp_path / "judge.py")])
+    for number in range(2000):
+        program.ask(json.dumps({"id": number}).encode() + b"\n")
+        assert capsys.readouterr().out == f"judging {number}\n"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -145,23 +146,50 @@ class SpokenProgram:
         pipe = subprocess.PIPE
         line = self._command if self._container is None else self._container.line()
         self._process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe)
-        self._said = bytearray()
-        self._reader = threading.Thread(target=self._listen, args=(self._process, self._said), daemon=True)
-        self._reader.start()
-
-    @staticmethod
-    def _listen(process: subprocess.Popen[bytes], said: bytearray) -> None:
-        assert process.stderr is not None
-        while piece := os.read(process.stderr.fileno(), 1 << 16):
-            said += piece[: max(0, _KEPT - len(said))]
+        self._errors = _StandardError(self._process)
 
     def _tell(self) -> None:
         """Print what it said on its standard error since the last question."""
-        if self._process.poll() is not None:
-            self._reader.join(1.0)
-        said = bytes(self._said)
-        del self._said[: len(said)]
-        sys.stdout.write(said.decode("utf-8", "replace"))
+        sys.stdout.write(self._errors.take().decode("utf-8", "replace"))
+
+
+class _StandardError:
+    """What a process writes to its standard error, read all the time so that the process never waits for a reader.
+
+    What was written before an answer is taken with that answer: it is in the pipe by then, and `take` empties the pipe.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stderr is not None
+        self._pipe, self._said, self._lock = process.stderr, bytearray(), threading.Lock()
+        os.set_blocking(self._pipe.fileno(), False)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def take(self) -> bytes:
+        """What was said since the last time, at most 20,000 bytes."""
+        with self._lock:
+            self._drain()
+            said = bytes(self._said)
+            self._said.clear()
+        return said
+
+    def _listen(self) -> None:
+        waiting = select.poll()  # not select.select: it refuses a descriptor of 1,024 and more
+        waiting.register(self._pipe, select.POLLIN)
+        open_ = True
+        while open_:
+            waiting.poll()
+            with self._lock:
+                open_ = self._drain()
+
+    def _drain(self) -> bool:
+        """Whether the pipe is still open at the other end."""
+        try:
+            while piece := os.read(self._pipe.fileno(), 1 << 16):
+                self._said += piece[: max(0, _KEPT - len(self._said))]
+        except BlockingIOError:
+            return True
+        return False
 
 
 def _speaks(line: bytes, question: bytes) -> bool:
