@@ -11,6 +11,7 @@ from culmen.cli.audit import find_signs
 from culmen.cli.keep import replay_run
 from culmen.core.candidate import Candidate
 from culmen.core.usage import Budget
+from culmen.engine.ledger import final_share
 from culmen.store import views
 from culmen.study import Study
 from tests.audit.worlds import OLD_PACK, PACK, POINTS, PUSHED, SCALED, Programs, old, packing, triangle
@@ -133,6 +134,15 @@ def test_what_could_not_be_checked_is_said(tmp_path: Path) -> None:
     best = views.status(run).best
     assert best is not None and best.verified
     assert best.tolerance == "not checked: no tolerance was found in the evaluator"
+
+
+@pytest.mark.parametrize(("scorer", "kept"), [(PLAIN, 3), (THRESHOLD, 7)], ids=["none", "one"])
+def test_evaluations_for_a_look_at_tolerances_are_kept_where_there_are_any(
+    tmp_path: Path, scorer: str, kept: int
+) -> None:
+    folder = scalar(tmp_path / "task", scorer)
+    study = Study.create(folder, "best_of_n", run_dir=tmp_path / "run", budget=Budget(evaluations=300), model="offline")
+    assert final_share(study.meta.budget, study.meta.task, exact=True) == kept
 
 
 def test_a_check_takes_no_evaluation_that_the_budget_has_not(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def test_scores_that_never_differ_are_not_exact_where_candidates_fail_at_times()
 
 def test_less_is_kept_back_once_scores_are_known_to_be_exact() -> None:
     task, budget = Task("t", seeds=({"a": "1"},)), Budget(evaluations=120)
-    assert final_share(budget, task) == 12 and final_share(budget, task, exact=True) == 4
+    assert final_share(budget, task) == 12 and final_share(budget, task, exact=True) == 3
     assert final_share(budget, task, flaky=True) == 24  # a share of failures takes more to tell
     assert final_share(Budget(evaluations=120, final=0.1), task, exact=True) == 12  # a user's word
     said = msgspec.structs.replace(task, deterministic=False)

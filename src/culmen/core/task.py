@@ -225,6 +225,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     program     the evaluator is this command, asked by JSON lines; it runs in the folder of `path`
     url         the evaluator is a server there, on the loopback
     image       container image for candidates, with Python; used at level container
+    tolerances  whether its text has a number that may be a tolerance, so that a winner may rest on it
     proxy       legacy: whether the candidate answers from a process of its own; auto: if its score stays the same
     """
 
@@ -246,6 +247,7 @@ class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     program: tuple[str, ...] = ()
     url: str = ""
     image: str = ""
+    tolerances: bool = True
 
     @property
     def is_python(self) -> bool:

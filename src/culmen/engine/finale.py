@@ -29,6 +29,7 @@ _FINALISTS = 8
 _UNBUDGETED = 24  # evaluations for the final choice where no evaluations budget says how many were kept
 _CHOOSING = 0.25  # share of what is kept that picks the winner, where the whole split does not fit
 _VALIDATING = 0.4  # the same where val cases pick it, which the search never saw
+NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"
 _EACH = 3  # evaluations of each finalist that a round of halving is worth
 _FIRST = 4  # one in so many evaluations of a confirmation goes first: it may show that the winner fails
 
@@ -161,6 +162,8 @@ class Finale:
         gain, margin = self._gain(chosen.id)
         looked = (*self._looks.get(chosen.id, ()), *seen)
         tolerance = next((o.artifacts["tolerance"] for o in looked if "tolerance" in o.artifacts), "")
+        if confirmed and not self._task.evaluator.tolerances:
+            tolerance = NO_TOLERANCE
         believed = score(self._record.belief(chosen, self._noise)[0]) if chosen.count else None
         return FinalChoice(
             id=chosen.id,

@@ -158,10 +158,10 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     program, at least `_FEW` evaluations or a tenth; twice as many where candidates fail at times (`flaky`), to tell
     their share. With a data set both of these are evaluated on all held-out cases if that fits into a fifth of the
     budget, else on a sample from a tenth of it. A deterministic task needs little to choose by, so the whole fits
-    sooner, and at most one evaluation on each case, for three finalists and the initial program, and `CHECKS` where the
-    winner's score may rest on a tolerance; so does one without cases whose repeats never differed (`exact`), where
-    nothing else was said. With several objectives every member of the front is confirmed: up to a fifth of the
-    evaluations. Budgets under ten evaluations keep none, or one if the task has a verifier.
+    sooner, and at most one evaluation on each case, for three finalists (without cases: two) and the initial program,
+    and `CHECKS` where the winner's score may rest on a tolerance; so does one without cases whose repeats never
+    differed (`exact`), where nothing else was said. With several objectives every member of the front is confirmed: up
+    to a fifth of the evaluations. Budgets under ten evaluations keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
     if everything is None or everything < 10:
@@ -185,7 +185,7 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     whole = 2 * once(task) + math.ceil(everything * _CHOICE) + checks
     if task.cases and budget.final is None and whole <= everything * _WHOLE:
         share = max(share, whole)
-    return min(share, 4 * once(task) + checks)
+    return min(share, (4 * once(task) if task.cases else 3) + checks)
 
 
 def final_seconds(budget: Budget) -> float:
@@ -194,8 +194,10 @@ def final_seconds(budget: Budget) -> float:
 
 
 def may_rest_on_tolerance(task: Task) -> bool:
-    """Whether a score may rest on what the evaluator forgives: it is Python, and no exact verifier looks."""
-    return task.evaluator.is_python and not task.evaluator.verifier
+    """Whether a score may rest on what the evaluator forgives: it is Python with a tolerance in it, and no exact
+    verifier looks."""
+    evaluator = task.evaluator
+    return evaluator.is_python and evaluator.tolerances and not evaluator.verifier
 
 
 def once(task: Task) -> int:

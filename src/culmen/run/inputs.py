@@ -134,7 +134,7 @@ def meta(
     named = options.model
     return RunMeta(
         id=path.name,
-        task=task,
+        task=_searched_for_tolerances(task),
         strategy=dict(strategy),
         models=dict(named) if isinstance(named, dict) else {"default": str(named)},
         created=time.time(),
@@ -147,6 +147,17 @@ def meta(
             "workers": options.workers or workers_of_backend or cluster.usual_workers(options.backend),
         },
     )
+
+
+def _searched_for_tolerances(task: Task) -> Task:
+    """The task, with a note if its evaluator has no tolerance: then no evaluations need be kept to look into one."""
+    evaluator = task.evaluator
+    if not evaluator.is_python or evaluator.verifier or not Path(evaluator.path).is_file():
+        return task
+    from culmen.audit import locate, sandbox
+
+    found = bool(locate.places("tolerance", sandbox.texts(task)))
+    return msgspec.structs.replace(task, evaluator=msgspec.structs.replace(evaluator, tolerances=found))
 
 
 def new_path(task: Task, run_dir: str | Path | None) -> Path:

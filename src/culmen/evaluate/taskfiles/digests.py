@@ -55,7 +55,9 @@ def task_digest(
     seeds: tuple[dict[str, str], ...],
 ) -> str:
     """Digest of everything that affects a score; of initial programs only the immutable text."""
-    contract = msgspec.structs.replace(evaluator, path="", verifier=Path(evaluator.verifier).name, files={}, shown="")
+    contract = msgspec.structs.replace(
+        evaluator, path="", verifier=Path(evaluator.verifier).name, files={}, shown="", tolerances=True
+    )
     plain = [contract, cases, objective, limits, surface, [_immutable(surface, seed) for seed in seeds]]
     return fingerprint(*(msgspec.json.encode(piece, order="sorted") for piece in plain))
 
