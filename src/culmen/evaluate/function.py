@@ -493,7 +493,8 @@ class Leftovers:
 
     def _patched(self) -> bool:
         try:
-            return not all(before.items() <= now.items() for now, before in (*self._watched, self._own))
+            pairs = (*self._watched, self._own)  # comparing dicts whole is several times as fast, and mostly enough
+            return not all(before == now or before.items() <= now.items() for now, before in pairs)
         except (ValueError, TypeError):  # another object, whose comparison fails
             return True
 
