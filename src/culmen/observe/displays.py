@@ -393,7 +393,9 @@ _STYLE = "font-family:ui-monospace,monospace;font-size:12px;line-height:1.4;whit
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Whether this process is the kernel of a notebook: it has loaded IPython itself, which takes long."""
+    if "IPython" not in sys.modules:
+        return False
     try:
         from IPython.core.getipython import get_ipython  # pyright: ignore[reportMissingImports]
     except ImportError:
