@@ -161,6 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     served: OpenAIServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else the body of a reply waits 40 ms until the client has confirmed its head
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))

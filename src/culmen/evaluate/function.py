@@ -443,7 +443,7 @@ class Leftovers:
     def __init__(self, fn: Callable[..., Any], memory_mb: int, born: float) -> None:
         self._born = born
         self._modules = set(sys.modules)
-        self._place, self._environ, self._path = os.getcwd(), os.environ.copy(), list(sys.path)
+        self._place, self._environ, self._path = os.getcwd(), _environment(), list(sys.path)
         self._memory = procfs.data_bytes() + memory_mb * (1 << 20) // _SHARE
         self._fds = procfs.descriptors() + _FDS
         watched = [builtins, *(sys.modules[name] for name in _GUARDED if name in sys.modules)]
@@ -470,7 +470,7 @@ class Leftovers:
             place = os.getcwd()
         except OSError:
             return True
-        return place != self._place or sys.path != self._path or os.environ != self._environ
+        return place != self._place or sys.path != self._path or _environment() != self._environ
 
     def _imported(self) -> bool:
         """New modules that are no library's; the others are known from now on."""
@@ -493,9 +493,15 @@ class Leftovers:
 
     def _patched(self) -> bool:
         try:
-            return not all(before.items() <= now.items() for now, before in (*self._watched, self._own))
+            pairs = (*self._watched, self._own)  # comparing dicts whole is several times as fast, and mostly enough
+            return not all(before == now or before.items() <= now.items() for now, before in pairs)
         except (ValueError, TypeError):  # another object, whose comparison fails
             return True
+
+
+def _environment() -> dict[Any, Any]:
+    """The environment as the bytes that `os.environ` keeps: its texts would be decoded one by one."""
+    return dict(getattr(os.environ, "_data", os.environ))
 
 
 def _code(value: object) -> bool:

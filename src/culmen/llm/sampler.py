@@ -39,10 +39,13 @@ class ReplyCache:
     def put(self, model: str, call: Call, sample: int, choice: Completion) -> None:
         """Keep a reply; a full disk only means that it is not kept."""
         path = self._path(model, call, sample)
-        draft = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        draft, raw = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}"), msgspec.json.encode(choice)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(msgspec.json.encode(choice))
+            try:
+                draft.write_bytes(raw)
+            except FileNotFoundError:  # the first of its folder
+                path.parent.mkdir(parents=True, exist_ok=True)
+                draft.write_bytes(raw)
             os.replace(draft, path)
         except OSError:
             with suppress(OSError):
@@ -134,6 +137,8 @@ class ReplySampler:
 
     async def _side_by_side(self, model: ModelSpec, calls: list[Call], spending: RequestSpending) -> list[CallOutcome]:
         caller = self._providers.caller(model)
+        if len(calls) == 1:  # mostly; it needs no task of its own
+            return [await caller.call(calls[0], model.price_list, spending)]
         jobs = [asyncio.ensure_future(caller.call(call, model.price_list, spending)) for call in calls]
         try:
             return list(await asyncio.gather(*jobs))

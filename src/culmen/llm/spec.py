@@ -288,6 +288,8 @@ class Roles(msgspec.Struct, frozen=True):
         members = next((self.table[name] for name in names if name in self.table), ())
         if not members:
             return None
+        if len(members) == 1:
+            return members[0].model
         rng = Random(f"{role}:{seed}")  # a text seeds it the same on every machine
         return rng.choices([m.model for m in members], [m.weight for m in members])[0]
 

@@ -100,6 +100,7 @@ class ValueModel:
         self.confirmed = 0  # repeats that gave the same value, one that no other candidate has
         self.differed = 0
         self._scale: _Scale | None = None
+        self._least: tuple[tuple[int, _Scale | None], float] | None = None  # the floor that was seen, and with what
         self._next_look = 8
         self._s2 = self._t2 = self._mu = math.nan
         self._t0, self._weight = 0.0, PRIOR
@@ -249,9 +250,12 @@ class ValueModel:
         """The reward of a failure: the declared one, else the least that was seen (absurd ones apart)."""
         if self._floor is not None:
             return self._floor
-        good = self._raw[: self._count]
-        good = good[self._scale.sound(good)] if self._scale else good
-        return float(good.min()) if len(good) else 0.0
+        known = self._count, self._scale
+        if self._least is None or self._least[0] != known:
+            good = self._raw[: self._count]
+            good = good[self._scale.sound(good)] if self._scale else good
+            self._least = known, float(good.min()) if len(good) else 0.0
+        return self._least[1]
 
     @property
     def noise(self) -> Noise:
@@ -646,7 +650,7 @@ def _tally(at: Ints, weights: NDArray[Any] | None, size: int) -> Floats:
     if len(at) and at.min() < 0:
         keep = at >= 0
         at, weights = at[keep], None if weights is None else weights[keep]
-    return np.bincount(at, weights, minlength=size).astype(float)
+    return np.bincount(at, weights, minlength=size).astype(float, copy=False)
 
 
 def share_below(values: Floats, share: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import html
+import math
 import sys
 import time
 from collections import deque
@@ -103,6 +104,8 @@ class News:
 class PlainDisplay:
     """A line at improvements, and every half minute."""
 
+    every = 1.0
+
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
         self._written = time.monotonic()
@@ -151,6 +154,8 @@ class PlainDisplay:
 class SilentDisplay:
     """Messages only, such as what Ctrl-C does; without a stream not even those."""
 
+    every = math.inf
+
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream
 
@@ -178,6 +183,8 @@ class SilentDisplay:
 
 class TerminalDisplay:
     """Two lines that stay at the bottom, and what the last improvement changed; improvements scroll by above them."""
+
+    every = 0.0
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -386,7 +393,9 @@ _STYLE = "font-family:ui-monospace,monospace;font-size:12px;line-height:1.4;whit
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Whether this process is the kernel of a notebook: it has loaded IPython itself, which takes long."""
+    if "IPython" not in sys.modules:
+        return False
     try:
         from IPython.core.getipython import get_ipython  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -455,6 +464,8 @@ def preformatted(inside: str) -> str:
 
 class NotebookDisplay(PlainDisplay):
     """One output of a cell that is drawn anew: how far the run is, and the curve of the best so far."""
+
+    every = _REDRAWN
 
     def __init__(self) -> None:
         super().__init__()

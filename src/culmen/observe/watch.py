@@ -32,7 +32,9 @@ os.register_at_fork(before=_LOOKING.acquire, after_in_parent=_LOOKING.release, a
 
 
 class Display(Protocol):
-    """Draws how a run stands; used from one thread only."""
+    """Draws how a run stands; used from one thread only. It is given news `every` so many seconds at most."""
+
+    every: float
 
     def prepare(self, seconds: float) -> None: ...
 
@@ -122,7 +124,7 @@ class Watch(Observer):
                 Unavailable
             ):  # a database that is away: the driver notices, too, and it decides what that means
                 self._look(views.status(self._run))
-            self._look_at = time.monotonic() + (time.monotonic() - began) / _SHARE
+            self._look_at = time.monotonic() + max((time.monotonic() - began) / _SHARE, self._display.every)
         if self._now is not None:
             self._display.draw(self._now)
 

@@ -41,7 +41,7 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
     marks = info = heading = ""
     depth = 0
     for line in reply.split("\n"):
-        fence = _FENCE.match(line)
+        fence = _FENCE.match(line) if "`" in line or "~" in line else None  # most lines are a program's
         if current is None:
             if fence:
                 marks, info, current, depth = fence[1], fence[2].strip(), [], 1
@@ -49,11 +49,14 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
                 before.append(line)
             heading = (named_in(line, names) or (heading if not line.strip() else "")) if not fence else heading
             continue
+        if fence is None:
+            current.append(line)
+            continue
         depth += _step(fence, marks, names, depth)
         if depth == 0 or depth < 0:
             blocks.append(_block(current, info, heading, names, depth == 0))
             current, heading = None, ""
-            if depth < 0 and fence:  # a new part begins although the last block was not closed
+            if depth < 0:  # a new part begins although the last block was not closed
                 marks, info, current, depth = fence[1], fence[2].strip(), [], 1
         else:
             current.append(line)
@@ -62,9 +65,9 @@ def read_blocks(reply: str, names: tuple[str, ...] = ()) -> tuple[str, list[Bloc
     return "\n".join(before).strip(), blocks
 
 
-def _step(fence: re.Match[str] | None, marks: str, names: tuple[str, ...], depth: int) -> int:
-    """By how much a line changes the depth: -1 closes, 1 nests, below zero in all starts the next part."""
-    if fence is None or fence[1][0] != marks[0] or len(fence[1]) < len(marks):
+def _step(fence: re.Match[str], marks: str, names: tuple[str, ...], depth: int) -> int:
+    """By how much a fence changes the depth: -1 closes, 1 nests, below zero in all starts the next part."""
+    if fence[1][0] != marks[0] or len(fence[1]) < len(marks):
         return 0
     info = fence[2].strip()
     if not info:

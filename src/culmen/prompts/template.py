@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -30,7 +30,7 @@ class Templates:
         text = self._own.get(name) or _shipped(name)
         if text is None:
             raise UserError(f"there is no template '{name}'", where="templates", fix="culmen templates lists them")
-        text = _without(text, [slot for slot, value in slots.items() if not value])
+        text = _without(text, tuple(slot for slot, value in slots.items() if not value))
         try:
             filled = Template(text).substitute(slots)
         except (KeyError, ValueError) as error:
@@ -38,7 +38,8 @@ class Templates:
         return filled.strip() + "\n"
 
 
-def _without(text: str, empty: list[str]) -> str:
+@lru_cache(256)
+def _without(text: str, empty: tuple[str, ...]) -> str:
     """A template without its lines that hold nothing but one of these slots, and without sections of such lines."""
     if not empty:
         return text

@@ -17,7 +17,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +29,7 @@ from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import read_meta
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import Connection, Dialect, Select
 
     from culmen.memory.pedigree import StepLaw, ValueModel
 
@@ -109,9 +109,24 @@ def _queries() -> _Queries:
     )
 
 
+def _first(connection: Connection, statement: Any, values: dict[str, Any] | None = None) -> tuple[Any, ...] | None:
+    """The first row of one of these statements, from the driver: SQLAlchemy takes several times as long, and the
+    journal asks with every few evaluations. Begins no transaction."""
+    made = _made(statement, connection.dialect)
+    known = made.construct_params(values)
+    cursor = connection.connection.cursor()
+    cursor.execute(str(made), [known[name] for name in made.positiontup or ()] if made.positional else known)
+    return cursor.fetchone()
+
+
+@lru_cache(128)
+def _made(statement: Any, dialect: Dialect) -> Any:
+    return statement.compile(dialect=dialect)
+
+
 def pooled_sd(connection: Connection) -> float:
     """Standard deviation of scores within candidates, pooled; 0.0 while no candidate was evaluated twice."""
-    spread, degrees = tuple[Any, ...](connection.execute(_queries().pooled).one())
+    spread, degrees = _first(connection, _queries().pooled) or (0.0, 0)
     return math.sqrt(max(0.0, spread) / degrees) if degrees else 0.0
 
 
@@ -147,13 +162,13 @@ def _expected(connection: Connection, direction: str, model: Estimates) -> Stand
 
 def _judged(connection: Connection, direction: str, queries: dict[str, Select[*tuple[Any, ...]]]) -> Standing | None:
     """The best of those that the verifier was asked about."""
-    row = connection.execute(queries[direction]).one_or_none()
+    row = _first(connection, queries[direction])
     if row is None:
         return None
-    worst = row.low if direction == "max" else row.high
-    certified = worst if row.accepted == row.asked else None
-    bound = row.mean if certified is None else certified
-    return Standing(row.candidate, row.mean, row.n, bound, certified, row.strict == row.asked)
+    candidate, mean, count, low, high, asked, accepted, strict = row
+    worst = low if direction == "max" else high
+    certified = worst if accepted == asked else None
+    return Standing(candidate, mean, count, mean if certified is None else certified, certified, strict == asked)
 
 
 def _leader(connection: Connection, direction: str, sd: float, failures: int) -> Standing | None:
@@ -161,20 +176,22 @@ def _leader(connection: Connection, direction: str, sd: float, failures: int) ->
     best: Standing | None = None
     place = _next_group(connection, {"failed": failures, "count": 0}, more=failures > 0)
     while place is not None:
-        mean: float | None = connection.execute(_queries().extreme[direction], place).scalar()
+        found = _first(connection, _queries().extreme[direction], place)
+        mean: float | None = None if found is None else found[0]
         bound = None if mean is None else mean - sign * sd / math.sqrt(place["count"])
         if mean is not None and bound is not None and (best is None or sign * bound > sign * best.bound):
-            candidate = connection.execute(_queries().earliest, {**place, "mean": mean}).scalar_one()
-            best = Standing(candidate, mean, place["count"], bound)
+            earliest = _first(connection, _queries().earliest, {**place, "mean": mean})
+            assert earliest is not None, "the candidate whose mean this is"
+            best = Standing(earliest[0], mean, place["count"], bound)
         place = _next_group(connection, place, more=failures > 0)
     return best
 
 
 def _next_group(connection: Connection, place: dict[str, int], more: bool) -> dict[str, int] | None:
     """The next count > 0 that a candidate with so many failures has; with `more`, then those of more failures."""
-    row = connection.execute(_queries().next_count, place).one_or_none()
+    row = _first(connection, _queries().next_count, place)
     if row is None and more:
-        row = connection.execute(_queries().next_failures, place).one_or_none()
+        row = _first(connection, _queries().next_failures, place)
     return None if row is None else {"failed": row[0], "count": row[1]}
 
 

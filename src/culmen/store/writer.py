@@ -87,7 +87,7 @@ class JournalWriter:
         with self._writing() as regained:
             stored = self._arrived(rows) if regained else []
             due = self._due(events[-1], evaluations)
-            with self._transaction(plain=not stored and not due):
+            with self._transaction(plain=not stored):
                 if stored:
                     marked = self._last_mark()
                 else:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from culmen.core.evaluation import SIGNS, Observation, Sign, Status
 from culmen.core.task import Evaluator, Objective, Task
@@ -249,3 +251,18 @@ def test_a_statement_seen_before_is_judged_by_the_program_it_stands_in() -> None
         assert found("tol = 1e-9\nx = y + tol\n") == [("tolerance", 2)]
         assert found("tol = 1e-9\nx = y + tol\nz = x / tol\n") == []
         assert found("tol = 2\nx = y + tol\n") == []
+
+
+LINES = (
+    "import os as m", "m._exit(0)", "tol = 1e-9", "x = y + tol", "z = x / tol", "@m.fork", "@m.kill(", ")", "(", "",
+    "def f(a):", "async def g():", "class C(float):", "    def __eq__(self, other): return True", "# tolerance",
+    "    return m._exit(1)", "if x:", "else:", "    import gc; gc.get_objects()", '"""', "s = \\", "    ",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=12).map("\n".join), st.booleans())
+def test_a_program_is_read_in_pieces_as_it_is_whole(lines: str, ended: bool) -> None:
+    text = lines + "\n" * ended
+    whole = "#\f\n" + text  # with such a character in it a program is not taken apart
+    read = [(name, evidence, line) for name, evidence, line in signs.scan(text, frozenset(), frozenset(), False)]
+    assert read == [(n, e, line - 1) for n, e, line in signs.scan(whole, frozenset(), frozenset(), False)]

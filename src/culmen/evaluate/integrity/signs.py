@@ -17,6 +17,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,7 +96,7 @@ def _scan(parts: Mapping[str, str], task: Task, names: ScanContext) -> list[Sign
             if _gist(each) not in seen:
                 seen.add(_gist(each))
                 found.append(each)
-        if _WORTH_READING.search(text):
+        if any(map(_worth_reading, _pieces(text) or (text,))):
             found += [msgspec.structs.replace(each, part=part) for each in of_prose(words(text))]
         found += _literals(part, text, names)
     return found
@@ -188,7 +189,16 @@ def _last(feedback: str, start: str) -> str:
 
 # -- admissions in prose ----------------------------------------------------------------------------------------------
 
-_WORTH_READING = re.compile(rf"{admissions.PLAYED}|tolerance|slack", re.I)
+_WORTH_READING = re.compile(rf"{admissions.PLAYED}|tolerance|slack", re.I)  # never reaches over the end of a line
+
+
+def _worth_reading(text: str) -> bool:
+    return _short_worth_reading(text) if len(text) <= _SHORT else _WORTH_READING.search(text) is not None
+
+
+@lru_cache(maxsize=8192)
+def _short_worth_reading(text: str) -> bool:
+    return _WORTH_READING.search(text) is not None
 
 
 def of_prose(text: str) -> tuple[Sign, ...]:
@@ -240,12 +250,37 @@ _RESULT = re.compile(r"""["']?(?:combined_score|score|correct)["']?\s*:""")
 
 def scan(text: str, evaluator: frozenset[str], answers: frozenset[str], prints: bool) -> list[Found]:
     """All signs of the syntax, in the order of the text; none for a text that is not Python."""
-    tree = _parsed(text)
-    if tree is None:
-        return []
-    reader = _Reader(evaluator, answers, prints, tree)
-    reader.read(text)
+    reader = _Reader(evaluator, answers, prints, text)
+    reader.read()
     return sorted(reader.found, key=lambda each: each[2])
+
+
+_HEAD = re.compile(r"^(?:@.*\n)*(?:async +)?(?:def|class)\b", re.M)
+
+
+@lru_cache(maxsize=8)
+def _pieces(text: str) -> tuple[str, ...]:
+    """The text in pieces that are programs by themselves, one for each function or class; () if it is not Python.
+
+    A child shares most pieces with its parents, and these need no parsing. Pieces that parse are Python together as
+    well, statement by statement: each begins at the margin, with nothing left open before it. Where one does not
+    (a string holds such a line, an `else` follows), the text is one piece.
+    """
+    if not _ODD_LINES.search(text):
+        places = [0, *(head.start() for head in _HEAD.finditer(text) if head.start()), len(text)]
+        pieces = tuple(text[low:high] for low, high in pairwise(places))
+        if all(map(_parses, pieces)):
+            return pieces
+    return (text,) if _parses(text) else ()
+
+
+def _parses(text: str) -> bool:
+    return _short_parses(text) if len(text) <= _SHORT else _parsed(text) is not None
+
+
+@lru_cache(maxsize=8192)
+def _short_parses(text: str) -> bool:
+    return _parsed(text) is not None
 
 
 def numbers(text: str) -> set[float]:
@@ -285,7 +320,7 @@ def words(text: str) -> str:
     return "\n".join(lines)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)  # a tree is many objects, and the garbage collector visits them all
 def _parsed(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
@@ -340,62 +375,63 @@ def _children(kind: type[ast.AST]) -> tuple[str, ...]:
 _Known = tuple[frozenset[tuple[str, str]], frozenset[str]]  # names with what they stand for, and tiny numbers
 
 
-class _Statement(NamedTuple):
-    """What a statement gave: its signs, by lines from its first one, and what is known after it, if that is more."""
+class _Piece(NamedTuple):
+    """What a piece of a program gave: its signs, and what is known after it, if that is more."""
 
     found: tuple[Found, ...]
     after: _Known | None
 
 
-_MOST_STATEMENTS = 4096
-_STATEMENTS: dict[object, _Statement] = {}
+_SHORT = 10_000  # characters of a piece about which something is kept
+_MOST_PIECES = 4096
+_PIECES: dict[object, _Piece] = {}
 
 
 class _Reader(_Walker):
     """Collects signs, tracking which names stand for modules and which for tiny numbers."""
 
-    def __init__(self, evaluator: frozenset[str], answers: frozenset[str], prints: bool, tree: ast.Module) -> None:
+    def __init__(self, evaluator: frozenset[str], answers: frozenset[str], prints: bool, text: str) -> None:
         self.found: list[Found] = []
-        self._tree = tree
+        self._text = text
         self._evaluator, self._answers, self._prints = evaluator, answers, prints
         self._stems = {name.rpartition(".")[0] or name for name in evaluator} | {"culmen"}
         self._names: dict[str, str] = {}  # local name -> dotted name of a module or of something in one
         self._tiny: set[str] = set()
         self._shielded = 0  # inside a comparison, a divisor, or a call that keeps numbers off zero
 
-    def read(self, text: str) -> None:
-        """Visit the whole tree, which `text` is the source of, statement by statement.
+    def read(self) -> None:
+        """Visit the whole text, piece by piece.
 
-        A child shares most statements with its parents: what one gave is kept by its source and by what was known
-        before it. Where the rest of the program matters (`_divides`), nothing is kept.
+        What a piece gave is kept by its source and by what was known before it. Where the rest of the program matters
+        (`_divides`), nothing is kept.
         """
-        lines = text.splitlines(keepends=True)
-        fixed, before = (self._evaluator, self._answers, self._prints), self._known()
-        for node in self._tree.body:
-            first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
-            source = "".join(lines[first - 1 : node.end_lineno])
-            key = (source, node.col_offset, *fixed, *before)
-            kept = None if "_divides" in vars(self) else _STATEMENTS.get(key)
+        fixed, before, above = (self._evaluator, self._answers, self._prints), self._known(), 0
+        for source in _pieces(self._text):
+            key = (source, *fixed, *before)
+            kept = None if "_divides" in vars(self) else _PIECES.get(key)
             if kept is None:
-                kept = self._read_one(node, first, key, before)
-            self.found += [(name, evidence, line + first) for name, evidence, line in kept.found]
+                kept = self._read_one(source, key, before)
+            self.found += [(name, evidence, line + above) for name, evidence, line in kept.found]
             if kept.after is not None:
                 before = kept.after
                 self._names, self._tiny = dict(before[0]), set(before[1])
+            above += source.count("\n")
 
     def _known(self) -> _Known:
         return frozenset(self._names.items()), frozenset(self._tiny)
 
-    def _read_one(self, node: ast.stmt, first: int, key: object, before: _Known) -> _Statement:
+    def _read_one(self, source: str, key: object, before: _Known) -> _Piece:
         others, self.found = self.found, []
-        self.visit(node)
-        shifted = tuple((name, evidence, line - first) for name, evidence, line in self.found)
+        tree = _parsed(source)
+        for node in tree.body if tree else ():
+            self.visit(node)
         after = self._known()
-        self.found, kept = others, _Statement(shifted, None if after == before else after)
-        if "_divides" not in vars(self):
-            _STATEMENTS[key] = kept
-            if len(_STATEMENTS) > _MOST_STATEMENTS:
-                del _STATEMENTS[next(iter(_STATEMENTS))]
+        kept = _Piece(tuple(self.found), None if after == before else after)
+        self.found = others
+        if len(source) <= _SHORT and "_divides" not in vars(self):
+            _PIECES[key] = kept
+            if len(_PIECES) > _MOST_PIECES:
+                del _PIECES[next(iter(_PIECES))]
         return kept
 
     def _add(self, name: str, node: ast.AST, evidence: str = "") -> None:
@@ -551,7 +587,8 @@ class _Reader(_Walker):
 
     @cached_property
     def _divides(self) -> frozenset[str]:
-        return _divisors(self._tree)
+        tree = _parsed(self._text)
+        return _divisors(tree) if tree else frozenset()
 
     def _small(self, node: ast.AST) -> bool:
         """A tiny positive number, a name for one that is no step of a difference quotient, or a share of either."""

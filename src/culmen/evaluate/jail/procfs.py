@@ -14,7 +14,7 @@ _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 def children(pid: int) -> list[int]:
     """The direct children of `pid`."""
     try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb", 0) as file:
             return [int(word) for word in file.read().split()]
     except OSError:
         return [child for child, (parent, _) in _table().items() if parent == pid]
@@ -83,7 +83,7 @@ def threads() -> int:
 def data_bytes() -> int:
     """Bytes of data this process has mapped (VmData), 0 where that cannot be read."""
     try:
-        with open("/proc/self/statm") as file:
+        with open("/proc/self/statm", "rb", 0) as file:
             return int(file.read().split()[5]) * _PAGE_KB * 1024
     except OSError:
         return 0
@@ -115,7 +115,7 @@ def memory(roots: list[int], limit_kb: Callable[[int], int]) -> dict[int, int]:
 def resident_kb(pid: int) -> int:
     """Kilobytes of memory that one process occupies; 0 if it is gone."""
     try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
+        with open(f"/proc/{pid}/statm", "rb", 0) as file:
             return int(file.read().split()[1]) * _PAGE_KB
     except OSError:
         return 0 if _here() else _table().get(pid, (0, 0))[1]
