@@ -5,9 +5,9 @@
 
 A real search (map_elites, --cases to a candidate, 256 evaluations at once) on a world that answers at once: what is
 measured is the strategy, the engine and the journal. With --cases 1 there is a proposal to every observation; then take
-fewer workers, because sixty proposals in a row before the first evaluation end a search. Times are CPU seconds (user and
-system) unless wall is said; memory is the growth of the resident set, or the peak of a process. --keep leaves the run in
-FOLDER/large; where one is there, it is measured and not made again.
+fewer workers, because sixty proposals in a row before the first evaluation end a search. Times are CPU seconds (user
+and system) unless wall is said; memory is the growth of the resident set, or the peak of a process. --keep leaves the
+run in FOLDER/large; where one is there, it is measured and not made again.
 
     python bench/bench_growth.py --resume FOLDER/large --cases 1 --workers 32 --source OLD/src --rounds 3
 
@@ -119,13 +119,12 @@ def resume(folder: Path, options: argparse.Namespace) -> None:
     before, began, wall = peak(), os.times(), time.perf_counter()
     again = search(folder, options, journal.meta.budget.evaluations or 0)
     gc.disable()  # as the driver does
-    replayed = replay(again, journal.read(), at_least)
+    replayed = replay(again, journal.retrace() if hasattr(journal, "retrace") else journal.read(), at_least)
     gc.enable()
     times, wall = os.times(), time.perf_counter() - wall
     seconds = times.user + times.system - began.user - began.system
-    assert again.done
     print(
-        f"resume: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall), {replayed.effects / seconds:,.0f}/s,"
+        f"resume{'' if again.done else ' (unfinished)'}: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall), {replayed.effects / seconds:,.0f}/s,"
         f" {1e6 * seconds / replayed.effects:.1f} us each; peak {peak():.0f} MB ({before:.0f} before)"
         f" [{Path(culmen.__file__).parents[1]}]",
         flush=True,
