@@ -168,7 +168,7 @@ def mark(request: Request, brief: bytes = b"") -> str:
 
     `brief` is that of a `ProposeRequest` as `encode` wrote it, where that is at hand: writing it again would cost much.
     """
-    if brief.startswith(b'{"parent":'):  # not where a text is no valid Unicode: then `encode` orders the fields
+    if isinstance(request, ProposeRequest) and brief.startswith(b'{"parent":'):  # else invalid Unicode: ordered fields
         return fingerprint(b'{"type":"propose","brief":%b,"seed":%d}' % (brief, request.seed))[:16]
     if isinstance(request, EvaluateRequest):
         case = request.case.id if request.case else ""
