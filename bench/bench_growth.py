@@ -1,15 +1,15 @@
 """What a journal of a million observations costs: appending, size, resuming, views, export, vacuum, archive.
 
     python bench/bench_growth.py [--observations 1000000] [--cases 100] [--dir FOLDER] [--keep]
-    python bench/bench_growth.py --cases 1 --workers 32 --strategy map_elites
+    python bench/bench_growth.py --cases 1 --strategy map_elites
 
-A real search (map_elites, --cases to a candidate, 256 evaluations at once) on a world that answers at once: what is
-measured is the strategy, the engine and the journal. With --cases 1 there is a proposal to every observation; then take
-fewer workers, because sixty proposals in a row before the first evaluation end a search. Times are CPU seconds (user
-and system) unless wall is said; memory is the growth of the resident set, or the peak of a process. --keep leaves the
-run in FOLDER/large; where one is there, it is measured and not made again.
+A real search (map_elites, --cases to a candidate, --workers evaluations at once) on a world that answers at once: what
+is measured is the strategy, the engine and the journal. With --cases 1 there is a proposal to every observation. Take
+no more than sixty workers: each begins with a proposal, and sixty in a row before the first evaluation end a search.
+Times are CPU seconds (user and system) unless wall is said; memory is the growth of the resident set, or the peak of a
+process. --keep leaves the run in FOLDER/large; where one is there, it is measured and not made again.
 
-    python bench/bench_growth.py --resume FOLDER/large --cases 1 --workers 32 --source OLD/src --rounds 3
+    python bench/bench_growth.py --resume FOLDER/large --cases 1 --source OLD/src --rounds 3
 
 resumes that run alone, with this version and with the one in OLD/src in turn, each time in a process of its own.
 """
@@ -123,10 +123,11 @@ def resume(folder: Path, options: argparse.Namespace) -> None:
     gc.enable()
     times, wall = os.times(), time.perf_counter() - wall
     seconds = times.user + times.system - began.user - began.system
+    ended = "" if again.done else " (unfinished)"
     print(
-        f"resume{'' if again.done else ' (unfinished)'}: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall), {replayed.effects / seconds:,.0f}/s,"
-        f" {1e6 * seconds / replayed.effects:.1f} us each; peak {peak():.0f} MB ({before:.0f} before)"
-        f" [{Path(culmen.__file__).parents[1]}]",
+        f"resume{ended}: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall),"
+        f" {replayed.effects / seconds:,.0f}/s, {1e6 * seconds / replayed.effects:.1f} us each;"
+        f" peak {peak():.0f} MB ({before:.0f} before) [{Path(culmen.__file__).parents[1]}]",
         flush=True,
     )
 
@@ -194,7 +195,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=100, help="evaluations of one candidate")
     parser.add_argument("--dir", default=None, help="where to write (default: the temporary folder)")
     parser.add_argument("--keep", action="store_true", help="leave the run in DIR/large, or measure the one there")
-    parser.add_argument("--workers", type=int, default=256, help="evaluations at once")
+    parser.add_argument("--workers", type=int, default=32, help="evaluations at once")
     parser.add_argument("--strategy", default="map_elites", choices=STRATEGIES)
     parser.add_argument("--resume", type=Path, help="measure nothing but the resume of this run")
     parser.add_argument("--source", help="a folder with another version's culmen, resumed in turn with this one")
