@@ -1,28 +1,38 @@
 """What a journal of a million observations costs: appending, size, resuming, views, export, vacuum, archive.
 
     python bench/bench_growth.py [--observations 1000000] [--cases 100] [--dir FOLDER] [--keep]
+    python bench/bench_growth.py --cases 1 --strategy map_elites
 
-A real search (map_elites, --cases to a candidate, 256 evaluations at once) on a world that answers at once: what is
-measured is the strategy, the engine and the journal. With --cases 1 there is a proposal to every observation. Times are
-CPU seconds of this process unless wall is said; memory is the growth of its resident set. --keep leaves the run in
-FOLDER/large; where one is there, it is measured and not made again.
+A real search (map_elites, --cases to a candidate, --workers evaluations at once) on a world that answers at once: what
+is measured is the strategy, the engine and the journal. With --cases 1 there is a proposal to every observation. Take
+no more than sixty workers: each begins with a proposal, and sixty in a row before the first evaluation end a search.
+Times are CPU seconds (user and system) unless wall is said; memory is the growth of the resident set, or the peak of a
+process. --keep leaves the run in FOLDER/large; where one is there, it is measured and not made again.
+
+    python bench/bench_growth.py --resume FOLDER/large --cases 1 --source OLD/src --rounds 3
+
+resumes that run alone, with this version and with the one in OLD/src in turn, each time in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a session does
 
+import culmen
 from bench_engine import PROGRAM, Instant
 from culmen.core.evaluation import Case
 from culmen.core.event import Entry, Event, at_least
@@ -36,8 +46,11 @@ from culmen.store.archive import archive, size, vacuum
 from culmen.store.journal import SqlJournal
 from culmen.store.meta import RunMeta
 from culmen.store.reader import JournalObservations
+from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
+from culmen.strategies.pedigree import PedigreeSearch
 
+STRATEGIES = {"map_elites": MapElites(features=("complexity",)), "best_of_n": BestOfN(), "pedigree": PedigreeSearch()}
 EXPORT = """
 import resource, sys
 from culmen.store.export import export
@@ -69,18 +82,23 @@ def task(cases: int) -> Task:
     return Task("growth", seeds=({"main.py": PROGRAM + "\n# 0.0"},), cases=chosen)
 
 
-def search(folder: Path, observations: int, cases: int) -> Search:
+def search(folder: Path, options: argparse.Namespace, observations: int) -> Search:
     """The same search each time."""
+    strategy = STRATEGIES[options.strategy]
+    if not isinstance(strategy, PedigreeSearch):
+        strategy = replace(strategy, batch=options.cases)
     budget, known = Budget(evaluations=observations), JournalObservations(folder)
-    return Search(MapElites(batch=cases, features=("complexity",)), task(cases), budget, 1, 256, observations=known)
+    return Search(strategy, task(options.cases), budget, 1, options.workers, observations=known)
 
 
-def grow(folder: Path, observations: int, cases: int) -> None:
+def grow(folder: Path, options: argparse.Namespace, observations: int) -> None:
     """Make the run, and print what appending cost as it grew."""
-    meta = RunMeta(folder.name, task(cases), budget=Budget(evaluations=observations))
+    meta = RunMeta(folder.name, task(options.cases), budget=Budget(evaluations=observations))
     journal, began = Timed(SqlJournal.create(folder, meta)), time.process_time()
-    driver = Driver(search(folder, observations, cases), Instant(), journal, workers=256)  # pyright: ignore[reportArgumentType]
+    made = search(folder, options, observations)
+    driver = Driver(made, Instant(), journal, workers=options.workers)  # pyright: ignore[reportArgumentType]
     assert asyncio.run(driver.run()) == "finished"
+    assert made.reason == "evaluations", f"ended by {made.reason}: take fewer workers"
     cpu = time.process_time() - began
     journal._journal.close()
     print(f"made in {cpu:.0f} s: {1000 * cpu / observations:.3f} ms an observation; {size(folder) / 1e6:.0f} MB")
@@ -95,20 +113,38 @@ def grow(folder: Path, observations: int, cases: int) -> None:
         )
 
 
-def resume(folder: Path, observations: int, cases: int) -> None:
-    """Replay from the journal, as a session begins."""
-    began, wall = time.process_time(), time.perf_counter()
-    again = search(folder, observations, cases)
-    import gc
-
-    gc.disable()
-    replayed = replay(again, SqlJournal.open(folder).read(), at_least)
+def resume(folder: Path, options: argparse.Namespace) -> None:
+    """Replay from the journal, as a session begins; to be called in a fresh process."""
+    journal = SqlJournal.open(folder)
+    before, began, wall = peak(), os.times(), time.perf_counter()
+    again = search(folder, options, journal.meta.budget.evaluations or 0)
+    gc.disable()  # as the driver does
+    replayed = replay(again, journal.retrace() if hasattr(journal, "retrace") else journal.read(), at_least)
     gc.enable()
-    seconds, wall = time.process_time() - began, time.perf_counter() - wall
-    assert again.done
+    times, wall = os.times(), time.perf_counter() - wall
+    seconds = times.user + times.system - began.user - began.system
+    ended = "" if again.done else " (unfinished)"
     print(
-        f"resume: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall), {replayed.effects / seconds:,.0f}/s"
+        f"resume{ended}: {replayed.effects} effects in {seconds:.1f} s ({wall:.1f} wall),"
+        f" {replayed.effects / seconds:,.0f}/s, {1e6 * seconds / replayed.effects:.1f} us each;"
+        f" peak {peak():.0f} MB ({before:.0f} before) [{Path(culmen.__file__).parents[1]}]",
+        flush=True,
     )
+
+
+def peak() -> float:
+    """The most memory this process had, in MB; `ru_maxrss` would count the process that started it, too."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found[1]) / 1024 if found else float("nan")
+
+
+def resumes(folder: Path, options: argparse.Namespace) -> None:
+    """`resume` in processes of their own, with this version and another one in turn."""
+    same = ["--cases", str(options.cases), "--workers", str(options.workers), "--strategy", options.strategy]
+    for _ in range(options.rounds):
+        for source in filter(None, (options.source, str(Path(culmen.__file__).parents[1]))):
+            words = [sys.executable, __file__, "--once", "--resume", str(folder), *same]
+            subprocess.run(words, check=True, env={**os.environ, "PYTHONPATH": source})
 
 
 def looking(folder: Path) -> None:
@@ -159,15 +195,23 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=100, help="evaluations of one candidate")
     parser.add_argument("--dir", default=None, help="where to write (default: the temporary folder)")
     parser.add_argument("--keep", action="store_true", help="leave the run in DIR/large, or measure the one there")
+    parser.add_argument("--workers", type=int, default=32, help="evaluations at once")
+    parser.add_argument("--strategy", default="map_elites", choices=STRATEGIES)
+    parser.add_argument("--resume", type=Path, help="measure nothing but the resume of this run")
+    parser.add_argument("--source", help="a folder with another version's culmen, resumed in turn with this one")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each version resumes")
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.resume:
+        return (resume if options.once else resumes)(options.resume, options)
     print(f"{os.cpu_count()} cores, load {', '.join(f'{each:.1f}' for each in os.getloadavg())}", flush=True)
     with tempfile.TemporaryDirectory(dir=options.dir) as home:
         small, folder = Path(home) / "small", Path(options.dir if options.keep else home) / "large"
-        grow(small, 2000, options.cases)
+        grow(small, options, 2000)
         print(flush=True)
         if not folder.exists():
-            grow(folder, options.observations, options.cases)
-        resume(folder, options.observations, options.cases)
+            grow(folder, options, options.observations)
+        resumes(folder, options)
         looking(folder)
         sys.stdout.flush()
         if not options.keep:

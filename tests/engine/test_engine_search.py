@@ -13,7 +13,7 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch, UserError
 from culmen.core.evaluation import Case
-from culmen.core.event import Custom, ProposeRequest, at_least, mark
+from culmen.core.event import Custom, ProposeRequest, at_least, encode, mark
 from culmen.core.usage import Budget, Usage
 from culmen.engine.replay import replay
 from culmen.engine.search import Search
@@ -259,6 +259,15 @@ def test_a_deterministic_task_with_a_hold_out_keeps_enough_to_run_it_once():
     assert run.verdict.count == 4
     assert run.verdict.confirmed
     assert run.search.ledger.spent.evaluations <= 100
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", 'quotes " and \\ and \n', "umlaut \u00e4 \u2028 \U0001f600", "\x00", "\ud800"]
+)
+def test_a_brief_that_is_written_already_gives_the_same_mark(text):
+    for parent in (None, Candidate.of({"x": text})):
+        request = ProposeRequest(Brief(parent, context=text), 7)
+        assert mark(request, encode(request.brief)) == mark(request)
 
 
 def test_texts_that_are_no_valid_unicode_have_marks_too():

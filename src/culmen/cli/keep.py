@@ -112,7 +112,7 @@ def replay_run(run: Path, verify: bool) -> Answer:
     try:
         search, estimate = rebuild(journal.meta, RunObjects())
         try:
-            replayed = replay(search, _remember_state(journal.read(), end), estimate)
+            replayed = replay(search, _remember_state(journal.retrace(), end), estimate)
             effects = replayed.effects
             if end.get("state") == "finished":
                 differences += _differences(search, end)

@@ -163,8 +163,13 @@ def encode(value: Any) -> bytes:
         return json.dumps(msgspec.to_builtins(value), sort_keys=True).encode()
 
 
-def mark(request: Request) -> str:
-    """Digest of a request: 16 hex digits. Candidates count by content."""
+def mark(request: Request, brief: bytes = b"") -> str:
+    """Digest of a request: 16 hex digits. Candidates count by content.
+
+    `brief` is that of a `ProposeRequest` as `encode` wrote it, where that is at hand: writing it again would cost much.
+    """
+    if isinstance(request, ProposeRequest) and brief.startswith(b'{"parent":'):  # else invalid Unicode: ordered fields
+        return fingerprint(b'{"type":"propose","brief":%b,"seed":%d}' % (brief, request.seed))[:16]
     if isinstance(request, EvaluateRequest):
         case = request.case.id if request.case else ""
         certify = ("certify",) if request.certify else ()

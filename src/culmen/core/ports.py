@@ -304,6 +304,11 @@ class Journal(Protocol):
 
     def read(self, after: int = 0) -> Iterator[Event]: ...
 
+    def retrace(self) -> Iterator[Event]:
+        """All events, for a replay: what it never looks at may be left out, the bodies of `started`, `note` and `done`
+        and the results of notes."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -129,7 +129,7 @@ class Driver:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return replay(self.search, self._journal.read(), self._most)
+            return replay(self.search, self._journal.retrace(), self._most)
         finally:
             if collecting:
                 gc.enable()

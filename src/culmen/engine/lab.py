@@ -6,7 +6,7 @@ import math
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -86,13 +86,19 @@ class DirectProposer:
         return await lab.ask(brief)
 
 
+class Issue(Protocol):
+    """Turns a request into a future; `brief` is its brief as `encode` wrote it, where that is at hand."""
+
+    def __call__(self, request: Request, brief: bytes = b"") -> Future[Any]: ...
+
+
 class SearchPort(NamedTuple):
     """What a lab does through its search: `issue` turns a request into a future, `remembered` gives the future of an
     evaluation that was issued before (None: none was), `find` a candidate that was evaluated, `remark` journals a note,
     `short` names the budget that has no room for a request or so much usage, `informed` fills a brief with what is
     known, `turns` counts those of the strategy."""
 
-    issue: Callable[[Request], Future[Any]]
+    issue: Issue
     remembered: Callable[[EvaluateRequest], Future[Any] | None]
     find: Callable[[str], Candidate]
     remark: Callable[[str, dict[str, Any], tuple[Candidate, ...]], None]
@@ -119,7 +125,7 @@ class EngineLab:
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
         self._issue, self._remembered, self.find, self._remark, self._short, self._informed, self._turns = outlets
         self.embedder = ""
-        self._seed = seed
+        self._seed = str(seed)
         self._known: set[int] = set()  # candidates, by the key of their id
         self._occurrences: dict[int, int] = {}  # how often what was asked
         self._meet(self.seeds)
@@ -199,7 +205,8 @@ class EngineLab:
     async def ask(self, brief: Brief) -> Proposal:
         """Ask the model of `brief.role`; the prompt has a person's hints and what is known of the candidates."""
         brief = self._ready(brief)
-        proposal: Proposal = await self._issue(ProposeRequest(brief, self._seed_for("propose", encode(brief))))
+        written = encode(brief)
+        proposal: Proposal = await self._issue(ProposeRequest(brief, self._seed_for("propose", written)), written)
         self._meet(proposal.candidates)
         return proposal
 
@@ -313,8 +320,8 @@ class EngineLab:
     def _seed_for(self, kind: str, content: bytes) -> int:
         """A random seed from the run's, the request, and how often it was made: the same in a fork of the run."""
         name = fingerprint(kind, content)
-        times = self._occurrences.get(key_of(name), 0) + 1
-        self._occurrences[key_of(name)] = times
+        key = key_of(name)
+        times = self._occurrences[key] = self._occurrences.get(key, 0) + 1
         return self._nth_seed(name, times)
 
     def _next_seed(self, kind: str, content: bytes) -> int:
@@ -323,7 +330,7 @@ class EngineLab:
         return self._nth_seed(name, self._occurrences.get(key_of(name), 0) + 1)
 
     def _nth_seed(self, name: str, nth: int) -> int:
-        return number(fingerprint(str(self._seed), name, str(nth)))
+        return number(fingerprint(self._seed, name, str(nth)))
 
     def _count_idle(self) -> None:
         self._idle += 1

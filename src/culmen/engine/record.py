@@ -11,10 +11,9 @@ import heapq
 import math
 import struct
 from array import array
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from operator import ne
 from typing import Any
 
 import msgspec
@@ -30,6 +29,8 @@ from culmen.memory.front import FrontModel
 from culmen.memory.pedigree import ValueModel
 
 _ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
+_COUNTS = struct.Struct("<8xIId")  # of these count, failures, mean
+_EMPTY = bytes(_ROW.size)
 _REFUSED, _BARRED = 1, 2
 _TRUST: tuple[str, ...] = ("", *LEVELS)
 LOOKS = 3  # equal repeats after which scores are taken for exact
@@ -120,6 +121,11 @@ class Scoreboard:
         place = self._places.get(key_of(candidate))
         return None if place is None else _tally(place, _ROW.unpack_from(self._rows, place * _ROW.size))
 
+    def counts(self, candidate: str) -> tuple[int, int, float] | None:
+        """Scores of the candidate with this id, its failures and the mean of its rewards; None if there are none."""
+        place = self._places.get(key_of(candidate))
+        return None if place is None else _COUNTS.unpack_from(self._rows, place * _ROW.size)
+
     def tallies(self) -> Iterator[CandidateTally]:
         """Statistics of each candidate, in the order of their first evaluation."""
         return (_tally(place, row) for place, row in enumerate(self._known()))
@@ -146,7 +152,8 @@ class Scoreboard:
             self.degrees, self.squares = self.degrees + (tally.count > 1), self.squares + tally.m2 - before
             self._least, self.top = min(self._least, reward), reward if self.top is None else max(self.top, reward)
             self._pair(tally.order, observation.case, reward)
-            tally.trust = weakest((observation.trust, tally.trust or observation.trust))
+            if observation.trust != tally.trust or not tally.trust:
+                tally.trust = weakest((observation.trust, tally.trust) if tally.trust else (observation.trust,))
         self.flaky = self.flaky or bool(tally.count and tally.failures and not self.task.cases)
         _ROW.pack_into(self._rows, tally.order * _ROW.size, *_row(tally))
 
@@ -229,11 +236,14 @@ class Scoreboard:
         return _ROW.iter_unpack(bytes(self._rows))
 
     def _enter(self, candidate: Candidate) -> CandidateTally:
-        tally = CandidateTally(candidate.id, len(self))
-        known = (self._places.get(key_of(parent)) for parent in candidate.parents)
-        self._parents.append(next((place for place in known if place is not None), -1))
+        tally = CandidateTally(candidate.id, len(self._places))
+        above = -1
+        for parent in candidate.parents:
+            if (above := self._places.get(key_of(parent), -1)) >= 0:
+                break
+        self._parents.append(above)
         self._places[key_of(candidate.id)] = tally.order
-        self._rows += bytes(_ROW.size)
+        self._rows += _EMPTY
         return tally
 
     def _keep(self, place: int, case: str, reward: float | None) -> None:
@@ -277,8 +287,8 @@ class Scoreboard:
 def _row(tally: CandidateTally) -> tuple[int | float, ...]:
     certified = math.nan if tally.certified is None else tally.certified
     flags = _REFUSED * tally.refused + _BARRED * tally.barred
-    known = (key_of(tally.id), tally.count, tally.failures, tally.mean, tally.m2)
-    return (*known, certified, flags, _TRUST.index(tally.trust))
+    trust, name = _TRUST.index(tally.trust), key_of(tally.id)
+    return name, tally.count, tally.failures, tally.mean, tally.m2, certified, flags, trust
 
 
 def _tally(order: int, row: tuple[Any, ...]) -> CandidateTally:
@@ -371,8 +381,8 @@ class Past:
         if observation.status is Status.LOST:
             return
         if observation.ok:
-            numbers = ((name, x) for name, x in observation.metrics.items() if math.isfinite(x))
-            _keep(self._metrics, key_of(candidate.id), dict(islice(numbers, _METRICS)))
+            numbers = [(name, x) for name, x in observation.metrics.items() if math.isfinite(x)]
+            _keep(self._metrics, key_of(candidate.id), dict(numbers[:_METRICS]))
         else:
             _keep(self._faults, key_of(candidate.id), reason(observation))
 
@@ -407,31 +417,32 @@ class Past:
     def _attempt(self, child: str, what: str) -> Attempt:
         if not child:
             return Attempt(what, fault="no candidate")
-        reward, measured = self._measured(child, None, Measured())
+        reward, measured = self._measured(child, None, _UNSAID)
         failed = measured.failures and (reward is None or measured.failures > 1)
         return Attempt(what, reward, measured, self._faults.get(key_of(child), "") if failed else "")
 
     def _measured(self, id: str, otherwise: float | None, known: Measured) -> tuple[float | None, Measured]:
         """Mean reward over all evaluations with a score, and how well it is known; a strategy that has said how well
         it knows its own number keeps it."""
-        if known != _UNSAID:
+        if known is not _UNSAID and known != _UNSAID:
             return otherwise, known
-        tally = self._record.tally(id)
-        if tally is None:
+        counts = self._record.counts(id)
+        if counts is None:
             return otherwise, _UNSAID
-        if not tally.count:
-            return otherwise, Measured(0, tally.failures)
-        return tally.mean, Measured(tally.count, tally.failures, self._margin(tally))
+        count, failures, mean = counts
+        if not count:
+            return otherwise, Measured(0, failures)
+        return mean, Measured(count, failures, self._margin(count))
 
-    def _margin(self, tally: CandidateTally) -> float | None:
+    def _margin(self, count: int) -> float | None:
         """From the spread within candidates, pooled over all of them: two evaluations of one say too little."""
-        if self._task.deterministic and tally.count >= len(self._task.split("train")):
+        if self._task.deterministic and count >= len(self._task.split("train")):
             return 0.0
         degrees, squares = self._record.degrees, self._record.squares
         if not degrees:
             return None
         quantile = _T[degrees - 1] if degrees <= len(_T) else 1.96 + 2.4 / degrees
-        return quantile * math.sqrt(max(squares, 0.0) / degrees / tally.count)
+        return quantile * math.sqrt(max(squares, 0.0) / degrees / count)
 
 
 _UNSAID = Measured()
@@ -462,24 +473,34 @@ def reason(observation: Observation) -> str:
 
 def _lines(before: str, after: str) -> str:
     old, new = before.splitlines(), after.splitlines()
-    begin = end = 0  # lines alike at both ends, mostly nearly all: they cancel out
-    for one, other in zip(old, new):
-        if one != other:
-            break
-        begin += 1
-    for one, other in zip(reversed(old[begin:]), reversed(new[begin:])):
-        if one != other:
-            break
-        end += 1
-    were, are = Counter(old[begin : len(old) - end]), Counter(new[begin : len(new) - end])
-    gone, come = were - are, are - were
+    begin = _alike(old, new)  # lines alike at both ends, mostly nearly all: they cancel out
+    were, are = old[begin:], new[begin:]
+    if end := _alike(were[::-1], are[::-1]):
+        were, are = were[:-end], are[:-end]
+    gone, come = _surplus(were, are), _surplus(are, were)
     first = _three(new, come) or _three(old, gone)
-    return _line(f"{come.total()} lines in, {gone.total()} out: {'; '.join(first)}", _WORDS)
+    return _line(f"{sum(come.values())} lines in, {sum(gone.values())} out: {'; '.join(first)}", _WORDS)
 
 
-def _three(lines: Sequence[str], among: Counter[str]) -> list[str]:
+def _alike(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many lines are the same from the first one on."""
+    return [*map(ne, old, new), True].index(True)
+
+
+def _surplus(lines: Sequence[str], others: Sequence[str]) -> dict[str, int]:
+    """How often each line is there beyond its times among the others."""
+    left: dict[str, int] = {}
+    for line in lines:
+        left[line] = left.get(line, 0) + 1
+    for line in others:
+        if line in left:
+            left[line] -= 1
+    return {line: times for line, times in left.items() if times > 0}
+
+
+def _three(lines: Sequence[str], among: Mapping[str, int]) -> list[str]:
     """The first three of these lines that are not blank."""
-    return list(islice((line.strip() for line in lines if line in among and line.strip()), 3))
+    return [line.strip() for line in lines if line in among and line.strip()][:3] if among else []
 
 
 def _line(text: str, most: int) -> str:

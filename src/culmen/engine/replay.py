@@ -29,23 +29,23 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
     Effects that were started and never finished are pending again; what they may have cost is entered as `torn`.
     """
     pending = {effect.key: effect for effect in search.start()}
-    started: dict[int, int] = {}
+    started = set[int]()
     held: dict[int, Usage] = {}  # the most that its model calls may have cost
     elapsed, count = 0.0, 0
     for event in events:
         entry = event.entry
         elapsed = max(elapsed, entry.elapsed)
-        if entry.kind == "note":
+        if entry.kind == "started":
+            started.add(entry.key)
+        elif entry.kind == "note":
             _drop(search.outbox, entry.key)
-        elif entry.kind == "started":
-            started[entry.key] = started.get(entry.key, 0) + 1
         elif entry.kind == "held":
             held[entry.key] = Usage(**entry.body["most"])
         elif entry.kind == "tell":
             pending.update((effect.key, effect) for effect in search.feed(entry))
         elif entry.kind in ("done", "torn", "stop") and (entry.key or entry.kind == "stop"):
             count += 1
-            started.pop(entry.key, None)
+            started.discard(entry.key)
             held.pop(entry.key, None)
             pending.pop(entry.key, None)
             for effect in search.feed(entry):
@@ -66,7 +66,9 @@ def replay(search: Search, events: Iterable[Event], estimate: Estimate) -> Repla
 def _drop(outbox: list[Entry], number: int) -> None:
     """Drop the search's notes up to this one: the journal holds them. Done at each note, to bound memory."""
     kept = 0
-    while kept < len(outbox) and outbox[kept].key <= number:
+    for entry in outbox:
+        if entry.key > number:
+            break
         kept += 1
     del outbox[:kept]
 

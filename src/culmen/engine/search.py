@@ -146,7 +146,8 @@ class Search:
 
     def feed(self, entry: Entry) -> list[Effect]:
         """Deliver a durable `done`, `torn`, `tell` or `stop` entry; returns the effects to start now."""
-        self.ledger.elapsed = max(self.ledger.elapsed, entry.elapsed)
+        if entry.elapsed > self.ledger.elapsed:
+            self.ledger.elapsed = entry.elapsed
         if entry.kind == "done":
             self.turns.delivered()
             self._complete(entry)
@@ -162,12 +163,12 @@ class Search:
         """End all coroutines."""
         self._loop.close()
 
-    def _issue(self, request: Request) -> Future[Any]:
+    def _issue(self, request: Request, brief: bytes = b"") -> Future[Any]:
         self.issued += 1
         self.lab.issued()
         if self._guards and isinstance(request, EvaluateRequest):
             request = self._guarded(request)
-        effect = Effect(self.issued, mark(request), request)
+        effect = Effect(self.issued, mark(request, brief), request)
         future = self._futures[effect.key] = Future()
         self._waiting[effect.key] = effect
         self._fresh.append(effect.key)
@@ -201,7 +202,8 @@ class Search:
     def _cost(self, request: Request) -> Usage:
         """What an effect is admitted by; an evaluation that asks models counts as the dearest so far."""
         estimate = self._estimate(request)
-        return estimate + self.ledger.dearest if isinstance(request, EvaluateRequest) else estimate
+        dearest = self.ledger.dearest
+        return estimate + dearest if dearest is not NOTHING and isinstance(request, EvaluateRequest) else estimate
 
     def _hear(self, entry: Entry) -> None:
         """Deliver a person's input; it is ignored once the final choice has begun."""
@@ -286,7 +288,9 @@ class Search:
 
     def _try(self) -> bool:
         """Ask for the evaluation of an initial program if all that the strategy asks for has to wait for one."""
-        look = self._trial.next(not self._busy) if self.phase == "search" else None
+        if self._trial.passed or self.phase != "search":
+            return False
+        look = self._trial.next(not self._busy)
         if look is not None:
             self.lab.look(look.candidate, look.case)
         return look is not None
@@ -428,7 +432,7 @@ class Trial:
 
     def asked(self, request: Request) -> None:
         """An effect is asked for."""
-        if isinstance(request, EvaluateRequest) and request.candidate.id in self._initial:
+        if not self.passed and isinstance(request, EvaluateRequest) and request.candidate.id in self._initial:
             self._left.pop(request.candidate.id, None)
             self._under_way += 1
 

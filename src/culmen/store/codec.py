@@ -364,7 +364,8 @@ def restore_result(
         found = tuple(
             Candidate.of(parts(bytes.fromhex(each.parts)), each.parents, each.origin) for each in row.candidates
         )
-        return Proposal(found, *(getattr(row, name) for name in ProposalRow.__struct_fields__[1:]))
+        told = (row.hypothesis, row.fault, row.model, row.usage, row.prompt, row.reply, row.faults)
+        return Proposal(found, *told)
     if isinstance(row, EditsRow):
         return Edits(tuple(dict(parts(bytes.fromhex(sha))) for sha in row.parts), row.notes, row.data, row.fault)
     if isinstance(row, Vectors):

@@ -126,6 +126,15 @@ class SqlJournal:
 
         return pages(self.snapshot, self.run_dir, after, whole=whole)
 
+    def retrace(self) -> Iterator[Event]:
+        """All events without what a replay never looks at: bodies of `started`, `note` and `done`, results of notes.
+
+        Raises `JournalDamaged` where the journal cannot be read.
+        """
+        from culmen.store.reader import REPLAYED, pages
+
+        return pages(self.snapshot, self.run_dir, 0, query=REPLAYED)
+
     def text(self, ref: str) -> str:
         """The text behind a `blob:` reference; any other text is returned as it is."""
         from culmen.store.reader import lookup_in
@@ -190,6 +199,10 @@ class MemoryJournal:
         while place < len(self._events):
             yield self._events[place]
             place += 1
+
+    def retrace(self) -> Iterator[Event]:
+        """The same: everything is at hand."""
+        return self.read()
 
     def close(self) -> None:
         """No more appending; reading goes on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,13 +34,28 @@ if TYPE_CHECKING:
 
 
 PAGE = 500
+_REPLAYED, _SHORT = 2000, 2_000_000  # events of a page of a replay, where 500 of them have no more bytes of texts
 _CACHED = 2048
 _COLUMNS = ("seq", "time", "kind", "effect", "topic", "key", "mark", "elapsed", "shape", "body", "result", "data")
 _SHAPE, _RESULT, _DATA = 8, 10, 11  # places in a row of `event`
-_PAGES = {
-    dialect: f"SELECT {', '.join(_COLUMNS)} FROM event WHERE seq > {place} ORDER BY seq LIMIT {place}"
-    for dialect, place in (("sqlite", "?"), ("postgresql", "%s"))
-}
+_PLACES = {"sqlite": "?", "postgresql": "%s"}
+_UNSEEN = {"body": "'started', 'note', 'done'", **dict.fromkeys(("shape", "result", "data"), "'note'")}
+
+
+def _selected(columns: Iterable[str]) -> dict[str, str]:
+    """The query for a page of events, by dialect."""
+    listed = ", ".join(columns)
+    return {
+        dialect: f"SELECT {listed} FROM event WHERE seq > {place} ORDER BY seq LIMIT {place}"
+        for dialect, place in _PLACES.items()
+    }
+
+
+WHOLE = _selected(_COLUMNS)
+REPLAYED = _selected(
+    f"CASE WHEN kind IN ({_UNSEEN[name]}) THEN NULL ELSE {name} END" if name in _UNSEEN else name for name in _COLUMNS
+)
+"""Events without what a replay never looks at, which is not worth decoding; see `core.ports.Journal.retrace`."""
 
 
 def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes, bytes]]:
@@ -48,10 +63,12 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
 
     def lookup(shas: Iterable[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
-        wanted = list(shas)
+        wanted, place = list(shas), _PLACES[connection.dialect.name]
+        cursor = connection.connection.cursor()
         for start in range(0, len(wanted), PAGE):
-            query = sql.select(sql.blob.c.sha, sql.blob.c.data).where(sql.blob.c.sha.in_(wanted[start : start + PAGE]))
-            found.update((row[0], row[1]) for row in connection.execute(query).all())
+            some = wanted[start : start + PAGE]
+            cursor.execute(f"SELECT sha, data FROM blob WHERE sha IN ({', '.join([place] * len(some))})", some)
+            found.update(cursor.fetchall())
         return found
 
     return lookup
@@ -62,6 +79,7 @@ class Texts:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, dict[str, str]] = OrderedDict()
+        self.fetched = 0  # bytes of blobs, for the last page
 
     def known(self, sha: bytes) -> bool:
         """Whether the parts need not be fetched."""
@@ -84,16 +102,23 @@ def pages(
     page: int = PAGE,
     *,
     whole: bool = False,
+    query: Mapping[str, str] = WHOLE,
 ) -> Iterator[Event]:
-    """Events with seq > `after`. Each page is its own short read, so a slow consumer holds nothing."""
-    texts, last = Texts(), max(after, 0)
+    """Events with seq > `after`. Each page is its own short read, so a slow consumer holds nothing.
+
+    A replay looks at everything, so its pages may be larger: to open the database costs as much as to read 100 events.
+    """
+    texts, last, least = Texts(), max(after, 0), page
     while True:
         with snapshot() as connection:
-            events = read_page(connection, run_dir, last, page, texts, whole=whole)
+            rows = read_rows(connection, run_dir, last, page, query)
+            events = assemble(connection, run_dir, rows, texts, whole=whole)
         if not events:
             return
         yield from events
         last = events[-1].seq
+        if query is REPLAYED:
+            page = _REPLAYED if texts.fetched * least <= _SHORT * len(events) else least
 
 
 def read_page(
@@ -104,10 +129,12 @@ def read_page(
     return assemble(connection, run_dir, rows, texts or Texts(), whole=whole)
 
 
-def read_rows(connection: Connection, run_dir: Path, after: int, limit: int) -> Sequence[Sequence[Any]]:
+def read_rows(
+    connection: Connection, run_dir: Path, after: int, limit: int, query: Mapping[str, str] = WHOLE
+) -> Sequence[Sequence[Any]]:
     """The rows of `event` themselves; raises `JournalDamaged` at a gap."""
     cursor = connection.connection.cursor()  # the driver's own: Core's rows cost more than the reading
-    cursor.execute(_PAGES[connection.dialect.name], (after, limit))
+    cursor.execute(query[connection.dialect.name], (after, limit))
     rows = cursor.fetchall()
     for place, row in enumerate(rows, after + 1):
         if row[0] != place:
@@ -134,6 +161,7 @@ def results(
     parsed = [None if row[_SHAPE] is None else _parse(row, blobs) for row in rows]
     wanted = {sha for each in parsed if each is not None for sha in blobs_of(each) if not texts.known(sha)}
     fetched = blobs.get(wanted) if wanted else {}
+    texts.fetched = sum(map(len, fetched.values()))
 
     def raw(sha: bytes) -> bytes:
         return fetched[sha] if sha in fetched else blobs.get([sha])[sha]

@@ -88,6 +88,19 @@ class JournalContract:
         assert list(journal.read()) == returned
         journal.close()
 
+    def test_a_replay_is_told_all_that_it_looks_at(self, tmp_path: Path) -> None:
+        journal = self.make(tmp_path)
+        journal.append([*specimens(), Entry("held", 9, "0f", "propose", {"most": {"calls": 2}})])
+        for event, told in zip(journal.read(), journal.retrace(), strict=True):
+            entry, seen = event.entry, told.entry
+            assert (told.seq, told.time) == (event.seq, event.time)
+            assert (seen.kind, seen.key, seen.mark, seen.effect, seen.elapsed) == (
+                (entry.kind, entry.key, entry.mark, entry.effect, entry.elapsed)
+            )
+            assert entry.kind == "note" or seen.result == entry.result
+            assert entry.kind in ("started", "note", "done") or seen.body == entry.body
+        journal.close()
+
     def test_places_are_counted_from_one_without_gaps(self, tmp_path: Path) -> None:
         journal = self.make(tmp_path)
         journal.append(specimens()[:3])

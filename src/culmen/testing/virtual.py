@@ -74,7 +74,7 @@ def simulate(
     """
     journal = journal if journal is not None else MemoryJournal()
     search = Search(strategy, task, budget, seed, workers, proposer, estimate, stop_at=stop_at, trial=trial)
-    replayed = replay(search, journal.read(), estimate)
+    replayed = replay(search, journal.retrace(), estimate)
     clock = _Clock(world, {"evaluate": workers, "other": calls}, order, replayed.elapsed)
     clock.enqueue(replayed.pending)
     for entry in replayed.missing:
