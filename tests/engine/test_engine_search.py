@@ -19,6 +19,7 @@ from culmen.engine.replay import replay
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.testing.virtual import simulate
+from culmen.testing.worlds import SimulatedWorld
 
 from .worlds import EXACT, TASK, Climb, Hill
 
@@ -196,6 +197,24 @@ def test_a_strategy_that_spins_on_known_answers_is_stopped_with_advice():
 
     with pytest.raises(UserError, match="already known"):
         simulate(Spin(), EXACT, Hill(sigma=0), Budget(evaluations=100))
+
+
+def test_many_proposals_before_the_first_evaluation_ends_are_no_waste():
+    """A hundred lanes ask before any child is evaluated: the search must not end as one that finds nothing new."""
+
+    @dataclass(frozen=True)
+    class Wide:
+        async def search(self, lab):
+            await lab.gather(*(self.lane(lab) for _ in range(100)))
+
+        async def lane(self, lab):
+            while True:
+                answer = await lab.propose(Brief(lab.seeds[0]))
+                await lab.gather(*(lab.evaluate(child, [None]) for child in answer.candidates))
+
+    slow = SimulatedWorld(evaluate_seconds=1000.0)
+    run = simulate(Wide(), slow.task(), slow, Budget(evaluations=300), workers=100, calls=100)
+    assert run.search.reason == "evaluations" and run.search.ledger.spent.evaluations > 280
 
 
 def test_an_error_in_a_strategy_comes_out():

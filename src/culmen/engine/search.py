@@ -168,6 +168,8 @@ class Search:
         self.lab.issued()
         if self._guards and isinstance(request, EvaluateRequest):
             request = self._guarded(request)
+        if isinstance(request, EvaluateRequest):
+            self._proposals = self._writes = 0  # asked for, not made: many lanes may propose before one is evaluated
         effect = Effect(self.issued, mark(request, brief), request)
         future = self._futures[effect.key] = Future()
         self._waiting[effect.key] = effect
@@ -265,9 +267,7 @@ class Search:
 
     def _count_futile(self, request: Request, usage: Usage) -> None:
         self._free_effects = self._free_effects + 1 if usage == NOTHING else 0
-        if isinstance(request, EvaluateRequest):
-            self._proposals = self._writes = 0
-        elif isinstance(request, ProposeRequest):
+        if isinstance(request, ProposeRequest):
             self._proposals += 1
         elif isinstance(request, WriteRequest):
             self._writes += 1
