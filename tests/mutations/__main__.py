@@ -63,7 +63,11 @@ def _naming(module: Path, files: Iterable[Path]) -> list[Path]:
 
 
 def tried(module: Path, place: Place | None, files: list[Path], patience: float) -> str:
-    """`noticed`, `hangs` or `survived`: what the tests say of a changed module (None: as it is)."""
+    """`noticed`, `hangs` or `survived`: what the tests say of a changed module (None: as it is).
+
+    Raises RuntimeError in a process that has loaded culmen: its forks would not load the change."""
+    if any(name.partition(".")[0] == "culmen" for name in sys.modules):
+        raise RuntimeError("culmen is loaded already")
     pid = os.fork()
     if not pid:
         os.setpgid(0, 0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
-from tests.mutations.__main__ import ROOT, files_for, modules, tried
+from tests.mutations.__main__ import ROOT, files_for, modules
 from tests.mutations.places import mutated, places_of
 
 TEXT = """
@@ -37,8 +38,17 @@ def test_every_module_that_is_tried_has_tests() -> None:
     assert not lonely
 
 
+TRIAL = """
+import sys
+from tests.mutations.__main__ import ROOT, SOURCE, tried
+from tests.mutations.places import places_of
+module = SOURCE / "memory" / "gain.py"
+place = next((place for place in places_of(module.read_text()) if place.change == sys.argv[1]), None)
+print(tried(module, place, [ROOT / "tests" / "memory" / "test_memory_gain.py"], 100.0))
+"""
+
+
 @pytest.mark.parametrize(("change", "result"), [("condition negated", "noticed"), ("", "survived")])
 def test_a_trial_tells_whether_a_test_notices(change: str, result: str) -> None:
-    module = ROOT / "src" / "culmen" / "memory" / "gain.py"
-    place = next((place for place in places_of(module.read_text()) if place.change == change), None)
-    assert tried(module, place, [Path(ROOT, "tests", "memory", "test_memory_gain.py")], 60.0) == result
+    trial = subprocess.run([sys.executable, "-c", TRIAL, change], cwd=ROOT, capture_output=True, text=True)
+    assert trial.stdout.split() == [result], trial.stderr

@@ -158,10 +158,11 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     program, at least `_FEW` evaluations or a tenth; twice as many where candidates fail at times (`flaky`), to tell
     their share. With a data set both of these are evaluated on all held-out cases if that fits into a fifth of the
     budget, else on a sample from a tenth of it. A deterministic task needs little to choose by, so the whole fits
-    sooner, and at most one evaluation on each case, for three finalists (without cases: two) and the initial program,
-    and `CHECKS` where the winner's score may rest on a tolerance; so does one without cases whose repeats never
-    differed (`exact`), where nothing else was said. With several objectives every member of the front is confirmed: up
-    to a fifth of the evaluations. Budgets under ten evaluations keep none, or one if the task has a verifier.
+    sooner, and at most one evaluation on each case, for three finalists (without cases and verifier: two) and the
+    initial program, and `CHECKS` where the winner's score may rest on a tolerance; so does one without cases whose
+    repeats never differed (`exact`), where nothing else was said. With several objectives every member of the front is
+    confirmed: up to a fifth of the evaluations. Budgets under ten evaluations keep none, or one if the task has a
+    verifier.
     """
     everything = budget.evaluations
     if everything is None or everything < 10:
@@ -185,7 +186,8 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     whole = 2 * once(task) + math.ceil(everything * _CHOICE) + checks
     if task.cases and budget.final is None and whole <= everything * _WHOLE:
         share = max(share, whole)
-    return min(share, (4 * once(task) if task.cases else 3) + checks)
+    finalists = 3 if task.cases or task.evaluator.verifier else 2  # a verifier may refuse the first
+    return min(share, (finalists + 1) * once(task) + checks)
 
 
 def final_seconds(budget: Budget) -> float:
