@@ -57,16 +57,18 @@ _SEVERAL = re.compile(r"^Give (\d+) different candidates", re.M)
 
 
 class Editor:
-    """Answers prompts; the n-th reply to a prompt depends on the prompt and n alone."""
+    """Answers prompts; the n-th reply to a prompt depends on the prompt, n, and how many runs there were before: else a
+    bench that goes on would make the runs of its first random seeds once more."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: int) -> None:
         self._asked: Counter[str] = Counter()
+        self._before = before
 
     def __call__(self, body: dict[str, Any]) -> str:
         prompt = "\n\n".join(message["content"] for message in body["messages"])
         digest = hashlib.sha256(prompt.encode()).hexdigest()
         self._asked[digest] += 1
-        rng = Random(f"{digest} {self._asked[digest]}")
+        rng = Random(f"{digest} {self._asked[digest]} {self._before}")
         before, found, after = prompt.partition("\n# Current candidate\n")
         parts = shown(after)
         if not found or not parts:
@@ -180,7 +182,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=20, help="fresh evaluations of what is reported, on each case")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    with OpenAIServer(Editor()) as server:
+    with OpenAIServer(Editor(len(list(given.out.glob("*/*/seed-*"))))) as server:
         file = given.out / "models.toml"
         file.write_text(f'[providers.editor]\nbase_url = "{server.url}"\n\n[models.editor]\nprovider = "editor"\n')
         words = ["bench", "turboevolve", "--model", "editor", "--models", str(file), "--plain", "0", "--workers", "1"]
