@@ -20,7 +20,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Case, Observation, Sign, Status
 from culmen.core.ports import Backend
-from culmen.core.task import Task
+from culmen.core.task import NO_TOLERANCE, Task
 from culmen.core.usage import Usage
 from culmen.evaluate.integrity.signs import GAP, sign
 
@@ -72,7 +72,7 @@ class TightenedEvaluator:
     async def _look(self, candidate: Candidate, case: Case | None, seed: int, seen: Observation, most: int) -> _Looked:
         places = self._places()
         if not places:
-            return _Looked("not checked: no tolerance was found in the evaluator")
+            return _Looked(NO_TOLERANCE)
         told = await self._score(0.0, candidate, case, seed, seen)
         if told.status not in _REFUSED:
             return _Looked(f"not checked: with smaller tolerances the evaluation ended as {told.status.value}")

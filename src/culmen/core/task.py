@@ -203,6 +203,10 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     calls: int = 1000
 
 
+NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"
+"""Said of a winner whose evaluator forgives nothing, as far as its text tells."""
+
+
 class Evaluator(msgspec.Struct, frozen=True, omit_defaults=True):
     """How candidates are run and judged.
 

@@ -18,7 +18,7 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Rollout, Status, reaches, weakest
 from culmen.core.ports import Lab
-from culmen.core.task import Task
+from culmen.core.task import NO_TOLERANCE, Task
 from culmen.engine.fresh import FreshMean, Spread, difference, fresh_mean
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import CHECKS, may_rest_on_tolerance, once
@@ -29,7 +29,6 @@ _FINALISTS = 8
 _UNBUDGETED = 24  # evaluations for the final choice where no evaluations budget says how many were kept
 _CHOOSING = 0.25  # share of what is kept that picks the winner, where the whole split does not fit
 _VALIDATING = 0.4  # the same where val cases pick it, which the search never saw
-NO_TOLERANCE = "not checked: no tolerance was found in the evaluator"
 _EACH = 3  # evaluations of each finalist that a round of halving is worth
 _FIRST = 4  # one in so many evaluations of a confirmation goes first: it may show that the winner fails
 
