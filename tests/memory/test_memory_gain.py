@@ -45,6 +45,15 @@ def test_a_margin_is_needed_for_a_record() -> None:
     assert records.see(0.5, 1, 0.1) and not records.see(0.55, 2, 0.1) and records.see(0.65, 3, 0.1)
 
 
+def test_a_record_by_luck_is_forgotten_and_the_wait_goes_on() -> None:
+    records = Records()
+    for now, level in ((1, 0.1), (20, 0.5)):
+        assert records.see(level, now, 0.05)
+    assert not records.see(0.31, 100, 0.05) and records.level == 0.5  # less by four margins or fewer: it stands
+    assert not records.see(0.25, 110, 0.05) and (records.level, records.at, records.count) == (0.25, 20, 1)
+    assert not records.see(0.29, 120, 0.05) and records.see(0.31, 130, 0.05) and records.at == 130
+
+
 def test_a_lineage_counts_its_own_records_and_is_given_up_in_the_end() -> None:
     whole, lineages = Records(), Lineages(longest=30)
     for now in range(5, 55, 5):

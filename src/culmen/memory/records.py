@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from random import Random
 
+_LUCK = 4.0  # margins by which the best value must have fallen for the record to have been luck
+
 
 class Records:
     """How long a search has waited for a record, and how improbable that is.
 
     After k records in W evaluations, S more without one have a chance of about (1 + S/W)^-k if records kept coming at
-    the rate seen.
+    the rate seen. A value is an estimate, and what set a record may prove to be worth far less: then the next record is
+    the one that passes the best value of today, but the wait goes on, since nothing was found.
     """
 
     def __init__(self) -> None:
@@ -19,6 +22,8 @@ class Records:
 
     def see(self, level: float, now: int, margin: float) -> bool:
         """Enter the best value after `now` evaluations; whether it is a record by more than `margin`."""
+        if level < self.level - _LUCK * margin:
+            self.level = level
         if level <= self.level + margin:
             return False
         self.count += self.level > -math.inf  # the first value is no record
