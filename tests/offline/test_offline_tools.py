@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.offline.edits import OPERATORS, PYTHON, TOOLS, apply
+from culmen.offline.edits.__init__ import tune
 from culmen.offline.edits.changes import literals
 from culmen.offline.edits.source import EditableText, EditContext
-from culmen.offline.edits.tuning import tune
 
 PROGRAM = '''"""Doc."""
 import math

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from culmen.audit.attack import Attack, HonestResult, attacks, prelude
+from culmen.audit.locate import sources
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
@@ -49,7 +50,7 @@ class SandboxCopy:
         self.place, self.missing = (folder, "") if folder else copy(task, self.canary)
         self.task = task if self.place is None else moved(task, self.place)
         self.part = part_of(task, self.parts)
-        self.evaluators = texts(self.task)
+        self.evaluators = sources(self.task)
         self.targets = targets(task, self.parts[self.part], self.evaluators.values()) if self.part else []
         self.case: Case | None = next(iter(task.split("train")), None)
         self.backend = make(self.task)
@@ -182,18 +183,6 @@ def moved(task: Task, place: Path) -> Task:
     verifier = str(place / Path(evaluator.verifier).name) if evaluator.verifier else ""
     own = msgspec.structs.replace(evaluator, path=path, verifier=verifier, files={})  # sealed as they lie there
     return msgspec.structs.replace(task, evaluator=own)
-
-
-def texts(task: Task) -> dict[str, str]:
-    """The evaluator's text by file name, and those of the modules beside it that it names."""
-    if not task.evaluator.path:
-        return {}
-    path = Path(task.evaluator.path)
-    main = path.read_text(encoding="utf-8", errors="replace")
-    skipped = {path.name, Path(task.evaluator.verifier).name}
-    beside = [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"import {p.stem}" in main]
-    beside += [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"from {p.stem} " in main]
-    return {path.name: main, **{p.name: p.read_text(encoding="utf-8", errors="replace") for p in beside}}
 
 
 def _results(text: str) -> list[str]:
