@@ -263,7 +263,7 @@ def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceChe
 def _models(
     meta: RunMeta, objects: RunObjects, asked: Path | None
 ) -> tuple[Gateway | None, Proposer | None, Editor | None]:
-    from culmen.offline.workers import EditWorkers
+    from culmen.offline.tools import EditWorkers
 
     if meta.offline and (objects.model is None or isinstance(objects.model, Mapping)):
         from culmen.offline.proposer import OfflineProposer, check_installed
