@@ -37,7 +37,7 @@ class Constant:
 
 def constants(file: str, text: str) -> list[Constant]:
     """Tiny numbers that comparisons use, directly, by a name, or as a tolerance argument."""
-    tree = _parsed(text)
+    tree = parsed(text)
     if tree is None:
         return []
     found: dict[tuple[int, int], Constant] = {}
@@ -127,7 +127,7 @@ def places(cause: str, sources: Mapping[str, str]) -> tuple[EvaluatorLine, ...]:
     finder = _FINDERS.get(cause)
     found: list[EvaluatorLine] = []
     for file, text in sources.items():
-        tree, lines, seen = _parsed(text), text.splitlines(), set[int]()
+        tree, lines, seen = parsed(text), text.splitlines(), set[int]()
         for line, why in finder(tree) if finder and tree else ():
             if line not in seen:
                 seen.add(line)
@@ -299,7 +299,8 @@ def _entry(tree: ast.Module, why: str) -> Found:
     ]
 
 
-def _parsed(text: str) -> ast.Module | None:
+def parsed(text: str) -> ast.Module | None:
+    """The syntax tree of a text, None if it is no Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from culmen.audit.attack import Attack, HonestResult, attacks, prelude
-from culmen.audit.locate import sources
+from culmen.audit.locate import parsed, sources
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
@@ -219,12 +219,12 @@ def part_of(task: Task, parts: Mapping[str, str]) -> str:
     else:
         name = task.evaluator.module or next(iter(parts), "")
     usable = name in parts and (is_python(name, task) or task.evaluator.form in ("call", "serve"))
-    return name if usable and _tree(parts[name]) is not None else ""
+    return name if usable and parsed(parts[name]) is not None else ""
 
 
 def targets(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
     """The program's functions that the evaluator may call: the entry, those it names, or else all public ones."""
-    tree = _tree(text)
+    tree = parsed(text)
     defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
     if task.evaluator.form == "call":
         return [name for name in defined if name == task.evaluator.entry]
@@ -246,13 +246,6 @@ def program(text: str, attack: Attack, facts: Mapping[str, Any]) -> str:
     main = _MAIN.search(text)
     at = main.start() if main else len(text)
     return text[:at] + added + text[at:]
-
-
-def _tree(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
 
 
 SAME, OTHER = 4, 8  # evaluations with one random seed, and with others
