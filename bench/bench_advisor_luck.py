@@ -28,7 +28,7 @@ from random import Random
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from culmen.cli.demo import ADVISOR_SETTINGS, BARRIERS, ISLANDS, TASK
+from culmen.cli.start import ADVISOR_SETTINGS, BARRIERS, ISLANDS, TASK
 from culmen.core.usage import Budget
 from culmen.strategies import catalog
 from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus

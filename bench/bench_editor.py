@@ -38,8 +38,8 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.core.wording import fenced
 from culmen.evaluate import taskfiles
-from culmen.offline.edits import edited
 from culmen.offline.proposer import UNTIMED
+from culmen.offline.tools import edited
 from culmen.prompts import fragments
 from culmen.store import views
 from culmen.study import Study

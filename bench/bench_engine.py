@@ -30,11 +30,10 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Effect, EmbedRequest, EvaluateRequest, ProposeRequest, Result, Vectors, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
-from culmen.engine.driver import Driver
-from culmen.engine.replay import replay
+from culmen.engine.driver import Driver, replay
 from culmen.engine.search import Search
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 from culmen.store.reader import JournalObservations
 from culmen.strategies.polca import Polca
 

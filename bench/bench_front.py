@@ -19,7 +19,7 @@ import numpy as np
 from culmen.core.brief import Brief
 from culmen.core.ports import Lab
 from culmen.core.usage import Budget
-from culmen.engine.fresh import t95
+from culmen.engine.finale import t95
 from culmen.memory.front import hypervolume
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing.virtual import simulate

@@ -38,13 +38,12 @@ from culmen.core.evaluation import Case
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.driver import Driver
-from culmen.engine.replay import replay
+from culmen.engine.driver import Driver, replay
 from culmen.engine.search import Search
 from culmen.store import views
 from culmen.store.archive import archive, size, vacuum
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 from culmen.store.reader import JournalObservations
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites

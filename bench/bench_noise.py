@@ -18,11 +18,10 @@ from culmen.core.candidate import Candidate
 from culmen.core.ports import Lab, MinimalStrategy
 from culmen.core.usage import Budget
 from culmen.memory.priorities import Quantile, UcbSigma
-from culmen.strategies.beam import Beam
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import Polca
-from culmen.strategies.sequential import Sequential
+from culmen.strategies.special_cases import Beam, Sequential
 from culmen.testing.landscape import Landscape, task, truth
 from culmen.testing.virtual import Simulation, simulate
 

@@ -22,8 +22,8 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry
 from culmen.core.task import Task
 from culmen.store import views
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 
 TEXT = "".join(f"def f{i}(x):\n    return x * {i}\n" for i in range(100))
 

@@ -20,8 +20,8 @@ from culmen.core.event import ProposeRequest, WriteRequest
 from culmen.core.usage import Budget
 from culmen.engine.driver import Driver
 from culmen.engine.search import Search
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 from culmen.strategies import catalog
 from culmen.strategies.polca import Polca
 

@@ -34,7 +34,7 @@ from culmen.core.event import (
 )
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
-from culmen.store.meta import RunMeta
+from culmen.store.database import RunMeta
 
 _PROGRAM = '''\
 """Revision {serial}: {idea}."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from culmen.offline.proposer import OfflineProposer
     from culmen.store.views import CandidateDetail, CandidateRow, RunStatus
     from culmen.strategies.ask_tell import AskTell
-    from culmen.strategies.beam import Beam
     from culmen.strategies.best_of_n import BestOfN
     from culmen.strategies.cato import Cato
     from culmen.strategies.gepa import Gepa
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
     from culmen.strategies.pedigree import PedigreeSearch
     from culmen.strategies.polca import Polca
     from culmen.strategies.puct import PuctSearch
-    from culmen.strategies.sequential import Sequential
     from culmen.strategies.settings import About
     from culmen.strategies.settings import check as check_settings
+    from culmen.strategies.special_cases import Beam, Sequential
     from culmen.strategies.turboevolve import TurboEvolve
     from culmen.study import ReportedCandidate, Study, check, optimize
 
@@ -81,7 +80,7 @@ _HOME = {
     "CandidateRow": "store.views",
     "RunStatus": "store.views",
     "AskTell": "strategies.ask_tell",
-    "Beam": "strategies.beam",
+    "Beam": "strategies.special_cases",
     "BestOfN": "strategies.best_of_n",
     "Cato": "strategies.cato",
     "Gepa": "strategies.gepa",
@@ -92,7 +91,7 @@ _HOME = {
     "PedigreeSearch": "strategies.pedigree",
     "Polca": "strategies.polca",
     "PuctSearch": "strategies.puct",
-    "Sequential": "strategies.sequential",
+    "Sequential": "strategies.special_cases",
     "About": "strategies.settings",
     "TurboEvolve": "strategies.turboevolve",
     "ReportedCandidate": "study",

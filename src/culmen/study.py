@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from culmen.evaluate.check import TaskReport
     from culmen.observe.summary import RunSummary
-    from culmen.store.meta import RunMeta
+    from culmen.store.database import RunMeta
     from culmen.store.views import CandidateDetail, CandidateRow, Front, InitialProgram
     from culmen.store.views import RunStatus as RunStatus
     from culmen.store.views.candidates import Order
@@ -282,8 +282,6 @@ class Study:
             from culmen.run import fork
 
             known = fork.remembered(self.meta)
-        from culmen.observe.summary import check_scored
-
         objects, seen = self._objects, nullcontext()
         if progress:
             from culmen.observe.watch import Watch, own_display
@@ -297,7 +295,10 @@ class Study:
         except UserError:
             self._remove_unused()
             raise
-        check_scored(self.path)
+        if self.status.best is None:
+            from culmen.observe.summary import check_scored
+
+            check_scored(self.path)
         return state
 
     def _remove_unused(self) -> None:
@@ -416,9 +417,50 @@ class Study:
         Columns are the fields of `culmen.CandidateRow` or `culmen.Observation`; an evaluation's metrics are columns of
         their own, `metrics.NAME`. Raises `UserError` without pandas: `candidates()` and `evaluations()` need nothing.
         """
-        from culmen.observe import frames
+        if of == "candidates":
+            return _frame_of_candidates(self.candidates())
+        return _frame_of_evaluations(self.evaluations())
 
-        return frames.candidates(self.candidates()) if of == "candidates" else frames.evaluations(self.evaluations())
+
+# Lists of a run as pandas data frames, where pandas is installed.
+
+
+def _frame_of_candidates(rows: Sequence[CandidateRow]) -> Any:
+    """One row each; the columns are the fields."""
+    from culmen.store.views import CandidateRow
+
+    pandas = _pandas()
+    return pandas.DataFrame([_plain(row) for row in rows], columns=CandidateRow.__struct_fields__)
+
+
+def _frame_of_evaluations(observations: Sequence[Observation]) -> Any:
+    """One row each; the columns are the fields, and `metrics.NAME` for every metric; artifacts are left out."""
+    pandas = _pandas()
+    fields = [name for name in Observation.__struct_fields__ if name not in ("metrics", "artifacts")]
+    rows = [
+        {name: value for name, value in _plain(each).items() if name in fields}
+        | {f"metrics.{name}": value for name, value in each.metrics.items()}
+        for each in observations
+    ]
+    named = dict.fromkeys(name for row in rows for name in row if name not in fields)
+    return pandas.DataFrame(rows, columns=[*fields, *named])
+
+
+def _plain(row: msgspec.Struct) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in row.__struct_fields__}
+    return {name: str(value) if name == "status" else value for name, value in values.items()}
+
+
+def _pandas() -> Any:
+    try:
+        import pandas  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
+    except ImportError:
+        raise UserError(
+            "a data frame needs the package pandas, which is not installed",
+            where="Study.dataframe()",
+            fix="pip install pandas; or use candidates() and evaluations(), which are plain lists",
+        ) from None
+    return pandas
 
 
 __all__ = ["DEFAULT_BUDGET", "ReportedCandidate", "Study", "check", "optimize"]

@@ -157,8 +157,8 @@ def test_empty_and_endless_messages_are_refused(tmp_path: Path, kind: inbox.Kind
 
 
 def test_a_candidate_needs_the_parts_of_the_seed(tmp_path: Path):
+    from culmen.store.database import RunMeta
     from culmen.store.journal import SqlJournal
-    from culmen.store.meta import RunMeta
     from tests.store.runs import Task
 
     SqlJournal.create(tmp_path / "two", RunMeta("two", Task("t", seeds=({"a.py": "1", "b.py": "2"},)))).close()

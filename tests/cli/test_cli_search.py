@@ -13,7 +13,7 @@ from culmen.core.evaluation import Case
 from culmen.core.usage import Budget
 from culmen.run import fork
 from culmen.store import views
-from culmen.store.meta import RunMeta
+from culmen.store.database import RunMeta
 from tests.servers.openai_server import OpenAIServer
 
 from .conftest import TOML, Place

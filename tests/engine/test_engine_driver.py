@@ -13,8 +13,7 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, at_least
 from culmen.core.usage import Budget, Usage
-from culmen.engine.driver import Driver
-from culmen.engine.replay import replay
+from culmen.engine.driver import Driver, replay
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 

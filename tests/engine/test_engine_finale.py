@@ -17,8 +17,7 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.finale import FinalChoice
-from culmen.engine.fresh import Spread, difference, fresh_mean, t95
+from culmen.engine.finale import FinalChoice, Spread, difference, fresh_mean, t95
 from culmen.engine.ledger import final_share
 from culmen.engine.record import RewardNoise
 from culmen.store.journal import MemoryJournal

@@ -12,7 +12,7 @@ from culmen.core.evaluation import Case
 from culmen.core.event import EvaluateRequest, at_least
 from culmen.core.task import Evaluator, Objective
 from culmen.core.usage import Budget
-from culmen.engine.replay import replay
+from culmen.engine.driver import replay
 from culmen.engine.search import Search
 from culmen.run import inputs
 from culmen.store.journal import MemoryJournal

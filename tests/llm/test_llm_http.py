@@ -11,8 +11,7 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.llm.call import CallFailed
-from culmen.llm.endpoint import Endpoint
-from culmen.llm.http import Connections
+from culmen.llm.endpoint import Connections, Endpoint
 from culmen.llm.spec import Key
 
 OK = b'{"choices": []}'

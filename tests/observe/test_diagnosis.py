@@ -16,8 +16,8 @@ from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
 from culmen.observe.summary import Finding, diagnose, summarize
 from culmen.store import views
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 from culmen.testing.virtual import simulate
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from culmen.core.errors import UserError
 from culmen.core.event import Event
 from culmen.observe.tracker_backends import trackers
-from culmen.observe.trackers import EffectSpan, TrackedCandidate, TrackedPoint, TrackedRun, Tracking, tracked
+from culmen.observe.trackers import EffectSpan, TrackedCandidate, TrackedPoint, TrackedRun, Tracking
 from culmen.store import views
 from tests.cli.conftest import Place
 from tests.report.worlds import Asking, Told, run
@@ -30,6 +31,15 @@ def missing(package: str) -> bool:
 def folder(tmp_path: Path) -> Path:
     """A run with six evaluations of 1, 1, 3, failure, 2 and a last look, and two calls of a dollar each."""
     return run(tmp_path, Asking(2), Told([list(each) for each in REPLIES]), name="told-1")
+
+
+@contextmanager
+def tracked(trackings: list[Tracking], folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """All of them at work on a run."""
+    with ExitStack() as stack:
+        for each in trackings:
+            stack.enter_context(each.of(folder, say))
+        yield
 
 
 def replay(tracking: Tracking, folder: Path, after: int = 0) -> list[str]:

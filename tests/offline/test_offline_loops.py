@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from culmen.cli.demo import without_helpers
-from culmen.offline.edits import loops
-from culmen.offline.edits.changes import bounds
-from culmen.offline.edits.loops import effort, method, refine, template
-from culmen.offline.edits.source import INSERTED, EditableText, EditContext, valid
+from culmen.cli.start import without_helpers
+from culmen.offline import loops
+from culmen.offline.changes import bounds
+from culmen.offline.loops import effort, method, refine, template
+from culmen.offline.source import INSERTED, EditableText, EditContext, valid
 from tests.offline.worlds import ROUTE
 
 INLINE = """def run():

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
-from culmen.offline.edits import OPERATORS, PYTHON, TOOLS, apply
-from culmen.offline.edits.changes import literals
-from culmen.offline.edits.source import EditableText, EditContext
-from culmen.offline.edits.tuning import tune
+from culmen.offline.changes import literals
+from culmen.offline.source import EditableText, EditContext
+from culmen.offline.tools import OPERATORS, PYTHON, TOOLS, apply, tune
 
 PROGRAM = '''"""Doc."""
 import math

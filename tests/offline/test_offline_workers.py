@@ -8,7 +8,7 @@ import signal
 
 from culmen.core.candidate import Candidate
 from culmen.core.event import EditRequest, Edits
-from culmen.offline.workers import EditWorkers, perform
+from culmen.offline.tools import EditWorkers, perform
 
 OPTIONS = {"weights": {"numbers": 1.0}, "count": 2}
 

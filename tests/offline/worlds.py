@@ -12,7 +12,7 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import EditRequest, Effect, EmbedRequest, EvaluateRequest, Result, WriteRequest
 from culmen.embed import make
 from culmen.engine.lab import pack
-from culmen.offline.workers import perform
+from culmen.offline.tools import perform
 
 ROUTE = """import numpy as np
 

@@ -30,8 +30,8 @@ from culmen.report.analyses import (
 )
 from culmen.report.analyze import analyze
 from culmen.report.records import Leader, RunRecord, read_run
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 from culmen.strategies import catalog
 from culmen.testing import landscape
 from culmen.testing.virtual import simulate

@@ -14,8 +14,8 @@ from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
 from culmen.core.ports import Lab
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 from culmen.testing.virtual import simulate
 
 

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 import culmen
-from culmen.engine.replay import replay
+from culmen.engine.driver import replay
 from culmen.llm.call import BadResponse, Call, Completion, Interrupted, Reply, Tokens
 from culmen.llm.spec import ModelSpec, Price, Provider
 from culmen.run.assemble import rebuild

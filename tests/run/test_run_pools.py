@@ -17,8 +17,8 @@ from culmen.core.evaluation import Case
 from culmen.core.task import Objective, Surface, Task
 from culmen.run import pools
 from culmen.run.pools import Pool, PoolMember, PoolSource
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 
 SEED = "x = 1\n"
 TASK = Task(

@@ -14,7 +14,7 @@ from culmen.core.evaluation import Status
 from culmen.core.usage import Usage
 from culmen.run import fork
 from culmen.store import views
-from culmen.store.meta import RunMeta
+from culmen.store.database import RunMeta
 from culmen.strategies import catalog, cato
 from culmen.study import Study
 from tests.run.parts import Arithmetic, Dice, Flat, Tally

@@ -19,8 +19,8 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry
 from culmen.core.task import Task
 from culmen.store import views
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 
 
 def entry(seq):

@@ -8,8 +8,8 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Entry
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 
 DATABASE = None  # the URL, while a test asks for both kinds of store
 

@@ -17,8 +17,8 @@ from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.codec import encode
+from culmen.store.database import RunMeta
 from culmen.store.journal import MemoryJournal, SqlJournal
-from culmen.store.meta import RunMeta
 from culmen.testing.store_kit import JournalContract
 
 META = RunMeta("run", Task("task"))

@@ -17,9 +17,9 @@ from culmen.core.errors import JournalDamaged, RunLocked, Unavailable, UserError
 from culmen.core.task import Task
 from culmen.store import views
 from culmen.store.address import NETWORK, filesystem, has_run, refuse_network, require_local
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
 from culmen.store.lease import RunLock, lock_owner, take
-from culmen.store.meta import RunMeta
 from culmen.store.transfer import recover
 from culmen.store.writer import make
 from tests.store.runs import new_run, observed, program, proposed, state
@@ -407,7 +407,7 @@ import os, signal, sys
 from pathlib import Path
 from culmen.core.task import Task
 from culmen.store import lease, writer
-from culmen.store.meta import RunMeta
+from culmen.store.database import RunMeta
 
 def make(connection):
     writer.make(connection, RunMeta("run", Task("task")))

@@ -16,9 +16,8 @@ from sqlalchemy import insert, select
 from culmen.core.evaluation import Sign, Status, rank
 from culmen.store import schema, views
 from culmen.store.codec import bytes_text, decode, encode, escape, text_bytes, unescape
-from culmen.store.database import alembic_configuration, engine_for, reading, upgrade_tables
+from culmen.store.database import FORMAT, alembic_configuration, engine_for, reading, upgrade_tables
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import FORMAT
 from culmen.store.transfer import recover
 from tests.store.runs import new_run, observed, program, proposed
 

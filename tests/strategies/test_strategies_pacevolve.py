@@ -19,7 +19,7 @@ from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.offline.proposer import OPERATORS
 from culmen.strategies import catalog
-from culmen.strategies.pacevolve.advisor import MENU, read_hypotheses, read_object
+from culmen.strategies.pacevolve.advisor import MENU, _filed, read_hypotheses, read_object
 from culmen.strategies.pacevolve.island import (
     Island,
     Momentum,
@@ -30,7 +30,6 @@ from culmen.strategies.pacevolve.island import (
 )
 from culmen.strategies.pacevolve.memory import Failure, FailureMemory, Idea, IdeaRepository, Ranked, bounded
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
-from culmen.strategies.pacevolve.planning import _filed
 from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus
 from culmen.strategies.pacevolve.policy import Tinker, Vllm, bounds
 from culmen.strategies.pacevolve.starts import Puct

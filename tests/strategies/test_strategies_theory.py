@@ -13,7 +13,7 @@ from culmen.strategies import catalog
 from culmen.strategies.best_of_n import BestOfN
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import Polca
-from culmen.strategies.sequential import Sequential
+from culmen.strategies.special_cases import Sequential
 from culmen.testing.landscape import Faults, Landscape, Restart, task, truth
 from culmen.testing.virtual import simulate
 

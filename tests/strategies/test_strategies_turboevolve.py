@@ -321,7 +321,7 @@ def test_settings_as_texts() -> None:
 
 def test_real_clusters_are_found_in_a_worker_process() -> None:
     pytest.importorskip("sklearn")
-    from culmen.offline.workers import EditWorkers
+    from culmen.offline.tools import EditWorkers
 
     points = [[math.cos(a), math.sin(a)] for centre in (0.0, 2.0, 4.0) for a in (centre, centre + 0.1, centre + 0.2)]
 

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers", reason="the extra 'train' is 
 
 from culmen.core.errors import UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
-from culmen.store.sampling import FILE, SamplingNote, changed, sampling  # noqa: E402
+from culmen.store.sidecar import SAMPLING, SamplingNote, changed, sampling  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from culmen.train import batches  # noqa: E402
 from culmen.train.advisors import maker  # noqa: E402
@@ -144,14 +144,14 @@ def test_replies_asked_for_at_the_same_time_are_drawn_and_given_together(tmp_pat
 
     together, alone = asyncio.run(run())
     assert together == alone and sizes == [5, 1, 1, 1, 1, 1]
-    assert not sampling(tmp_path.parent) and not (tmp_path / FILE.name).exists()
+    assert not sampling(tmp_path.parent) and not (tmp_path / SAMPLING.name).exists()
 
 
 def test_how_far_the_replies_are_is_told_while_they_are_drawn(tmp_path):
     (tmp_path / "policy").mkdir()
     with SamplingNote(tmp_path / "policy", 40):
         assert sampling(tmp_path) == "advisor: 0 of 40 replies, 0 tokens, 0/s" and changed(tmp_path)
-        (tmp_path / FILE).write_text(json.dumps([14, 40, 3120, 210.2]))
+        (tmp_path / SAMPLING).write_text(json.dumps([14, 40, 3120, 210.2]))
         assert sampling(tmp_path) == "advisor: 14 of 40 replies, 3,120 tokens, 210/s"
     assert not sampling(tmp_path) and not changed(tmp_path)
 

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from culmen.core.event import Entry
-from culmen.store import inbox, labels, views
+from culmen.store import inbox, sidecar, views
 from culmen.store.address import parse, place
 from culmen.store.archive import restore
 from culmen.store.journal import SqlJournal
 from culmen.web.pages import PAGES
-from culmen.web.pages.condition import condition
+from culmen.web.pages.mechanism import condition
 from culmen.web.runs import Digest, buckets, seen, thin
 from culmen.web.server import Dashboard, bind, encoded
 from tests.store.runs import new_run, observed, program, proposed, state
@@ -286,19 +286,19 @@ def test_tags_and_remarks_are_kept_beside_the_journal(tmp_path: Path):
     said = {"tags": [" hopeful ", "paper", "hopeful", ""], "remark": "noise 0.3 <b>\nsecond line"}
     assert ask(own, "/api/runs/mine/labels", "POST", said)[0] == 401  # without the token
     assert ask(own, "/api/runs/mine/labels", "POST", said, **told)[1]["tags"] == ["hopeful", "paper"]
-    with (tmp_path / "mine" / labels.FILE).open("ab") as file:
+    with (tmp_path / "mine" / sidecar.LABELS).open("ab") as file:
         file.write(b'{"tags":["to')  # the machine stopped in the middle of a change
     for path in ("/api/runs/mine/head", "/api/runs"):
         document = ask(own, path)[1]
         found = document["runs"][0] if "runs" in document else document
         assert (found["tags"], found["remark"]) == (["hopeful", "paper"], said["remark"])
     assert ask(own, "/api/runs/mine/labels", "POST", {"tags": ["later"], "remark": ""}, **told)[0] == 200
-    assert labels.read(tmp_path / "mine").tags == ("later",)
+    assert sidecar.labels(tmp_path / "mine").tags == ("later",)
     for tags in ("later", [7], ["a,b"], ["x" * 41], ["a\nb"], [str(n) for n in range(21)]):
         status, document, _ = ask(own, "/api/runs/mine/labels", "POST", {"tags": tags, "remark": ""}, **told)
         assert status == 400 and document["error"]["what"]
     assert ask(own, "/api/runs/mine/labels", "POST", {"tags": [], "remark": "x" * 4001}, **told)[0] == 400
-    assert labels.read(tmp_path / "mine").tags == ("later",)
+    assert sidecar.labels(tmp_path / "mine").tags == ("later",)
 
 
 def test_runs_are_put_away_but_never_under_the_hands_of_their_writer(tmp_path: Path, runs: Path):

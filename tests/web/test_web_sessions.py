@@ -13,8 +13,8 @@ from culmen.core.brief import Text
 from culmen.core.usage import Budget
 from culmen.observe.figures import number
 from culmen.store import views
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 from culmen.strategies import catalog
 from culmen.strategies.cato import Cato
 from culmen.testing.virtual import simulate

@@ -13,8 +13,8 @@ from culmen.core.evaluation import Observation, Sign, Status
 from culmen.core.event import Custom, Entry
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget, Usage
+from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
-from culmen.store.meta import RunMeta
 from culmen.strategies import catalog
 from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.strategies.pacevolve.plus_plus import PacevolvePlusPlus

@@ -5,13 +5,27 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from culmen.audit.attack import EvaluatorLine
+from culmen.core.task import Task
 
 _MOST = 4  # places reported for one cause
 _LARGEST = 1e-2  # constants up to this are taken for tolerances
 _NAMED = re.compile(r"tol|slack|eps|margin|threshold", re.I)
 _REPORTED = re.compile(r"reported|claimed|returned", re.I)
+
+
+def sources(task: Task) -> dict[str, str]:
+    """The evaluator's text by file name, and those of the modules beside it that it names."""
+    if not task.evaluator.path:
+        return {}
+    path = Path(task.evaluator.path)
+    main = path.read_text(encoding="utf-8", errors="replace")
+    skipped = {path.name, Path(task.evaluator.verifier).name}
+    beside = [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"import {p.stem}" in main]
+    beside += [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"from {p.stem} " in main]
+    return {path.name: main, **{p.name: p.read_text(encoding="utf-8", errors="replace") for p in beside}}
 
 
 class Constant:
@@ -23,7 +37,7 @@ class Constant:
 
 def constants(file: str, text: str) -> list[Constant]:
     """Tiny numbers that comparisons use, directly, by a name, or as a tolerance argument."""
-    tree = _parsed(text)
+    tree = parsed(text)
     if tree is None:
         return []
     found: dict[tuple[int, int], Constant] = {}
@@ -113,7 +127,7 @@ def places(cause: str, sources: Mapping[str, str]) -> tuple[EvaluatorLine, ...]:
     finder = _FINDERS.get(cause)
     found: list[EvaluatorLine] = []
     for file, text in sources.items():
-        tree, lines, seen = _parsed(text), text.splitlines(), set[int]()
+        tree, lines, seen = parsed(text), text.splitlines(), set[int]()
         for line, why in finder(tree) if finder and tree else ():
             if line not in seen:
                 seen.add(line)
@@ -285,7 +299,8 @@ def _entry(tree: ast.Module, why: str) -> Found:
     ]
 
 
-def _parsed(text: str) -> ast.Module | None:
+def parsed(text: str) -> ast.Module | None:
+    """The syntax tree of a text, None if it is no Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

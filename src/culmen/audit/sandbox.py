@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from culmen.audit.attack import Attack, HonestResult, attacks, prelude
+from culmen.audit.locate import parsed, sources
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
@@ -49,7 +50,7 @@ class SandboxCopy:
         self.place, self.missing = (folder, "") if folder else copy(task, self.canary)
         self.task = task if self.place is None else moved(task, self.place)
         self.part = part_of(task, self.parts)
-        self.evaluators = texts(self.task)
+        self.evaluators = sources(self.task)
         self.targets = targets(task, self.parts[self.part], self.evaluators.values()) if self.part else []
         self.case: Case | None = next(iter(task.split("train")), None)
         self.backend = make(self.task)
@@ -184,18 +185,6 @@ def moved(task: Task, place: Path) -> Task:
     return msgspec.structs.replace(task, evaluator=own)
 
 
-def texts(task: Task) -> dict[str, str]:
-    """The evaluator's text by file name, and those of the modules beside it that it names."""
-    if not task.evaluator.path:
-        return {}
-    path = Path(task.evaluator.path)
-    main = path.read_text(encoding="utf-8", errors="replace")
-    skipped = {path.name, Path(task.evaluator.verifier).name}
-    beside = [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"import {p.stem}" in main]
-    beside += [p for p in sorted(path.parent.glob("*.py")) if p.name not in skipped and f"from {p.stem} " in main]
-    return {path.name: main, **{p.name: p.read_text(encoding="utf-8", errors="replace") for p in beside}}
-
-
 def _results(text: str) -> list[str]:
     """File names in a text that may be result files."""
     return re.findall(r"""["']([\w.-]+\.(?:json|pkl|pickle|results|txt))["']""", text)[:20]
@@ -230,12 +219,12 @@ def part_of(task: Task, parts: Mapping[str, str]) -> str:
     else:
         name = task.evaluator.module or next(iter(parts), "")
     usable = name in parts and (is_python(name, task) or task.evaluator.form in ("call", "serve"))
-    return name if usable and _tree(parts[name]) is not None else ""
+    return name if usable and parsed(parts[name]) is not None else ""
 
 
 def targets(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:
     """The program's functions that the evaluator may call: the entry, those it names, or else all public ones."""
-    tree = _tree(text)
+    tree = parsed(text)
     defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] if tree else []
     if task.evaluator.form == "call":
         return [name for name in defined if name == task.evaluator.entry]
@@ -257,13 +246,6 @@ def program(text: str, attack: Attack, facts: Mapping[str, Any]) -> str:
     main = _MAIN.search(text)
     at = main.start() if main else len(text)
     return text[:at] + added + text[at:]
-
-
-def _tree(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
 
 
 SAME, OTHER = 4, 8  # evaluations with one random seed, and with others

@@ -109,7 +109,7 @@ class TightenedEvaluator:
     def _places(self) -> list[str]:
         """`evaluator.py:13: text` of every line with a tolerance."""
         if self._sources is None:
-            self._sources = sandbox.texts(self._task)
+            self._sources = locate.sources(self._task)
         return [f"{each.file}:{each.line}: {each.text}" for each in locate.places("tolerance", self._sources)]
 
     async def _score(

@@ -86,8 +86,8 @@ def saturation(figures: Sequence[Figure], seconds: float) -> float:
 
 def measure(strategy: MinimalStrategy, workers: int, seed: int = 1) -> Figure:
     """One level; takes about a millisecond of this machine for every evaluation."""
+    from culmen.store.database import RunMeta
     from culmen.store.journal import SqlJournal
-    from culmen.store.meta import RunMeta
 
     wanted = max(_LEAST, workers)
     budget = Budget(evaluations=20 * wanted)  # so that it does not end, and nobody waits for the slowest

@@ -100,7 +100,7 @@ def replay(
 
 def replay_run(run: Path, verify: bool) -> Answer:
     """Replay the run in a folder, and compare with its journal."""
-    from culmen.engine.replay import replay
+    from culmen.engine.driver import replay
     from culmen.run.assemble import rebuild
     from culmen.run.options import RunObjects
     from culmen.store.journal import SqlJournal

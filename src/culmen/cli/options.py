@@ -20,7 +20,7 @@ from culmen.core.task import Task
 from culmen.core.usage import Budget
 
 if TYPE_CHECKING:
-    from culmen.store.meta import RunMeta
+    from culmen.store.database import RunMeta
 
 OFFLINE, BUILTIN = "offline", "builtin"  # agents that are no programs
 LIMITS = "Hard limits: evaluations, seconds, calls, tokens, dollars, final."

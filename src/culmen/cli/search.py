@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from culmen.core.usage import Budget
     from culmen.observe.trackers import Tracking
     from culmen.observe.watch import Display, Watch
-    from culmen.store.meta import RunMeta
+    from culmen.store.database import RunMeta
     from culmen.study import Study
 
 TaskPath = Annotated[

@@ -1,5 +1,68 @@
 """Searches that begin as in another Python package, in this process: GEPA, DSPy, Trace; one file each.
 
-Each brings its candidates' parts and a `judging.Asked`; `culmen.optimize` does the rest. Task folders and evaluators of
-other ecosystems are in `culmen.evaluate.adapters`.
+Each brings its candidates' parts and a function as `Asked`; `culmen.optimize` does the rest. Task folders and
+evaluators of other ecosystems are in `culmen.evaluate.adapters`.
 """
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from culmen.core.evaluation import Case
+
+# A user's function of another package as an evaluator of culmen's, and its examples as cases.
+
+SHOWN = 8_000  # characters of a text that a model reads of one evaluation: more costs tokens and tells little
+
+
+class Asked(ABC):
+    """Calls `fn` on a candidate and one of the `examples`, which never leave this process and may be of any type.
+
+    Has the code and the name of `fn`, so that a changed function is a changed evaluator for a run's journal.
+    """
+
+    def __init__(self, fn: Callable[..., Any], examples: Mapping[str, Any]) -> None:
+        self.fn, self.examples = fn, examples
+        self.__code__ = getattr(fn, "__code__", None) or getattr(type(fn).__call__, "__code__", None)
+        self.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
+
+    def __call__(self, candidate: Any, case: Case | None) -> tuple[Any, dict[str, Any]]:
+        """The score, and metrics (numbers), `feedback` and further texts by name."""
+        return self.judge(candidate, case is not None, None if case is None else self.examples[case.id])
+
+    @abstractmethod
+    def judge(self, candidate: Any, given: bool, example: Any) -> tuple[Any, dict[str, Any]]:
+        """The same, with the example itself if one is `given`."""
+
+
+def cases_of(train: Iterable[Any] | None, val: Iterable[Any] | None) -> tuple[list[Case], dict[str, Any]]:
+    """Cases of the splits train and val, and the examples by the ids of their cases."""
+    cases, examples = list[Case](), dict[str, Any]()
+    for split, given in (("train", train), ("val", val)):
+        for number, example in enumerate(given or ()):
+            name = f"{split}-{number}"
+            cases.append(Case(name, shown(example), split=split))
+            examples[name] = example
+    return cases, examples
+
+
+def shown(example: Any) -> Any:
+    """The example as plain data, or as a text where it is none."""
+    try:
+        return msgspec.to_builtins(example)
+    except (TypeError, ValueError, RecursionError):
+        return cut(repr(example))
+
+
+def cut(text: str) -> str:
+    """The beginning and the end of a long text."""
+    half = SHOWN // 2
+    return (
+        text
+        if len(text) <= SHOWN
+        else f"{text[:half]}\n... {len(text) - SHOWN} characters left out ...\n{text[-half:]}"
+    )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import NothingScored, UserError, missing_extra
 from culmen.core.usage import Budget, Usage
-from culmen.ecosystems.judging import Asked, cases_of, cut
+from culmen.ecosystems import Asked, cases_of, cut
 from culmen.evaluate import Invalid
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import UserError, missing_extra
 from culmen.core.usage import Budget
-from culmen.ecosystems.judging import Asked, cases_of, cut
+from culmen.ecosystems import Asked, cases_of, cut
 
 if TYPE_CHECKING:
     from culmen.study import Study

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from culmen.core.errors import UserError
-from culmen.ecosystems.judging import Asked, cases_of, cut
+from culmen.ecosystems import Asked, cases_of, cut
 from culmen.evaluate import Invalid
 
 if TYPE_CHECKING:

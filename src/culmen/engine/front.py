@@ -14,8 +14,7 @@ import msgspec
 
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
-from culmen.engine.finale import FinalChoice, Finale
-from culmen.engine.fresh import FreshMean, Spread, fresh_mean
+from culmen.engine.finale import FinalChoice, Finale, FreshMean, Spread, fresh_mean
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import MEMBERS, TWICE
 from culmen.engine.record import RewardNoise, Scoreboard

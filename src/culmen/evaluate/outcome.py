@@ -227,5 +227,7 @@ def of_report(payload: bytes, objective: Objective) -> EvaluationOutcome:
 
 
 def _texts(artifacts: dict[str, str]) -> dict[str, str]:
+    if not artifacts:
+        return {}
     kept = list(pictures.checked(artifacts).items())[:_MAX_ARTIFACTS]
     return {clean(name, 100): text if pictures.picture(text) else clean(text, ARTIFACT_CHARS) for name, text in kept}

@@ -182,11 +182,11 @@ class FunctionModel:
 
 def _person(folder: Path | None) -> ModelSpec:
     """A person, who takes any time and one prompt at once."""
-    from culmen.llm.person import NAME, Person
+    from culmen.llm.backends import ASKED, Person
 
     ever = 30 * 86_400.0
     provider = Provider(name="person", concurrency=1, timeout=ever, deadline=ever)
-    return ModelSpec(provider=provider, model=NAME, price=Price(0.0, 0.0), backend=Person(folder), cacheable=False)
+    return ModelSpec(provider=provider, model=ASKED, price=Price(0.0, 0.0), backend=Person(folder), cacheable=False)
 
 
 def of_backend(backend: object) -> ModelSpec:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.memory.pedigree import ValueModel
 from culmen.memory.priorities import Earliest, Priority, RunningSample, Ties
+
+if TYPE_CHECKING:
+    from culmen.memory.pedigree import ValueModel
 
 
 def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
@@ -51,7 +53,7 @@ class PriorityQueue:
         for candidate in candidates:
             if candidate.id not in self._rows:
                 self._rows[candidate.id] = self.statistics.add(candidate.id, round)
-                self.statistics.model.add(candidate.id, candidate.parents)
+                self.statistics.relate(candidate.id, candidate.parents)
                 self.candidates.append(candidate)
 
     def update(self, rollouts: Iterable[Rollout], round: int = 0) -> None:
@@ -130,7 +132,8 @@ class Statistics:
         self._cases: dict[str, dict[str, list[float]]] = {}
         self._data = {name: np.zeros(64) for name in self._columns}
         self._total = 0
-        self.model = ValueModel(floor) if model is None else model
+        self._model = model
+        self._heard: list[tuple[Any, ...]] = []  # what a model is told once somebody asks for one
 
     def __len__(self) -> int:
         return len(self._index)
@@ -171,7 +174,7 @@ class Statistics:
             if observation.status is Status.LOST:
                 continue
             self._total += 1
-            self.model.observe(key, reward, observation.case)
+            self._tell("observe", key, reward, observation.case)
             self._count(row, reward)
             if observation.case:
                 self._count_case(key, observation.case, reward)
@@ -229,8 +232,29 @@ class Statistics:
 
     def posterior(self) -> Floats:
         """Posterior mean of the value model per candidate; -inf without any score."""
-        rows = [self.model.index.get(key, -1) for key in self._index]
-        return np.append(self.model.worth(), -np.inf)[rows]
+        model = self._asked_model()
+        rows = [model.index.get(key, -1) for key in self._index]
+        return np.append(model.worth(), -np.inf)[rows]
+
+    def relate(self, key: str, parents: tuple[str, ...]) -> None:
+        """Let the value model know where a candidate comes from."""
+        self._tell("add", key, parents)
+
+    def _tell(self, what: str, *about: Any) -> None:
+        if self._model is None:
+            self._heard.append((what, *about))
+        else:
+            getattr(self._model, what)(*about)
+
+    def _asked_model(self) -> ValueModel:
+        """The value model (`memory.pedigree`), which the mean and its bounds do without: made when first asked for."""
+        if self._model is None:
+            from culmen.memory.pedigree import ValueModel
+
+            self._model, heard, self._heard = ValueModel(self._declared), self._heard, []
+            for what, *about in heard:
+                self._tell(what, *about)
+        return self._model
 
     def summary(self, key: str) -> EntrySummary:
         """The numbers of one candidate; KeyError for an unknown one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -152,15 +151,6 @@ class Tracking(Observer):
                     return
                 yield event
             after = page[-1].seq
-
-
-@contextlib.contextmanager
-def tracked(trackings: Sequence[Tracking], run: Path, say: Say) -> Iterator[None]:
-    """All of them at work on a run."""
-    with contextlib.ExitStack() as stack:
-        for each in trackings:
-            stack.enter_context(each.of(run, say))
-        yield
 
 
 def _nobody(text: str) -> None:

@@ -20,7 +20,7 @@ from culmen.core.event import Event
 from culmen.core.ports import Observer
 from culmen.observe.displays import SilentDisplay
 from culmen.store import views
-from culmen.store.sampling import changed
+from culmen.store.sidecar import changed
 from culmen.store.views import BestCandidate, RunStatus
 
 INTERVAL = 0.25  # seconds between two drawings

@@ -27,7 +27,7 @@ from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.store import views
 from culmen.store.address import FILE, POINTER
-from culmen.store.meta import RunMeta
+from culmen.store.database import RunMeta
 
 _PAGE = 2000
 _KINDS = ("started", "done", "note")

@@ -22,8 +22,7 @@ from culmen.core.errors import IsolationError, Unavailable, UserError
 from culmen.core.event import CustomRequest, Effect, Entry, Event
 from culmen.core.options import BackendChoice
 from culmen.core.ports import Backend, Craft, Embedder, Gateway, ObservationStore, Observer, Proposer
-from culmen.engine.driver import Driver
-from culmen.engine.replay import graft
+from culmen.engine.driver import Driver, graft
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import Editor, LiveWorld, RememberingWorld
 from culmen.run.options import RunObjects
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from culmen.core.usage import Usage
     from culmen.evaluate.integrity.guard import ToleranceCheck
     from culmen.llm.desk import ModelDesk
-    from culmen.store.meta import RunMeta
+    from culmen.store.database import RunMeta
 
 
 T = TypeVar("T")
@@ -51,8 +50,8 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
     from culmen.evaluate.integrity.guard import IntegrityBackend, reapply_policy
     from culmen.llm.desk import AskingBackend
     from culmen.store.journal import SqlJournal
-    from culmen.store.questions import FOLDER as QUESTIONS
     from culmen.store.reader import JournalObservations
+    from culmen.store.sidecar import QUESTIONS
 
     remembered = reapply_policy(remembered, meta.integrity)
     async with AsyncExitStack() as stack:
@@ -264,7 +263,7 @@ def _tolerances(meta: RunMeta, objects: RunObjects) -> Callable[[], ToleranceChe
 def _models(
     meta: RunMeta, objects: RunObjects, asked: Path | None
 ) -> tuple[Gateway | None, Proposer | None, Editor | None]:
-    from culmen.offline.workers import EditWorkers
+    from culmen.offline.tools import EditWorkers
 
     if meta.offline and (objects.model is None or isinstance(objects.model, Mapping)):
         from culmen.offline.proposer import OfflineProposer, check_installed
@@ -403,7 +402,7 @@ class InboxWatcher(Observer):
     def __init__(self, run: Path) -> None:
         self._run = run
         self._seen: set[str] = set()
-        for event in views.log(run, limit=1_000_000, kinds=_KINDS):
+        for event in views.log(run, limit=1_000_000, kinds=_KINDS) if inbox.waiting(run) else ():
             self._forget(event)
 
     async def watch(self, driver: Driver) -> None:

@@ -28,7 +28,7 @@ from culmen.core.usage import Budget
 from culmen.run import pools
 
 if TYPE_CHECKING:
-    from culmen.store.meta import RunMeta
+    from culmen.store.database import RunMeta
 
 MOST_CARRIED = 50  # candidates carried over
 SPENT = ("evaluations", "calls", "tokens", "dollars", "seconds")

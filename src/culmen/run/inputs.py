@@ -21,7 +21,7 @@ from culmen.core.task import Evaluator, Limits, Objective, Task, constraint, fin
 from culmen.evaluate import cluster
 from culmen.offline.proposer import check_installed
 from culmen.run.options import RunObjects
-from culmen.store.meta import RunMeta
+from culmen.store.database import RunMeta
 
 _STEM = 28  # characters of a task's name in a run's: with the time, and beside its score, it fits a line
 
@@ -154,9 +154,9 @@ def _searched_for_tolerances(task: Task) -> Task:
     evaluator = task.evaluator
     if not evaluator.is_python or evaluator.verifier or not Path(evaluator.path).is_file():
         return task
-    from culmen.audit import locate, sandbox
+    from culmen.audit import locate
 
-    found = bool(locate.places("tolerance", sandbox.texts(task)))
+    found = bool(locate.places("tolerance", locate.sources(task)))
     return msgspec.structs.replace(task, evaluator=msgspec.structs.replace(evaluator, tolerances=found))
 
 

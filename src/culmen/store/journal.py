@@ -20,8 +20,7 @@ from culmen.core.errors import JournalDamaged, UserError
 from culmen.core.event import Entry, Event
 from culmen.store.address import PART, POINTER, has_run, parse, place, pointer, require_local
 from culmen.store.codec import Blobs, check_entry
-from culmen.store.database import read_meta, reading, require_run
-from culmen.store.meta import FORMAT, RunMeta
+from culmen.store.database import FORMAT, RunMeta, read_meta, reading, require_run
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

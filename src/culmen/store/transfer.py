@@ -24,8 +24,7 @@ from culmen.core.event import Event
 from culmen.store import sql
 from culmen.store.address import FILE, Address, anchor, has_run, is_address, parse, pointer
 from culmen.store.codec import Blobs, check_entry
-from culmen.store.database import engine_for, meanings, read_meta, reading, require_run, run_folders
-from culmen.store.meta import RunMeta
+from culmen.store.database import RunMeta, engine_for, meanings, read_meta, reading, require_run, run_folders
 from culmen.store.reader import PAGE, lookup_in, read_page
 
 if TYPE_CHECKING:

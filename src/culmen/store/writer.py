@@ -31,9 +31,8 @@ from culmen.store.codec import (
     store_body,
     store_result,
 )
-from culmen.store.database import check_format, meanings, read_meta
+from culmen.store.database import FORMAT, RunMeta, check_format, meanings, pack, read_meta
 from culmen.store.lease import WriteLease, owner, take
-from culmen.store.meta import FORMAT, RunMeta, pack
 from culmen.store.ranking import leader
 from culmen.store.reader import gap, lookup_in, read_page
 

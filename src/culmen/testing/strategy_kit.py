@@ -23,7 +23,7 @@ from culmen.core.event import at_least
 from culmen.core.ports import Journal, MinimalStrategy
 from culmen.core.task import Task, fingerprint
 from culmen.core.usage import Budget
-from culmen.engine.replay import replay
+from culmen.engine.driver import replay
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog

@@ -20,9 +20,8 @@ from culmen.core.event import Effect, Entry, Result, at_least
 from culmen.core.ports import Journal, MinimalStrategy, Proposer
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.driver import about
+from culmen.engine.driver import about, replay
 from culmen.engine.finale import FinalChoice
-from culmen.engine.replay import replay
 from culmen.engine.search import Estimate, Search
 from culmen.store.journal import MemoryJournal
 

@@ -5,7 +5,7 @@
     train.update  {version, batch, rules, plan}      -> {version, and diagnostics}
 
 Each is idempotent. Replies asked for at the same time are drawn together, given together, and noted for whoever watches
-(`culmen.store.sampling`). What a version samples depends on the request alone, but for rounding where replies are drawn
+(`culmen.store.sidecar`). What a version samples depends on the request alone, but for rounding where replies are drawn
 side by side (`culmen.train.batches`). An update that was made before its result could
 be journaled is found by its digest and not made again. The checkpoint of version n lies in RUN/policy/NNNNN, whole or
 not at all: the engine's state, and in `done.json` the update that led to it, its place in the run (step, alpha), and
@@ -30,7 +30,7 @@ from culmen.core.errors import UserError
 from culmen.core.event import Custom, CustomRequest
 from culmen.core.task import fingerprint
 from culmen.core.usage import Usage
-from culmen.store.sampling import SamplingNote
+from culmen.store.sidecar import SamplingNote
 from culmen.train.engine import Ask, Datum, PolicyEngine, PolicySample, Rules
 
 KEPT = 3  # checkpoints kept beside the first one

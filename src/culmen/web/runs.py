@@ -16,9 +16,8 @@ from culmen.core.errors import CulmenError, UserError
 from culmen.core.usage import Usage
 from culmen.store import views
 from culmen.store.address import has_run, journal_file, pointer
-from culmen.store.database import run_folders
+from culmen.store.database import RunMeta, run_folders
 from culmen.store.lease import signature
-from culmen.store.meta import RunMeta
 from culmen.store.views import RunLine, StrategyNote
 
 T = TypeVar("T")

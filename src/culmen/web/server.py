@@ -22,7 +22,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from culmen.core.errors import CulmenError, UserError
-from culmen.store import inbox, labels, questions, views
+from culmen.store import inbox, sidecar, views
 from culmen.store.archive import archive, delete
 from culmen.web.pages import PAGES, compare
 from culmen.web.runs import RunCatalog, seen
@@ -129,7 +129,7 @@ class Dashboard:
 
 def _asked(run: Path) -> list[str]:
     """The prompts that wait for a person; they are no event."""
-    return [question.number for question in questions.waiting(run)]
+    return [question.number for question in sidecar.questions(run)]
 
 
 async def _message(request: Request) -> Any:
@@ -283,7 +283,7 @@ def write(run: Path, what: str, message: Any) -> dict[str, Any]:
     if what == "labels":
         return _labelled(run, message.get("tags"), message.get("remark"))
     if what == "answer":
-        questions.answer(run, str(message.get("prompt", "")), str(message.get("text", "")))
+        sidecar.answer(run, str(message.get("prompt", "")), str(message.get("text", "")))
         return {"taken": True}
     if what == "archive":
         return {"file": archive(run, remove=True).file}
@@ -304,12 +304,12 @@ def write(run: Path, what: str, message: Any) -> dict[str, Any]:
 def _labelled(run: Path, tags: Any, remark: Any) -> dict[str, Any]:
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags) or not isinstance(remark, str):
         raise UserError("tags are a list of texts, the remark is a text")
-    labels.write(run, tags, remark)
+    sidecar.label(run, tags, remark)
     return _labels(run)
 
 
 def _labels(run: Path) -> dict[str, Any]:
-    found = labels.read(run)
+    found = sidecar.labels(run)
     return {"tags": found.tags, "remark": found.remark}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from culmen.agents.adapters import AgentJob, programs
-from culmen.agents.adapters.catalog import KNOWN, NATIVE, TESTED, drift, is_program, named, survey
+from culmen.agents.adapters.catalog import KNOWN, NATIVE, TESTED, drift, named, survey
 from culmen.core.errors import UserError
 from tests.agents.adapters.install import pinned
 
@@ -99,10 +99,6 @@ def test_what_names_no_agent_is_refused(kind: str) -> None:
     with pytest.raises(UserError) as error:
         named(kind)
     assert error.value.where or error.value.fix
-
-
-def test_kinds_that_are_programs() -> None:
-    assert all(map(is_program, ALL)) and not any(map(is_program, ("offline", "builtin", "nothing")))
 
 
 def test_a_program_shows_the_folder_it_was_installed_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from culmen.core.candidate import Candidate
 from culmen.evaluate.integrity import inserted, signs
 from culmen.evaluate.taskfiles import example_path, load
-from culmen.offline.edits import vary
+from culmen.offline.tools import vary
 
 TASK = load(example_path("circle_packing"))
 LOOP = inspect.getsource(inserted.refine_by_gradient)

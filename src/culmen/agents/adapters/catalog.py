@@ -95,11 +95,6 @@ def _split(command: str) -> list[str]:
     return words
 
 
-def is_program(kind: str) -> bool:
-    """Whether `kind` names an adapter (it may not be installed)."""
-    return kind in NATIVE or kind.startswith(("acp:", "cmd:"))
-
-
 def named(kind: str) -> Adapter:
     """The adapter of that name: "claude", "acp:opencode", "cmd: my-agent {prompt}". Raises UserError for an unknown
     one."""

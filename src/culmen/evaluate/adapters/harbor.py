@@ -17,7 +17,7 @@ from typing import Any
 
 from culmen.core.errors import TaskError
 from culmen.core.task import Evaluator, Limits, Surface, Task
-from culmen.evaluate.taskfiles import digests
+from culmen.evaluate.taskfiles import reading
 
 SCHEME = "harbor:"
 SCRIPT = "solve.sh"
@@ -55,10 +55,10 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         str(memory),
         str(math.ceil(place.get("cpus", 1))),
     )
-    files, note = digests.evaluator_files(file, (folder / "solution").rglob("*"))
+    files, note = reading.evaluator_files(file, (folder / "solution").rglob("*"))
     evaluator = Evaluator(
         form="call", path=str(file), entry="", program=words, packages=(), files=files,
-        digest=digests.evaluator_digest(files), image=image,
+        digest=reading.evaluator_digest(files), image=image,
     )  # fmt: skip
     network = "its container has no network: tests that download something give no reward"
     task = Task(
@@ -71,7 +71,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         notes=tuple(filter(None, (note, f"Harbor's format: {WHY}; {network}"))),
         root=str(folder),
     )
-    return digests.digested(task)
+    return reading.digested(task)
 
 
 class HarborJudge:

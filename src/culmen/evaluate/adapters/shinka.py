@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from culmen.core.errors import TaskError
 from culmen.core.task import Surface, Task
 from culmen.evaluate.adapters.openevolve import folder as openevolve
-from culmen.evaluate.taskfiles import digests, reading
+from culmen.evaluate.taskfiles import reading
 from culmen.evaluate.taskfiles import surface as markers
 
 EVALUATOR = "evaluate.py"
@@ -50,7 +50,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     if others:
         names = ", ".join(sorted(path.relative_to(folder).as_posix() for path in others)[:6])
         notes = (*notes, f"settings of ShinkaEvolve's runner have no effect here: {names}")
-    return digests.digested(replace(task, surface=surface, notes=notes))
+    return reading.digested(replace(task, surface=surface, notes=notes))
 
 
 def contract(module: reading.Module) -> str:

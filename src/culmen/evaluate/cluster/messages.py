@@ -22,7 +22,7 @@ from culmen.core.errors import IsolationError, TaskError, UserError
 from culmen.core.evaluation import Case, Observation, Scoring
 from culmen.core.task import Task
 from culmen.evaluate.integrity.guard import EvaluatorChanged
-from culmen.evaluate.taskfiles.digests import evaluator_digest, sha256
+from culmen.evaluate.taskfiles.reading import evaluator_digest, sha256
 
 T = TypeVar("T")
 

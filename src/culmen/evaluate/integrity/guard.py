@@ -23,7 +23,7 @@ from culmen.core.evaluation import BARRED, SIGNS, Case, Observation, Sign, Statu
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.integrity import signs
-from culmen.evaluate.taskfiles.digests import sha256
+from culmen.evaluate.taskfiles.reading import sha256
 
 POLICIES = ("warn", "reject", "stop")
 _REMEMBERED = 4096  # candidates whose texts need not be scanned again

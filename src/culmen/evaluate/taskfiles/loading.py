@@ -8,14 +8,15 @@ import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from culmen.core.errors import TaskError, UserError
 from culmen.core.task import Evaluator, Task, way
-from culmen.evaluate.adapters import folders, harbor, shinka
-from culmen.evaluate.adapters.openevolve import folder
-from culmen.evaluate.taskfiles import digests, interface, reading, task_toml
+from culmen.evaluate.adapters import harbor, shinka
+from culmen.evaluate.adapters.openevolve import folder as openevolve
+from culmen.evaluate.taskfiles import interface, reading, task_toml
 from culmen.evaluate.taskfiles.reading import closest, missing, one_of, read_text, shown
 from culmen.evaluate.taskfiles.schema import check_text
 
@@ -30,7 +31,7 @@ DEFAULT = "function_minimization"  # three small files and a noisy score: the us
 def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "") -> Task:
     """The task at a path: a folder, its `task.toml`, or an evaluator file alone.
 
-    Folders are culmen's own (`task.toml`) or those of an ecosystem in `adapters.folders`. `goal` and `seeds` (named
+    Folders are culmen's own (`task.toml`) or those of an ecosystem in `ADAPTERS`. `goal` and `seeds` (named
     texts) take the place of the task's, `direction` says which way scores go where no task.toml does. Raises
     `TaskError` for whatever cannot work; nothing of the task is imported or run.
     """
@@ -64,7 +65,7 @@ def with_seeds(task: Task, seeds: Seeds) -> Task:
     if evaluator.form == "legacy":
         evaluator = replace(evaluator, suffix=Path(first).suffix or evaluator.suffix)
     copies = tuple(dict(seed) for seed in seeds)
-    digest = digests.task_digest(evaluator, task.cases, task.objective, task.limits, task.surface, copies)
+    digest = reading.task_digest(evaluator, task.cases, task.objective, task.limits, task.surface, copies)
     return replace(task, seeds=copies, evaluator=evaluator, digest=digest)
 
 
@@ -75,7 +76,7 @@ def with_proxy(task: Task, proxy: str) -> Task:
     if task.evaluator.form != "legacy":
         what = f"form = {task.evaluator.form} needs no proxy: it is scored in another process"
         raise TaskError(what, where="--proxy", fix="leave it out")
-    return digests.digested(replace(task, evaluator=replace(task.evaluator, proxy=proxy)))
+    return reading.digested(replace(task, evaluator=replace(task.evaluator, proxy=proxy)))
 
 
 def as_it_is(task: Task) -> Task:
@@ -85,11 +86,11 @@ def as_it_is(task: Task) -> Task:
         return task
     if not Path(task.evaluator.path).is_file():
         raise missing(Path(task.evaluator.path))
-    files = {name: digests.sha256(folder / name) for name in task.evaluator.files if (folder / name).is_file()}
+    files = {name: reading.sha256(folder / name) for name in task.evaluator.files if (folder / name).is_file()}
     if files == task.evaluator.files:
         return task
-    evaluator = replace(task.evaluator, files=files, digest=digests.evaluator_digest(files))
-    return digests.digested(replace(task, evaluator=evaluator))
+    evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
+    return reading.digested(replace(task, evaluator=evaluator))
 
 
 def _find(place: Path, goal: str, seeded: bool) -> Task:
@@ -110,7 +111,7 @@ def _folder(folder: Path, goal: str, seeded: bool) -> Task:
     settings, evaluator = folder / "task.toml", folder / "evaluator.py"
     if settings.is_file() and (evaluator.is_file() or not harbor.fits(folder)):
         return task_toml.read(settings)
-    if (task := folders.read(folder, goal)) is not None:
+    if (task := of_ecosystem(folder, goal)) is not None:
         return task
     if evaluator.is_file():
         return read_evaluator(evaluator, goal, seeded)
@@ -240,14 +241,14 @@ def read_evaluator(path: Path, goal: str = "", seeded: bool = False) -> Task:
     first = interface.first_programs(text, form, ENTRY)
     program = _beside(path)
     if form == "legacy":
-        task = folder.read(program, path, _config(path), goal)
+        task = openevolve.read(program, path, _config(path), goal)
     else:
         task_toml.check_scorer(form, module, path)
         task = _scored(path, form, goal, program)
     options = {"uses": list(first.uses), **({"stub": first.stub} if first.stub else {})}
-    files, _ = digests.evaluator_files(path, _apart(path, program))
-    evaluator = replace(task.evaluator, files=files, digest=digests.evaluator_digest(files))
-    task = digests.digested(replace(task, evaluator=replace(evaluator, options={**evaluator.options, **options})))
+    files, _ = reading.evaluator_files(path, _apart(path, program))
+    evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
+    task = reading.digested(replace(task, evaluator=replace(evaluator, options={**evaluator.options, **options})))
     if not (task.seeds or seeded or first.programs or goal.strip()):
         raise TaskError("an evaluator without a first program needs a goal", where=str(path), fix=_needed(first))
     return task if task.seeds or seeded else _begun(task, first)
@@ -262,7 +263,7 @@ def entered(task: Task, part: str, text: str) -> Task:
 
 def _scored(path: Path, form: task_toml.Form, goal: str, program: Path | None) -> Task:
     """The task of a `score` function."""
-    _, note = digests.evaluator_files(path, _apart(path, program))
+    _, note = reading.evaluator_files(path, _apart(path, program))
     packages = tuple(sorted({"numpy", *reading.preloadable(read_text(path))}))
     evaluator = Evaluator(
         form=form, path=str(path), entry=ENTRY, packages=packages, verifier=_verifier(path, form),
@@ -279,13 +280,13 @@ def _scored(path: Path, form: task_toml.Form, goal: str, program: Path | None) -
         text = read_text(program)
         evaluator = replace(evaluator, module=program.name, entry=_entry(text, program))
         task = replace(task, evaluator=evaluator, seeds=({program.name: text},))
-    return digests.digested(task)
+    return reading.digested(task)
 
 
 def _begun(task: Task, first: interface.FirstPrograms) -> Task:
     """The task with the programs that could be made for it, if any."""
     if not first.programs:
-        return digests.digested(task)
+        return reading.digested(task)
     module = interface.PART if task.evaluator.form in ("call", "serve") else ""
     seeds = tuple({interface.PART: program} for program in first.programs)
     made = (
@@ -296,7 +297,7 @@ def _begun(task: Task, first: interface.FirstPrograms) -> Task:
     note = f"there is no first program beside the evaluator: {made}"
     options = {**task.evaluator.options, "made": not first.given}
     evaluator = replace(task.evaluator, module=module, options=options)
-    return digests.digested(replace(task, seeds=seeds, evaluator=evaluator, notes=(*task.notes, note)))
+    return reading.digested(replace(task, seeds=seeds, evaluator=evaluator, notes=(*task.notes, note)))
 
 
 def directed(task: Task, direction: str) -> Task:
@@ -311,11 +312,11 @@ def directed(task: Task, direction: str) -> Task:
         where = str(Path(task.root, "task.toml"))
         fix = f'write there: direction = "{direction}"'
         raise TaskError(f"the task says direction = {task.objective.direction}", where=where, fix=fix)
-    return digests.digested(replace(task, objective=replace(task.objective, direction=direction)))
+    return reading.digested(replace(task, objective=replace(task.objective, direction=direction)))
 
 
 def _beside(path: Path) -> Path | None:
-    programs = folder.initial_programs(path.parent)
+    programs = openevolve.initial_programs(path.parent)
     return programs[0] if len(programs) == 1 else None
 
 
@@ -325,7 +326,7 @@ def _apart(path: Path, program: Path | None) -> list[Path]:
     near = [read_text(file) for file in path.parent.glob("*.py") if file.is_file()]
     spoken = {piece.strip("*") for text in near for piece in reading.spoken(text)}
     found = [program] if program else []
-    for file in digests.walk(path.parent):
+    for file in reading.walk(path.parent):
         words = {file.name, file.relative_to(path.parent).parts[0], file.suffix or file.name}
         if file.suffix != ".py" and not words & spoken:
             found.append(file)
@@ -361,3 +362,31 @@ def _entry(text: str, program: Path) -> str:
 def _needed(first: interface.FirstPrograms) -> str:
     uses = f" that defines {', '.join(first.uses)}" if first.uses else ""
     return f"give one with --seed-program FILE{uses}, or --goal TEXT, from which a model or an agent writes it"
+
+
+# The ecosystems whose task folders run unmodified, and the protocol of one.
+
+
+class FolderAdapter(Protocol):
+    """A module with these functions; nothing of a folder is imported or run while it is read.
+
+    What happens inside the jail belongs in a file of its own, which `evaluator_process` chooses by
+    `evaluator.options["contract"]`.
+    """
+
+    def fits(self, folder: Path) -> bool:
+        """Whether the folder is one of this ecosystem's, as far as its files tell."""
+        ...
+
+    def read_folder(self, folder: Path, goal: str = "") -> Task:
+        """Its task; raises `TaskError` that names the smallest change where it cannot run as it is."""
+        ...
+
+
+ADAPTERS: tuple[FolderAdapter, ...] = (harbor, openevolve, shinka)
+
+
+def of_ecosystem(folder: Path, goal: str = "") -> Task | None:
+    """The task of a folder of a known ecosystem, None if it is none."""
+    adapter = next((adapter for adapter in ADAPTERS if adapter.fits(folder)), None)
+    return None if adapter is None else adapter.read_folder(folder, goal)

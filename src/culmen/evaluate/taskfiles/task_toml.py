@@ -14,7 +14,7 @@ from culmen.core.evaluation import Case
 from culmen.core.task import Evaluator, Form, Objective, Surface, Task, constraint, goals, way
 from culmen.core.usage import Budget
 from culmen.evaluate.adapters import shinka, spoken
-from culmen.evaluate.taskfiles import digests, reading
+from culmen.evaluate.taskfiles import reading
 from culmen.evaluate.taskfiles import surface as markers
 from culmen.evaluate.taskfiles.reading import closest, language_of, missing, one_of, shown
 from culmen.evaluate.taskfiles.schema import (
@@ -54,8 +54,8 @@ def read(path: Path) -> Task:
     cases = read_cases(cases_path) if table.cases else ()
     surface = _surface(source, seeds)
     evaluator = _evaluator(source, seeds)
-    files, note = digests.evaluator_files(Path(evaluator.path), [path, cases_path, *seed_files])
-    evaluator = msgspec.structs.replace(evaluator, digest=digests.evaluator_digest(files), files=files)
+    files, note = reading.evaluator_files(Path(evaluator.path), [path, cases_path, *seed_files])
+    evaluator = msgspec.structs.replace(evaluator, digest=reading.evaluator_digest(files), files=files)
     objective = _objective(source)
     _limits(source)
     return Task(
@@ -73,7 +73,7 @@ def read(path: Path) -> Task:
         defaults=_defaults(source),
         notes=tuple(filter(None, (note, *_notes(evaluator, cases)))),
         root=str(root.resolve()),
-        digest=digests.task_digest(evaluator, cases, objective, table.limits, surface, seeds),
+        digest=reading.task_digest(evaluator, cases, objective, table.limits, surface, seeds),
     )
 
 

@@ -8,10 +8,12 @@ Raises `UserError` where there is no run and `JournalDamaged` where it cannot be
 from culmen.store.views.candidates import (
     CandidateDetail,
     CandidateRow,
+    Front,
     Step,
     candidate,
     candidates,
     find_candidate,
+    front,
     lineage,
 )
 from culmen.store.views.course import (
@@ -51,7 +53,6 @@ from culmen.store.views.events import (
     strategy_notes,
     subjects,
 )
-from culmen.store.views.front import Front, front
 from culmen.store.views.integrity import (
     Integrity,
     IntegrityFinding,

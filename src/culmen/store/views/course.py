@@ -12,8 +12,7 @@ import msgspec
 from culmen.core.task import Task
 from culmen.store import sql
 from culmen.store.codec import unescape
-from culmen.store.database import read_meta, reading
-from culmen.store.meta import RunMeta
+from culmen.store.database import RunMeta, read_meta, reading
 from culmen.store.ranking import MODELLED, Arrival, Estimates, ScoreRow, Z, arrivals, estimates, score_rows
 from culmen.store.views.run import standing_best
 

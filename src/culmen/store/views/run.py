@@ -18,9 +18,8 @@ from culmen.core.usage import Budget, Usage, total
 from culmen.store import sql
 from culmen.store.address import Owner, anchor, has_run, is_address, journal_file, parse, pointer
 from culmen.store.codec import decode, escape, unescape
-from culmen.store.database import read_meta, reading, run_folders
+from culmen.store.database import RunMeta, read_meta, reading, run_folders
 from culmen.store.lease import owner
-from culmen.store.meta import RunMeta
 from culmen.store.ranking import (
     EXPECTED_RULE,
     RULE,
@@ -35,7 +34,7 @@ from culmen.store.ranking import (
     search_score,
 )
 from culmen.store.ranking import step_law as learnt
-from culmen.store.sampling import sampling
+from culmen.store.sidecar import sampling
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

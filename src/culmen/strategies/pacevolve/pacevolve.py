@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
-from culmen.strategies.pacevolve.advisor import Advising, Decision, ModelVoice, Upkeep, Voice, score_line
+from culmen.strategies.pacevolve.advisor import Advising, Decision, ModelVoice, Planning, Upkeep, Voice, score_line
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome, Implementing
 from culmen.strategies.pacevolve.island import (
     Early,
@@ -23,7 +23,6 @@ from culmen.strategies.pacevolve.island import (
     interventions,
 )
 from culmen.strategies.pacevolve.memory import Failure, FailureMemory, IdeaRepository
-from culmen.strategies.pacevolve.planning import Planning
 from culmen.strategies.settings import About, Cases, check
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from culmen.observe.figures import number
 from culmen.store import views
-from culmen.web.pages.condition import TELL, condition
-from culmen.web.pages.mechanism import KNOWN
+from culmen.web.pages.mechanism import KNOWN, TELL, condition
 from culmen.web.runs import Digest
 
 _FRONT = 30

@@ -13,7 +13,7 @@ from culmen.core.task import Objective
 from culmen.observe.figures import looks, number, result_line
 from culmen.observe.summary import summarize
 from culmen.observe.words import words
-from culmen.store import labels, questions, views
+from culmen.store import sidecar, views
 from culmen.store.address import pointer
 from culmen.store.views import BestCandidate, ProgressPoint, RunStatus
 from culmen.web.runs import Digest
@@ -67,7 +67,7 @@ def _in_flight(run: Digest, running: Sequence[views.EffectMark]) -> list[dict[st
 def _questions(run: Digest) -> list[dict[str, Any]]:
     """Prompts that wait for a person, with the seconds that they have waited."""
     now = time.time()
-    return [{"number": q.number, "text": q.text, "waits": max(0.0, now - q.asked)} for q in questions.waiting(run.run)]
+    return [{"number": q.number, "text": q.text, "waits": max(0.0, now - q.asked)} for q in sidecar.questions(run.run)]
 
 
 def _front(run: Digest) -> dict[str, Any] | None:
@@ -173,7 +173,7 @@ def standing(now: RunStatus, run: Digest) -> dict[str, Any]:
         "models": now.models,
         "workers": now.workers,
         "seed": now.seed,
-        "tags": (said := labels.read(run.run)).tags,
+        "tags": (said := sidecar.labels(run.run)).tags,
         "remark": said.remark,
         "created": now.created,
         "owner": None if now.owner is None else str(now.owner),

@@ -20,7 +20,7 @@ import msgspec
 
 from culmen.core.errors import TaskError
 from culmen.core.task import Evaluator, Limits, Objective, Surface, Task
-from culmen.evaluate.taskfiles import digests, reading
+from culmen.evaluate.taskfiles import reading
 from culmen.evaluate.taskfiles.reading import LANGUAGES, missing, read_text, shown
 from culmen.evaluate.taskfiles.schema import check_text
 
@@ -76,14 +76,14 @@ def read(
         reading.require(module, "evaluate", evaluator_path, "define evaluate(program_path) returning a dict of metrics")
     suffix = program.suffix if program else settings.get("", "file_suffix", ".py")
     apart = [path for path in (program, config, *others) if path]
-    files, note = digests.evaluator_files(evaluator_path, apart)
+    files, note = reading.evaluator_files(evaluator_path, apart)
     evaluator = Evaluator(
         form="legacy",
         path=str(evaluator_path),
         suffix=suffix,
         thresholds=_thresholds(module, settings),
         packages=_packages(program, evaluator_path),
-        digest=digests.evaluator_digest(files),
+        digest=reading.evaluator_digest(files),
         files=files,
         shown=shown(evaluator_path, "public"),
         options={"contract": contract} if contract else {},
@@ -108,7 +108,7 @@ def read(
         defaults=_defaults(settings, llm),
         notes=tuple(filter(None, notes)),
         root=str(evaluator_path.parent),
-        digest=digests.task_digest(evaluator, (), objective, limits, surface, seeds),
+        digest=reading.task_digest(evaluator, (), objective, limits, surface, seeds),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from culmen.evaluate.integrity import inserted
-from culmen.offline.edits.source import INSERTED, EditableText, EditContext, Span
+from culmen.offline.source import INSERTED, EditableText, EditContext, Span
 
 _REFINERS = {"refine_by_gradient": 4, "refine_by_climbing": 2}
 _HANDED = 0.6  # probability of choosing a value that one function passes to another

@@ -1,0 +1,342 @@
+"""Tools that edit texts: pure functions `(candidates, options, rng) -> Edits`, the same result for the same seed.
+
+They run in worker processes. The first candidate is edited, the others provide material. No tool knows the task: each
+is an operation on any text or any Python program, and only evaluation tells whether it helps. Common options (all
+optional): step (relative size of changes of numbers), frozen (part names), marked (EVOLVE-BLOCK markers bound what may
+change, default true), calls and most (of its criterion, that an inserted loop starts with and may grow to), pace
+(seconds of processor time per call that it may take), sense (1 or -1: whether the task wants its score high or low),
+chars (longest whole candidate).
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import math
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, BinaryIO
+
+import msgspec
+
+from culmen.core.candidate import Candidate
+from culmen.core.event import EditRequest, Edits
+from culmen.offline import changes, loops
+from culmen.offline.changes import Literal, literals, shifted, write
+from culmen.offline.source import EditableText, EditContext, valid
+
+Operator = Callable[[EditableText, EditContext], str | None]
+Tool = Callable[[tuple[Candidate, ...], dict[str, Any], Random], Edits]
+_TRIES = 8  # draws per edit; some find no place to apply
+_LONGEST = 4  # operators in a row
+_ALLOWED = ("calls", "most", "pace", "sense")
+
+ANY_TEXT: dict[str, Operator] = {
+    "numbers": changes.numbers,
+    "lines": changes.lines,
+    "crossover": changes.crossover,
+}
+PYTHON: dict[str, Operator] = {
+    "statements": changes.statements,
+    "operators": changes.operators,
+    "bounds": changes.bounds,
+    "refine": loops.refine,
+    "method": loops.method,
+    "effort": loops.effort,
+}
+OPERATORS = ANY_TEXT | PYTHON
+
+
+def apply(operator: Operator, source: EditableText, edit: EditContext) -> str | None:
+    """One well-formed edit that changes the text, None if no draw gave one."""
+    for _ in range(_TRIES):
+        text = operator(source, edit)
+        if text is not None and text != source.text and valid(source, text):
+            return text
+    return None
+
+
+def edited(
+    operators: Mapping[str, float], candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random
+) -> tuple[str, Candidate] | None:
+    """One child and the operator that made it, drawn by weight; another is drawn where it does not apply."""
+    parent, mates = candidates[0], candidates[1:]
+    left, sources = dict(operators), _sources(parent, options)
+    while left and sources:
+        name = rng.choices(list(left), list(left.values()))[0]
+        del left[name]
+        for source in rng.sample(sources, len(sources)):
+            others = tuple(mate.parts[source.name] for mate in mates if source.name in mate.parts)
+            edit = EditContext(
+                rng, options.get("step", 0.3), others, **{k: options[k] for k in _ALLOWED if k in options}
+            )
+            text = apply(OPERATORS[name], source, edit)
+            parts = {**parent.parts, source.name: text or ""}
+            if text is not None and sum(map(len, parts.values())) <= options.get("chars", 200_000):
+                return name, Candidate.of(parts)
+    return None
+
+
+def vary(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+    """Up to `count` different children of the first candidate, each by one or (probability `again`) more operators.
+
+    `weights` maps operators to their relative probabilities; with `rung` the loops of each child
+    get so many calls together. `notes` names the operators of each child, joined by +. Fault
+    `inapplicable` if nothing can be edited.
+    """
+    weights = {name: float(weight) for name, weight in options["weights"].items() if name in OPERATORS}
+    found: dict[str, tuple[str, Candidate]] = {}
+    for _ in range(2 * int(options.get("count", 1))):
+        child, names = candidates[0], list[str]()
+        while len(names) < _LONGEST and (not names or rng.random() < options.get("again", 0.0)):
+            fresh = {name: weight for name, weight in weights.items() if name not in names}
+            made = edited(fresh, (child, *candidates[1:]), options, rng)  # of several, each on top of the last
+            if made is None:
+                break
+            names.append(made[0])
+            child = made[1]
+        child = _paced(child, options["rung"], options) if "rung" in options else child
+        if names and child.id != candidates[0].id:
+            found.setdefault(child.id, ("+".join(names), child))
+        if len(found) == int(options.get("count", 1)):
+            break
+    children = tuple(found.values())
+    fault = "" if children else "inapplicable"
+    return Edits(tuple(child.parts for _, child in children), tuple(names for names, _ in children), fault=fault)
+
+
+def cma(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+    """One generation of CMA-ES over the numbers of one part (see `tuning.tune` for its options)."""
+    names = [source.name for source in _sources(candidates[0], options) if len(changes.literals(source)) > 0]
+    if not names:
+        return Edits(fault="inapplicable")
+    name = Random(options["seed"]).choice(names)
+    return population(candidates[0], name, options.get("marked", True), options)
+
+
+def pace(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+    """Each candidate with `calls` calls for the inserted loops of each part; without loops it stays as it is."""
+    return Edits(tuple(_paced(candidate, options["calls"], options).parts for candidate in candidates))
+
+
+def _paced(candidate: Candidate, calls: int, options: dict[str, Any]) -> Candidate:
+    changed = {source.name: loops.paced(source, calls) for source in _sources(candidate, options) if source.tree}
+    return Candidate.of({**candidate.parts, **changed})
+
+
+def _sources(parent: Candidate, options: dict[str, Any]) -> list[EditableText]:
+    frozen = options.get("frozen", ())
+    names = [name for name in parent.parts if name not in frozen and parent.parts[name]]
+    return [EditableText(name, parent.parts[name], options.get("marked", True)) for name in names]
+
+
+# Black-box tuning of a text's numbers by CMA-ES (Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv 1604.00772).
+#
+# Stateless: the optimiser is rebuilt from the seed and the rewards so far, so the journal suffices to continue.
+
+_ROW = 4  # floats in a list that have a scale in common
+_MOST = 40  # numbers tuned at once; the covariance of more would not be learnt in the evaluations there are
+
+
+def tune(source: EditableText, options: dict[str, Any]) -> list[str]:
+    """The next generation of texts.
+
+    options: seed (int), size (texts per generation, >= 4), step (initial deviation, relative), generations (list of
+    lists of rewards, higher is better, None for a failure, one list per earlier generation).
+    """
+    import numpy as np
+
+    chosen = _chosen(literals(source), int(options["seed"]))
+    if not chosen:
+        return []
+    size, draw = int(options["size"]), np.random.default_rng(int(options["seed"]))
+    if len(chosen) == 1:  # CMA-ES needs two dimensions
+        edit = EditContext(Random(f"{options['seed']}/{len(options['generations'])}"), float(options["step"]))
+        return [_with(source, chosen, [shifted(chosen[0].value, chosen, edit)]) for _ in range(size)]
+    scales = _scales(source, chosen)
+    strategy = _strategy(len(chosen), float(options["step"]), size, draw)
+    for rewards in options["generations"]:
+        points = strategy.ask()
+        finite = [-reward for reward in rewards if reward is not None]
+        worst = max(finite, default=0.0) + 1.0
+        strategy.tell(points, [worst if reward is None else -reward for reward in rewards])
+    return [_with(source, chosen, _values(chosen, scales, point)) for point in strategy.ask()]
+
+
+def _strategy(width: int, step: float, size: int, draw: Any) -> Any:
+    import cma
+
+    options = {"popsize": size, "verbose": -9, "seed": math.nan, "randn": lambda n, m: draw.standard_normal((n, m))}
+    return cma.CMAEvolutionStrategy([0.0] * width, step, options)
+
+
+def _chosen(found: list[Literal], seed: int) -> list[Literal]:
+    if len(found) <= _MOST:
+        return found
+    return sorted(Random(seed).sample(found, _MOST), key=lambda literal: literal.span)
+
+
+def _scales(source: EditableText, chosen: list[Literal]) -> list[float]:
+    """The size of one step of each number: its own (1 for a zero), or that of its list if that is larger:
+    in a list of coordinates a small one is no less free to move than a large one."""
+    tree = source.tree is not None
+    lists = [source.span(node) for node in source.nodes() if isinstance(node, ast.List | ast.Tuple)] if tree else []
+    scales = [abs(one.value) or 1.0 for one in chosen]
+    for low, high in lists:
+        inside = [n for n, one in enumerate(chosen) if low <= one.span[0] and one.span[1] <= high]
+        if len(inside) < _ROW or not all(isinstance(chosen[n].value, float) for n in inside):
+            continue
+        usual = math.sqrt(sum(chosen[n].value ** 2 for n in inside) / len(inside))
+        for n in inside:
+            scales[n] = max(scales[n] if chosen[n].value else 0.0, usual) or 1.0
+    return scales
+
+
+def _values(chosen: list[Literal], scales: list[float], point: Any) -> list[int | float]:
+    """Coordinates count in steps; ints are rounded."""
+    moved = [one.value + float(z) * scale for one, scale, z in zip(chosen, scales, point)]
+    return [round(new) if isinstance(one.value, int) else float(f"{new:.8g}") for one, new in zip(chosen, moved)]
+
+
+def _with(source: EditableText, chosen: list[Literal], values: list[int | float]) -> str:
+    text = source.replace(*((one.span, write(source, value)) for one, value in zip(chosen, values)))
+    return text if text is not None and valid(source, text) else source.text
+
+
+def population(candidate: Candidate, name: str, marked: bool, options: dict[str, Any]) -> Edits:
+    """One part of the candidate, tuned: whole candidates, in the order the rewards are to come back."""
+    texts = tune(EditableText(name, candidate.parts[name], marked), options)
+    return Edits(tuple({**candidate.parts, name: text} for text in texts), fault="" if texts else "inapplicable")
+
+
+def kmeans(candidates: tuple[Candidate, ...], options: dict[str, Any], rng: Random) -> Edits:
+    """Clusters of `vectors` (rows of one length) for k = `k`: data `labels`, one in 0..k-1 per row.
+
+    Fewer clusters where fewer rows differ. Fault `no_sklearn` where the package is missing.
+    """
+    try:
+        from sklearn.cluster import KMeans  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return Edits(fault="no_sklearn")
+    import numpy as np
+
+    points = np.asarray(options["vectors"], dtype=np.float64)
+    k = min(int(options["k"]), len(np.unique(points, axis=0)))
+    model = KMeans(n_clusters=k, n_init=10, random_state=rng.getrandbits(31))  # pyright: ignore[reportArgumentType]
+    return Edits(data={"labels": [int(label) for label in model.fit_predict(points)]})
+
+
+TOOLS: dict[str, Tool] = {"vary": vary, "cma": cma, "pace": pace}
+_ALL = TOOLS | {"kmeans": kmeans}
+
+
+# Performs `edit` effects in worker processes: parsing and optimiser steps never block the event loop.
+#
+# A worker (`python -m culmen.offline.tools`) reads requests and writes results as frames: four bytes, the length
+# (big-endian), and a MessagePack body.
+
+_RESULTS = msgspec.msgpack.Decoder(Edits)
+_REQUESTS = msgspec.msgpack.Encoder()
+
+
+class EditWorkers:
+    """Up to `workers` processes, started when first needed, one request at a time each.
+
+    A worker that takes longer than `seconds` is killed (fault `timeout`); one that dies is replaced and the request
+    repeated once (then fault `crashed`). No tool or text makes it raise.
+    """
+
+    def __init__(self, workers: int = 1, seconds: float = 20.0) -> None:
+        self.seconds = seconds
+        self._slots = asyncio.Semaphore(workers)
+        self._idle: list[Process] = []
+        self._all: set[Process] = set()
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The ids of the worker processes."""
+        return tuple(sorted(worker.pid for worker in self._all))
+
+    async def perform(self, request: EditRequest) -> Edits:
+        """The tool's result, or `Edits` with a fault."""
+        body = _REQUESTS.encode(request)
+        frame = len(body).to_bytes(4, "big") + body
+        async with self._slots:
+            for _ in range(2):
+                worker = self._idle.pop() if self._idle else await self._start()
+                try:
+                    reply = await asyncio.wait_for(_ask(worker, frame), self.seconds)
+                except TimeoutError:
+                    await self._end(worker)
+                    return Edits(fault="timeout")
+                except (OSError, asyncio.IncompleteReadError, msgspec.DecodeError):
+                    await self._end(worker)
+                    continue
+                except asyncio.CancelledError:
+                    await self._end(worker)
+                    raise
+                self._idle.append(worker)
+                return reply
+        return Edits(fault="crashed")
+
+    async def close(self) -> None:
+        """End all workers; a later `perform` starts new ones."""
+        for worker in list(self._all):
+            await self._end(worker)
+
+    async def _start(self) -> Process:
+        """A worker in a session of its own, so that Ctrl-C in a terminal does not reach it."""
+        command = (sys.executable, "-P", "-m", "culmen.offline.tools")
+        worker = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+        )
+        self._all.add(worker)
+        return worker
+
+    async def _end(self, worker: Process) -> None:
+        if worker in self._idle:
+            self._idle.remove(worker)
+        self._all.discard(worker)
+        if worker.returncode is None:
+            worker.kill()
+        await worker.wait()
+
+
+async def _ask(worker: Process, frame: bytes) -> Edits:
+    assert worker.stdin is not None and worker.stdout is not None  # both are pipes
+    worker.stdin.write(frame)
+    await worker.stdin.drain()
+    size = int.from_bytes(await worker.stdout.readexactly(4), "big")
+    return _RESULTS.decode(await worker.stdout.readexactly(size))
+
+
+def perform(request: EditRequest) -> Edits:
+    """Run one tool; an unknown name is a fault of the result."""
+    tool = _ALL.get(request.tool)
+    if tool is None:
+        return Edits(fault="unknown_tool")
+    return tool(request.candidates, request.options, Random(request.seed))
+
+
+def serve(requests: BinaryIO, results: BinaryIO) -> None:
+    """Answer requests in their order."""
+    decoder, encoder = msgspec.msgpack.Decoder(EditRequest), msgspec.msgpack.Encoder()
+    while len(head := requests.read(4)) == 4:
+        body = encoder.encode(perform(decoder.decode(requests.read(int.from_bytes(head, "big")))))
+        results.write(len(body).to_bytes(4, "big") + body)
+        results.flush()
+
+
+def main() -> None:
+    """Serve on stdin and stdout, at low priority; output of libraries goes to stderr."""
+    os.nice(5)
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Sidecar files of a run: what others than the one writer of its journal keep beside it, in files of their own.
+
+Tags and a remark of people, prompts that wait for a person, and how far an advisor is with its replies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from culmen.core.errors import UserError
+from culmen.store.address import has_run
+
+# What people say of a run. It may come while the search runs, or years later: each change is appended to
+# RUN/labels.jsonl, and the last line that is whole counts.
+
+LABELS = "labels.jsonl"
+_TAGS, _TAG, _REMARK = 20, 40, 4_000  # how many, and characters of one and of a remark
+
+
+class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tags and a remark; `time` is when they were given, in seconds since 1970."""
+
+    tags: tuple[str, ...] = ()
+    remark: str = ""
+    time: float = 0.0
+
+
+def labels(run: Path) -> Labels:
+    """What was said of a run last; nothing of one of which nothing was said."""
+    try:
+        lines = (run / LABELS).read_bytes().splitlines()
+    except OSError:
+        return Labels()
+    for line in reversed(lines):
+        try:
+            return msgspec.json.decode(line, type=Labels)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # the machine stopped in the middle of a line
+    return Labels()
+
+
+def label(run: Path, tags: list[str], remark: str) -> Labels:
+    """Say this of a run from now on. Raises `UserError` for what is no tag, and where the folder cannot be written."""
+    if not has_run(run):
+        raise UserError("there is no run here", where=str(run), fix="culmen status --all lists the runs")
+    kept = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    wrong = next((tag for tag in kept if len(tag) > _TAG or "," in tag or not tag.isprintable()), None)
+    if wrong is not None:
+        raise UserError(
+            f"'{wrong[:_TAG]}' is no tag", fix=f"a tag is a line of at most {_TAG} characters without commas"
+        )
+    if len(kept) > _TAGS or len(remark) > _REMARK:
+        raise UserError("that is too much", fix=f"at most {_TAGS} tags, and {_REMARK:,} characters of a remark")
+    found = Labels(kept, remark.strip(), time.time())
+    try:
+        with (run / LABELS).open("ab") as file:
+            torn = file.tell() and not _whole(run)
+            file.write(b"\n" * bool(torn) + msgspec.json.encode(found) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except UnicodeEncodeError:
+        raise UserError("the text holds half a character", fix="write it again") from None
+    except OSError as error:
+        raise UserError(
+            f"cannot write: {error.strerror}", where=str(run / LABELS), fix="check who owns the folder"
+        ) from None
+    return found
+
+
+def _whole(run: Path) -> bool:
+    """Whether the file ends with the end of a line."""
+    with (run / LABELS).open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+# Prompts that wait for a person (`--model ask`): files in RUN/ask, between `llm.backends.Person` and whoever answers.
+
+QUESTIONS = "ask"
+_ANSWER = 1_000_000  # characters of an answer
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A prompt that nobody has answered: its number (`0001`), its text, and when it was asked (seconds since 1970)."""
+
+    number: str
+    text: str
+    asked: float
+
+
+def questions(run: Path) -> list[Question]:
+    """The prompts that wait, the oldest first; not those that are open in an editor."""
+    found: list[Question] = []
+    for prompt in sorted((run / QUESTIONS).glob("[0-9]*.prompt.md")):
+        number = prompt.name.partition(".")[0]
+        if any((prompt.with_name(f"{number}.reply.{kind}")).exists() for kind in ("md", "draft")):
+            continue
+        try:
+            text, asked = prompt.read_text(encoding="utf-8", errors="replace"), prompt.stat().st_mtime
+        except FileNotFoundError:  # answered just now
+            continue
+        found.append(Question(number, text, asked))
+    return found
+
+
+def answer(run: Path, number: str, text: str) -> None:
+    """Answer a prompt; an empty text is an answer, too. Raises `UserError` for one that does not wait."""
+    if len(text) > _ANSWER:
+        raise UserError("the answer is too long", fix=f"at most {_ANSWER:,} characters")
+    if number not in {question.number for question in questions(run)}:
+        raise UserError(f"prompt {number[:20]} does not wait for an answer", where=str(run / QUESTIONS))
+    reply = run / QUESTIONS / f"{number}.reply.md"
+    part = reply.with_suffix(f".{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8", errors="replace")
+        part.replace(reply)
+    except OSError as error:
+        raise UserError(f"cannot write: {error.strerror}", where=str(reply), fix="check who owns the folder") from None
+
+
+# How far the advisor is with its replies, while they are drawn. Nothing depends on it; the file is gone when the
+# replies are there, and one that a killed process left is not shown.
+
+SAMPLING = Path("policy", "sampling.json")
+_PAUSE = 0.5  # seconds between two writings
+
+
+class SamplingNote:
+    """`with SamplingNote(run / "policy", 40) as note: ... note.tell(14, 3120)`."""
+
+    def __init__(self, policy: Path, of: int) -> None:
+        self._path, self._of = policy / SAMPLING.name, of
+        self._began, self._written = time.monotonic(), 0.0
+
+    def __enter__(self) -> SamplingNote:
+        self.tell(0, 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def tell(self, done: int, tokens: int) -> None:
+        """So many replies are finished, with so many tokens in all, those of unfinished ones included."""
+        now = time.monotonic()
+        if now - self._written < _PAUSE and self._written:
+            return
+        self._written = now
+        partial = self._path.with_suffix(".partial")
+        partial.write_text(json.dumps([done, self._of, tokens, tokens / max(now - self._began, 1e-9)]))
+        partial.replace(self._path)
+
+
+def sampling(run: Path) -> str:
+    """`advisor: 14 of 40 replies, 3,120 tokens, 210/s`; "" where none are being drawn."""
+    with suppress(OSError, ValueError):
+        done, of, tokens, rate = json.loads((run / SAMPLING).read_text())
+        return f"advisor: {done} of {of} replies, {tokens:,} tokens, {rate:.0f}/s"
+    return ""
+
+
+def changed(run: Path) -> float:
+    """When that was written last, as a file's time; 0 where nothing is drawn."""
+    try:
+        return (run / SAMPLING).stat().st_mtime
+    except OSError:
+        return 0.0

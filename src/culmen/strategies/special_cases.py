@@ -1,0 +1,72 @@
+"""Special cases of POLCA (Appendix C): sequential search, by the order of creation, and beam search, by the latest
+scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from culmen.core.ports import Lab
+from culmen.memory.priorities import Newest, ThisRound
+from culmen.strategies.polca import Epsilon, Polca, SummaryRule
+from culmen.strategies.settings import About, Batch, Proposals, check
+
+
+class _SpecialCase:
+    paper = "POLCA: Stochastic Generative Optimization with LLM, Appendix C"
+
+    summarizer: SummaryRule
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def asides(self) -> str:
+        """What it asks models for besides programs."""
+        return "" if self.summarizer is None else self.summarizer.cost
+
+
+@dataclass(frozen=True)
+class Sequential(_SpecialCase):
+    """Always improves the newest program, whatever it scored.
+
+    The simplest loop there is; a bad proposal sets it back (Theorem 2), and it waits for every step. The filter and the
+    summary are off, as in plain iterative refinement; switch them on to isolate what the priority alone does.
+    """
+
+    batch: Batch = 2
+    epsilon: Epsilon = None
+    summarizer: SummaryRule = None
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        polca = Polca(1, self.batch, self.epsilon, priority=Newest(), summarizer=self.summarizer)
+        await polca.search(lab)
+
+
+@dataclass(frozen=True)
+class Beam(_SpecialCase):
+    """Keeps the best `width` programs of the newest generation, asks for `proposals` improvements of each, and drops
+    everything older.
+
+    Each program is judged once, on its own iteration's minibatch: efficient where evaluations are exact, misled by luck
+    where they are not. A generation that fails altogether does not replace the one before it.
+    """
+
+    width: Annotated[int, About("programs kept per generation", least=1)] = 3
+    proposals: Proposals = 3
+    batch: Batch = 2
+    epsilon: Epsilon = None
+    summarizer: SummaryRule = None
+
+    async def search(self, lab: Lab) -> None:
+        """Run until the budget ends it."""
+        polca = Polca(
+            self.width,
+            self.batch,
+            self.epsilon,
+            priority=ThisRound(),
+            summarizer=self.summarizer,
+            proposals=self.proposals,
+        )
+        await polca.search(lab)
