@@ -237,8 +237,9 @@ def test_killed_again_and_again_a_run_goes_on(place: Place, model: OpenAIServer,
 def test_candidates_flow_both_ways(place: Place) -> None:
     place.search("a", "--agent", "offline", "--set", "agents=1", "--budget", "evaluations=40")
     place.culmen("pool", "build", "a", "--out", "a.json", "--best", "3")
-    words = ("--strategy", "polca", "--pool", "a.json", "--budget", "evaluations=30")
-    assert place.search("b", *words)["best"] is not None
+    words = ("evaluator.py", "--goal", "be near 1, 2, 3, 4", "--strategy", "polca", "--pool", "a.json")
+    found = place.culmen("run", *words, "--budget", "evaluations=30", "--run-dir", "b", "--json")[0]
+    assert json.loads(found)["best"] is not None
     place.culmen("pool", "build", "b", "--out", "b.json", "--best", "4")
     place.search("c", "--agent", "offline", "--set", "agents=1", "--pool", "b.json", "--budget", "evaluations=40")
     seeds = [row for row in place.rows("c") if row["agent"] == -1]

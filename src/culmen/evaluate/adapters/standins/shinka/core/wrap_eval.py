@@ -72,7 +72,7 @@ def run_shinka_eval(
     settings = [get_experiment_kwargs(i) if get_experiment_kwargs else {"seed": i + 1} for i in range(num_runs)]
     checks = _Validation(validate_fn)
     try:
-        run = _parallel if workers > 1 else _sequential
+        run = _parallel if workers > 1 and _processes_can_lock() else _sequential
         results, seconds = run(program_path, experiment_fn_name, settings, workers, stop, checks)
         metrics = dict(aggregate_metrics_fn(results)) if aggregate_metrics_fn else _plain(results)
         metrics["execution_time_mean"] = statistics.fmean(seconds) if seconds else 0.0
@@ -130,6 +130,15 @@ def _function(program_path: str, name: str) -> Callable[..., Any]:
     if not hasattr(module, name):
         raise AttributeError(f"Experiment function '{name}' not found in {program_path}")
     return getattr(module, name)
+
+
+def _processes_can_lock() -> bool:
+    """Not so at isolation level `restricted`, where runs have to follow one another."""
+    try:
+        multiprocessing.Lock()
+    except OSError:
+        return False
+    return True
 
 
 def _sequential(
