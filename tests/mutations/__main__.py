@@ -8,7 +8,7 @@
 Changed are comparisons, arithmetic, `and`/`or`, conditions, numbers and calls whose result nobody takes, in the modules
 of `ROOMS`, on the tests of the files that name the module (`loaded.py` says which of them, and in which order). What is
 changed in a function is tried in a fork of a process that has loaded everything, what runs as a module is loaded in a
-fork of one that has loaded no culmen. Whatever survived is tried again with `--all` on every test file of its room.
+fork of one that has loaded no culmen. Whatever survived is tried with `--all` on all tests of its room and its users.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ def modules(names: list[str]) -> list[Path]:
 def files_for(module: Path, everything: bool) -> list[Path]:
     """Test files that name a module: those of its own room first, of these the smallest first."""
     room = ROOT / "tests" / module.relative_to(SOURCE).parts[0]
-    if everything:
-        return sorted({*room.rglob("test_*.py"), *_naming(module, (ROOT / "tests").rglob("test_*.py"))})
     found = _naming(module, (ROOT / "tests").rglob("test_*.py"))
-    if not found:  # tested through the modules that use it
+    if everything or not found:  # tested through the modules that use it
         users = [user for user in _naming(module, SOURCE.rglob("*.py")) if user != module]
-        found = [file for user in users for file in _naming(user, (ROOT / "tests").rglob("test_*.py"))]
+        of_users = [file for user in users for file in _naming(user, (ROOT / "tests").rglob("test_*.py"))]
+        if everything:
+            tried_here = [file for file in of_users if file.parent.name in {Path(each).parts[0] for each in ROOMS}]
+            return sorted({*room.rglob("test_*.py"), *found, *tried_here})
+        found = of_users
     found = found or [file for file in room.rglob("test_*.py") if f'"{module.stem}"' in file.read_text()]
     found.sort(key=lambda f: (module.stem not in f.stem, room not in f.parents, f.stat().st_size))
     return list(dict.fromkeys(found))[:FILES]

@@ -27,7 +27,7 @@ from hypothesis import Phase, settings
 
 from tests.mutations.places import Place, mutated
 
-PATIENCE = 30.0  # seconds, beyond ten times what its tests take, after which a trial counts as noticed: it hangs
+PATIENCE = 10.0  # seconds, beyond five times what its tests take, after which a trial counts as noticed: it hangs
 Report = Callable[[Place, str, str, float], None]
 
 
@@ -158,7 +158,7 @@ class Trials:
                 os.write(sink, json.dumps(_outcome(items, functions, code)).encode())
             finally:
                 os._exit(0)
-        ended = waited(pid, PATIENCE + 10 * sum(self.plan.seconds[item.nodeid] for item in items))
+        ended = waited(pid, PATIENCE + 5 * sum(self.plan.seconds[item.nodeid] for item in items))
         os.write(sink, b"\n")
         said = os.read(source, 10_000).strip()
         os.close(sink)

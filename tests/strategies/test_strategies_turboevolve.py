@@ -23,7 +23,7 @@ from culmen.core.usage import Budget
 from culmen.engine.search import Search
 from culmen.store import views
 from culmen.strategies import catalog
-from culmen.strategies.judging import Features
+from culmen.strategies.judging import Features, Known, value
 from culmen.strategies.openevolve import OpenEvolve
 from culmen.strategies.seed_pool import Everywhere, Given, Kmeans, KmeansElite, RandomElite, filled, mixed
 from culmen.strategies.seed_pool import Random as RandomSplit
@@ -409,3 +409,30 @@ def test_a_dimension_of_scores_spreads_the_grid_and_one_that_nobody_reports_is_r
     with pytest.raises(UserError, match="'speed'") as raised:
         measured(("speed",), 1.0, size=2.0)
     assert "size" in raised.value.fix
+
+
+def seen(name: str, score: float | None, **metrics: float) -> Rollout:
+    found = Candidate.of({"a": name})
+    status = Status.ERROR if score is None else Status.OK
+    return Rollout(found, (Observation(found.id, status, score, metrics=metrics),), (score,))
+
+
+def test_a_dimension_must_be_reported_by_the_first_that_are_measured_and_by_no_others() -> None:
+    features = Features(("speed",))
+    assert asyncio.run(features.measure(None, [])) == []
+    with pytest.raises(UserError, match="'speed'"):
+        asyncio.run(features.measure(None, [seen("1", 1.0)]))
+    assert asyncio.run(features.measure(None, [seen("2", 1.0), seen("3", 1.0, speed=4.0)])) == [
+        {"speed": 0.0}, {"speed": 4.0}
+    ]  # fmt: skip
+    assert asyncio.run(features.measure(None, [seen("4", 1.0)])) == [{"speed": 0.0}]
+
+
+def test_what_was_not_scored_lies_at_zero_along_scores() -> None:
+    assert value("score", seen("1", None)) == 0.0
+
+
+def test_what_was_met_once_is_known() -> None:
+    known, (a, b, c) = Known(), (Candidate.of({"a": name}) for name in "abc")
+    assert known.unknown([a, b, b]) == [a, b]
+    assert known.unknown([b, c, a]) == [c] and known.unknown([c]) == []
