@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -35,6 +36,7 @@ SOURCE = ROOT / "src" / "culmen"
 ROOMS = ("engine", "memory", "strategies", "train/objectives.py")
 FILES = 3  # test files a module is tried with
 PATIENCE = 60.0  # seconds after which a trial in a fresh process counts as noticed: it hangs
+ENOUGH = 4.0  # seconds of tests that a place is tried with, unless with all
 SURVIVED = ("survived", "not executed")
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-n0"]
 
@@ -151,7 +153,8 @@ def run(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
                 out.write(json.dumps(row) + "\n")
                 out.flush()
 
-            left = _in_place(module, [place for of, place in chosen if of == module], files, report)
+            enough = math.inf if options.all else ENOUGH
+            left = _in_place(module, [place for of, place in chosen if of == module], files, report, enough)
             for number, tests in left:  # what runs as the module is loaded
                 place = next(p for of, p in chosen if of == module and (p.number, p.change) == number)
                 began = time.monotonic()
@@ -160,7 +163,11 @@ def run(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
 
 
 def _in_place(
-    module: Path, places: list[Place], files: list[Path], report: Callable[[Place, str, str, float], None]
+    module: Path,
+    places: list[Place],
+    files: list[Path],
+    report: Callable[[Place, str, str, float], None],
+    enough: float,
 ) -> list[tuple[tuple[int, str], list[str]]]:
     """Try the places in a process that has loaded everything; those that need a fresh one, with their tests."""
     source, sink = os.pipe()
@@ -171,7 +178,7 @@ def _in_place(
         from tests.mutations.loaded import Trials
 
         try:
-            plugin = Trials(module, places, report)
+            plugin = Trials(module, places, report, enough)
             with tempfile.TemporaryDirectory() as folder:
                 pytest.main([*OPTIONS, f"--basetemp={folder}/pytest", *map(str, files)], plugins=[plugin])
             print(f"{module.relative_to(SOURCE)}: {len(plugin.plan.seconds)} tests", *plugin.broken, flush=True)

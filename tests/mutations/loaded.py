@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -34,7 +35,8 @@ Report = Callable[[Place, str, str, float], None]
 class Plan:
     """What each test executes and takes, and which tests to try a place with."""
 
-    def __init__(self, module: Path) -> None:
+    def __init__(self, module: Path, enough: float) -> None:
+        self._enough = enough
         self._spans = spans(ast.parse(module.read_text()))
         self.lines: dict[str, set[int]] = {}
         self.loading: set[int] = set()  # the lines executed as the module is loaded
@@ -45,7 +47,9 @@ class Plan:
         """The tests that execute the place's statement; all that enter the module, for what runs as it is loaded."""
         span = set() if self.loads(place) else self._spans[place.number]
         useful = [test for test, seen in self.lines.items() if (seen & span if span else seen)]
-        return sorted(useful, key=lambda test: (self.seconds[test] + 0.003) / (1 + self.kills[test]))
+        useful.sort(key=lambda test: (self.seconds[test] + 0.003) / (1 + self.kills[test]))
+        spent = list(accumulate(map(self.seconds.__getitem__, useful)))
+        return [test for test, total in zip(useful, spent, strict=True) if total <= self._enough] or useful[:1]
 
     def loads(self, place: Place) -> bool:
         """Whether a place is executed as the module is loaded."""
@@ -85,9 +89,9 @@ def _head(node: ast.stmt) -> int:
 class Trials:
     """The plugin: `report` is told of every place that was tried; `left` are those that need a process of their own."""
 
-    def __init__(self, module: Path, places: list[Place], report: Report) -> None:
+    def __init__(self, module: Path, places: list[Place], report: Report, enough: float) -> None:
         self._module, self._places, self._report = module, places, report
-        self.plan = Plan(module)
+        self.plan = Plan(module, enough)
         self.left: list[Place] = []
         self.broken: list[str] = []
 
