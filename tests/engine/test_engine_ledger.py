@@ -8,6 +8,7 @@ import math
 import msgspec
 import pytest
 
+from culmen.core.brief import Text
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Objective, Task, goals
 from culmen.core.usage import Budget, Usage
@@ -113,7 +114,7 @@ def test_a_data_set_that_fits_just_into_a_fifth_is_reported_whole() -> None:
 
 def test_tiny_budgets_keep_nothing_or_one_evaluation_for_a_verifier() -> None:
     verified = Evaluator(verifier="/verify.py")
-    assert [kept(n) for n in (1, 9)] == [0, 0]
+    assert [kept(n) for n in (1, 9, 10)] == [0, 0, 1]
     assert [kept(n, evaluator=verified) for n in (1, 2, 9)] == [0, 1, 1]
 
 
@@ -122,7 +123,7 @@ def test_an_evaluation_costs_what_its_models_cost_and_one_evaluation() -> None:
     assert usage_of(seen) == ONE
     asked = msgspec.structs.replace(seen, usage=Usage(calls=2, dollars=0.5))
     assert usage_of(asked) == Usage(evaluations=1, calls=2, dollars=0.5)
-    assert usage_of(None) == NOTHING
+    assert usage_of(Text("a summary", usage=Usage(calls=1))) == Usage(calls=1) and usage_of(None) == NOTHING
 
 
 def test_where_all_that_hold_something_wait_for_more_the_last_is_refused_and_the_others_go_on() -> None:
