@@ -89,7 +89,9 @@ def test_a_sample_is_all_that_was_observed_or_half_of_it_the_best():
     drawn = [queue.sample(5, Random(seed)) for seed in range(40)]
     assert all(rows[:3] == [8, 7, 6] and len(set(rows)) == 5 for rows in drawn)
     assert set().union(*(rows[3:] for rows in drawn)) == set(range(6))
-    assert {len(rows) for rows in (queue.sample(4, Random(seed)) for seed in range(9))} == {4}
+    of_four = [queue.sample(4, Random(seed)) for seed in range(40)]
+    assert {tuple(rows[:2]) for rows in of_four} == {(8, 7)} and len({rows[2] for rows in of_four}) > 3
+    assert {len(rows) for rows in of_four} == {4}
 
 
 def test_a_queue_remembers_traces_rewards_and_rounds():

@@ -66,14 +66,15 @@ def test_latest_is_the_mean_of_the_last_round_alone():
 
 
 def test_failures_of_the_last_round_count_at_the_floor_in_it():
-    statistics, (one, other, third, *_) = Statistics(1.0), CANDIDATES
+    statistics, (one, other, third, fourth, *_) = Statistics(2.0), CANDIDATES
     statistics.update(rollout(one, [7.0]), 1)
     statistics.update(rollout(one, [4.0, 6.0, None, None]), 2)
     statistics.update(rollout(other, [9.0]), 1)
     statistics.update(rollout(other, [None]), 2)
     statistics.update(rollout(third, [None, 5.0]), 2)
-    assert statistics.latest().tolist() == [3.0, -math.inf, 3.0]
-    assert [statistics.summary(c.id).latest for c in (one, other, third)] == [3.0, None, 3.0]
+    statistics.update(rollout(fourth, [5.0]), 2)
+    assert statistics.latest().tolist() == [3.5, -math.inf, 3.5, 5.0]
+    assert [statistics.summary(c.id).latest for c in (one, other, third, fourth)] == [3.5, None, 3.5, 5.0]
 
 
 def test_the_less_was_observed_of_a_candidate_the_wider_it_is():

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import _lru_cache_wrapper  # pyright: ignore[reportPrivateUsage]
 from itertools import accumulate
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -201,8 +202,11 @@ def _outcome(items: list[pytest.Item], functions: list[FunctionType], code: Code
 def _tell(items: list[pytest.Item], traced: str, told: Any) -> None:
     seen: set[int] = set()
     call = _watching(traced, seen)
+    caches = [each for each in gc.get_objects() if type(each) is _lru_cache_wrapper and "culmen" in each.__module__]
     for item, following in zip(items, [*items, None][1:], strict=True):
         seen.clear()
+        for cached in caches:  # else only the first test is seen to execute what is cached
+            cached.cache_clear()
         began = time.monotonic()
         if traced:
             threading.settrace(call)
