@@ -7,7 +7,7 @@ import pytest
 
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.usage import Budget, Usage
-from culmen.engine.replay import Replayed, graft, replay
+from culmen.engine.replay import Replayed, _drop, graft, replay  # pyright: ignore[reportPrivateUsage]
 from culmen.engine.search import Search
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing import worlds
@@ -116,6 +116,13 @@ def test_notes_that_the_journal_holds_are_not_made_again() -> None:
     assert again[:2] == sorted(known)[-2:]
     for one in (search, other):
         one.close()
+
+
+def test_of_the_notes_made_at_once_those_up_to_the_journaled_one_are_dropped() -> None:
+    outbox = [Entry("note", key, body={"note": str(key)}) for key in (3, 4, 7)]
+    for journaled, kept in ((2, [3, 4, 7]), (3, [4, 7]), (5, [7])):
+        _drop(outbox, journaled)
+        assert [entry.key for entry in outbox] == kept
 
 
 def test_a_fork_with_a_larger_budget_takes_all_that_its_parent_found_in_its_order() -> None:

@@ -303,6 +303,41 @@ def test_further_lanes_serve_every_island() -> None:
         assert len(set(numbers)) == len(numbers)
 
 
+def test_the_best_move_on_every_interval_turns_of_an_island_and_at_no_other() -> None:
+    events = notes(run(TurboEvolve(islands=2, interval=3, rate=0.5), evaluations=150), "event")
+    moved = {event["turn"] % 3 == 0: 0 for event in events}
+    for event in events:
+        moved[event["turn"] % 3 == 0] += event["migrated"]
+    assert moved[True] > 0 == moved[False]
+
+
+def test_an_empty_island_improves_the_first_seed() -> None:
+    witness = Witness()
+    run(TurboEvolve(islands=3), world=witness, evaluations=30)
+    assert len({brief.parent.id for brief in witness.briefs[:3] if brief.parent}) == 1
+    assert all(brief.parent for brief in witness.briefs)
+    run(TurboEvolve(islands=3), world=(bare := Witness()), seeds=(), evaluations=30)
+    assert [brief.parent for brief in bare.briefs[:3]] == [None] * 3
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [
+    ("bins", 1, None), ("exploration", 0.0, 1.0), ("exploitation", 0.0, 1.0), ("elites", 0.0, 1.0), ("top", 0, None),
+    ("diverse", 0, None), ("interval", 1, None), ("rate", 0.0, 1.0),
+])  # fmt: skip
+def test_settings_have_bounds(name: str, least: float, most: float | None) -> None:
+    for bound, beyond in ((least, least - 1), (most, None if most is None else most + 0.5)):
+        if bound is not None and beyond is not None:
+            assert getattr(TurboEvolve(**{name: bound}), name) == bound
+            with pytest.raises(UserError, match=name):
+                TurboEvolve(**{name: beyond})
+
+
+def test_a_grid_of_ten_bins_and_the_shares_of_the_documentation_are_the_defaults() -> None:
+    assert TurboEvolve() == TurboEvolve(
+        bins=10, exploration=0.2, exploitation=0.7, elites=0.2, top=3, diverse=2, interval=10, rate=0.1
+    )
+
+
 def test_settings_as_texts() -> None:
     made = catalog.make(
         "turboevolve",
