@@ -143,3 +143,18 @@ def test_where_all_that_hold_something_wait_for_more_the_last_is_refused_and_the
         assert await first == "" and owner.release(1) == Usage(calls=5)
 
     asyncio.run(main())
+
+
+def test_who_has_got_more_holds_it_and_waits_no_longer() -> None:
+    owner = Reservations(Ledger(Budget(calls=5), 0))
+
+    async def main() -> None:
+        assert await owner.open(1, Usage(calls=2)) == "" == await owner.grow(1, Usage(calls=3))
+        assert await owner.open(2, Usage(calls=1)) == ""
+        second = asyncio.create_task(owner.grow(2, Usage(calls=3)))
+        await asyncio.sleep(0)
+        assert not second.done()  # the first goes on, and will give back what it holds
+        owner.release(1)
+        assert await second == ""
+
+    asyncio.run(main())

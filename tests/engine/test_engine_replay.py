@@ -104,6 +104,18 @@ def test_after_a_stop_only_the_final_choice_is_pending() -> None:
     search.close()
 
 
+def test_what_was_cut_off_and_is_wanted_no_more_is_not_pending() -> None:
+    events, key = proposing()
+    plain, found = replayed(events)
+    effect = plain.in_flight[key]
+    stop = Entry("stop", elapsed=events[-1].entry.elapsed, body={"reason": "seconds"})
+    torn = Entry("torn", key, effect.mark, effect.kind, {"usage": found.missing[0].body["usage"]})
+    search, after = replayed(more(events, stop, torn))
+    assert key not in search.in_flight and key not in {each.key for each in after.pending}
+    for one in (plain, search):
+        one.close()
+
+
 def test_notes_that_the_journal_holds_are_not_made_again() -> None:
     run = killed(25)
     events = list(run.journal.read())

@@ -122,7 +122,7 @@ def test_notes_number_the_iterations_from_one_and_tell_what_was_explored():
     witness, result = run(Polca(explore=1, batch=1, summarizer=None), on=task(seeds=[0.3]))
     notes = [e.entry.body for e in result.journal.read() if e.entry.kind == "note"]
     explored = [body for body in notes if body["note"] == "priority"]
-    assert [body["round"] for body in explored] == list(range(1, len(explored) + 1))
+    assert explored and [body["round"] for body in explored] == list(range(1, len(explored) + 1))
     parents = [brief.parent.id for brief in witness.briefs]
     assert [parent["id"] for body in explored for parent in body["parents"]] == parents[: len(explored)]
     assert next(body["round"] for body in notes if body["note"] == "memory") == 1
