@@ -242,3 +242,25 @@ def test_trees_of_the_size_of_a_run_are_believed_like_small_ones() -> None:
     assert len(model) == 300 and model.evaluations == 308
     errors = [model.value(str(i)).mean - truth for i, truth in enumerate(truths)]
     assert float(np.std(errors)) < 0.1
+
+
+def test_the_step_expected_of_a_child_is_that_of_its_siblings_and_six_of_all() -> None:
+    model, _ = tree(60, 23, noise=0.02)
+    model.update()
+    steps: dict[int, list[float]] = {}
+    for node, parent in enumerate(model.parents):
+        if parent >= 0 and not model._ruined[node]:
+            steps.setdefault(int(parent), []).append(float(model.mean[node] - model.mean[parent]))
+    every = [step for found in steps.values() for step in found]
+    mean = 0.85 * sum(every) / (len(every) + 2)
+    for node in range(60):
+        own = steps.get(node, [])
+        assert model.drift[node] == pytest.approx((sum(own) + 6 * mean) / (len(own) + 6))
+
+
+def test_before_anything_is_learnt_the_law_is_that_of_the_earlier_run() -> None:
+    model = ValueModel(exact=False, prior=StepLaw(0.3, 0.02, -0.01))
+    model.observe("a", 0.1)
+    law = model.law
+    assert law is not None and (law.step, law.drift) == pytest.approx((0.02, -0.01))
+    assert law.noise == pytest.approx(0.3, rel=0.05)

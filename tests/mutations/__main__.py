@@ -135,7 +135,7 @@ def trials(options: argparse.Namespace, known: set[str]) -> list[tuple[Path, Pla
 
 
 def _name(module: Path, place: Place) -> str:
-    return f"{module.relative_to(SOURCE)}:{place.line}:{place.column}:{place.change}"
+    return f"{module.relative_to(SOURCE)}:{place.line}:{place.column}:{place.change}:{place.number}"
 
 
 def run(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
