@@ -123,3 +123,71 @@ def test_what_is_admitted_is_no_reason_to_widen():
     for n in range(40):
         net.admit(named([n], 100 + n), [(n + 0.25, 0.0)])
     assert net.crowded > 0 and net.epsilon == 0.25
+
+
+def line(net, *distances):
+    """Admit one candidate after the other, each at such a distance from the member at 0, and far from the others."""
+    if not len(net):
+        net.add(named(["0"]), [(0.0,) * 60])
+    for distance in distances:
+        at = len(net) if distance >= 1 else 0
+        row = [0.0] * 60
+        row[at] = distance
+        net.admit([Candidate.of({"p": f"{net.refused} {len(net)} {distance}"})], [row])
+
+
+def test_crowded_counts_each_time_that_more_than_half_of_twenty_were_refused():
+    net = EpsilonNet(1.0)
+    line(net, *[1.5] * 10, *[0.5] * 10)
+    assert net.crowded == 0  # just half
+    line(net, 0.5)
+    assert net.crowded == 1
+    line(net, *[0.5] * 19)
+    assert net.crowded == 1  # it begins to count anew
+    line(net, 0.5)
+    assert net.crowded == 2 and net.epsilon == 1.0
+
+
+def test_a_net_widens_to_the_lower_quartile_of_the_twenty():
+    net, near = EpsilonNet(1.0, widens=True), [n / 16 for n in range(1, 12)]
+    line(net, *[1.5] * 9, *near)
+    assert net.epsilon == pytest.approx(np.quantile([*near, *[1.5] * 9], 0.25))
+    line(net, 0.7)
+    assert len(net) == 11 and net.refused == 11  # such a distance is enough now
+
+
+def test_the_first_member_counts_as_two_away_in_the_quartile():
+    net = EpsilonNet(9.0, widens=True)
+    for n in range(21):
+        net.admit(named([n], n), [(3.0 * min(n, 1),)])
+    assert net.epsilon == 3.0
+    other = EpsilonNet(9.0, widens=True)
+    for n in range(20):
+        other.admit(named([n], n), [(0.0,)])
+    assert other.epsilon == 0.0  # at no distance is refused as well
+    assert other.crowded == 1
+
+
+def test_a_quantile_refuses_by_distance_from_the_twentieth_on():
+    net = EpsilonNet(Quantile(0.5))
+    line(net, *[1.5] * 19)
+    assert net.epsilon == 0.0
+    line(net, 1.5)
+    assert net.epsilon == 1.5
+
+
+def test_the_facts_of_a_net():
+    net = EpsilonNet(9.0)
+    line(net, *[n / 20 for n in range(21)])
+    expected = {f"q{q:g}": pytest.approx(q, abs=1e-6) for q in (0.05, 0.1, 0.25, 0.5, 0.75, 0.9)}
+    assert net.facts()["quantiles"] == expected
+    assert net.facts() == {"size": 1, "refused": 21, "epsilon": net.epsilon, "quantiles": expected}
+    assert EpsilonNet().facts()["epsilon"] == 0.1
+
+
+def test_keeping_all_keeps_each_content_once_in_the_order_given():
+    a, b, c = named([(1, 0), (2, 0), (3, 0)])
+    kept = KeepAll()
+    assert kept.admit([b, a, a]) == [b, a] and kept.refused == 1
+    assert kept.admit([a, c, b]) == [c] and kept.facts() == {"size": 3, "refused": 3}
+    assert b in kept and named([(9, 9)])[0] not in kept

@@ -25,6 +25,16 @@ def test_a_sure_belief_gains_only_what_it_lies_above() -> None:
     assert found == pytest.approx([0.0, 0.3, 0.0], abs=1e-12)
 
 
+@pytest.mark.parametrize("k", [1, 4])
+def test_the_best_of_k_sure_beliefs_gains_what_they_lie_above(k: int) -> None:
+    assert of_best(np.array([0.3, -0.3]), np.zeros(2), k).tolist() == [0.0, 0.3]
+
+
+@pytest.mark.parametrize(("gap", "gained"), [(-6.0, 6.0 + 1.02937537), (20.0, 0.0)])
+def test_beyond_the_table_the_best_of_four_gains_the_whole_gap_or_nothing(gap: float, gained: float) -> None:
+    assert of_best(np.array([gap]), np.array([1.0]), 4) == pytest.approx([gained], abs=1e-4)
+
+
 def test_largest_prefers_the_first_of_equals() -> None:
     assert largest(np.array([1.0, 3.0, 2.0, 3.0, 0.0]), 3) == [1, 3, 2]
     assert largest(np.array([1.0]), 3) == [0]

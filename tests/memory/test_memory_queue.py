@@ -70,6 +70,51 @@ def test_what_is_in_hand_is_passed_over_until_released_and_shared_when_nothing_e
     assert [c.id for c in take(3)] == [names[1], names[2], names[0]]
 
 
+def test_what_was_released_may_be_taken_at_once_and_what_two_hold_only_when_both_released_it():
+    queue, rng = queue_of(1.0, 2.0), Random(0)
+    low, high = queue.candidates
+    for _ in range(3):
+        assert queue.take(1, Mean(), Earliest(), rng) == [high]
+        queue.release([high])
+    assert queue.take(2, Mean(), Earliest(), rng) == [high, low]
+    assert queue.take(1, Mean(), Earliest(), rng) == [high]  # shared
+    queue.release([low, high])
+    assert queue.take(1, Mean(), Earliest(), rng) == [low]
+
+
+def test_a_sample_is_all_that_was_observed_or_half_of_it_the_best():
+    queue = queue_of(*map(float, range(9)))
+    queue.add([Candidate.of({"p": "never observed"})])
+    assert queue.sample(9, Random(0)) == list(range(9))
+    drawn = [queue.sample(5, Random(seed)) for seed in range(40)]
+    assert all(rows[:3] == [8, 7, 6] and len(set(rows)) == 5 for rows in drawn)
+    assert set().union(*(rows[3:] for rows in drawn)) == set(range(6))
+    of_four = [queue.sample(4, Random(seed)) for seed in range(40)]
+    assert {tuple(rows[:2]) for rows in of_four} == {(8, 7)} and len({rows[2] for rows in of_four}) > 3
+    assert {len(rows) for rows in of_four} == {4}
+
+
+def test_a_queue_remembers_traces_rewards_and_rounds():
+    queue = queue_of(1.0, 5.0)
+    assert [trace.reward for trace in queue.traces.of(queue.candidates[1].id)] == [5.0]
+    assert queue.rewards.quantiles(0.0, 1.0) == [1.0, 5.0]
+    assert queue.statistics.column("birth").tolist() == queue.statistics.column("round").tolist() == [0.0, 0.0]
+    assert queue.candidates[0].id in queue.statistics and "another" not in queue.statistics
+
+
+def test_a_child_of_a_better_parent_is_believed_to_be_better():
+    good, bad, *equals = (scored(n, reward) for n, reward in enumerate([9.0, 1.0, 2.0, 2.0, 1.5, 3.0]))
+    children = [Candidate.of({"p": name}, (parent.candidate.id,)) for name, parent in (("g", good), ("b", bad))]
+    queue = PriorityQueue()
+    queue.add([rollout.candidate for rollout in (good, bad, *equals)])
+    queue.add(children)
+    made = [Rollout(c, (Observation(c.id, Status.OK, 4.0),), (4.0,)) for c in children]
+    queue.update([good, bad, *equals, *made])
+    believed = queue.statistics.posterior()
+    assert believed[-2] > believed[-1]
+    assert believed.max() == believed[0] > 4.0  # that it was seen itself says more than kinship
+
+
 def test_an_empty_queue_gives_nothing():
     assert PriorityQueue().take(5, Mean(), Earliest(), Random(0)) == []
 
@@ -88,6 +133,18 @@ def test_traces_keep_the_newest_and_leave_lost_ones_out():
         (None, "error (memory_limit)", "sec"),
         (2.0, "ok", "thi"),
     ]
+
+
+def test_traces_keep_the_first_three_texts_at_half_the_length():
+    candidate = Candidate.of({"p": "x"})
+    for traces, feedback, text in ((Traces(), 1500, 750), (Traces(chars=8), 8, 4)):
+        artifacts = {name: "y" * 2000 for name in "abcd"}
+        seen = Observation(candidate.id, Status.OK, 1.0, feedback="z" * 2000, artifacts=artifacts)
+        for _ in range(9):
+            traces.update(Rollout(candidate, (seen,), (1.0,)))
+        kept = traces.of(candidate.id)
+        assert len(kept) == 8 and len(kept[0].feedback) == feedback
+        assert kept[0].texts == tuple((name, "y" * text) for name in "abc")
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=2000))

@@ -50,6 +50,7 @@ def test_statistics_equal_recomputation(made, declared):
         assert statistics.means()[row] == pytest.approx(np.mean(values), abs=1e-9)
         if len(values) > 1:
             assert summary.sd == pytest.approx(np.std(values, ddof=1), abs=1e-6)
+        assert set(statistics.cases(key)) == {c for _, c, _ in seen[key] if c}
         for case, mean in statistics.cases(key).items():
             chosen = [floor if o is None else o for o, c, _ in seen[key] if c == case]
             assert mean == pytest.approx(np.mean(chosen), abs=1e-9)
@@ -62,6 +63,42 @@ def test_latest_is_the_mean_of_the_last_round_alone():
     statistics.update(rollout(candidate, [20.0]), 2)
     assert statistics.summary(candidate.id).latest == 15.0
     assert statistics.summary(candidate.id).mean == 8.5
+
+
+def test_failures_of_the_last_round_count_at_the_floor_in_it():
+    statistics, (one, other, third, fourth, *_) = Statistics(2.0), CANDIDATES
+    statistics.update(rollout(one, [7.0]), 1)
+    statistics.update(rollout(one, [4.0, 6.0, None, None]), 2)
+    statistics.update(rollout(other, [9.0]), 1)
+    statistics.update(rollout(other, [None]), 2)
+    statistics.update(rollout(third, [None, 5.0]), 2)
+    statistics.update(rollout(fourth, [5.0]), 2)
+    assert statistics.latest().tolist() == [3.5, -math.inf, 3.5, 5.0]
+    assert [statistics.summary(c.id).latest for c in (one, other, third, fourth)] == [3.5, None, 3.5, 5.0]
+
+
+def test_the_less_was_observed_of_a_candidate_the_wider_it_is():
+    statistics, (one, other, third, *_) = Statistics(0.0), CANDIDATES
+    statistics.update(rollout(one, [4.0, None, 5.0, "lost"]))
+    statistics.update(rollout(other, [4.0]))
+    statistics.update(rollout(third, []))
+    assert statistics.counts().tolist() == [3.0, 1.0, 0.0]
+    for n, shown in ((None, 4), (20, 20)):
+        log = math.log(shown)
+        assert statistics.widths(n) == pytest.approx([math.sqrt(log / 3), math.sqrt(log), 0.0])
+    assert Statistics().widths().tolist() == []
+    once = Statistics()
+    once.update(rollout(one, [1.0]))
+    assert once.widths().tolist() == [0.0]
+
+
+def test_what_a_model_believes_is_told_by_candidate_and_nothing_of_what_gave_no_score():
+    statistics = Statistics()
+    for candidate, seen in zip(CANDIDATES, ([1.0], [None], [3.0, 3.1], ["lost"], [2.0]), strict=True):
+        statistics.update(rollout(candidate, seen))
+    believed = statistics.posterior().tolist()
+    assert believed[1] == believed[3] == -math.inf
+    assert believed[0] < believed[4] < believed[2]
 
 
 def test_a_failure_counts_as_the_lowest_reward_seen_anywhere_also_if_that_is_seen_later():

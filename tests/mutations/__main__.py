@@ -2,22 +2,26 @@
 
     python -m tests.mutations --out trials.jsonl --sample 200          # goes on where it was cut off
     python -m tests.mutations --out trials.jsonl --modules memory/pedigree.py strategies/puct.py
+    python -m tests.mutations --out trials.jsonl --all                 # what survived, again with more tests
     python -m tests.mutations --out trials.jsonl --report              # what survived, to be killed or explained
 
 Changed are comparisons, arithmetic, `and`/`or`, conditions, numbers and calls whose result nobody takes, in the modules
-of `ROOMS`. Each trial is a fork of a process that has loaded pytest and numpy, and runs the test files that name the
-module, quickest first, until one fails. Whatever survives these is tried with `--all` on every test file of its room.
+of `ROOMS`, on the tests of the files that name the module (`loaded.py` says which of them, and in which order). What is
+changed in a function is tried in a fork of a process that has loaded everything, what runs as a module is loaded in a
+fork of one that has loaded no culmen. Whatever survived is tried with `--all` on all tests of its room and its users.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -31,7 +35,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "culmen"
 ROOMS = ("engine", "memory", "strategies", "train/objectives.py")
 FILES = 3  # test files a module is tried with
-PATIENCE = 60.0  # seconds after which a trial counts as noticed: it hangs
+PATIENCE = 60.0  # seconds after which a trial in a fresh process counts as noticed: it hangs
+ENOUGH = 4.0  # seconds of tests that a place is tried with, unless with all
+SURVIVED = ("survived", "not executed")
+OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-n0"]
 
 
 def modules(names: list[str]) -> list[Path]:
@@ -43,12 +50,14 @@ def modules(names: list[str]) -> list[Path]:
 def files_for(module: Path, everything: bool) -> list[Path]:
     """Test files that name a module: those of its own room first, of these the smallest first."""
     room = ROOT / "tests" / module.relative_to(SOURCE).parts[0]
-    if everything:
-        return sorted(room.rglob("test_*.py"))
     found = _naming(module, (ROOT / "tests").rglob("test_*.py"))
-    if not found:  # tested through the modules that use it
+    if everything or not found:  # tested through the modules that use it
         users = [user for user in _naming(module, SOURCE.rglob("*.py")) if user != module]
-        found = [file for user in users for file in _naming(user, (ROOT / "tests").rglob("test_*.py"))]
+        of_users = [file for user in users for file in _naming(user, (ROOT / "tests").rglob("test_*.py"))]
+        if everything:
+            tried_here = [file for file in of_users if file.parent.name in {Path(each).parts[0] for each in ROOMS}]
+            return sorted({*room.rglob("test_*.py"), *found, *tried_here})
+        found = of_users
     found = found or [file for file in room.rglob("test_*.py") if f'"{module.stem}"' in file.read_text()]
     found.sort(key=lambda f: (module.stem not in f.stem, room not in f.parents, f.stat().st_size))
     return list(dict.fromkeys(found))[:FILES]
@@ -62,7 +71,7 @@ def _naming(module: Path, files: Iterable[Path]) -> list[Path]:
     return [f for f in files if f.stem.endswith(f"_{name}") or any(each in f.read_text() for each in wanted)]
 
 
-def tried(module: Path, place: Place | None, files: list[Path], patience: float) -> str:
+def tried(module: Path, place: Place | None, tests: Sequence[Path | str], patience: float) -> str:
     """`noticed`, `hangs` or `survived`: what the tests say of a changed module (None: as it is).
 
     Raises RuntimeError in a process that has loaded culmen: its forks would not load the change."""
@@ -71,7 +80,7 @@ def tried(module: Path, place: Place | None, files: list[Path], patience: float)
     pid = os.fork()
     if not pid:
         os.setpgid(0, 0)
-        os._exit(_in_child(module, place, files))
+        os._exit(_in_child(module, place, tests))
     end = time.monotonic() + patience
     while time.monotonic() < end:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -83,7 +92,7 @@ def tried(module: Path, place: Place | None, files: list[Path], patience: float)
     return "hangs"
 
 
-def _in_child(module: Path, place: Place | None, files: list[Path]) -> int:
+def _in_child(module: Path, place: Place | None, tests: Sequence[Path | str]) -> int:
     import pytest
 
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -91,8 +100,8 @@ def _in_child(module: Path, place: Place | None, files: list[Path]) -> int:
         os.dup2(nothing, stream)
     if place is not None:
         sys.meta_path.insert(0, _Finder(module, place))
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-n0"]
-    return int(pytest.main([*options, *map(str, files)]))
+    with tempfile.TemporaryDirectory() as folder:
+        return int(pytest.main([*OPTIONS, "-x", f"--basetemp={folder}/pytest", *map(str, tests)]))
 
 
 class _Changed(SourceFileLoader):
@@ -126,27 +135,63 @@ def trials(options: argparse.Namespace, known: set[str]) -> list[tuple[Path, Pla
 
 
 def _name(module: Path, place: Place) -> str:
-    return f"{module.relative_to(SOURCE)}:{place.line}:{place.column}:{place.change}"
+    return f"{module.relative_to(SOURCE)}:{place.line}:{place.column}:{place.change}:{place.number}"
 
 
 def run(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """Try what was not tried; a row for each."""
-    base: dict[tuple[Path, ...], float] = {}
+    known = {row["name"] for row in rows if not (options.all and row["result"] in SURVIVED)}
+    chosen = trials(options, known)
     with options.out.open("a") as out:
-        for module, place in trials(options, {row["name"] for row in rows}):
+        for module in dict.fromkeys(module for module, _ in chosen):
             files = files_for(module, options.all)
-            began = time.monotonic()
-            if tuple(files) not in base:
-                if not files or tried(module, None, files, 600.0) != "survived":
-                    raise SystemExit(f"{module}: its tests do not pass as it is: {files}")
-                base[tuple(files)] = time.monotonic() - began
+            if not files:
+                raise SystemExit(f"{module}: it has no tests")
+
+            def report(place: Place, result: str, killer: str, seconds: float, module: Path = module) -> None:
+                row = {"name": _name(module, place), "result": result, "by": killer, "seconds": round(seconds, 2)}
+                out.write(json.dumps(row) + "\n")
+                out.flush()
+
+            enough = math.inf if options.all else ENOUGH
+            left = _in_place(module, [place for of, place in chosen if of == module], files, report, enough)
+            for number, tests in left:  # what runs as the module is loaded
+                place = next(p for of, p in chosen if of == module and (p.number, p.change) == number)
                 began = time.monotonic()
-            result = tried(module, place, files, max(PATIENCE, 5.0 * base[tuple(files)]))
-            row = {"name": _name(module, place), "result": result, "seconds": round(time.monotonic() - began, 1)}
-            row["files"] = [str(file.relative_to(ROOT)) for file in files]
-            rows.append(row)
-            out.write(json.dumps(row) + "\n")
-            out.flush()
+                result = tried(module, place, tests, PATIENCE) if tests else "not executed"
+                report(place, result, "", time.monotonic() - began)
+
+
+def _in_place(
+    module: Path,
+    places: list[Place],
+    files: list[Path],
+    report: Callable[[Place, str, str, float], None],
+    enough: float,
+) -> list[tuple[tuple[int, str], list[str]]]:
+    """Try the places in a process that has loaded everything; those that need a fresh one, with their tests."""
+    source, sink = os.pipe()
+    pid = os.fork()
+    if not pid:
+        import pytest
+
+        from tests.mutations.loaded import Trials
+
+        try:
+            plugin = Trials(module, places, report, enough)
+            with tempfile.TemporaryDirectory() as folder:
+                pytest.main([*OPTIONS, f"--basetemp={folder}/pytest", *map(str, files)], plugins=[plugin])
+            print(f"{module.relative_to(SOURCE)}: {len(plugin.plan.seconds)} tests", *plugin.broken, flush=True)
+            left = [((place.number, place.change), plugin.plan.tests_for(place)) for place in plugin.left]
+            with os.fdopen(sink, "w") as told:
+                told.write(json.dumps(left))
+        finally:
+            os._exit(0)
+    os.close(sink)
+    with os.fdopen(source) as told:
+        said = told.read()
+    os.waitpid(pid, 0)
+    return [((number, change), tests) for (number, change), tests in json.loads(said)]
 
 
 def main() -> None:
@@ -154,19 +199,31 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--modules", nargs="*", default=[], help="files or folders below src/culmen")
     parser.add_argument("--sample", type=int, default=0, help="so many places, drawn at random; 0: all")
-    parser.add_argument("--all", action="store_true", help="with every test file of the module's room")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="what survived, again: with every test file of the module's room and all that name the module",
+    )
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
-    rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     if not options.report:
-        import numpy  # noqa: F401  # loaded once, before the forks
+        import hypothesis.internal.conjecture.engine  # loaded once, before the forks
+        import hypothesis.strategies  # noqa: F401
+        import numpy  # noqa: F401
         import pytest  # noqa: F401
 
-        run(options, rows)
+        run(options, _rows(options.out))
+    rows = _rows(options.out)
     print(dict(Counter(row["result"] for row in rows)))
     for row in sorted(rows, key=lambda each: each["name"]):
-        if row["result"] == "survived":
-            print(row["name"])
+        if row["result"] in SURVIVED:
+            print(row["name"], "" if row["result"] == "survived" else row["result"])
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """The last row of each place."""
+    rows = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
+    return list({row["name"]: row for row in rows}.values())
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.mutations.__main__ import ROOT, files_for, modules
+from tests.mutations.loaded import changed_function, spans
 from tests.mutations.places import mutated, places_of
 
 TEXT = """
@@ -52,3 +55,48 @@ print(tried(module, place, [ROOT / "tests" / "memory" / "test_memory_gain.py"], 
 def test_a_trial_tells_whether_a_test_notices(change: str, result: str) -> None:
     trial = subprocess.run([sys.executable, "-c", TRIAL, change], cwd=ROOT, capture_output=True, text=True)
     assert trial.stdout.split() == [result], trial.stderr
+
+
+def test_what_runs_as_a_module_is_loaded_is_told_from_what_a_function_does(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(TEXT + "class C:\n    n = 7\n    def m(self):\n        return [8 for _ in self]\nN = 9\n")
+    named: dict[str, str] = {}
+    for place in places_of(module.read_text()):
+        code = changed_function(module, place)
+        named[place.change] = code.co_qualname if code else "loading"
+    assert named == {
+        "3->4": "loading", "condition negated": "f", "And->Or": "f", "Lt->LtE": "f", "1->2": "f",
+        "call left out": "f", "Mult->Div": "f", "2.0->4.0": "f", "7->8": "loading", "8->9": "C.m", "9->10": "loading",
+    }  # fmt: skip
+
+
+def test_a_statement_spans_its_lines_and_a_compound_one_its_head() -> None:
+    tree = ast.parse("def f(x=0):\n    if x and (\n        x > 1\n    ):\n        return (\n            2)\n")
+    found = spans(tree)
+    lines = {node.value: found.get(n) for n, node in enumerate(ast.walk(tree)) if isinstance(node, ast.Constant)}
+    assert lines == {0: None, 1: {2, 3, 4}, 2: {5, 6}}
+
+
+IN_PLACE = """
+import sys
+from pathlib import Path
+from tests.mutations.__main__ import main
+sys.argv = ["mutations", "--out", sys.argv[1], "--modules", "memory/gain.py", "--sample", "6"]
+main()
+"""
+
+
+@pytest.mark.slow
+def test_trials_go_on_where_they_were_cut_off(tmp_path: Path) -> None:
+    out = tmp_path / "trials.jsonl"
+
+    def run() -> list[str]:
+        trial = subprocess.run([sys.executable, "-c", IN_PLACE, str(out)], cwd=ROOT, capture_output=True, text=True)
+        assert trial.returncode == 0, trial.stderr
+        return out.read_text().splitlines()
+
+    rows = [json.loads(row) for row in run()]
+    assert len(rows) == 6 and {row["result"] for row in rows} <= {"noticed", "survived", "not executed", "hangs"}
+    assert any(row["by"].startswith("tests/") for row in rows if row["result"] == "noticed")
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
+    assert {json.loads(row)["name"] for row in run()} == {row["name"] for row in rows}

@@ -222,6 +222,43 @@ def test_costs_of_a_call_follow_what_calls_took_so_far() -> None:
         assert (costs.request(1), costs.request(4)) == pytest.approx((one, four))
 
 
+def test_costs_after_one_call_and_one_evaluation_are_theirs() -> None:
+    one = Proposal((Candidate.of({"x": "1"}),), usage=Usage(calls=1, input_tokens=100, output_tokens=50))
+    costs = Costs(Left(tokens=1000.0))  # type: ignore[arg-type]
+    costs.answered(one, 1, 6.0)
+    assert (costs.request(1), costs.request(4)) == pytest.approx((0.15, 0.3))
+    costs = Costs(Left(seconds=100.0))  # type: ignore[arg-type]
+    costs.evaluated(4.0)
+    assert costs.evaluation() == pytest.approx(0.02)  # two workers
+    assert costs.request(3) == pytest.approx(0.06)
+    costs.evaluated(8.0)
+    assert costs.evaluation() == pytest.approx(0.03)
+
+
+def test_an_answer_without_candidates_costs_what_one_would_and_a_clock_set_back_costs_nothing() -> None:
+    costs = Costs(Left(tokens=1000.0))  # type: ignore[arg-type]
+    costs.answered(Proposal((), usage=Usage(calls=1, input_tokens=100, output_tokens=50)), 2, 1.0)
+    assert (costs.request(1), costs.request(4)) == pytest.approx((0.15, 0.3))
+    costs = Costs(Left(seconds=100.0))  # type: ignore[arg-type]
+    costs.answered(Proposal(()), 1, -5.0)
+    costs.evaluated(4.0)
+    assert costs.request(1) == pytest.approx(0.02)
+
+
+def test_where_only_dollars_are_told_a_call_costs_the_same_whatever_it_asks_for() -> None:
+    costs = Costs(Left(dollars=10.0))  # type: ignore[arg-type]
+    costs.answered(Proposal((), usage=Usage(calls=1, dollars=1.0)), 1, 1.0)
+    assert (costs.request(1), costs.request(4)) == pytest.approx((0.1, 0.1))
+
+
+def test_the_notes_tell_evaluations_from_requests() -> None:
+    watched, done = search(worlds.SimulatedWorld(noise=0.1), Budget(evaluations=100))
+    told = [(note["action"], note["of"]) for note in notes(done, "pedigree")]
+    assert len([of for action, of in told if action == "children"]) in (len(watched.briefs), len(watched.briefs) - 1)
+    assert {of for action, of in told if action == "again"} <= {id for id, _ in watched.evaluated}
+    assert {action for action, _ in told} == {"again", "children"}
+
+
 def test_settings_out_of_range_are_refused() -> None:
     from culmen.core.errors import UserError
 

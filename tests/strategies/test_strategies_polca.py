@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.usage import Budget
 from culmen.engine.lab import pack
@@ -112,6 +113,28 @@ def test_all_seeds_are_seen_before_the_first_choice_when_there_are_more_than_are
     assert [truth(brief.parent) for brief in witness.briefs[:2]] == [seeds[7], seeds[6]]
 
 
+def test_as_many_seeds_as_are_explored_are_not_seen_before_that():
+    witness, _ = run(Polca(explore=2, batch=1, epsilon=None), on=task(seeds=[0.1, 0.2]), world=Landscape())
+    assert witness.kinds[:4] == ["evaluate", "evaluate", "propose", "propose"]
+
+
+def test_notes_number_the_iterations_from_one_and_tell_what_was_explored():
+    witness, result = run(Polca(explore=1, batch=1, summarizer=None), on=task(seeds=[0.3]))
+    notes = [e.entry.body for e in result.journal.read() if e.entry.kind == "note"]
+    explored = [body for body in notes if body["note"] == "priority"]
+    assert explored and [body["round"] for body in explored] == list(range(1, len(explored) + 1))
+    parents = [brief.parent.id for brief in witness.briefs]
+    assert [parent["id"] for body in explored for parent in body["parents"]] == parents[: len(explored)]
+    assert next(body["round"] for body in notes if body["note"] == "memory") == 1
+
+
+def test_settings_out_of_range_are_refused():
+    with pytest.raises(UserError, match="distance"):
+        ByEmbedder(distance=-1.0)
+    with pytest.raises(UserError, match="explore"):
+        Polca(explore=0)
+
+
 def test_lanes_do_not_wait_for_one_another_and_spread_over_programs():
     def seconds(lanes, explore):
         world = Landscape(sigma=0.1, propose_seconds=10.0, evaluate_seconds=0.1)
@@ -176,6 +199,9 @@ def test_a_filter_that_refuses_most_of_what_was_paid_for_says_so_once(epsilon):
     crowded = [body for body in notes if body["note"] == "filter_crowded"]
     assert crowded and ["told" in body for body in crowded] == [True] + [False] * (len(crowded) - 1)
     assert "refused most" in crowded[0]["told"] and "epsilon" in crowded[0]["told"]
+    widened = crowded[0]["epsilon"][1] < crowded[0]["epsilon"][0]
+    assert widened == isinstance(epsilon, Quantile)  # a distance that a person chose stays as it is
+    assert ("from now on" in crowded[0]["told"], "--set epsilon=q0.05" in crowded[0]["told"]) == (widened, not widened)
 
 
 def test_by_default_such_a_filter_widens_until_the_refused_are_a_minority():

@@ -23,7 +23,7 @@ from culmen.core.usage import Budget
 from culmen.engine.search import Search
 from culmen.store import views
 from culmen.strategies import catalog
-from culmen.strategies.judging import Features
+from culmen.strategies.judging import Features, Known, value
 from culmen.strategies.openevolve import OpenEvolve
 from culmen.strategies.seed_pool import Everywhere, Given, Kmeans, KmeansElite, RandomElite, filled, mixed
 from culmen.strategies.seed_pool import Random as RandomSplit
@@ -303,6 +303,41 @@ def test_further_lanes_serve_every_island() -> None:
         assert len(set(numbers)) == len(numbers)
 
 
+def test_the_best_move_on_every_interval_turns_of_an_island_and_at_no_other() -> None:
+    events = notes(run(TurboEvolve(islands=2, interval=3, rate=0.5), evaluations=150), "event")
+    moved = {event["turn"] % 3 == 0: 0 for event in events}
+    for event in events:
+        moved[event["turn"] % 3 == 0] += event["migrated"]
+    assert moved[True] > 0 == moved[False]
+
+
+def test_an_empty_island_improves_the_first_seed() -> None:
+    witness = Witness()
+    run(TurboEvolve(islands=3), world=witness, evaluations=30)
+    assert len({brief.parent.id for brief in witness.briefs[:3] if brief.parent}) == 1
+    assert all(brief.parent for brief in witness.briefs)
+    run(TurboEvolve(islands=3), world=(bare := Witness()), seeds=(), evaluations=30)
+    assert [brief.parent for brief in bare.briefs[:3]] == [None] * 3
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [
+    ("bins", 1, None), ("exploration", 0.0, 1.0), ("exploitation", 0.0, 1.0), ("elites", 0.0, 1.0), ("top", 0, None),
+    ("diverse", 0, None), ("interval", 1, None), ("rate", 0.0, 1.0),
+])  # fmt: skip
+def test_settings_have_bounds(name: str, least: float, most: float | None) -> None:
+    for bound, beyond in ((least, least - 1), (most, None if most is None else most + 0.5)):
+        if bound is not None and beyond is not None:
+            assert getattr(TurboEvolve(**{name: bound}), name) == bound
+            with pytest.raises(UserError, match=name):
+                TurboEvolve(**{name: beyond})
+
+
+def test_a_grid_of_ten_bins_and_the_shares_of_the_documentation_are_the_defaults() -> None:
+    assert TurboEvolve() == TurboEvolve(
+        bins=10, exploration=0.2, exploitation=0.7, elites=0.2, top=3, diverse=2, interval=10, rate=0.1
+    )
+
+
 def test_settings_as_texts() -> None:
     made = catalog.make(
         "turboevolve",
@@ -409,3 +444,30 @@ def test_a_dimension_of_scores_spreads_the_grid_and_one_that_nobody_reports_is_r
     with pytest.raises(UserError, match="'speed'") as raised:
         measured(("speed",), 1.0, size=2.0)
     assert "size" in raised.value.fix
+
+
+def seen(name: str, score: float | None, **metrics: float) -> Rollout:
+    found = Candidate.of({"a": name})
+    status = Status.ERROR if score is None else Status.OK
+    return Rollout(found, (Observation(found.id, status, score, metrics=metrics),), (score,))
+
+
+def test_a_dimension_must_be_reported_by_the_first_that_are_measured_and_by_no_others() -> None:
+    features = Features(("speed",))
+    assert asyncio.run(features.measure(None, [])) == []
+    with pytest.raises(UserError, match="'speed'"):
+        asyncio.run(features.measure(None, [seen("1", 1.0)]))
+    assert asyncio.run(features.measure(None, [seen("2", 1.0), seen("3", 1.0, speed=4.0)])) == [
+        {"speed": 0.0}, {"speed": 4.0}
+    ]  # fmt: skip
+    assert asyncio.run(features.measure(None, [seen("4", 1.0)])) == [{"speed": 0.0}]
+
+
+def test_what_was_not_scored_lies_at_zero_along_scores() -> None:
+    assert value("score", seen("1", None)) == 0.0
+
+
+def test_what_was_met_once_is_known() -> None:
+    known, (a, b, c) = Known(), (Candidate.of({"a": name}) for name in "abc")
+    assert known.unknown([a, b, b]) == [a, b]
+    assert known.unknown([b, c, a]) == [c] and known.unknown([c]) == []

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from scipy.stats import entropy
 
 from culmen.core.errors import UserError
 from culmen.train import OBJECTIVES
@@ -81,6 +82,15 @@ def test_both_estimators_are_unbiased_by_full_enumeration():
         assert estimate == pytest.approx(exact, abs=1e-9)
 
 
+def test_advantages_of_dr_grpo_are_distances_to_the_mean():
+    assert f.centred([1.0, 2.0, 6.0]).tolist() == [-2.0, -1.0, 3.0]
+
+
+def test_frontier_credit_of_large_rewards_keeps_small_differences():
+    low = [0.0, 1.0, 3.0, 3.5, 4.0, 6.0, 7.5]
+    assert f.sloo([1e9 + each for each in low], 3) == pytest.approx(brute_sloo(low, 3), abs=1e-12)
+
+
 def test_large_groups_stay_finite_and_exact():
     g = np.random.default_rng(1).normal(size=512)
     w = f.sloo(g, 64)
@@ -120,6 +130,19 @@ def test_entropic_stays_finite_where_the_divergence_cannot_be_reached(r):
     assert np.isfinite(a).all() and np.abs(a).max() < 1e3 and a[np.argmax(r)] > 0
 
 
+@pytest.mark.parametrize(("r", "gamma"), [([0, 1, 5], math.log(2)), ([0, 1, 5], 0.01), ([3, 3, 1, 0], math.log(2))])
+def test_the_tilted_distribution_is_gamma_from_uniform_or_nine_tenths_of_what_ties_allow(r, gamma):
+    below = (np.array(r, float) - max(r)) / np.ptp(r)
+    tilted = np.exp(f._temperature(below, gamma) * below)
+    away = entropy(tilted / tilted.sum(), np.full(len(r), 1 / len(r)))
+    assert away == pytest.approx(min(gamma, 0.9 * math.log(len(r) / r.count(max(r)))), abs=1e-8)
+
+
+def test_a_given_tilt_is_in_units_of_the_rewards_and_its_advantage_never_beyond_10_to_the_12():
+    assert f.entropic([1, 3], beta=0.5) == pytest.approx([math.exp(-1) - 1, math.exp(1) - 1], rel=1e-9)
+    assert f.entropic([0, 1], beta=100.0)[1] == pytest.approx(1e12)
+
+
 def test_entropic_of_nothing_to_tell_apart_is_zero():
     assert f.entropic([3, 3, 3]).tolist() == [0, 0, 0] and f.entropic([7]).tolist() == [0]
     assert f.entropic([0, 1], beta=2.0) == pytest.approx([math.exp(-2) - 1, math.exp(2) - 1], rel=1e-9)
@@ -139,7 +162,9 @@ def test_shaping(score, reward):
 def test_shaping_of_minimised_scores_powers_and_bad_bounds():
     assert f.progress_reward(2.0, 1.0, 5.0, maximise=False) == 5.0 * 0.75
     assert f.progress_reward(0.5, 0, 1, scale=3.0, power=2.0) == 0.75
-    for low, high, scale, power in [(1, 1, 5, 1), (2, 1, 5, 1), (0, 1, 0, 1), (0, 1, 5, 0), (0, math.inf, 5, 1)]:
+    assert f.progress_reward(4.0, 2.0, 10.0, scale=0.5) == 0.125
+    for low, high, scale, power in [(1, 1, 5, 1), (2, 1, 5, 1), (0, 1, 0, 1), (0, 1, 5, 0), (0, math.inf, 5, 1),
+                                    (-1e308, 1e308, 5, 1)]:  # fmt: skip
         with pytest.raises(ValueError, match="low < high"):
             f.progress_reward(0.5, low, high, scale=scale, power=power)
 
@@ -157,6 +182,7 @@ def test_mix_at_its_ends_and_its_spread():
 
 def test_phase_is_linear_and_clamped():
     assert [f.phase(t, 5) for t in range(6)] == [0, 0.25, 0.5, 0.75, 1, 1]
+    assert [f.phase(t, 2) for t in range(2)] == [0, 1]
     assert f.phase(0, 1) == f.phase(3, 0) == 0.0
 
 
@@ -170,6 +196,25 @@ def test_asymmetric_clip_by_hand_on_both_sides():
     assert down == pytest.approx(-np.mean([1.5 * -2, 0.8 * -2, 1.5 * -2, 0.8 * -2]))
     assert f.clip_fractions(new, old, [2.0], mask) == (0.0, 0.5)
     assert f.clip_fractions(new, old, [-2.0], mask) == (0.5, 0.0)
+
+
+def test_the_ratio_is_that_of_the_new_policy_to_the_old_one():
+    new, old = np.log([[0.33, 0.09]]), np.log([[0.3, 0.1]])
+    assert f.clipped_loss(new, old, [1.0], np.ones((1, 2))) == pytest.approx(-(1.1 + 0.9) / 2)
+
+
+def test_held_back_is_only_what_leaves_the_clip_on_the_side_of_its_advantage():
+    ratios, mask = np.array([[1.3, 1.2, 0.85, 0.7]]), np.ones((1, 4))
+    for advantages, shares in (([0.5], (0.0, 0.25)), ([-0.5], (0.25, 0.0)), ([0.0], (0.0, 0.0))):
+        assert f.clip_fractions(np.log(ratios), np.zeros((1, 4)), advantages, mask) == shares
+    assert f.clip_fractions(np.log(ratios), np.zeros((1, 4)), [1.0], mask * 0) == (0.0, 0.0)
+
+
+def test_a_response_without_a_token_does_not_count():
+    new = old = np.zeros((2, 2))
+    mask = np.array([[1, 1], [0, 0]])
+    assert f.clipped_loss(new, old, [2.0, -7.0], mask, aggregate="seq_mean") == pytest.approx(-2.0)
+    assert f.clipped_loss(new, old, [2.0, -7.0], mask * 0, aggregate="seq_mean") == 0.0
 
 
 def test_masked_tokens_do_no_harm_whatever_they_hold():
@@ -214,3 +259,32 @@ def test_skips_are_named():
     assert AdvantageRule("grpo", noise=0.5).signal([1.0, 1.2, 1.1], 0).skip == "group_collapsed"
     with pytest.raises(UserError, match="no objective"):
         AdvantageRule("ppo")
+
+
+def test_a_signal_tells_its_weight_and_the_spreads_of_the_branches_that_are_active():
+    rewards = [0.0, 1.0, 2.0, 5.0, 7.0]
+    told = {}
+    for objective, alpha in [("phase_adaptive", 0.0), ("phase_adaptive", 0.5), ("phase_adaptive", 1.0), ("pkpo", 0.5),
+                             ("max_at_k", 0.5), ("grpo", 0.5)]:  # fmt: skip
+        signal = AdvantageRule(objective).signal(rewards, alpha)
+        told[objective, alpha] = signal.alpha, [name for name, _ in signal.spreads]
+    group, frontier = ["rewards", "group"], ["rewards", "frontier"]
+    assert told == {
+        ("phase_adaptive", 0.0): (0.0, group), ("phase_adaptive", 0.5): (0.5, [*group, "frontier"]),
+        ("phase_adaptive", 1.0): (1.0, frontier), ("pkpo", 0.5): (1.0, frontier),
+        ("max_at_k", 0.5): (1.0, frontier), ("grpo", 0.5): (0.0, group),
+    }  # fmt: skip
+    assert AdvantageRule("none").signal(rewards, 0.5).alpha == 0.0
+
+
+def test_a_spread_at_the_floor_is_not_below_it():
+    assert not f.collapsed([0.0, 2.0], floor=1.0) and f.collapsed([0.0, 2.0], floor=1.001)
+
+
+def test_the_numbers_of_the_papers_are_the_defaults():
+    rewards = [0.0, 1.0, 2.0, 5.0, 7.0, 7.5]
+    assert AdvantageRule("pkpo").signal(rewards, 1.0).advantages == pytest.approx(f.sloo(rewards, 4))
+    ln_2 = f.entropic(rewards, math.log(2))
+    assert f.entropic(rewards) == pytest.approx(ln_2)
+    assert AdvantageRule("entropic").signal(rewards, 0.0).advantages == pytest.approx(ln_2)
+    assert f.collapsed([0.0, 1.9e-6]) and not f.collapsed([0.0, 2.1e-6])
