@@ -103,6 +103,17 @@ def test_rules_by_themselves() -> None:
     assert look(Task("t", seeds=seeds, notes=("mind this",)), observed(1.0, trust="verified")) == "note: mind this -> "
 
 
+def test_what_an_isolation_level_refuses_is_told_apart_from_a_wrong_program() -> None:
+    task = Task("t", seeds=({"p": "x"},), root="/tasks/mine")
+    for feedback, remedy in (
+        ('File "synchronize.py", line 57\nPermissionError: [Errno 13] Permission denied', "install bubblewrap"),
+        ("PermissionError: [Errno 13] Permission denied: '/tasks/mine/log'", "with tempfile"),
+        ("PermissionError: [Errno 13] Permission denied: '/tasks/other/log'", "correct the initial program"),
+        ("OSError: [Errno 30] Read-only file system: 'log'", "with tempfile"),
+    ):
+        assert remedy in look(task, observed(None, reason="exception", feedback=feedback)), feedback
+
+
 def test_a_start_within_the_noise_is_not_reported() -> None:
     task = Task("t", seeds=({"p": "x"},), objective=Objective(start=1.0))
     noisy = [observed(score, seed=seed, trust="verified") for seed, score in enumerate((0.2, 1.9, 0.4, 1.7))]
