@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.memory.pedigree import ValueModel
 from culmen.memory.priorities import Earliest, Mean, RunningSample, Shuffled
 from culmen.memory.queue import PriorityQueue, Traces, top
 
@@ -113,6 +114,27 @@ def test_a_child_of_a_better_parent_is_believed_to_be_better():
     believed = queue.statistics.posterior()
     assert believed[-2] > believed[-1]
     assert believed.max() == believed[0] > 4.0  # that it was seen itself says more than kinship
+
+
+def test_a_value_model_that_is_asked_for_late_knows_what_an_early_one_was_told():
+    late, early = PriorityQueue(0.0), PriorityQueue(0.0, model=ValueModel(0.0))
+    root = Candidate.of({"p": "root"})
+    children = [Candidate.of({"p": str(n)}, (root.id,)) for n in range(6)]
+    for queue in (late, early):
+        queue.add([root])
+        for n, candidate in enumerate([root, *children]):
+            queue.add([candidate])
+            rewards = (float(n), None, n + 0.5)
+            seen = tuple(
+                Observation(candidate.id, Status.ERROR if r is None else Status.OK, r, f"case-{k}")
+                for k, r in enumerate(rewards)
+            )
+            queue.update([Rollout(candidate, seen, rewards)])
+    assert late.statistics.posterior().tolist() == early.statistics.posterior().tolist()
+    more = Rollout(root, (Observation(root.id, Status.OK, 9.0, "case-0"),), (9.0,))
+    for queue in (late, early):
+        queue.update([more])
+    assert late.statistics.posterior().tolist() == early.statistics.posterior().tolist()
 
 
 def test_an_empty_queue_gives_nothing():

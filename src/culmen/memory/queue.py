@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -133,7 +134,9 @@ class Statistics:
         self._data = {name: np.zeros(64) for name in self._columns}
         self._total = 0
         self._model = model
-        self._heard: list[tuple[Any, ...]] = []  # what a model is told once somebody asks for one
+        # what a value model is told once somebody asks for one
+        self._parents: dict[str, tuple[str, ...]] = {}
+        self._rows, self._rewards, self._on = array("q"), array("d"), list[str]()  # of observations; nan: failed
 
     def __len__(self) -> int:
         return len(self._index)
@@ -174,7 +177,12 @@ class Statistics:
             if observation.status is Status.LOST:
                 continue
             self._total += 1
-            self._tell("observe", key, reward, observation.case)
+            if self._model is not None:
+                self._model.observe(key, reward, observation.case)
+            else:
+                self._rows.append(row)
+                self._rewards.append(math.nan if reward is None else reward)
+                self._on.append(observation.case)
             self._count(row, reward)
             if observation.case:
                 self._count_case(key, observation.case, reward)
@@ -238,22 +246,23 @@ class Statistics:
 
     def relate(self, key: str, parents: tuple[str, ...]) -> None:
         """Let the value model know where a candidate comes from."""
-        self._tell("add", key, parents)
-
-    def _tell(self, what: str, *about: Any) -> None:
-        if self._model is None:
-            self._heard.append((what, *about))
+        if self._model is not None:
+            self._model.add(key, parents)
         else:
-            getattr(self._model, what)(*about)
+            self._parents[key] = parents
 
     def _asked_model(self) -> ValueModel:
         """The value model (`memory.pedigree`), which the mean and its bounds do without: made when first asked for."""
         if self._model is None:
             from culmen.memory.pedigree import ValueModel
 
-            self._model, heard, self._heard = ValueModel(self._declared), self._heard, []
-            for what, *about in heard:
-                self._tell(what, *about)
+            model, ids = ValueModel(self._declared), list(self._index)
+            for id in ids:
+                model.add(id, self._parents.pop(id, ()))
+            for row, reward, case in zip(self._rows, self._rewards, self._on):
+                model.observe(ids[row], None if math.isnan(reward) else reward, case)
+            del self._rows[:], self._rewards[:], self._on[:]
+            self._model = model
         return self._model
 
     def summary(self, key: str) -> EntrySummary:
