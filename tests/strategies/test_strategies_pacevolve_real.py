@@ -29,7 +29,7 @@ class Team:
     the way and no further."""
 
     def __init__(self) -> None:
-        self.serial = count(1)
+        self.serial, self.experiments = count(1), count(1)
 
     def __call__(self, call: Any) -> str:
         prompt, n = call.prompt, next(self.serial)
@@ -43,7 +43,8 @@ class Team:
             return "I would keep them all."
         if '"experiment"' in prompt:
             number = int(re.findall(r"idea: (\d+)", prompt.partition("# Hypotheses on the table")[2])[0])
-            return json.dumps({"idea": number, "experiment": "divide by nothing" if n % 3 == 0 else f"try {n}"})
+            impossible = next(self.experiments) % 3 == 0
+            return json.dumps({"idea": number, "experiment": "divide by nothing" if impossible else f"try {n}"})
         value = float(re.findall(r"VALUE = ([-\d.]+)", prompt)[-1])
         body = "VALUE = 1 / 0" if "divide by nothing" in prompt else f"VALUE = {min(TOP, value + 3.0) - n * 1e-9}"
         return f"```python\n{body}\n```"
