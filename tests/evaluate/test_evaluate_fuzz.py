@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from culmen.core.errors import UserError
@@ -174,6 +174,11 @@ def door(request: pytest.FixtureRequest) -> Iterator[Door]:
 
 @examples(150)
 @given(frames=FRAMES, wanted=st.sampled_from(["module", "attribute", "item"]))
+@example([("R", packed({"$": "array", "v": ["<f2", [0], 0, 0]}, b""))], "module")  # no mapping, and no such index
+@example(
+    [("R", packed({"number": {"$": "float", "v": "inf"}, "doc": "", "all": [], "names": {}, "about": {}}, b""))],
+    "module",
+)
 def test_whatever_a_program_answers_its_evaluator_gets_a_value_or_is_told(
     door: Door, frames: list[tuple[str, bytes]], wanted: str
 ) -> None:

@@ -82,7 +82,7 @@ class ProxySession:
                 if kind in ("function", "class") and not each.startswith("__"):
                     names[each] = self.objects.of(number, kind, 0, each)
                     remote_objects.origin(names[each], (remote, each))
-        except (TypeError, ValueError, KeyError, AttributeError):
+        except (TypeError, ValueError, OverflowError, LookupError, AttributeError):
             raise self.malformed("import") from None
         return {"names": names, "remote": remote, "doc": doc, "all": every}
 
