@@ -7,8 +7,8 @@ The model is a server on this machine. It changes the program in the prompt (or 
 edit of the offline proposer's, without its loops: a number, a line, a statement, an operator, a bound, or a part of
 another program shown. It reads neither scores nor feedback, so a strategy gains by what it lets it edit, and how often
 it evaluates. Every strategy goes the whole way: prompts, replies, parsing, and a turn for every call. What each run
-reports is evaluated afresh, on all held-out cases: printed is the median over random seeds of that, and on how many of
-them a strategy's was better and worse than the default's.
+reports is evaluated afresh, on all held-out cases: printed is the median over random seeds of that, on how many of
+them a strategy's was better and worse than the default's, and p of Wilcoxon's signed ranks where it is below 0.05.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from statistics import fmean, median
 from typing import Any
 
 import msgspec
+from scipy.stats import wilcoxon
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -150,8 +151,8 @@ def worth(task: Task, programs: list[Candidate], times: int) -> dict[str, float]
 
 
 def compared(file: Path, times: int) -> str:
-    """Median worth of what each strategy reports, and on how many random seeds it was better and worse than the
-    default's."""
+    """Median worth of what each strategy reports, on how many random seeds it was better and worse than the default's,
+    and p of Wilcoxon's signed ranks if below 0.05."""
     lines = list[str]()
     for name, of in reported(file).items():
         task = taskfiles.load(taskfiles.example_path(name))
@@ -162,7 +163,10 @@ def compared(file: Path, times: int) -> str:
         for strategy in STRATEGIES.split(","):
             runs = of.get(strategy, {})
             gaps = [true[runs[seed].id] - true[default[seed].id] for seed in runs if seed in default]
-            counts = f" ({sum(gap > 0 for gap in gaps)}:{sum(gap < 0 for gap in gaps)})"
+            p = wilcoxon(gaps).pvalue if any(gaps) else 1.0
+            counts = (
+                f" ({sum(gap > 0 for gap in gaps)}:{sum(gap < 0 for gap in gaps)}{f', p {p:.3f}' if p < 0.05 else ''})"
+            )
             middle = task.objective.score(median(true[each.id] for each in runs.values())) if runs else None
             cells.append("-" if middle is None else f"{middle:.5g}" + (counts if strategy != DEFAULT else ""))
         lines.append(f"| {' | '.join(cells)} | {len(default)} |")
