@@ -108,7 +108,7 @@ def test_what_an_isolation_level_refuses_is_told_apart_from_a_wrong_program() ->
     for feedback, remedy in (
         ('File "synchronize.py", line 57\nPermissionError: [Errno 13] Permission denied', "install bubblewrap"),
         ("PermissionError: [Errno 13] Permission denied: '/tasks/mine/log'", "with tempfile"),
-        ("PermissionError: [Errno 13] Permission denied: '/tasks/other/log'", "correct the initial program"),
+        ("PermissionError: [Errno 13] Permission denied: '/tasks/mine2/log'", "correct the initial program"),
         ("OSError: [Errno 30] Read-only file system: 'log'", "with tempfile"),
     ):
         assert remedy in look(task, observed(None, reason="exception", feedback=feedback)), feedback

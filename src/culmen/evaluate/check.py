@@ -365,8 +365,8 @@ def _remedy(seen: TaskEvidence, observation: Observation) -> str:
         return fix
     if "PermissionError" in observation.feedback and "synchronize.py" in observation.feedback:
         return "multiprocessing's locks need a stronger isolation level: install bubblewrap; culmen doctor says how"
-    refused = f"Permission denied: '{seen.task.root}" if seen.task.root else "Read-only file system"
-    if "Read-only file system" in observation.feedback or refused in observation.feedback:
+    own = bool(seen.task.root) and f"Permission denied: '{seen.task.root}/" in observation.feedback
+    if own or "Read-only file system" in observation.feedback:
         return "an evaluator's folder is read-only to it: write to its working directory, or with tempfile"
     if observation.status is Status.LOST:
         return "the evaluator or the machine failed, not the initial program: see the feedback, and culmen doctor"
