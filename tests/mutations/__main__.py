@@ -3,12 +3,13 @@
     python -m tests.mutations --out trials.jsonl --sample 200          # goes on where it was cut off
     python -m tests.mutations --out trials.jsonl --modules memory/pedigree.py strategies/puct.py
     python -m tests.mutations --out trials.jsonl --all                 # what survived, again with more tests
-    python -m tests.mutations --out trials.jsonl --report              # what survived, to be killed or explained
+    python -m tests.mutations --out trials.jsonl --report              # what survived and is not explained
 
 Changed are comparisons, arithmetic, `and`/`or`, conditions, numbers and calls whose result nobody takes, in the modules
 of `ROOMS`, on the tests of the files that name the module (`loaded.py` says which of them, and in which order). What is
 changed in a function is tried in a fork of a process that has loaded everything, what runs as a module is loaded in a
 fork of one that has loaded no culmen. Whatever survived is tried with `--all` on all tests of its room and its users.
+What changes nothing that a test could see is in `explained/ROOM.toml`, by its module, its line and the change.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import MetaPathFinder
@@ -33,6 +35,7 @@ from tests.mutations.places import Place, mutated, places_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "culmen"
+EXPLAINED = Path(__file__).parent / "explained"
 ROOMS = ("engine", "memory", "strategies", "train/objectives.py")
 FILES = 3  # test files a module is tried with
 PATIENCE = 60.0  # seconds after which a trial in a fresh process counts as noticed: it hangs
@@ -138,6 +141,34 @@ def _name(module: Path, place: Place) -> str:
     return f"{module.relative_to(SOURCE)}:{place.line}:{place.column}:{place.change}:{place.number}"
 
 
+def explained() -> set[tuple[str, str]]:
+    """Changes that no test can see, each as (module, "change | line")."""
+    files = [tomllib.loads(file.read_text()) for file in sorted(EXPLAINED.glob("*.toml"))]
+    return {(module, told) for file in files for module, all in file.items() for one in all for told in one["changes"]}
+
+
+def told(module: Path, place: Place) -> tuple[str, str]:
+    """A place as `explained` names it, whatever stands above it."""
+    line = module.read_text().splitlines()[place.line - 1].strip()
+    return str(module.relative_to(SOURCE)), f"{place.change} | {line}"
+
+
+def report(rows: Iterable[dict[str, Any]], names: list[str]) -> None:
+    """Print counts, and what survived of the modules as they are now and is not explained."""
+    results, known = {row["name"]: row["result"] for row in rows}, explained()
+    counts: dict[str, Counter[str]] = {}
+    for module in modules(names):
+        for place in places_of(module.read_text()):
+            result, name = results.get(_name(module, place), "not tried"), told(module, place)
+            if result in SURVIVED and name in known:
+                result = "explained"
+            elif result in SURVIVED:
+                print(f"{name[0]}:{place.line}", name[1], "" if result == "survived" else f"({result})", sep="  ")
+            counts.setdefault(name[0], Counter())[result] += 1
+    for name, each in [*counts.items(), ("together", sum(counts.values(), Counter[str]()))]:
+        print(f"{name}:", ", ".join(f"{each[result]} {result}" for result in sorted(each)))
+
+
 def run(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """Try what was not tried; a row for each."""
     known = {row["name"] for row in rows if not (options.all and row["result"] in SURVIVED)}
@@ -148,18 +179,18 @@ def run(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
             if not files:
                 raise SystemExit(f"{module}: it has no tests")
 
-            def report(place: Place, result: str, killer: str, seconds: float, module: Path = module) -> None:
+            def tell(place: Place, result: str, killer: str, seconds: float, module: Path = module) -> None:
                 row = {"name": _name(module, place), "result": result, "by": killer, "seconds": round(seconds, 2)}
                 out.write(json.dumps(row) + "\n")
                 out.flush()
 
             enough = math.inf if options.all else ENOUGH
-            left = _in_place(module, [place for of, place in chosen if of == module], files, report, enough)
+            left = _in_place(module, [place for of, place in chosen if of == module], files, tell, enough)
             for number, tests in left:  # what runs as the module is loaded
                 place = next(p for of, p in chosen if of == module and (p.number, p.change) == number)
                 began = time.monotonic()
                 result = tried(module, place, tests, PATIENCE) if tests else "not executed"
-                report(place, result, "", time.monotonic() - began)
+                tell(place, result, "", time.monotonic() - began)
 
 
 def _in_place(
@@ -213,11 +244,7 @@ def main() -> None:
         import pytest  # noqa: F401
 
         run(options, _rows(options.out))
-    rows = _rows(options.out)
-    print(dict(Counter(row["result"] for row in rows)))
-    for row in sorted(rows, key=lambda each: each["name"]):
-        if row["result"] in SURVIVED:
-            print(row["name"], "" if row["result"] == "survived" else row["result"])
+    report(_rows(options.out), options.modules)
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations.__main__ import ROOT, files_for, modules
+from tests.mutations.__main__ import ROOT, SOURCE, explained, files_for, modules, report, told
+from tests.mutations.__main__ import _name as name
 from tests.mutations.loaded import changed_function, spans
-from tests.mutations.places import mutated, places_of
+from tests.mutations.places import Place, mutated, places_of
 
 TEXT = """
 from typing import TYPE_CHECKING
@@ -39,6 +40,34 @@ def test_every_place_gives_another_program_and_only_there() -> None:
 def test_every_module_that_is_tried_has_tests() -> None:
     lonely = [module for module in modules([]) if places_of(module.read_text()) and not files_for(module, False)]
     assert not lonely
+
+
+def test_what_is_explained_is_still_there() -> None:
+    """Else an explanation would stand for a line that nobody has looked at."""
+    known = explained()
+    there = {told(SOURCE / module, place) for module in {of for of, _ in known} for place in _places(module)}
+    assert known <= there
+
+
+def test_a_report_tells_what_survived_but_for_what_is_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tests.mutations.__main__.EXPLAINED", tmp_path)
+    module, places = SOURCE / "strategies" / "best_of_n.py", _places("strategies/best_of_n.py")
+    results = ["survived", "survived", *("noticed" for _ in places[2:])]
+    rows = [{"name": name(module, place), "result": result} for place, result in zip(places, results, strict=True)]
+    first, second = told(module, places[0]), told(module, places[1])
+    (tmp_path / "strategies.toml").write_text(f'[["{first[0]}"]]\nwhy = "x"\nchanges = [{json.dumps(first[1])}]\n')
+    report(rows[:-1], ["strategies/best_of_n.py"])
+    assert capsys.readouterr().out.splitlines() == [
+        f"{second[0]}:{places[1].line}  {second[1]}  ",
+        f"{second[0]}: 1 explained, 1 not tried, {len(places) - 3} noticed, 1 survived",
+        f"together: 1 explained, 1 not tried, {len(places) - 3} noticed, 1 survived",
+    ]
+
+
+def _places(module: str) -> list[Place]:
+    return places_of((SOURCE / module).read_text())
 
 
 TRIAL = """
