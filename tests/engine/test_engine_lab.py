@@ -31,7 +31,7 @@ from culmen.engine import lab as labs
 from culmen.engine.lab import Turns, pack, unpack
 from culmen.testing.virtual import Simulation, simulate
 
-from .worlds import EXACT, TASK, Hill
+from .worlds import EXACT, TASK, Does, Hill
 
 ONE, TWO = Candidate.of({"x": "1"}), Candidate.of({"x": "2"})
 CASES = msgspec.structs.replace(TASK, cases=(Case("a"), Case("b"), Case("c")))
@@ -51,16 +51,6 @@ class Asked(Hill):
         if isinstance(effect.request, EmbedRequest):
             return 0.1, pack([[0.5, float(c.text)] for c in effect.request.candidates], "two numbers")
         return super().perform(effect, rng)
-
-
-@dataclass(frozen=True)
-class Does:
-    """A strategy that is one function."""
-
-    does: Callable[[Any], Awaitable[None]]
-
-    async def search(self, lab) -> None:
-        await self.does(lab)
 
 
 def during(search: Callable[[Any], Awaitable[None]], task: Task = TASK, **options: Any) -> tuple[Simulation, Asked]:
@@ -117,7 +107,8 @@ def test_a_look_is_an_evaluation_that_nobody_waits_for() -> None:
         await lab.evaluate(TWO, [None], repeats=2)
 
     run, world = during(search, CASES)
-    assert isinstance(first := world.requests[0], EvaluateRequest) and (first.candidate, first.case) == (ONE, Case("b"))
+    first = world.requests[0]
+    assert isinstance(first, EvaluateRequest) and (first.candidate, first.case) == (ONE, Case("b"))
     assert run.search.record.tally(ONE.id) is not None
 
 

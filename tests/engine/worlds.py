@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate
@@ -44,6 +46,16 @@ class Hill:
         assert brief.parent is not None
         children = [Candidate.of({"x": repr(float(brief.parent.text) + rng.gauss(0, self.step))}, (brief.parent.id,))]
         return Proposal(tuple(children), usage=Usage(calls=1, input_tokens=100, output_tokens=10, dollars=0.01))
+
+
+@dataclass(frozen=True)
+class Does:
+    """A strategy that is one function."""
+
+    does: Callable[[Any], Awaitable[Any]]
+
+    async def search(self, lab) -> Any:
+        return await self.does(lab)
 
 
 @dataclass(frozen=True)
