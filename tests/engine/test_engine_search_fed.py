@@ -14,9 +14,10 @@ from culmen.core.brief import Brief, Proposal, Text, no_budget
 from culmen.core.candidate import Candidate
 from culmen.core.errors import JournalMismatch
 from culmen.core.evaluation import BARRED, Case, Observation, RoleUsage, Status
-from culmen.core.event import Custom, Effect, Entry, EvaluateRequest, ProposeRequest, Result, at_least
+from culmen.core.event import WAIT, Custom, Effect, Entry, EvaluateRequest, ProposeRequest, Result, at_least
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Budget, Usage
+from culmen.engine.loop import Future
 from culmen.engine.search import Search
 from culmen.testing.virtual import simulate
 
@@ -58,6 +59,12 @@ class Hand:
         return request
 
 
+def cost(calls: int) -> dict[str, Any]:
+    """What an evaluation asked a model."""
+    usage = Usage(calls=calls)
+    return {"usage": usage, "asked": (RoleUsage("judge", "m", calls, usage),)}
+
+
 async def over_and_over(lab) -> None:
     while True:
         await lab.evaluate(ONE, [None])
@@ -79,7 +86,9 @@ def test_effects_and_notes_are_numbered_from_one_as_in_every_journal() -> None:
 
     hand = Hand(search)
     assert [effect.key for effect in hand.asked] == [1, 2]
-    assert [(entry.key, entry.body["note"]) for entry in hand.search.outbox] == [(1, "begun"), (2, "candidates")]
+    notes = [(entry.key, entry.body["note"], entry.effect) for entry in hand.search.outbox]
+    assert notes == [(1, "begun", ""), (2, "candidates", "candidates")]
+    assert hand.search.lab.workers == 1
 
 
 def test_every_effect_that_finished_is_shown() -> None:
@@ -119,6 +128,55 @@ def test_what_waited_for_room_is_not_asked_for_in_the_final_choice() -> None:
     asked = hand.stop()
     assert asked and {effect.key for effect in asked} == set(hand.search.in_flight)
     assert all(effect.key > 100 for effect in asked)
+
+
+def test_what_waited_stays_behind_also_where_the_final_choice_has_to_wait_for_room_itself() -> None:
+    """Late results take the room; then those of the final choice cost less than was feared."""
+    hand = Hand(many(100), budget=Budget(evaluations=50, calls=130, final=0.2))
+    late = hand.asked[1:34]
+    hand.score(1.0, **cost(3))
+    waiting = list(hand.stop())
+    for effect in late:
+        waiting += hand.score(1.0, effect, **cost(3))
+    while waiting:
+        assert waiting[0].key > 100
+        waiting += hand.score(1.0, waiting.pop(0), **cost(1))
+    assert hand.search.done and hand.search.ledger.spent.evaluations == 50
+
+
+@pytest.mark.parametrize("leave", [Hand.stop, lambda hand: hand.search.close()], ids=["stopped", "closed"])
+def test_the_coroutines_of_a_strategy_end_with_the_search_before_the_final_choice_begins(
+    leave: Callable[[Hand], Any],
+) -> None:
+    ended = []
+
+    async def search(lab) -> None:
+        try:
+            await over_and_over(lab)
+        finally:
+            ended.append(hand.search.phase)
+
+    hand = Hand(search)
+    hand.score(1.0)
+    leave(hand)
+    assert ended == ["search"]
+
+
+def test_a_strategy_that_waits_for_nothing_or_does_nothing_is_over_and_nothing_is_evaluated_for_it() -> None:
+    async def stuck(lab) -> None:
+        await Future()
+
+    async def idle(lab) -> None:
+        pass
+
+    for search, reason in ((stuck, "strategy_waits_for_nothing"), (idle, "strategy_done")):
+        hand = Hand(search)
+        assert hand.asked == [] and hand.search.done and hand.search.reason == reason
+
+
+def test_no_initial_program_is_tried_once_the_search_was_stopped() -> None:
+    hand = Hand(over_and_over, trial=True)
+    assert hand.stop() == [] and hand.search.done and hand.search.verdict is None
 
 
 def test_what_is_asked_for_as_the_search_ends_does_not_start() -> None:
@@ -207,7 +265,7 @@ def test_what_was_found_before_a_search_that_came_to_nothing_is_confirmed() -> N
     hand = Hand(search)
     for effect in list(hand.asked):
         hand.score(1.0, effect)
-    answered(hand, EMPTY)
+    assert answered(hand, EMPTY) == 61  # evaluations begin the count anew
     waiting = list(hand.asked)
     while waiting:
         waiting += hand.score(1.0, waiting.pop(0))
@@ -236,8 +294,7 @@ def test_once_evaluations_ask_models_each_counts_as_the_dearest_so_far_and_propo
         await lab.gather(*(lab.evaluate(TWO, [None]) for _ in range(5)), lab.ask(Brief(ONE)))
 
     hand = Hand(search, budget=Budget(calls=10, final=0.0))
-    usage = Usage(calls=3)
-    asked = hand.score(1.0, usage=usage, asked=(RoleUsage("judge", "m", 3, usage),))
+    asked = hand.score(1.0, **cost(3))
     assert [effect.kind for effect in asked] == ["evaluate", "evaluate", "propose"]
 
 
@@ -383,3 +440,13 @@ def test_an_initial_program_is_given_up_after_three_failures_or_as_many_as_may_d
     world = Failing()
     run = simulate(Does(search), msgspec.structs.replace(task, cases=tuple(map(Case, cases))), world, Budget(calls=9))
     assert world.asked == looks and run.search.reason == "initial_fails"
+
+
+def test_time_passes_before_the_initial_program_has_scored_but_nothing_else_begins() -> None:
+    async def search(lab) -> None:
+        await lab.within(5.0, lab.effect("train"))
+
+    hand = Hand(search, trial=True)
+    clock, look = hand.asked
+    assert (clock.kind, look.kind) == (WAIT, "evaluate")
+    assert [effect.kind for effect in hand.score(1.0, look)] == ["train"]
