@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate
@@ -11,6 +14,8 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
 from culmen.core.task import Task
 from culmen.core.usage import Usage
+from culmen.engine.driver import Driver
+from culmen.engine.search import Search
 
 TASK = Task("hill", seeds=({"x": "0.0"},))
 EXACT = Task("hill", seeds=({"x": "0.0"},), deterministic=True)
@@ -47,6 +52,16 @@ class Hill:
 
 
 @dataclass(frozen=True)
+class Does:
+    """A strategy that is one function."""
+
+    does: Callable[[Any], Awaitable[Any]]
+
+    async def search(self, lab) -> Any:
+        return await self.does(lab)
+
+
+@dataclass(frozen=True)
 class Climb:
     """`lanes` climbers that never wait for one another, sharing the best."""
 
@@ -66,3 +81,22 @@ class Climb:
                     best = (rollout.reward, rollout.candidate)
 
         await lab.gather(*(lane(i) for i in range(self.lanes)))
+
+
+@dataclass
+class Instant:
+    """The hill, without taking time; `gate` runs before each effect."""
+
+    hill: Hill = field(default_factory=Hill)
+    gate: object = None
+
+    async def perform(self, effect: Effect):
+        await asyncio.sleep(0)
+        if self.gate is not None:
+            await self.gate(effect)
+        return self.hill.perform(effect, Random(f"{effect.mark}/{effect.key}"))[1]
+
+
+def driver(journal, world, budget, strategy=None, **options):
+    search = Search(strategy or Climb(), TASK, budget, 1, options.get("workers", 1), trial=options.pop("trial", True))
+    return Driver(search, world, journal, **options)
