@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass
+from typing import get_args
 
 import pytest
 
@@ -16,6 +18,7 @@ from culmen.strategies import catalog as locate
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import FreshBatch, Polca
+from culmen.strategies.settings import hints
 from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
@@ -103,6 +106,30 @@ def test_defaults_shown_on_the_page_are_settings_that_give_the_defaults(name):
 def test_a_strategy_survives_the_journal(strategy):
     written = json.loads(json.dumps(catalog.config(strategy)))
     assert catalog.revive(**written) == strategy
+
+
+def parts(cls):
+    """A class with settings, and those that its settings may name."""
+    found = {cls}
+    for hint, about in hints(cls).values():
+        for option in (*about.choices, hint, *get_args(hint)):
+            if dataclasses.is_dataclass(option) and option is not Quantile:
+                found |= parts(option)
+    return found
+
+
+EVERY = sorted({part for name in catalog.CATALOG for part in parts(catalog.load(name))}, key=str)
+
+
+@pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
+def test_every_bound_of_a_setting_is_kept(cls):
+    needed = {field.name: HillClimber for field in dataclasses.fields(cls) if field.name == "make"}
+    for name, (hint, about) in hints(cls).items():
+        beyond = [bound + step for bound, step in ((about.least, -1), (about.most, 1)) if bound is not None]
+        infinite = [float("inf")] if beyond and float in (hint, *get_args(hint)) else []
+        for value in beyond + infinite:
+            with pytest.raises(UserError, match=name):
+                cls(**needed, **{name: value})
 
 
 OWN = """
