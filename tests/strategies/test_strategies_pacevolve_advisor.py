@@ -49,7 +49,7 @@ class Answers:
 
 
 def tidied(upkeep, ideas, number=0, voice=None, planned=()):
-    failures = FailureMemory()
+    failures = FailureMemory(9)
     after, dropped = asyncio.run(upkeep.tidy(None, voice, ideas, number, failures, planned))
     return after, dropped, [(f.idea, f.kind, f.reason) for f in failures.recent(9)]
 
