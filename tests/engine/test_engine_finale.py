@@ -9,7 +9,6 @@ from statistics import fmean
 
 import msgspec
 import pytest
-import scipy.stats
 
 from culmen.core.brief import Text
 from culmen.core.candidate import Candidate
@@ -17,9 +16,8 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.finale import FinalChoice, Spread, difference, fresh_mean, t95
+from culmen.engine.finale import FinalChoice
 from culmen.engine.ledger import final_share
-from culmen.engine.record import RewardNoise
 from culmen.store.journal import MemoryJournal
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing import worlds
@@ -251,61 +249,7 @@ def test_an_interrupted_final_choice_leaves_the_searchs_mean_alone(late: int) ->
     assert rest.verdict == whole.verdict
 
 
-# Intervals.
-
-
-def covers(draw: Callable[[Random], tuple[dict[str, list[float]], Spread, float]], runs: int = 1000) -> float:
-    held = 0
-    for seed in range(runs):
-        values, spread, truth = draw(Random(seed))
-        one = fresh_mean(values, 0, spread)
-        held += one.margin is not None and abs(one.mean - truth) <= one.margin
-    return held / runs
-
-
-@pytest.mark.parametrize(("noise", "cases"), [(0.0, 10), (0.3, 10), (0.3, 60), (0.0, 95), (0.3, 100), (0.05, 100)])
-def test_intervals_hold_the_mean_of_the_split_95_times_in_100(noise: float, cases: int) -> None:
-    def draw(rng: Random) -> tuple[dict[str, list[float]], Spread, float]:
-        levels = [rng.gauss(0, 0.5) for _ in range(100)]
-        repeats = sum(rng.gauss(0, noise) ** 2 for _ in range(12))
-        picked = rng.sample(range(100), cases)
-        values = {str(i): [levels[i] + rng.gauss(0, noise)] for i in picked}
-        known = RewardNoise(0.25 + noise**2, 0.0, 1.0, 0.0, 12, repeats)
-        return values, Spread(known, 100, noise == 0), fmean(levels)
-
-    assert 0.93 <= covers(draw) <= 0.99
-
-
-def test_a_few_equal_scores_are_no_certainty() -> None:
-    def draw(rng: Random) -> tuple[dict[str, list[float]], Spread, float]:
-        values = {"": [float(rng.random() < 0.8) for _ in range(8)]}
-        return values, Spread(RewardNoise(0.2, 0.0, 0.1), None, False), 0.8
-
-    assert covers(draw) >= 0.93
-
-
-def test_a_difference_on_shared_cases_does_not_pay_for_their_spread() -> None:
-    rng = Random(1)
-    levels = [rng.gauss(0, 5) for _ in range(10)]
-    one = {str(i): [level + 0.3 + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
-    other = {str(i): [level + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
-    gain, margin = difference(one, other, Spread(RewardNoise(25.0, 0.0, 1.0), 100, False))
-    assert gain == pytest.approx(0.3, abs=0.1) and margin is not None and margin < 0.15
-
-
-def test_quantiles_of_students_t() -> None:
-    assert [round(t95(df), 3) for df in (1, 5, 30, float("inf"))] == [12.706, 2.571, 2.042, 1.96]
-    for degrees in (1.3, 2, 2.7, 8, 1e3, 1e6):
-        assert t95(degrees) == pytest.approx(scipy.stats.t.ppf(0.975, degrees), rel=1e-5)
-
-
-def test_a_run_with_flaky_candidates_is_less_sure_of_one_that_did_not_fail() -> None:
-    known = RewardNoise(0.002, 0.5, 0.1, failed=0.2)
-    values = {"": [0.95, 0.94, 0.96, 0.95, 0.97, 0.93]}
-    steady = fresh_mean(values, 0, Spread(known, None, False))
-    flaky = fresh_mean(values, 0, Spread(known, None, False, 0, 0.0))
-    assert steady.margin is not None and flaky.margin is not None
-    assert steady.margin < 0.1 < 0.19 < flaky.margin  # one failure in five is still likely
+# Where scores seem exact.
 
 
 def test_scores_that_never_differ_are_not_exact_where_candidates_fail_at_times() -> None:
