@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean
 
@@ -21,7 +22,7 @@ from culmen.engine.ledger import final_share
 from culmen.store.journal import MemoryJournal
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing import worlds
-from culmen.testing.virtual import simulate
+from culmen.testing.virtual import Simulation, simulate
 
 from .worlds import EXACT, TASK
 
@@ -43,6 +44,23 @@ class Table:
         name, case = request.candidate.id, request.case.id if request.case else ""
         status = Status.ERROR if score is None else Status.OK
         return self.seconds, Observation(name, status, score, case=case, seed=request.seed, trust="verified")
+
+
+@dataclass
+class Script:
+    """Scores by text, in their order (None: the evaluation fails); the last one for ever."""
+
+    turns: dict[str, list[float | None]]
+    made: Counter[str] = field(default_factory=Counter)
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        request = effect.request
+        assert isinstance(request, EvaluateRequest)
+        text, case = request.candidate.text, request.case.id if request.case else ""
+        score = self.turns[text][min(self.made[text], len(self.turns[text]) - 1)]
+        self.made[text] += 1
+        status = Status.ERROR if score is None else Status.OK
+        return 1.0, Observation(request.candidate.id, status, score, case=case, seed=request.seed, trust="verified")
 
 
 @dataclass(frozen=True)
@@ -222,6 +240,142 @@ def test_the_gain_is_a_difference_of_scores_in_the_tasks_own_direction() -> None
     task = msgspec.structs.replace(TASK, objective=Objective("min"))
     one = final(task, noisy, Looks(("0.0", "-1"), 6), Budget(evaluations=100), 1)
     assert one.gain is not None and one.gain == pytest.approx(-1, abs=0.3)
+
+
+# How much is spent on whom.
+
+
+def ended(
+    task: Task, world: Script | Table, search: Looks, kept: int | None = 40
+) -> tuple[FinalChoice, dict[str, dict[str, int]]]:
+    """The verdict of a run with so many evaluations for its final choice (None: no limit), and how many of these were
+    made, by text and split."""
+    used = len(search.texts) * search.times
+    budget = Budget(seconds=1e6) if kept is None else Budget(used + kept, final=max(0.0, kept - 0.5) / (used + kept))
+    run, asked = simulate(search, task, world, budget, trial=False), dict[str, dict[str, int]]()
+    splits = {case.id: case.split for case in task.cases}
+    for entry in (event.entry for event in run.journal.read()):
+        if entry.kind == "done" and isinstance(entry.result, Observation) and entry.body.get("phase") == "final":
+            looks = asked.setdefault(run.search.lab.find(entry.result.candidate).text, {})
+            on = splits.get(entry.result.case, "")
+            looks[on] = looks.get(on, 0) + 1
+    assert run.verdict is not None
+    return run.verdict, asked
+
+
+def split(**sizes: int) -> tuple[Case, ...]:
+    return tuple(Case(f"{name}{n}", n, split=name) for name, size in sizes.items() for n in range(size))
+
+
+def named(*texts: str) -> tuple[str, ...]:
+    return tuple(Candidate.of({"x": text}).id for text in texts)
+
+
+THREE = Looks(("0.0", "1", "2"))
+
+
+@pytest.mark.parametrize(
+    ("kept", "choice", "each"),
+    [
+        (40, {"2": 4, "1": 4, "0.0": 1}, 15),  # a quarter chooses: one look at three, three at the best two
+        (36, {"2": 4, "1": 4, "0.0": 1}, 13),
+        (35, {"2": 4, "1": 4}, 13),  # too little to look at three
+        (24, {"2": 3, "1": 3}, 9),
+        (17, {"2": 2, "1": 2}, 6),
+        (8, {"2": 1, "1": 1}, 3),
+        (7, {}, 3),
+        (3, {}, 1),
+        (2, {}, 1),
+        (None, {"2": 3, "1": 3}, 9),  # without a limit as with 24
+    ],
+)
+def test_a_quarter_of_what_is_kept_chooses_and_the_rest_confirms(
+    kept: int | None, choice: dict[str, int], each: int
+) -> None:
+    verdict, asked = ended(TASK, Table(noisy), THREE, kept)
+    assert verdict.initial is not None and (verdict.count, verdict.initial.count) == (each, each)
+    assert {text: seen[""] for text, seen in asked.items()} == Counter(choice) + Counter({"2": each, "0.0": each})
+    assert verdict.finalists == named("2", "1", "0.0")
+
+
+def test_a_single_evaluation_confirms_the_winner_alone_and_none_confirms_nothing() -> None:
+    verdict, asked = ended(TASK, Table(noisy), THREE, 1)
+    assert (asked, verdict.count, verdict.confirmed, verdict.initial) == ({"2": {"": 1}}, 1, True, None)
+    verdict, asked = ended(TASK, Table(noisy), THREE, 0)
+    assert (asked, verdict.count, verdict.confirmed, verdict.finalists) == ({}, 4, False, ())
+
+
+def test_the_better_half_of_eight_finalists_is_looked_at_twice_as_often_in_each_round() -> None:
+    search = Looks(("0.0", *map(str, range(1, 10))), 3)
+    verdict, asked = ended(TASK, Table(noisy), search, 100)
+    looks = {"9": 7 + 37, "8": 7, "7": 3, "6": 3, "5": 1, "4": 1, "3": 1, "2": 1, "0.0": 37}
+    assert {text: seen[""] for text, seen in asked.items()} == looks
+    assert verdict.finalists == named(*"98765432", "0.0")
+
+
+def steady(text: str, case: Case | None, rng: Random) -> float:
+    return float(text)
+
+
+@pytest.mark.parametrize(
+    ("cases", "kept", "two", "one", "initial"),
+    [
+        # The whole split as often as it fits, what is left chooses on training cases.
+        (split(train=4, test=5), 40, {"train": 4, "test": 15}, {"train": 4}, {"train": 1, "test": 15}),
+        (split(train=4, test=5), 12, {"train": 1, "test": 5}, {"train": 1}, {"test": 5}),
+        (split(train=4, test=5), 10, {"test": 5}, None, {"test": 5}),
+        (split(train=4, test=5), 9, {"train": 1, "test": 3}, {"train": 1}, {"test": 3}),  # no room for it
+        (split(train=3), 40, {"train": 4 + 15}, {"train": 4}, {"train": 1 + 15}),
+        # Cases of the validation split get two fifths; without test cases they are what is reported, too.
+        (split(train=4, val=100), 40, {"val": 7 + 12}, {"val": 7}, {"val": 2 + 12}),
+        (split(train=4, val=6, test=5), 40, {"val": 8, "test": 10}, {"val": 8}, {"val": 3, "test": 10}),
+    ],
+)
+def test_of_a_data_set_the_reported_cases_are_whole_where_they_fit(
+    cases: tuple[Case, ...], kept: int, two: dict[str, int], one: dict[str, int] | None, initial: dict[str, int]
+) -> None:
+    _, asked = ended(msgspec.structs.replace(TASK, cases=cases), Table(noisy), THREE, kept)
+    assert (asked["2"], asked.get("1"), asked["0.0"]) == (two, one, initial)
+
+
+@pytest.mark.parametrize(
+    ("cases", "times", "kept", "two", "one", "initial"),
+    [
+        ((), 1, 40, {"": 1}, None, {"": 1}),
+        (split(train=4, test=5), 4, 40, {"test": 5}, None, {"test": 5}),  # all that can be known of them is
+        (split(train=4, test=5), 1, 40, {"train": 4, "test": 5}, {"train": 4}, {"train": 4, "test": 5}),
+        (split(train=4, test=5), 1, 12, {"train": 1, "test": 5}, {"train": 1}, {"test": 5}),
+        (split(train=4, test=50), 1, 40, {"train": 4, "test": 15}, {"train": 4}, {"train": 1, "test": 15}),
+        (split(train=4, val=2), 4, 40, {"val": 2 + 2}, {"val": 2}, {"val": 2 + 2}),
+    ],
+)
+def test_exact_scores_are_looked_at_once_on_a_case(
+    cases: tuple[Case, ...],
+    times: int,
+    kept: int,
+    two: dict[str, int],
+    one: dict[str, int] | None,
+    initial: dict[str, int],
+) -> None:
+    task = msgspec.structs.replace(EXACT, cases=cases)
+    _, asked = ended(task, Table(steady), Looks(THREE.texts, times), kept)
+    assert (asked["2"], asked.get("1"), asked["0.0"]) == (two, one, initial)
+
+
+@pytest.mark.parametrize(("times", "count"), [(1, 15), (2, 1)])
+def test_three_equal_repeats_are_taken_for_exact_scores(times: int, count: int) -> None:
+    """One of each of three texts tells nothing of repeats."""
+    assert ended(TASK, Table(steady), Looks(THREE.texts, times))[0].count == count
+    said = msgspec.structs.replace(TASK, deterministic=False)
+    assert ended(said, Table(steady), Looks(THREE.texts, 4))[0].count == 15
+
+
+def test_who_is_alone_is_confirmed_with_all_and_without_an_initial_program_nothing_is_compared() -> None:
+    verdict, asked = ended(TASK, Table(noisy), Looks(("0.0",)))
+    assert asked == {"0.0": {"": 20}} and verdict.finalists == named("0.0")
+    verdict, asked = ended(msgspec.structs.replace(TASK, seeds=()), Table(noisy), Looks(("1", "2")))
+    assert asked == {"2": {"": 5 + 30}, "1": {"": 5}}
+    assert (verdict.initial, verdict.gain, verdict.count) == (None, None, 30)
 
 
 # An interrupted choice.
