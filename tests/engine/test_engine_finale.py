@@ -15,8 +15,8 @@ from culmen.core.brief import Text
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
-from culmen.core.task import Objective, Task
-from culmen.core.usage import Budget
+from culmen.core.task import Evaluator, Objective, Task
+from culmen.core.usage import Budget, Usage
 from culmen.engine.finale import FinalChoice
 from culmen.engine.ledger import final_share
 from culmen.store.journal import MemoryJournal
@@ -48,19 +48,31 @@ class Table:
 
 @dataclass
 class Script:
-    """Scores by text, in their order (None: the evaluation fails); the last one for ever."""
+    """Scores by text, in their order, the last one for ever (None: the evaluation fails, "cheats": it is rejected for
+    its integrity); keeps what the final choice let look for tolerances, by text."""
 
-    turns: dict[str, list[float | None]]
+    turns: dict[str, list[float | str | None]]
     made: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
         request = effect.request
         assert isinstance(request, EvaluateRequest)
         text, case = request.candidate.text, request.case.id if request.case else ""
-        score = self.turns[text][min(self.made[text], len(self.turns[text]) - 1)]
-        self.made[text] += 1
-        status = Status.ERROR if score is None else Status.OK
-        return 1.0, Observation(request.candidate.id, status, score, case=case, seed=request.seed, trust="verified")
+        told = self.turns[text][min(self.made[text], len(self.turns[text]) - 1)]
+        checks = request.checks if request.above is None else 0
+        self.made[text], self.checks[text] = self.made[text] + 1, self.checks[text] + checks
+        status = {None: Status.ERROR, "cheats": Status.REJECTED}.get(told, Status.OK)  # type: ignore[arg-type]
+        score, reason = (None, "integrity_admits") if isinstance(told, str) else (told, "")
+        usage = Usage(evaluations=checks)
+        return 1.0, Observation(request.candidate.id, status, score, case, reason, seed=request.seed, usage=usage)
+
+
+def around(level: float, *then: float | str | None, after: int = 8) -> list[float | str | None]:
+    """Scores that differ a little, but for those that come after so many."""
+    found: list[float | str | None] = [level + (0.1, -0.1, 0.05, -0.05)[n % 4] for n in range(200)]
+    found[after : after + len(then)] = then
+    return found
 
 
 @dataclass(frozen=True)
@@ -376,6 +388,108 @@ def test_who_is_alone_is_confirmed_with_all_and_without_an_initial_program_nothi
     verdict, asked = ended(msgspec.structs.replace(TASK, seeds=()), Table(noisy), Looks(("1", "2")))
     assert asked == {"2": {"": 5 + 30}, "1": {"": 5}}
     assert (verdict.initial, verdict.gain, verdict.count) == (None, None, 30)
+
+
+# Who gives way.
+#
+# Of 40 evaluations kept, "2" and "1" get four looks each, then "2" and the initial program are confirmed by 15, of
+# which the winner gets four first. So the ninth evaluation of "2" is the first one of its confirmation.
+
+FLOOR = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, None)))
+
+
+def confirmed(
+    second: float, *then: float | str | None, task: Task = FLOOR, kept: int = 40, **more: list[float | str | None]
+) -> tuple[FinalChoice, dict[str, int]]:
+    """The verdict where "2" scores 10, `then` this in its confirmation, and "1" scores `second`; and who was
+    evaluated how often."""
+    world = Script({"0.0": around(0.5), "1": around(second), "2": around(10, *then), **more})
+    verdict, asked = ended(task, world, THREE, kept)
+    return verdict, {text: sum(seen.values()) for text, seen in asked.items()}
+
+
+TWO_OF_FOUR = (None, 10.0, None, 10.0)  # of eight with the looks: 7.5, with a standard error of 1.64
+FIVE_LATER = (10.0, 10.0, 10.0, 10.0, *[None] * 5)  # of nineteen: 7.37, with a standard error of 1.04
+
+
+@pytest.mark.parametrize(
+    ("second", "then", "winner", "count", "failures", "asked"),
+    [
+        (9.5, [None] * 4, "1", 9, 0, {"2": 8, "1": 16}),  # three of its twelve were one more choice
+        (9.5, TWO_OF_FOUR, "1", 9, 0, {"2": 8, "1": 16}),
+        (8.8, TWO_OF_FOUR, "2", 11, 0, {"2": 19, "1": 4}),  # not clearly worse; what told that is not reported
+        (9.8, FIVE_LATER, "1", 1, 0, {"2": 19, "1": 5}),
+        (9.2, FIVE_LATER, "2", 15, 5, {"2": 19, "1": 4}),
+    ],
+)
+def test_a_winner_that_fails_gives_way_where_the_next_is_clearly_better(
+    second: float, then: list[float | None], winner: str, count: int, failures: int, asked: dict[str, int]
+) -> None:
+    """By one standard error after the first part of its confirmation, by two after all of it."""
+    verdict, made = confirmed(second, *then)
+    assert made == {"0.0": 1 + 15, **asked}
+    assert (verdict.id, verdict.count, verdict.failures) == (*named(winner), count, failures)
+    assert verdict.confirmed and verdict.finalists == named("2", "1", "0.0")
+
+
+def test_who_comes_next_gets_what_is_left_and_if_that_is_nothing_the_searchs_score_stands() -> None:
+    verdict, asked = confirmed(9.8, *FIVE_LATER, kept=39)
+    assert asked == {"2": 4 + 15, "1": 4, "0.0": 1 + 15}
+    assert (verdict.id, verdict.confirmed, verdict.count) == (*named("1"), False, 4)
+    verdict, asked = confirmed(9.5, *[None] * 8, task=msgspec.structs.replace(FLOOR, seeds=()), kept=39)
+    assert asked == {"2": 4 + 8, "1": 4 + 22, "0.0": 1}  # nothing is compared: 30 confirm
+
+
+def test_where_all_finalists_fail_the_best_of_their_confirmations_is_reported() -> None:
+    verdict, _ = confirmed(9.5, *[None] * 15, **{"1": around(9.5, *[None] * 15), "0.0": around(9.0, None, after=6)})
+    assert verdict.id == named("0.0")[0] and (verdict.count, verdict.failures) == (15, 1)
+    none = [None] * 40
+    verdict, _ = confirmed(9.5, "cheats", *none, task=msgspec.structs.replace(FLOOR, seeds=()), **{
+        "1": around(9.5, *none), "0.0": around(0.5, *none, after=5)})  # fmt: skip
+    assert verdict.id == named("1")[0] and not verdict.confirmed  # the first is out, whatever it scores
+
+
+def test_a_finalist_that_cheats_in_the_choice_or_in_its_confirmation_is_out() -> None:
+    verdict, asked = confirmed(5.0, 10.0, "cheats")
+    assert verdict.id == named("1")[0] and asked["2"] == 8
+    verdict, asked = confirmed(5.0, **{"2": around(10, "cheats", after=4)})
+    assert verdict.id == named("1")[0] and asked["2"] == 1
+
+
+@pytest.mark.parametrize("deterministic", [True, None])
+def test_where_scores_are_exact_one_failure_is_enough(deterministic: bool | None) -> None:
+    task = msgspec.structs.replace(FLOOR, deterministic=deterministic)
+    turns = {"0.0": [0.5], "1": [1.0], "2": [10.0] * 4 + [None]}
+    verdict, asked = ended(task, Script(turns), Looks(THREE.texts, 1 if deterministic else 4), 40)
+    if deterministic:
+        turns["2"] = [10.0, None]
+        verdict, asked = ended(task, Script(turns), Looks(THREE.texts, 1), 40)
+    assert verdict.id == named("1")[0] and asked == {"2": {"": 1}, "1": {"": 1}, "0.0": {"": 1}}
+
+
+def test_one_failure_on_a_data_set_decides_nothing_and_is_reported() -> None:
+    task = msgspec.structs.replace(FLOOR, cases=split(train=4, test=20))
+    verdict, asked = confirmed(9.0, None, task=task, kept=39)
+    assert (verdict.id, verdict.count, verdict.failures) == (*named("2"), 15, 1) and asked["1"] == 4
+
+
+def test_the_initial_program_is_not_evaluated_again_where_it_is_next() -> None:
+    world = Script({"0.0": around(9.5), "2": around(10, *[None] * 4, after=9)})
+    verdict, asked = ended(FLOOR, world, Looks(("0.0", "2")))
+    assert asked == {"2": {"": 5 + 4}, "0.0": {"": 5 + 15}}
+    assert verdict.id == named("0.0")[0] and (verdict.count, verdict.gain) == (15, None)
+
+
+def test_scores_that_seemed_exact_and_are_not_are_measured_by_all_that_is_left() -> None:
+    turns = {"0.0": [0.1], "1": [1.0], "2": [2.0] * 4 + [1.5, 1.7]}
+    verdict, asked = ended(TASK, Script(turns), THREE)
+    assert asked == {"2": {"": 20}, "0.0": {"": 20}} and verdict.count == 20 and verdict.se
+    verdict, asked = ended(TASK, Script({**turns, "0.0": turns["2"], "2": [0.0]}), THREE)
+    assert asked == {"0.0": {"": 40}} and verdict.count == 40
+    verdict, asked = ended(msgspec.structs.replace(TASK, seeds=()), Script(turns), THREE)
+    assert asked == {"2": {"": 40}} and verdict.count == 40
+    said = msgspec.structs.replace(TASK, deterministic=True)
+    assert ended(said, Script({"0.0": [0.1], "2": [2.0, 1.5]}), Looks(("0.0", "2"), 1))[0].count == 1
 
 
 # An interrupted choice.

@@ -172,7 +172,7 @@ class Finale:
             search_score=believed,
             search_count=chosen.count,
             confirmed=confirmed,
-            verified=confirmed and strict is not False and reaches(trust, "verified") and "used" not in tolerance[:4],
+            verified=confirmed and strict is not False and reaches(trust, "verified") and not tolerance.startswith("used"),
             failures=0 if fresh is None else fresh.failures,
             split="" if fresh is None else self._split,
             finalists=self._finalists,
@@ -199,8 +199,7 @@ class Finale:
 
     def _worth(self, observation: Observation) -> float:
         reward = self._task.reward(observation)
-        floor = self._record.floor(self._noise)
-        return reward if reward is not None else floor if math.isfinite(floor) else 0.0
+        return self._record.floor(self._noise) if reward is None else reward
 
     def _mean(self, name: str) -> FreshMean | None:
         values = self._values(name)
@@ -340,10 +339,12 @@ class Finale:
             self._chosen = tally
             if tally.id == self._initial:
                 await compared
+                fails = self._fails(tally, following, 2.0)
             else:
-                left -= await self._evaluate(lab, tally, following, cases[: max(0, left)], left)
+                made, fails = await self._evaluate(lab, tally, following, cases[: max(0, left)], left)
+                left -= made
             tried.append(tally)
-            if not self._fails(tally, following, 2.0):
+            if not fails:
                 return
         alive = [tally for tally in tried if self._fresh.get(tally.id) and not self._barred(tally.id)]
         self._chosen = max(alive, key=lambda tally: fmean(map(self._worth, self._fresh[tally.id])), default=None)
@@ -355,19 +356,22 @@ class Finale:
         following: CandidateTally | None,
         cases: Sequence[Case | None],
         left: int,
-    ) -> int:
-        """Evaluate in two parts, the second one only if the first is no failure; how many evaluations were made.
+    ) -> tuple[int, bool]:
+        """Evaluate in two parts, the second one only if the first is no failure; how many evaluations were made, and
+        whether the next finalist is to be preferred.
 
         Where candidates fail at times, the first part is one more choice (who is left may have been lucky), and so no
         part of what is reported. A data set is kept whole."""
         first = math.ceil(len(cases) / _FIRST)
         checks = max(0, min(self._checks, left - len(cases)))
         rolls = [await lab.evaluate_afresh(lab.find(tally.id), cases[:first], checks)]
-        if not self._fails(tally, following, 1.0):
+        fails = self._fails(tally, following, 1.0)
+        if not fails:
             if self._flaky and not self._pool and len(cases) > first:
                 self._looks.setdefault(tally.id, []).extend(self._fresh.pop(tally.id, ()))
             rolls.append(await lab.evaluate_afresh(lab.find(tally.id), cases[first:]))
-        return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations)
+            fails = self._fails(tally, following, 2.0)
+        return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations), fails
 
     def _fails(self, tally: CandidateTally, following: CandidateTally | None, errors: float) -> bool:
         """Whether the next finalist is to be preferred: evaluations failed, and even so many standard errors above
@@ -377,19 +381,17 @@ class Finale:
         if all(one.ok for one in seen):
             return False
         seen = [*self._looks.get(tally.id, ()), *seen]
-        exact = self._exact and (self._task.deterministic or not self._flaky)
-        if exact or following is None or not any(one.ok for one in seen) or self._barred(tally.id):
+        if self._exact or following is None or not any(one.ok for one in seen) or self._barred(tally.id):
             return True
         values = [self._worth(one) for one in seen]
-        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        error = stdev(values) / len(values) ** 0.5
         return fmean(values) + errors * error < -self._standing_in_choice(following)
 
     async def _compare(self, lab: EngineLab, cases: Sequence[Case | None]) -> None:
         """Evaluate the initial program on the cases of the winner, unless it was."""
-        left = lab.left("evaluations")
-        if self._initial is None or self._initial in self._fresh or left < 1:
+        if self._initial is None or self._initial in self._fresh:
             return
-        await lab.evaluate_afresh(lab.find(self._initial), cases[: int(min(left, len(cases)))])
+        await lab.evaluate_afresh(lab.find(self._initial), cases[: int(min(lab.left("evaluations"), len(cases)))])
 
     async def _doubt(self, lab: EngineLab) -> None:
         """Scores that seemed exact and are not: the first one that differs ends that, and the rest measures it."""
@@ -401,7 +403,7 @@ class Finale:
         self._exact = False
         names = list(dict.fromkeys([chosen.id, self._initial or chosen.id]))
         used = sum(len(seen) for each in (self._looks, self._fresh) for seen in each.values())
-        more = [None] * max(0, (self._kept - used) // len(names))
+        more = [None] * ((self._kept - used) // len(names))
         await lab.gather(*(lab.evaluate_afresh(lab.find(name), more) for name in names))
 
     # With a verifier.
@@ -527,10 +529,10 @@ class FreshMean(msgspec.Struct, frozen=True):
 
     mean: float
     count: int
-    se: float | None = None
-    margin: float | None = None
-    failures: int = 0
-    cases: int = 0
+    se: float | None
+    margin: float | None
+    failures: int
+    cases: int
 
 
 class Spread(msgspec.Struct, frozen=True):
