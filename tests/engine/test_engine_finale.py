@@ -104,6 +104,14 @@ def final(task: Task, rule: Rule, strategy: Looks, budget: Budget, seed: int) ->
     return verdict
 
 
+def test_a_verdict_of_an_older_run_has_nothing_of_what_was_not_told() -> None:
+    told = {"id": "a", "score": 0.5, "count": 2, "initial": {"id": "b", "score": 0.4, "count": 2}}
+    old = msgspec.convert(told, FinalChoice)
+    assert (old.search_count, old.failures, old.cases, old.of) == (0, 0, 0, 0)
+    assert old.initial is not None and old.initial.failures == 0
+    assert msgspec.to_builtins(old) == told
+
+
 # Data sets.
 
 
@@ -315,6 +323,7 @@ def test_a_single_evaluation_confirms_the_winner_alone_and_none_confirms_nothing
     assert (asked, verdict.count, verdict.confirmed, verdict.initial) == ({"2": {"": 1}}, 1, True, None)
     verdict, asked = ended(TASK, Table(noisy), THREE, 0)
     assert (asked, verdict.count, verdict.confirmed, verdict.finalists) == ({}, 4, False, ())
+    assert verdict.score == verdict.search_score and verdict.trust == "verified"
 
 
 def test_the_better_half_of_eight_finalists_is_looked_at_twice_as_often_in_each_round() -> None:
@@ -388,6 +397,75 @@ def test_who_is_alone_is_confirmed_with_all_and_without_an_initial_program_nothi
     verdict, asked = ended(msgspec.structs.replace(TASK, seeds=()), Table(noisy), Looks(("1", "2")))
     assert asked == {"2": {"": 5 + 30}, "1": {"": 5}}
     assert (verdict.initial, verdict.gain, verdict.count) == (None, None, 30)
+
+
+@pytest.mark.parametrize(("kept", "checks", "each"), [(40, 3, 14), (13, 3, 4), (6, 3, 1), (5, 0, 2), (4, 0, 1)])
+def test_three_evaluations_tell_whether_the_winners_score_rests_on_a_tolerance(
+    kept: int, checks: int, each: int
+) -> None:
+    """They are kept apart before the rest is shared, where there is room for them."""
+    task = msgspec.structs.replace(TASK, evaluator=Evaluator(path="/evaluate.py"))
+    world = Script({"0.0": around(0.5), "1": around(1), "2": around(2)})
+    verdict, _ = ended(task, world, THREE, kept)
+    assert (+world.checks, verdict.count) == (Counter({"2": checks} if checks else {}), each)
+    strict = msgspec.structs.replace(task, evaluator=Evaluator(path="/evaluate.py", tolerances=False))
+    world = Script({"0.0": around(0.5), "1": around(1), "2": around(2)})
+    ended(strict, world, THREE, kept)
+    assert not +world.checks
+
+
+def test_evaluations_that_look_for_tolerances_are_counted_and_none_are_made_without_room() -> None:
+    """37 to share: 9 choose and 14 each confirm; the winner fails after 4 and 3 more, so ten are left for the next."""
+    task = msgspec.structs.replace(FLOOR, evaluator=Evaluator(path="/evaluate.py"))
+    world = Script({"0.0": around(0.5), "1": around(9.5), "2": around(10, *[None] * 4)})
+    _, asked = ended(task, world, THREE)
+    assert asked == {"2": {"": 4 + 4}, "1": {"": 4 + 10}, "0.0": {"": 1 + 14}} and +world.checks == {"2": 3}
+
+
+def test_where_candidates_fail_at_times_half_chooses_and_a_quarter_of_the_rest_is_one_more_choice() -> None:
+    flaky = [*around(0.5)[:3], None, *around(0.5)]
+    world = Script({"0.0": flaky, "1": around(1), "2": around(2)})
+    verdict, asked = ended(TASK, world, THREE)
+    assert asked == {"2": {"": 3 + 5 + 10}, "1": {"": 3 + 5}, "0.0": {"": 3 + 10}} and verdict.count == 7
+    steady, _ = ended(TASK, Script({**world.turns, "0.0": around(0.5)}), THREE)
+    assert verdict.margin and steady.margin and verdict.margin > 0.25 > 0.1 > steady.margin  # it may fail, too
+
+
+def test_where_nothing_is_to_be_chosen_all_finalists_may_follow_one_that_fails() -> None:
+    search = Looks(("0.0", "1", "2", "3"), 4)
+    for cases in ((), split(train=4, test=5)):
+        verdict, _ = ended(msgspec.structs.replace(EXACT, cases=cases), Table(steady), search)
+        assert verdict.finalists == named("3", "2", "1", "0.0")
+
+
+# The choice.
+
+
+@pytest.mark.parametrize("cases", [(), split(train=4, val=100)])
+@pytest.mark.parametrize("flaky", [False, True])
+@pytest.mark.parametrize("kept", [8, 16])
+def test_what_the_search_knew_and_what_the_choice_saw_count_by_their_precision(
+    cases: tuple[Case, ...], flaky: bool, kept: int
+) -> None:
+    """Where the first finalist is seen as it was believed to be, looks at the second overtake it at the level at which
+    both means, weighted by their precision, are equal. What holds on the training cases may not hold on others."""
+    task = msgspec.structs.replace(FLOOR, seeds=(), cases=cases)
+    first, second = [10.0, 14.0, 6.0, 12.0, 8.0, 10.0], [9.0, 12.0, 7.0, 11.0, 6.0, 9.0, None]
+
+    def winner(level: float, believed: float) -> tuple[str, Simulation]:
+        turns = {"2": [*first, 10.0, believed], "1": [*second[: 6 + flaky], *[9.0] * (not flaky), level]}
+        run = simulate(Looks(("2", "1"), 7), task, Script(turns), Budget(14 + kept, final=(kept - 0.5) / (14 + kept)))
+        assert run.verdict is not None
+        return run.search.lab.find(run.verdict.id).text, run
+
+    record = winner(0.0, 0.0)[1].search.record
+    noise, tallies = record.noise(), [record.tally(name) for name in named("2", "1")]
+    (best, _), (other, variance) = (record.belief(tally, noise) for tally in tallies if tally is not None)
+    looks = int(kept * (0.4 if cases else 0.5 if flaky else 0.25)) // 2
+    ratio = ((noise.within or 0.0) + noise.failing) / looks / (variance + bool(cases) * noise.between)
+    level = best + (best - other) * ratio
+    assert best > other and (noise.failing > 0) == flaky
+    assert [winner(level + step, best)[0] for step in (-0.01, 0.01)] == ["2", "1"]
 
 
 # Who gives way.

@@ -159,10 +159,8 @@ class Finale:
         trust = weakest(o.trust for o in seen if o.ok) if confirmed else chosen.trust
         trust = "verified" if trust == "certified" and vouched is None else trust
         gain, margin = self._gain(chosen.id)
-        looked = (*self._looks.get(chosen.id, ()), *seen)
-        tolerance = next((o.artifacts["tolerance"] for o in looked if "tolerance" in o.artifacts), "")
-        if confirmed and not self._task.evaluator.tolerances:
-            tolerance = NO_TOLERANCE
+        tolerance = self._tolerance(chosen.id, confirmed)
+        sound = strict is not False and not tolerance.startswith("used")
         believed = score(self._record.belief(chosen, self._noise)[0]) if chosen.count else None
         return FinalChoice(
             id=chosen.id,
@@ -172,7 +170,7 @@ class Finale:
             search_score=believed,
             search_count=chosen.count,
             confirmed=confirmed,
-            verified=confirmed and strict is not False and reaches(trust, "verified") and not tolerance.startswith("used"),
+            verified=confirmed and sound and reaches(trust, "verified"),
             failures=0 if fresh is None else fresh.failures,
             split="" if fresh is None else self._split,
             finalists=self._finalists,
@@ -207,6 +205,13 @@ class Finale:
             return None
         failures = sum(not seen.ok for seen in self._fresh[name])
         return fresh_mean(values, failures, self._spread(failures))
+
+    def _tolerance(self, name: str, confirmed: bool) -> str:
+        """What is known of whether the score rests on a tolerance of the evaluator."""
+        if confirmed and not self._task.evaluator.tolerances:
+            return NO_TOLERANCE
+        looked = (*self._looks.get(name, ()), *self._fresh.get(name, ()))
+        return next((one.artifacts["tolerance"] for one in looked if "tolerance" in one.artifacts), "")
 
     def _spread(self, failures: int) -> Spread:
         flaky = bool(failures or self._noise.failing or self._flaky)
@@ -415,7 +420,7 @@ class Finale:
         others, which keep the order of the search.
         """
         both = self._kept - len(cases) if self._initial is not None else self._kept
-        field = field[: max(1, both // len(cases))]
+        field = field[: both // len(cases)]
         self._finalists = self._named(field)
         best: tuple[int, float, int] = (2, 0.0, 0)
 
