@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
@@ -16,7 +16,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, Result
 from culmen.core.task import Evaluator, Objective, Task
-from culmen.core.usage import Budget, Usage
+from culmen.core.usage import Budget
 from culmen.engine.finale import FinalChoice
 from culmen.engine.ledger import final_share
 from culmen.store.journal import MemoryJournal
@@ -24,7 +24,7 @@ from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing import worlds
 from culmen.testing.virtual import Simulation, simulate
 
-from .worlds import EXACT, TASK
+from .worlds import EXACT, TASK, Script, Turns
 
 Rule = Callable[[str, Case | None, Random], float | None]
 
@@ -44,28 +44,6 @@ class Table:
         name, case = request.candidate.id, request.case.id if request.case else ""
         status = Status.ERROR if score is None else Status.OK
         return self.seconds, Observation(name, status, score, case=case, seed=request.seed, trust="verified")
-
-
-@dataclass
-class Script:
-    """Scores by text, in their order, the last one for ever (None: the evaluation fails, "cheats": it is rejected for
-    its integrity); keeps what the final choice let look for tolerances, by text."""
-
-    turns: dict[str, list[float | str | None]]
-    made: Counter[str] = field(default_factory=Counter)
-    checks: Counter[str] = field(default_factory=Counter)
-
-    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
-        request = effect.request
-        assert isinstance(request, EvaluateRequest)
-        text, case = request.candidate.text, request.case.id if request.case else ""
-        told = self.turns[text][min(self.made[text], len(self.turns[text]) - 1)]
-        checks = request.checks if request.above is None else 0
-        self.made[text], self.checks[text] = self.made[text] + 1, self.checks[text] + checks
-        status = {None: Status.ERROR, "cheats": Status.REJECTED}.get(told, Status.OK)  # type: ignore[arg-type]
-        score, reason = (None, "integrity_admits") if isinstance(told, str) else (told, "")
-        usage = Usage(evaluations=checks)
-        return 1.0, Observation(request.candidate.id, status, score, case, reason, seed=request.seed, usage=usage)
 
 
 def around(level: float, *then: float | str | None, after: int = 8) -> list[float | str | None]:
@@ -477,11 +455,11 @@ FLOOR = msgspec.structs.replace(TASK, objective=Objective(bounds=(0.0, None)))
 
 
 def confirmed(
-    second: float, *then: float | str | None, task: Task = FLOOR, kept: int = 40, **more: list[float | str | None]
+    second: float, *then: float | str | None, task: Task = FLOOR, kept: int = 40, others: Turns | None = None
 ) -> tuple[FinalChoice, dict[str, int]]:
     """The verdict where "2" scores 10, `then` this in its confirmation, and "1" scores `second`; and who was
     evaluated how often."""
-    world = Script({"0.0": around(0.5), "1": around(second), "2": around(10, *then), **more})
+    world = Script({"0.0": around(0.5), "1": around(second), "2": around(10, *then), **(others or {})})
     verdict, asked = ended(task, world, THREE, kept)
     return verdict, {text: sum(seen.values()) for text, seen in asked.items()}
 
@@ -519,29 +497,27 @@ def test_who_comes_next_gets_what_is_left_and_if_that_is_nothing_the_searchs_sco
 
 
 def test_where_all_finalists_fail_the_best_of_their_confirmations_is_reported() -> None:
-    verdict, _ = confirmed(9.5, *[None] * 15, **{"1": around(9.5, *[None] * 15), "0.0": around(9.0, None, after=6)})
+    others = {"1": around(9.5, *[None] * 15), "0.0": around(9.0, None, after=6)}
+    verdict, _ = confirmed(9.5, *[None] * 15, others=others)
     assert verdict.id == named("0.0")[0] and (verdict.count, verdict.failures) == (15, 1)
-    none = [None] * 40
-    verdict, _ = confirmed(9.5, "cheats", *none, task=msgspec.structs.replace(FLOOR, seeds=()), **{
-        "1": around(9.5, *none), "0.0": around(0.5, *none, after=5)})  # fmt: skip
+    none, bare = [None] * 40, msgspec.structs.replace(FLOOR, seeds=())
+    others = {"1": around(9.5, *none), "0.0": around(0.5, *none, after=5)}
+    verdict, _ = confirmed(9.5, "cheats", *none, task=bare, others=others)
     assert verdict.id == named("1")[0] and not verdict.confirmed  # the first is out, whatever it scores
 
 
 def test_a_finalist_that_cheats_in_the_choice_or_in_its_confirmation_is_out() -> None:
     verdict, asked = confirmed(5.0, 10.0, "cheats")
     assert verdict.id == named("1")[0] and asked["2"] == 8
-    verdict, asked = confirmed(5.0, **{"2": around(10, "cheats", after=4)})
+    verdict, asked = confirmed(5.0, others={"2": around(10, "cheats", after=4)})
     assert verdict.id == named("1")[0] and asked["2"] == 1
 
 
-@pytest.mark.parametrize("deterministic", [True, None])
-def test_where_scores_are_exact_one_failure_is_enough(deterministic: bool | None) -> None:
+@pytest.mark.parametrize(("deterministic", "times"), [(True, 1), (None, 4)])
+def test_where_scores_are_exact_one_failure_is_enough(deterministic: bool | None, times: int) -> None:
     task = msgspec.structs.replace(FLOOR, deterministic=deterministic)
-    turns = {"0.0": [0.5], "1": [1.0], "2": [10.0] * 4 + [None]}
-    verdict, asked = ended(task, Script(turns), Looks(THREE.texts, 1 if deterministic else 4), 40)
-    if deterministic:
-        turns["2"] = [10.0, None]
-        verdict, asked = ended(task, Script(turns), Looks(THREE.texts, 1), 40)
+    world = Script({"0.0": [0.5], "1": [1.0], "2": [*[10.0] * times, None]})
+    verdict, asked = ended(task, world, Looks(THREE.texts, times))
     assert verdict.id == named("1")[0] and asked == {"2": {"": 1}, "1": {"": 1}, "0.0": {"": 1}}
 
 

@@ -1,8 +1,10 @@
-"""A tiny landscape for engine tests: a candidate's text is its true reward."""
+"""Worlds for engine tests: a tiny landscape, where a candidate's text is its true reward, and scores as told."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 
 from culmen.core.brief import Brief, Proposal, Text
@@ -44,6 +46,31 @@ class Hill:
         assert brief.parent is not None
         children = [Candidate.of({"x": repr(float(brief.parent.text) + rng.gauss(0, self.step))}, (brief.parent.id,))]
         return Proposal(tuple(children), usage=Usage(calls=1, input_tokens=100, output_tokens=10, dollars=0.01))
+
+
+Turns = Mapping[str, Sequence[float | str | None]]
+
+
+@dataclass
+class Script:
+    """Scores by text, in their order, the last one for ever (None: the evaluation fails, "cheats": it is rejected for
+    its integrity); keeps what the final choice let look for tolerances, by text."""
+
+    turns: Turns
+    made: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        request = effect.request
+        assert isinstance(request, EvaluateRequest)
+        text, case = request.candidate.text, request.case.id if request.case else ""
+        told = self.turns[text][min(self.made[text], len(self.turns[text]) - 1)]
+        checks = request.checks if request.above is None else 0
+        self.made[text], self.checks[text] = self.made[text] + 1, self.checks[text] + checks
+        status = {None: Status.ERROR, "cheats": Status.REJECTED}.get(told, Status.OK)  # type: ignore[arg-type]
+        score, reason = (None, "integrity_admits") if isinstance(told, str) else (told, "")
+        usage = Usage(evaluations=checks)
+        return 1.0, Observation(request.candidate.id, status, score, case, reason, seed=request.seed, usage=usage)
 
 
 @dataclass(frozen=True)

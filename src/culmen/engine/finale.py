@@ -470,7 +470,7 @@ class Goal:
 
     def __init__(self, task: Task, level: float, record: Scoreboard) -> None:
         self._task, self._level, self._record = task, task.objective.reward(level), record
-        self._looks: dict[str, int] = {}  # of which candidates how many evaluations were known at the last look
+        self._looks: dict[str, float] = {}  # how many evaluations of a candidate were known after the last look at it
         self.reached = False
 
     def claimed(self, candidate: Candidate) -> bool:
@@ -486,20 +486,14 @@ class Goal:
     async def look(self, lab: Lab, candidate: Candidate) -> None:
         """Evaluate the candidate on all training cases, or on none if the budget has no room. Known results of a
         deterministic task without a verifier are reused."""
-        seen = self._looks.get(candidate.id, 0)
-        self._looks[candidate.id] = self._count(candidate)
         if lab.lacks(evaluations=len(self._task.split("train")) or 1):
-            self._looks[candidate.id] = seen
             return
+        self._looks[candidate.id] = math.inf  # until it ends: its own evaluations are no reason for another
         rollout = await lab.evaluate(candidate, certify=True)
-        self._looks[candidate.id] = self._count(candidate)
         tally = self._record.tally(candidate.id)
-        held = tally is not None and not tally.barred and self._holds(rollout, tally.mean)
-        self.reached = self.reached or held
-
-    def _count(self, candidate: Candidate) -> int:
-        tally = self._record.tally(candidate.id)
-        return 0 if tally is None else tally.count
+        if tally is not None:
+            self._looks[candidate.id] = tally.count
+            self.reached = self.reached or (not tally.barred and self._holds(rollout, tally.mean))
 
     @property
     def _exact(self) -> bool:
