@@ -24,7 +24,7 @@ from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing import worlds
 from culmen.testing.virtual import Simulation, simulate
 
-from .worlds import EXACT, TASK, Script, Turns
+from .worlds import EXACT, TASK, Looks, Script, Turns, named, split
 
 Rule = Callable[[str, Case | None, Random], float | None]
 
@@ -51,18 +51,6 @@ def around(level: float, *then: float | str | None, after: int = 8) -> list[floa
     found: list[float | str | None] = [level + (0.1, -0.1, 0.05, -0.05)[n % 4] for n in range(200)]
     found[after : after + len(then)] = then
     return found
-
-
-@dataclass(frozen=True)
-class Looks:
-    """Evaluates these texts so often each, on training cases, and ends."""
-
-    texts: tuple[str, ...]
-    times: int = 4
-
-    async def search(self, lab) -> None:
-        for text in self.texts:
-            await lab.evaluate(Candidate.of({"x": text}), lab.minibatch(self.times))
 
 
 def sorted_cases(tests: int, train: int = 20) -> tuple[Case, ...]:
@@ -259,14 +247,6 @@ def ended(
             looks[on] = looks.get(on, 0) + 1
     assert run.verdict is not None
     return run.verdict, asked
-
-
-def split(**sizes: int) -> tuple[Case, ...]:
-    return tuple(Case(f"{name}{n}", n, split=name) for name, size in sizes.items() for n in range(size))
-
-
-def named(*texts: str) -> tuple[str, ...]:
-    return tuple(Candidate.of({"x": text}).id for text in texts)
 
 
 THREE = Looks(("0.0", "1", "2"))

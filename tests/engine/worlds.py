@@ -9,7 +9,7 @@ from random import Random
 
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
 from culmen.core.task import Task
 from culmen.core.usage import Usage
@@ -74,6 +74,18 @@ class Script:
 
 
 @dataclass(frozen=True)
+class Looks:
+    """Evaluates these texts so often each, on training cases, and ends."""
+
+    texts: tuple[str, ...]
+    times: int = 4
+
+    async def search(self, lab) -> None:
+        for text in self.texts:
+            await lab.evaluate(Candidate.of({"x": text}), lab.minibatch(self.times))
+
+
+@dataclass(frozen=True)
 class Climb:
     """`lanes` climbers that never wait for one another, sharing the best."""
 
@@ -93,3 +105,13 @@ class Climb:
                     best = (rollout.reward, rollout.candidate)
 
         await lab.gather(*(lane(i) for i in range(self.lanes)))
+
+
+def split(**sizes: int) -> tuple[Case, ...]:
+    """So many cases of each split."""
+    return tuple(Case(f"{name}{n}", n, split=name) for name, size in sizes.items() for n in range(size))
+
+
+def named(*texts: str) -> tuple[str, ...]:
+    """Ids of the candidates with these texts."""
+    return tuple(Candidate.of({"x": text}).id for text in texts)
