@@ -28,18 +28,20 @@ def tree(
     return model, truths
 
 
-def dense(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of every node by solving the whole Gaussian at once, with the model's present numbers."""
+def solved(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of all nodes by solving the whole Gaussian at once, with the model's present numbers."""
     size = len(model)
     precision, pull = np.zeros((size, size)), np.zeros(size)
-    s2, t2, drift = model._s2, model._t2, model._drift  # pyright: ignore[reportPrivateUsage]
-    far, middle = model._origin()  # pyright: ignore[reportPrivateUsage]
-    y = model._y  # pyright: ignore[reportPrivateUsage]
-    for node, value in zip(model._at, y):  # pyright: ignore[reportPrivateUsage]
-        precision[node, node] += 1.0 / s2
-        pull[node] += value / s2
+    s2, t2, drift = model._s2, model._t2, model._drift
+    y = model._y - model._effects[model._of]
+    far, middle = 1 / (1e4 * (t2 + np.ptp(model._y) ** 2)), sorted(model._y)[len(y) // 2]
+    if model._between > 0:  # of candidates without parents that tell what to expect of one another
+        far, middle = 1 / model._between, model._centre
+    for node, value, weight in zip(model._at, y, model._weights):
+        precision[node, node] += weight / s2
+        pull[node] += weight * value / s2
     for node, parent in enumerate(model.parents):
-        if parent < 0:
+        if parent < 0 or model._ruined[node]:
             precision[node, node] += far
             pull[node] += far * middle
             continue
@@ -50,7 +52,13 @@ def dense(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
         pull[node] += drift[parent] / t2
         pull[parent] -= drift[parent] / t2
     covariance = np.linalg.inv(precision)
-    return covariance @ pull, np.diag(covariance)
+    return covariance @ pull, covariance
+
+
+def dense(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of every node by the same."""
+    mean, covariance = solved(model)
+    return mean, np.diag(covariance)
 
 
 @pytest.mark.parametrize(("size", "chain"), [(2, False), (40, False), (400, False), (60, True)])

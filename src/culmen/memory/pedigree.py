@@ -84,11 +84,11 @@ class ValueModel:
         self.declared, self._floor, self._prior = exact, floor, prior
         self.index: dict[str, int] = {}
         self.ids: list[str] = []
-        self._parent = np.full(64, -1, np.int64)
+        self._parent = np.zeros(64, np.int64)
         self._height = np.zeros(64, np.int64)  # of a node above its lowest descendant
         self._sorted = 0  # how many nodes are sorted by height
         self._groups: list[Ints] = []
-        self._top, self._top_parent = np.zeros(0, np.int64), list[int]()
+        self._top, self._top_parent = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._failures = np.zeros(64)
         self._node, self._case = np.zeros(64, np.int64), np.zeros(64, np.int64)
         self._raw = np.zeros(64)
@@ -98,10 +98,10 @@ class ValueModel:
         self._firsts: dict[tuple[int, int], float] = {}  # first score of a node on a case
         self._values: dict[float, int] = {}  # which candidate had this very score (-1: several)
         self.confirmed = 0  # repeats that gave the same value, one that no other candidate has
-        self.differed = 0
+        self.differed = False  # a repeat from the first
         self._scale: _Scale | None = None
         self._least: tuple[tuple[int, _Scale | None], float] | None = None  # the floor that was seen, and with what
-        self._next_look = 8
+        self._next_look = 0
         self._s2 = self._t2 = self._mu = math.nan
         self._t0, self._weight = 0.0, PRIOR
         self._between = self._centre = 0.0  # variance (0: unknown) and mean of candidates without parents
@@ -121,7 +121,6 @@ class ValueModel:
         self._cavity: Floats = np.zeros(0)
         self._at: Ints = np.zeros(0, np.int64)
         self._of: Ints = np.zeros(0, np.int64)
-        self._scored_kin = np.zeros(0, bool)
         self._df = 0.0
 
     def __len__(self) -> int:
@@ -133,11 +132,11 @@ class ValueModel:
             return self.index[id]
         node = self.index[id] = len(self.ids)
         self.ids.append(id)
-        self._parent, self._height = _room(self._parent, node, -1), _room(self._height, node, 0)
-        self._failures = _room(self._failures, node, 0)
+        self._parent, self._height = _room(self._parent, node), _room(self._height, node)
+        self._failures = _room(self._failures, node)
         above = next((self.index[p] for p in parents if p in self.index and p != id), -1)
         self._parent[node] = above
-        self._height[node], height = 0, 0
+        height = 0
         while above >= 0 and self._height[above] <= height:
             height += 1
             self._height[above], above = height, int(self._parent[above])
@@ -153,8 +152,8 @@ class ValueModel:
             self._failures[node] += 1
             return
         place = self._count
-        self._node, self._case = _room(self._node, place, 0), _room(self._case, place, 0)
-        self._raw = _room(self._raw, place, 0)
+        self._node, self._case = _room(self._node, place), _room(self._case, place)
+        self._raw = _room(self._raw, place)
         self._node[place], self._raw[place] = node, reward
         number = self._case[place] = self._cases.setdefault(case, len(self._cases))
         self._count += 1
@@ -166,7 +165,7 @@ class ValueModel:
         first = self._firsts.setdefault((node, case), reward)
         self._again += known
         if reward != first:
-            self.differed += 1
+            self.differed = True
         elif known and self._values.get(reward) == node:
             self.confirmed += 1
         self._values[reward] = node if self._values.get(reward, node) == node else -1
@@ -183,7 +182,7 @@ class ValueModel:
     @property
     def exact(self) -> bool:
         """Whether repeating an evaluation on the same case is taken to give the same score."""
-        return self.differed == 0 if self.declared is None else self.declared
+        return not self.differed if self.declared is None else self.declared
 
     @property
     def noiseless(self) -> bool:
@@ -216,7 +215,7 @@ class ValueModel:
         self.update()
         node = self.index[id]
         count, failures = int(self._n[node]), int(self._failures[node] + self._absurd[node])
-        if self._scale is None or not self._scored_kin[node]:
+        if self._scale is None:
             return Value(math.nan, math.nan, count, failures)
         mean, sd = self._scale.back(self.mean[node], math.sqrt(self.variance[node]))
         share = float(self._failing[node])
@@ -336,7 +335,6 @@ class ValueModel:
             self._scale = new
         if self._scale is None:
             self._n, self._absurd, self._failing = np.zeros(size), np.zeros(size), np.zeros(size)
-            self._df = 0.0
             return
         sound = self._scale.sound(raw)
         self._at, self._of = self._node[: self._count][sound], self._case[: self._count][sound]
@@ -372,7 +370,7 @@ class ValueModel:
         return math.sqrt(share * (1 - share) / (trials + 3.0)) * max(0.0, mean - self.floor)
 
     def _kin(self, size: int) -> None:
-        """Nodes by height, and whose kin was ever scored."""
+        """Nodes by height."""
         if self._sorted != size:
             self._sorted, heights = size, self._height[:size]
             counts = np.bincount(heights)
@@ -383,8 +381,7 @@ class ValueModel:
             self._top = np.sort(order[int(ends[-1]) if high else 0 :])
             place = np.full(size + 1, -1)
             place[self._top] = np.arange(len(self._top))
-            self._top_parent = place[self._parent[self._top]].tolist()
-        self._scored_kin = np.ones(size, bool) if (self._n > 0).any() else np.zeros(size, bool)
+            self._top_parent = place[self._parent[self._top]]
         if not self._t2 > 0:
             self._guess()
 
@@ -402,7 +399,7 @@ class ValueModel:
         parent = self._parent[:size]
         pair = np.flatnonzero((parent >= 0) & (self._n > 0) & (self._n[np.maximum(parent, 0)] > 0))
         gaps = (y[pair] - y[parent[pair]]) ** 2
-        spread = float(np.mean(np.minimum(gaps, 9.0 * share_below(gaps, 0.5) + 1e-300))) if len(pair) else 0.0
+        spread = float(np.mean(np.minimum(gaps, 9.0 * share_below(gaps, 0.5)))) if len(pair) else 0.0
         within, df = self._within()
         least = (1e-6 * float(np.abs(self._y).max(initial=0.0))) ** 2  # differences below this are rounding
         if spread <= least:
@@ -417,11 +414,11 @@ class ValueModel:
         y = self._y - self._effects[self._of]
         mean = _tally(self._at, y, size) / np.maximum(self._n, 1)
         rest = y - mean[self._at]
-        many = self._n[self._at] > 1
         self._df = float(np.maximum(self._n - 1, 0).sum())
-        if not self.noiseless:
-            scale = 1.4826 * share_below(np.abs(rest[many]), 0.5) if many.any() else 0.0
-            if self._df >= 8 and scale > 0 and float(np.abs(rest[many]).max()) > 6.0 * scale:
+        if self._df >= 8 and not self.noiseless:
+            off = np.abs(rest[self._n[self._at] > 1])
+            scale = 1.4826 * share_below(off, 0.5)
+            if scale > 0 and float(off.max()) > 6.0 * scale:
                 self._weights = self._student(rest, max(self._s2, scale * scale) if self._s2 > 0 else scale * scale)
         return float((self._weights * rest * rest).sum()), self._df
 
@@ -472,9 +469,8 @@ class ValueModel:
         """Both passes over the nodes of great height; changes the arrays where they stand."""
         top, t2 = self._top, self._t2
         w, h, uw, uh = weight[top].tolist(), pull[top].tolist(), [0.0] * len(top), [0.0] * len(top)
-        kin, b, cavity = self._top_parent, above[top].tolist(), [0.0] * len(top)
-        if self._ruined[top].any():
-            kin = np.where(self._ruined[top], -1, kin).tolist()
+        kin = np.where(self._ruined[top], -1, self._top_parent).tolist()
+        b, cavity = above[top].tolist(), [0.0] * len(top)
         for i in range(len(kin) - 1, -1, -1):
             p = kin[i]
             if p >= 0 and w[i] > 0:
@@ -514,8 +510,7 @@ class ValueModel:
         seen = np.flatnonzero((parent >= 0) & (self._n > 0))
         if len(seen) < 2 * FEW:
             return
-        y = self._y - self._effects[self._of]
-        gaps = (_tally(self._at, y, size) / np.maximum(self._n, 1))[seen] - self.mean[parent[seen]]
+        gaps = (_tally(self._at, self._y, size) / np.maximum(self._n, 1))[seen] - self.mean[parent[seen]]
         up = gaps[gaps > 0] ** 2
         if len(up) < FEW:
             return
@@ -533,13 +528,13 @@ class ValueModel:
         return 1.0 / (1e4 * (self._t2 + self._spread() ** 2)), share_below(self._y, 0.5)
 
     def _spread(self) -> float:
-        return float(self._y.max() - self._y.min()) if len(self._y) else 0.0
+        return float(self._y.max() - self._y.min())
 
     def _learn(self) -> None:
         """New numbers from the posterior: one step of expectation maximisation with the repeats as evidence."""
         size, t2 = len(self), self._t2
         parent = self._sound_parents()
-        seen = np.flatnonzero((parent >= 0) & (self._n > 0) & (self._own > 0))  # 0: it stood alone in this sweep
+        seen = np.flatnonzero((parent >= 0) & (self._n > 0) & (self._cavity > 0))  # 0: it stood alone in this sweep
         over = parent[seen]
         steps = self.mean[seen] - self.mean[over]
         born = np.bincount(over, minlength=size).astype(float)
@@ -549,11 +544,10 @@ class ValueModel:
         if len(seen):
             rest = (steps - self._drift[over]) ** 2
             far = 9.0 * share_below(rest, 0.8) if len(seen) > 4 else math.inf
-            about = np.maximum(self._cavity[seen], 1e-300)
-            unsure = 1.0 / (1.0 / t2 + 1.0 / (1.0 / self._own[seen] + 1.0 / about))
+            unsure = 1.0 / (1.0 / t2 + 1.0 / (1.0 / self._own[seen] + 1.0 / self._cavity[seen]))
             free = len(seen) + self._weight - LOST * float((born / (born + KIN)).sum())
             bounded = np.minimum(rest, far) if far > 0 else rest
-            self._t2 = max(float((bounded + unsure).sum() + self._weight * self._t0) / max(free, 1.0), 1e-12 * self._t0)
+            self._t2 = (float((bounded + unsure).sum()) + self._weight * self._t0) / free
         self._learn_origin(np.flatnonzero((self.parents < 0) & (self._n > 0)))
         if self.noiseless:
             self._s2 = TINY * self._t2
@@ -638,11 +632,11 @@ class _Scale(NamedTuple):
         return self.sign * size, size * sd
 
 
-def _room(array: NDArray[Item], place: int, fill: float) -> NDArray[Item]:
-    """The array, twice as long if `place` does not fit."""
+def _room(array: NDArray[Item], place: int) -> NDArray[Item]:
+    """The array, twice as long (with zeros) if `place` does not fit."""
     if place < len(array):
         return array
-    return np.concatenate([array, np.full(len(array), fill, array.dtype)])
+    return np.concatenate([array, np.zeros_like(array)])
 
 
 def _tally(at: Ints, weights: NDArray[Any] | None, size: int) -> Floats:
@@ -654,6 +648,6 @@ def _tally(at: Ints, weights: NDArray[Any] | None, size: int) -> Floats:
 
 
 def share_below(values: Floats, share: float) -> float:
-    """The value below which about this share of the values lies; none of them is made up, and it is quick."""
-    place = min(int(share * len(values)), len(values) - 1)
+    """The value below which about this share (under 1) of the values lies; none is made up, and it is quick."""
+    place = int(share * len(values))
     return float(np.partition(values, place)[place])

@@ -1,0 +1,430 @@
+"""The value model's numbers: what one look teaches, by the dense solution and by hand; its thresholds, by examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+
+import numpy as np
+import pytest
+
+from culmen.memory import pedigree
+from culmen.memory.pedigree import StepLaw, ValueModel
+
+from .test_memory_pedigree import solved
+from .test_memory_pedigree_laws import family
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value with this share of the others below."""
+    return sorted(values)[int(share * len(values))]
+
+
+def first_guess(model: ValueModel, most: int = 10**9) -> float:
+    """Half the mean square between children and parents by the first observations, far ones cut."""
+    seen: dict[int, list[float]] = {}
+    for node, value in list(zip(model._at.tolist(), model._y.tolist()))[:most]:
+        seen.setdefault(node, []).append(value)
+    mean = {node: sum(values) / len(values) for node, values in seen.items()}
+    kin = [(node, parent) for node, parent in enumerate(model.parents.tolist()) if {node, parent} <= set(mean)]
+    gaps = [(mean[node] - mean[parent]) ** 2 for node, parent in kin]
+    return 0.5 * float(np.mean(np.minimum(gaps, 9 * quantile(gaps, 0.5))))
+
+
+def steps(model: ValueModel, start: float, count: float, drift: float) -> tuple[float, float, list[float]]:
+    """Mean drift, variance of steps and the drift of each parent from one step of expectation maximisation, with
+    `count` pseudo-steps of variance `start` and mean `drift`."""
+    mean, covariance = solved(model)
+    sound = [n for n in range(len(mean)) if model.parents[n] >= 0 and model._n[n] and not model._ruined[n]]
+    kin = [(node, int(model.parents[node])) for node in sound]
+    by_parent: dict[int, list[float]] = {}
+    for node, parent in kin:
+        by_parent.setdefault(parent, []).append(mean[node] - mean[parent])
+    mu = (0.85 * sum(map(sum, by_parent.values())) + count * drift) / (len(kin) + count)
+    drifts = [(sum(own) + 6 * mu) / (len(own) + 6) for own in (by_parent.get(n, []) for n in range(len(mean)))]
+    rest = [(mean[node] - mean[parent] - drifts[parent]) ** 2 for node, parent in kin]
+    far = 9 * quantile(rest, 0.8) if len(rest) > 4 else math.inf
+    unsure = [covariance[n, n] + covariance[p, p] - 2 * covariance[n, p] for n, p in kin]
+    lost = 0.6 * sum(len(own) / (len(own) + 6) for own in by_parent.values())
+    total = sum(min(one, far) for one in rest) + sum(unsure) + count * start
+    return mu, total / (len(kin) + count - lost), drifts
+
+
+def noise(model: ValueModel, start: float, effects: np.ndarray, told: StepLaw | None = None) -> float:
+    """Variance of one evaluation from the same step: repeats, all observations as 12 more, and the first guess."""
+    mean, covariance = solved(model)
+    own: dict[int, list[float]] = {}
+    for node, case, value in zip(model._at.tolist(), model._of.tolist(), model._y.tolist()):
+        own.setdefault(node, []).append(value - effects[case])
+    within = sum(sum((value - sum(values) / len(values)) ** 2 for value in values) for values in own.values())
+    df = sum(len(values) - 1 for values in own.values())
+    every = [(value - mean[node]) ** 2 + covariance[node, node] for node in own for value in own[node]]
+    doubt = 12 * min(1, len(every) / 40)
+    few, guess = (10.0, told.noise**2) if told else (max(0, 1 - df / 4), 0.5 * start)
+    return (within + doubt * sum(every) / len(every) + few * guess) / (df + doubt + few)
+
+
+def cases_apart(model: ValueModel) -> np.ndarray:
+    """Effects of the cases from the same step: means of what is left on each, shrunk, their sum zero."""
+    mean, _ = solved(model)
+    cases, (s2, _) = len(model._cases), model.step
+    if cases == 1:
+        return np.zeros(1)
+    left: list[list[float]] = [[] for _ in range(cases)]
+    for node, case, value in zip(model._at.tolist(), model._of.tolist(), model._y.tolist()):
+        left[case].append(value - mean[node])
+    raw, counts = np.array([sum(one) / len(one) for one in left]), np.array([len(one) for one in left])
+    spread = max(float(np.mean(raw**2 - s2 / counts)), 0.05 * float(np.mean(raw**2)))
+    effects = raw * counts / (counts + s2 / spread)
+    return effects - effects.mean()
+
+
+def grown(
+    size: int, repeats: int = 2, seed: int = 3, told: StepLaw | None = None, exact: bool | None = False
+) -> ValueModel:
+    """A tree of which every seventh node was never scored; all in the model before it is first asked."""
+    rng, model = Random(seed), ValueModel(exact=exact, prior=told)
+    for _ in range(repeats):
+        model.observe("0", rng.gauss(0, 0.1))
+    for i in range(1, size):
+        model.add(str(i), (str(rng.randrange(max(i - 5, 0), i)),))
+        if i % 7:
+            model.observe(str(i), 0.1 * rng.gauss(0, 1 + 3 * (i % 9 == 0)) + 0.01 * i)
+    return model
+
+
+def two_cases() -> ValueModel:
+    """Twelve children of one, on one of two cases or both, and the third case seen once."""
+    rng, model = Random(8), ValueModel(exact=False)
+    for i in range(13):
+        model.add(str(i), ("0",) if i else ())
+        for case in (["a"], ["b"], ["a", "b"])[i % 3]:
+            model.observe(str(i), 0.1 * i + 0.5 * (case == "a") + rng.gauss(0, 0.1), case)
+    return model
+
+
+def with_a_case_seen_once() -> ValueModel:
+    model = two_cases()
+    model.observe("5", 1.5, "c")
+    return model
+
+
+TOLD = StepLaw(0.2, 0.05, -0.03)
+FILLS: dict[str, tuple[Callable[[], ValueModel], StepLaw | None]] = {
+    "two repeats": (lambda: grown(30), None),
+    "no repeats": (lambda: grown(30, repeats=1), None),
+    "six repeats": (lambda: grown(60, repeats=6), None),
+    "four children": (lambda: grown(5, repeats=3), None),
+    "five children": (lambda: grown(6, repeats=3), None),
+    "an earlier run": (lambda: grown(30, told=TOLD), TOLD),
+    "ruined children": (lambda: family(4, looks=2), None),
+    "two cases": (two_cases, None),
+    "a case seen once": (with_a_case_seen_once, None),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_one_more_look_is_a_step_of_expectation_maximisation(name: str) -> None:
+    fill, told = FILLS[name]
+    model = fill()
+    model.update()
+    start = told.step**2 if told else first_guess(model)
+    mu, step, drifts = steps(model, start, *(10, told.drift) if told else (2, 0.0))
+    effects = cases_apart(model)
+    spread = noise(model, start, effects, told)
+    model._sweep()
+    model._learn()
+    assert model.law is not None and model.law.drift == pytest.approx(mu, rel=1e-6)
+    assert model.drift == pytest.approx(drifts, rel=1e-6)
+    assert model.step == pytest.approx((spread, step), rel=1e-6)
+    assert model._effects == pytest.approx(effects, rel=1e-6, abs=1e-12)
+
+
+def test_the_first_guess_is_that_of_the_first_eight_when_asked_after_each() -> None:
+    model = ValueModel(exact=False)
+    rng = Random(4)
+    for i in range(30):
+        model.add(str(i), (str(max(i - 2, 0)),) if i else ())
+        model.observe(str(i), rng.gauss(0, 0.1))
+        model.update()
+    _, step, _ = steps(model, first_guess(model, 8), 2, 0.0)
+    model._sweep()
+    model._learn()
+    assert model.step[1] == pytest.approx(step, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scores", "step"),
+    [
+        ([[0.0], [1.0]], 0.25),  # without children: as candidates differ
+        ([[0.0, 1.0, 2.0], [1.0]], 1.0),  # or repeats do, if that is more
+        ([[3.0]], 9e-12),  # as what differs by less than a millionth is rounding
+        ([[0.0]], 1.0),
+    ],
+)
+def test_before_any_child_a_step_is_what_scores_differ_by(scores: list[list[float]], step: float) -> None:
+    model = ValueModel(exact=False)
+    for node, seen in enumerate(scores):
+        for score in seen:
+            model.observe(str(node), score)
+    assert model.step[1] == pytest.approx(step)
+
+
+def test_one_evaluation_alone_is_known_as_well_as_noise_and_origin_leave_it() -> None:
+    model = ValueModel(exact=False)
+    model.observe("a", 2.0)
+    model.update()
+    s2, t2 = model._s2, model._t2
+    model._sweep()
+    assert model.variance[0] == pytest.approx(1 / (1 / s2 + 1 / (1e4 * t2)), rel=1e-9)
+
+
+def test_noise_is_told_in_units_of_the_score() -> None:
+    assert ValueModel().noise == (True, 0.0, 0) and ValueModel(exact=False).noise.sd == 0.0
+    model = grown(30)
+    assert model.noise == (False, math.sqrt(model.step[0]), 1) and 0.05 < model.noise.sd < 0.5
+    assert ValueModel().degrees() == 0.0 and model.degrees() == 1.0
+
+
+@pytest.mark.parametrize("told", [StepLaw(0.3, 0.0, 5.0), StepLaw(0.3, 0.2, 5.0, 1), StepLaw(0.3, 0.2, 5.0, -1)])
+def test_what_an_earlier_run_learnt_of_no_step_or_on_another_scale_is_passed_over(told: StepLaw) -> None:
+    assert grown(30, told=told).law == grown(30).law
+
+
+def test_an_earlier_run_without_noise_tells_nothing_of_noise() -> None:
+    model = grown(30, told=StepLaw(0.0, 0.1, 0.0))
+    model.update()
+    wanted = noise(model, 0.1**2, np.zeros(1))
+    model._sweep()
+    model._learn()
+    assert model.step[0] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_chances_to_fail_are_shrunk_to_that_of_candidates_that_also_scored() -> None:
+    model = ValueModel(0.0)
+    for name, scores in (("a", [1.0, 1.1, None]), ("b", [1.2]), ("c", [None, None]), ("d", [1.0, -1e12])):
+        for score in scores:
+            model.observe(name, score)
+    worth = model.worth()
+    rate = (1 + 1) / (3 + 1 + 2 - 3 + 2)  # two failures; evaluations beyond the first of each, and two more
+    chances = np.array([(1 + 2 * rate) / 5, 2 * rate / 3, (2 + 2 * rate) / 4, (1 + 2 * rate) / 4])
+    assert model._failing == pytest.approx(chances)
+    assert worth == pytest.approx(np.where(model.scored > 0, model.mean * (1 - chances), -math.inf))
+    assert worth[0] == pytest.approx(model.value("a").mean)
+
+
+def test_a_child_whose_only_score_is_absurd_was_tried_in_vain() -> None:
+    model = ValueModel(0.0)
+    for name, score in (("p", 1.0), ("a", 1.1), ("b", 1.2), ("c", -1e12)):
+        model.add(name, ("p",) if name != "p" else ())
+        model.observe(name, score)
+    share = (2 + 1) / (3 + 1)
+    assert model.births()[0] == pytest.approx((2 + 2 * share) / 5)
+
+
+def with_fallen(up: int, fallen: dict[float, int], same: int = 0, cases: int = 1, exact: bool = False) -> ValueModel:
+    """Children that gain 0.1, others that fell by so much, others like their parent, which is known well."""
+    model = ValueModel(exact=exact)
+    for i in range(200):
+        model.observe("parent", 1.0, str(i % cases))
+    gaps = [0.1] * up + [-by for by, times in fallen.items() for _ in range(times)] + [0.0] * same
+    for i, gap in enumerate(gaps):
+        model.add(str(i), ("parent",))
+        model.observe(str(i), 1.0 + gap, "0")
+    return model
+
+
+def ruined(model: ValueModel) -> int:
+    """How many children count as ruined, from the chance that a child is sound."""
+    children = len(model) - 1
+    share = model.births()[1]  # of one without children: that of all
+    return children - round(share * (children + 1) - 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "many"),
+    [
+        (with_fallen(10, {0.32: 6}), 6),  # below three times what the others gain
+        (with_fallen(10, {0.28: 6}), 0),
+        (with_fallen(5, {0.32: 5}), 5),  # at least five, and five that gained, of ten
+        (with_fallen(6, {0.32: 4}), 0),
+        (with_fallen(4, {0.32: 6}), 0),
+        (with_fallen(20, {0.32: 5}), 5),  # a fifth of all
+        (with_fallen(21, {0.32: 5}), 0),
+        (with_fallen(20, {0.32: 7, 0.17: 7}), 7),  # as many between half as far and there: a tail
+        (with_fallen(20, {0.32: 7, 0.17: 8}), 0),
+        (with_fallen(20, {0.32: 7, 0.13: 8}), 7),
+        (with_fallen(10, {0.32: 6}, exact=True), 0),  # what was measured exactly is believed
+        (with_fallen(10, {0.32: 6}, cases=2), 0),
+    ],
+)  # fmt: skip
+def test_ruined_is_what_fell_by_three_times_what_others_gain_where_a_fifth_did(model: ValueModel, many: int) -> None:
+    assert ruined(model) == many
+
+
+def test_who_was_ruined_a_look_ago_tells_the_same_however_nodes_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list[tuple[float, float]]()
+    for group in (1, 10_000):
+        monkeypatch.setattr(pedigree, "GROUP", group)
+        rng, model = Random(1), ValueModel()
+        for i in range(50):
+            name = "parent" if i < 10 else str(i)
+            model.add(name, ("parent",))
+            model.observe(name, (0.4 if i < 10 else rng.choice([0.1, 0.2, 0.3, 0.4])) + rng.gauss(0, 0.05))
+            model.update()
+        found.append(model.step)
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
+def test_where_few_children_are_done_one_by_one_a_ruined_one_stands_alone_too() -> None:
+    model = with_fallen(6, {0.32: 5})  # too few to be done at once
+    assert ruined(model) == 5
+    model._sweep()
+    mean, covariance = solved(model)
+    assert model.mean == pytest.approx(mean) and model.variance == pytest.approx(np.diag(covariance))
+
+
+@pytest.mark.parametrize(("first", "odd", "failed"), [(50, -2049, 0), (50, -2051, 1), (-50, -3019, 0), (-50, -3021, 1)])
+def test_a_score_thirty_spreads_below_the_median_and_the_first_is_absurd(first: int, odd: int, failed: int) -> None:
+    """The spread is 70 (from the lower quarter to the upper twentieth of the ranks), or how far the first is off."""
+    model = ValueModel()
+    ranks = range(1, 101) if first > 0 else range(1, 100)
+    for score in (first, odd, *(rank for rank in ranks if rank != first)):
+        model.observe(str(score), float(score))
+    assert len(model) == 101 and model.failed.tolist() == [0, failed] + [0] * 99
+
+
+def growing(ratio: float, steps: int, last: Sequence[float] = (1.0,), sign: float = 1.0) -> ValueModel:
+    """A row of candidates of which each scores so many times what the one before does."""
+    model = ValueModel(exact=True)
+    for i in range(steps + 1):
+        model.add(str(i), (str(i - 1),))
+        for share in last if i == steps else (1.0,):
+            model.observe(str(i), sign * share * ratio**i)
+    return model
+
+
+@pytest.mark.parametrize("ratio", [2.2, 2.3, 2.4, 2.8])
+@pytest.mark.parametrize("last", [(1.0,), (0.9, 1.1)])
+def test_six_steps_are_taken_as_logarithms_where_these_are_e_cubed_as_likely(
+    ratio: float, last: Sequence[float]
+) -> None:
+    steps = [ratio**i - ratio ** (i - 1) for i in range(1, 7)]
+    plain = -6 * math.log(sum(steps) / 6)
+    logs = -6 * math.log(math.log(ratio)) - sum(math.log(ratio**i) for i in range(1, 7))
+    law = growing(ratio, 6, last).law
+    assert law is not None and law.sign == int(logs > plain + 3)
+    assert 2 < logs - plain < 5
+
+
+def test_five_steps_tell_nothing_of_logarithms() -> None:
+    five, six = growing(10.0, 5).law, growing(10.0, 6).law
+    assert five is not None and six is not None and (five.sign, six.sign) == (0, 1)
+
+
+def test_until_the_scale_is_looked_at_again_logarithms_end_at_a_hundredth_of_the_least() -> None:
+    model = growing(0.5, 20, sign=-1.0)
+    model.update()
+    model.add("tiny", ("20",))
+    model.observe("tiny", -1e-30)
+    assert model.value("tiny").mean == pytest.approx(-0.01 * 0.5**20, rel=1e-3)
+
+
+def test_values_next_to_the_largest_numbers_are_finite() -> None:
+    model = growing(1e34, 9)
+    model.add("child", ("9",))
+    assert math.isfinite(model.value("child").mean)
+    model.observe("child", 1e307)
+    mean, _ = model.expected()
+    assert model.value("child").mean == mean[-1] == pytest.approx(math.exp(700.0))
+
+
+def test_the_scale_is_looked_at_again_when_a_quarter_more_was_seen() -> None:
+    model = ValueModel()
+    for i in range(40):
+        model.observe(str(i), 1.0)
+    model.update()  # nothing is absurd yet
+    model.observe("odd", -1e12)
+    for i in range(8):
+        model.observe(f"better {i}", 2.0)
+    assert model.failed[40] == 0
+    model.observe("better", 2.0)
+    assert model.failed[40] == 1
+
+
+def test_the_floor_that_was_seen_follows_what_is_seen() -> None:
+    model = ValueModel()
+    floors = list[float]()
+    for score in (1.0, 0.9, 1.2, 0.7):
+        model.observe("a", score)
+        floors += [model.floor, model.floor]
+    assert floors == [1.0, 1.0, 0.9, 0.9, 0.9, 0.9, 0.7, 0.7]
+
+
+def pairs(first: float, others: Sequence[float], told: StepLaw | None) -> ValueModel:
+    """Brothers seen twice, with so much between, and such as were seen once."""
+    model = ValueModel(exact=False, prior=told)
+    model.observe("parent", 0.0)
+    for i, between in enumerate((first, *others)):
+        model.add(str(i), ("parent",))
+        model.observe(str(i), 0.01 * i - between / 2)
+        model.observe(str(i), 0.01 * i + between / 2)
+    for i in range(30):
+        model.add(f"alone {i}", ("parent",))
+        model.observe(f"alone {i}", 0.01 * i)
+    return model
+
+
+USUAL = (0.16, 0.18, 0.2, 0.2, 0.2, 0.22, 0.24)
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "told", "off"),
+    [
+        (6.3 * 1.4826 * 0.2, USUAL, None, True),  # the median of half the differences is 0.1
+        (5.7 * 1.4826 * 0.2, USUAL, None, False),
+        (2.0, USUAL, None, True),
+        (2.0, USUAL[:-1], None, False),  # seven repeats tell too little
+        (2.0, USUAL, StepLaw(0.01, 0.05, 0.0), True),  # noise is no less than what most repeats say
+        (1.0, (0.0,) * 8, None, False),  # where most are equal nothing is known of a tail
+    ],
+)
+def test_what_is_six_deviations_off_counts_as_student_noise_would_have_it(
+    first: float, others: Sequence[float], told: StepLaw | None, off: bool
+) -> None:
+    model = pairs(first, others, told)
+    s2 = model.step[0]
+    model._learn()
+    scale = 1.4826 * quantile([each / 2 for each in (first, *others)], 0.5)
+    rest = [0.0, *(each / 2 for each in (first, *others) for _ in range(2)), *(0.0 for _ in range(30))]
+    heavy = [(5 + 1) / (5 + one**2 / max(s2, scale**2)) for one in rest]
+    assert model._weights == pytest.approx(heavy if off else [1.0] * len(rest))
+    model._sweep()
+    mean, _ = solved(model)
+    assert model.mean == pytest.approx(mean)
+
+
+def roots(*scores: float) -> ValueModel:
+    model = ValueModel(exact=True)
+    for i, score in enumerate(scores):
+        model.observe(f"root {i}", score)
+    return model
+
+
+def test_three_candidates_without_parents_have_an_origin_in_common() -> None:
+    two, three = roots(1.0, 3.0), roots(1.0, 3.0, 5.0)
+    three.add("unseen")
+    assert math.isnan(three.expected()[0][-1])
+    assert three.value("unseen").mean == pytest.approx(3.0) and three.value("unseen").sd == pytest.approx(2.0)
+    two.add("unseen")
+    assert two.value("unseen").sd > 50
+
+
+def test_where_candidates_without_parents_are_equal_another_may_still_differ_by_a_thousandth_of_all() -> None:
+    model = roots(1.0, 1.0, 1.0)
+    for i, score in enumerate((1.5, 2.0, 501.0)):
+        model.add(str(i), ("root 0",))
+        model.observe(str(i), score)
+    model.add("unseen")
+    assert model.value("unseen").sd == pytest.approx(0.5, rel=1e-3)
