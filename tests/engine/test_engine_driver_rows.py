@@ -60,6 +60,13 @@ async def a_while() -> None:
         await asyncio.sleep(0)
 
 
+async def written(run: Driver) -> None:
+    """What the driver is writing is journaled, and it has gone on to wait."""
+    for _ in range(4):
+        await asyncio.get_running_loop().run_in_executor(run._writer, int)
+        await a_while()
+
+
 async def for_ever() -> None:
     await asyncio.Event().wait()
 
@@ -345,11 +352,11 @@ def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(
     async def gate(effect: Effect) -> None:
         if effect.key == 2:
             run.interrupt()
-            await a_while()
+            await written(run)
             watch.now += seconds
             run.take([])  # it looks at the clock again
             interrupted.append(effect.key)
-            await a_while()
+            await written(run)
 
     run, journal = made(search, gate, clock=watch)
     assert over(run) == "interrupted" and interrupted == [2]
