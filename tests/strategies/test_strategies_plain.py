@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from culmen.core.brief import Brief
+from culmen.core.brief import Brief, Proposal
 from culmen.core.candidate import Candidate
+from culmen.core.event import Entry
 from culmen.core.usage import Budget
 from culmen.strategies.ask_tell import AskTell
 from culmen.strategies.best_of_n import BestOfN
@@ -13,16 +14,16 @@ from culmen.strategies.map_elites import MapElites
 from culmen.strategies.openevolve import OpenEvolve
 from culmen.strategies.puct import PuctSearch
 from culmen.strategies.special_cases import Sequential
-from culmen.testing.landscape import Landscape, program, task
+from culmen.testing.landscape import Faults, Landscape, program, task
 from culmen.testing.virtual import simulate
 
 from .helpers import Witness
 from .test_strategies_pacevolve_scaffold import notes
 
 
-def parents(strategy, seeds, evaluations=30, **options):
+def parents(strategy, seeds, evaluations=30, world=None, **options):
     """The parents of all requests, in order, and the run with its witness."""
-    witness = Witness(Landscape(blur=1.0))
+    witness = Witness(world or Landscape(blur=1.0))
     run = simulate(strategy, task(seeds=seeds), witness, Budget(evaluations=evaluations, final=0.0), **options)
     return [brief.parent and brief.parent.id for brief in witness.briefs], run, witness
 
@@ -40,6 +41,18 @@ def test_puct_from_nothing_goes_on_from_what_was_written_first():
     found, run, _ = parents(PuctSearch(proposals=1), ())
     assert found[0] is None and None not in found[1:]
     assert [note["parent"] for note in notes(run, "puct")][:1] == found[1:2]
+
+
+def test_puct_starts_from_the_better_seed_from_a_persons_candidate_or_where_none_was_scored_from_the_first():
+    ids = [candidate.id for candidate in task(seeds=(0.1, 0.2)).candidates()]
+    own = Candidate.of(program(0.97))
+    body = {"tell": "candidate", "id": "1"}
+    entry = Entry("tell", effect="candidates", body=body, result=Proposal(candidates=(own,)))
+    found, _, _ = parents(PuctSearch(proposals=1), (0.1, 0.2), evaluations=60, told=[(9, entry)])
+    assert found[0] == ids[1] and own.id in found
+    world = Landscape(faults=Faults(error=1.0))
+    found, _, _ = parents(PuctSearch(proposals=1), (0.1, 0.2), world=world, evaluations=12, trial=False)
+    assert len(found) > 4 and set(found) == {ids[0]}
 
 
 def test_sequential_search_improves_the_newest_program_and_no_other():
