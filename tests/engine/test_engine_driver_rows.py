@@ -214,24 +214,27 @@ def test_observers_see_every_event_to_the_last_word() -> None:
 # What runs at once.
 
 
-def test_so_many_evaluations_and_so_many_calls_run_at_once() -> None:
+@pytest.mark.parametrize(
+    ("options", "peaks"),
+    [({"workers": 2, "calls": 3}, {"evaluate": 2, "propose": 3}), ({}, {"evaluate": 1, "propose": 64})],
+)
+def test_so_many_evaluations_and_so_many_calls_run_at_once(options: dict[str, int], peaks: dict[str, int]) -> None:
     running, most = {"evaluate": 0, "propose": 0}, {"evaluate": 0, "propose": 0}
 
     async def search(lab) -> None:
-        proposals = (lab.propose(Brief(ONE)) for _ in range(70))
+        proposals = (lab.propose(Brief(ONE)) for _ in range(peaks["propose"] + 6))
         await lab.gather(*(lab.evaluate(ONE, [None]) for _ in range(9)), *proposals)
 
     async def gate(effect: Effect) -> None:
         running[effect.kind] += 1
         most[effect.kind] = max(most[effect.kind], running[effect.kind])
-        await a_while()
-        running[effect.kind] -= 1
+        try:
+            await a_while()
+        finally:
+            running[effect.kind] -= 1
 
-    run, _ = made(search, gate, workers=2, calls=3)
-    assert over(run) == "finished" and most == {"evaluate": 2, "propose": 3}
-    most.update(evaluate=0, propose=0)
-    run, _ = made(search, gate)
-    assert over(run) == "finished" and most == {"evaluate": 1, "propose": 64}
+    run, _ = made(search, gate, **options)
+    assert over(run) == "finished" and most == peaks
 
 
 def test_what_is_prepared_for_the_final_choice_is_ready_once_before_it_asks_for_anything() -> None:
@@ -428,7 +431,7 @@ class Watch:
 
 @pytest.mark.parametrize(("seconds", "ended"), [(9.0, 2), (10.0, 1), (11.0, 1)])
 def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(seconds: float, ended: int) -> None:
-    watch, interrupted = Watch(), []
+    watch, audience, interrupted = Watch(), Audience(), []
 
     async def search(lab) -> None:
         await lab.evaluate(TWO, [None])
@@ -438,13 +441,15 @@ def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(
     async def gate(effect: Effect) -> None:
         if effect.key == 2:
             run.interrupt()
-            await a_while()
+            while ("started", 2) not in {(event.entry.kind, event.entry.key) for event in audience.events}:
+                await asyncio.sleep(0)
+            await a_while()  # the grace has begun
             watch.now += seconds
             run.take([])  # it looks at the clock again
             interrupted.append(effect.key)
             await (a_while() if ended > 1 else for_ever())
 
-    run, journal = made(search, gate, clock=watch)
+    run, journal = made(search, gate, clock=watch, observers=(audience,))
     assert over(run) == "interrupted" and interrupted == [2]
     assert len(rows(journal, "done")) == ended and len(rows(journal, "started")) == 2
     assert rows(journal, "state")[-1].body == {"state": "interrupted", "reason": ""}
