@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -58,13 +59,6 @@ async def a_while() -> None:
     """Others have their turn."""
     for _ in range(50):
         await asyncio.sleep(0)
-
-
-async def written(run: Driver) -> None:
-    """What the driver is writing is journaled, and it has gone on to wait."""
-    for _ in range(4):
-        await asyncio.get_running_loop().run_in_executor(run._writer, int)
-        await a_while()
 
 
 async def for_ever() -> None:
@@ -130,7 +124,9 @@ class Counted(MemoryJournal):
         return super().retrace()
 
 
-def test_that_an_evaluation_has_started_is_written_with_the_next_result() -> None:
+def test_that_an_evaluation_has_started_is_written_with_the_next_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "_SOON", 60.0)
+
     async def search(lab) -> None:
         for _ in range(20):
             await lab.evaluate(ONE, [None])
@@ -138,9 +134,23 @@ def test_that_an_evaluation_has_started_is_written_with_the_next_result() -> Non
     journal = Counted()
     run, _ = made(search, journal=journal, budget=Budget(evaluations=20, final=0.0))
     assert over(run) == "finished"
-    assert sum(kinds == ["started"] for kinds in journal.batches) <= 1
+    assert ["started"] not in journal.batches
     assert sum("done" in kinds for kinds in journal.batches) == 20
     assert [kind for kinds in journal.batches for kind in kinds].count("started") == 20
+
+
+def test_what_hangs_is_written_down_a_moment_after_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "_SOON", 1 / 512)
+
+    async def search(lab) -> None:
+        await lab.evaluate(ONE, [None])
+
+    async def gate(effect: Effect) -> None:
+        while effect.key not in {entry.key for entry in rows(journal, "started")}:
+            await asyncio.sleep(0)
+
+    run, journal = made(search, gate, budget=Budget(evaluations=9))
+    assert over(run) == "finished"
 
 
 def test_a_note_is_written_at_once_while_everything_else_hangs() -> None:
@@ -204,21 +214,27 @@ def test_observers_see_every_event_to_the_last_word() -> None:
 # What runs at once.
 
 
-def test_so_many_evaluations_and_so_many_calls_run_at_once() -> None:
+@pytest.mark.parametrize(
+    ("options", "peaks"),
+    [({"workers": 2, "calls": 3}, {"evaluate": 2, "propose": 3}), ({}, {"evaluate": 1, "propose": 64})],
+)
+def test_so_many_evaluations_and_so_many_calls_run_at_once(options: dict[str, int], peaks: dict[str, int]) -> None:
     running, most = {"evaluate": 0, "propose": 0}, {"evaluate": 0, "propose": 0}
 
     async def search(lab) -> None:
-        proposals = (lab.propose(Brief(ONE)) for _ in range(9))
+        proposals = (lab.propose(Brief(ONE)) for _ in range(peaks["propose"] + 6))
         await lab.gather(*(lab.evaluate(ONE, [None]) for _ in range(9)), *proposals)
 
     async def gate(effect: Effect) -> None:
         running[effect.kind] += 1
         most[effect.kind] = max(most[effect.kind], running[effect.kind])
-        await a_while()
-        running[effect.kind] -= 1
+        try:
+            await a_while()
+        finally:
+            running[effect.kind] -= 1
 
-    run, _ = made(search, gate, workers=2, calls=3)
-    assert over(run) == "finished" and most == {"evaluate": 2, "propose": 3}
+    run, _ = made(search, gate, **options)
+    assert over(run) == "finished" and most == peaks
 
 
 def test_what_is_prepared_for_the_final_choice_is_ready_once_before_it_asks_for_anything() -> None:
@@ -287,6 +303,28 @@ def test_who_performs_nothing_holds_nothing() -> None:
     run.search.close()
 
 
+def test_who_has_outlived_its_effect_holds_nothing() -> None:
+    late: list[asyncio.Task[None]] = []
+
+    async def search(lab) -> None:
+        for _ in range(9):
+            await lab.evaluate(ONE, [None])
+
+    async def outliving() -> None:
+        while not rows(journal, "done"):
+            await asyncio.sleep(0)
+        await run.hold(Usage(calls=1))
+
+    async def gate(effect: Effect) -> None:
+        if effect.key == 1:
+            late.append(asyncio.create_task(outliving()))
+        if effect.key == 3:
+            await late[0]
+
+    run, journal = made(search, gate)
+    assert over(run) == "finished" and not rows(journal, "held")
+
+
 def test_what_a_call_that_was_cut_off_may_have_cost_is_written_and_counted() -> None:
     async def search(lab) -> None:
         await lab.evaluate(TWO, [None])
@@ -327,6 +365,57 @@ def test_a_persons_stop_is_journaled_and_ends_what_hangs() -> None:
     assert [entry.body["reason"] for entry in rows(journal, "stop")] == ["user"]
 
 
+@pytest.mark.parametrize("ask", ["evaluate", "propose"])
+def test_a_second_interrupt_ends_what_hangs_and_the_next_session_asks_again(ask: str) -> None:
+    async def search(lab) -> None:
+        await (lab.evaluate(ONE, [None]) if ask == "evaluate" else lab.ask(Brief(ONE)))
+
+    async def gate(effect: Effect) -> None:
+        for _ in range(2):
+            asyncio.get_running_loop().call_soon(run.interrupt)
+        await for_ever()
+
+    run, journal = made(search, gate)
+    assert over(run) == "interrupted" and not rows(journal, "done", "torn")
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("journal")]
+
+
+def test_an_interrupt_waits_no_longer_than_its_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "_GRACE", 1 / 64)
+
+    async def search(lab) -> None:
+        await lab.evaluate(ONE, [None])
+
+    async def gate(effect: Effect) -> None:
+        run.interrupt()
+        await for_ever()
+
+    run, _ = made(search, gate)
+    assert over(run) == "interrupted"
+
+
+def test_nothing_begins_after_an_error() -> None:
+    """Also not what a result asks for that comes with the error."""
+
+    async def search(lab) -> None:
+        async def lane() -> None:
+            while True:
+                await lab.evaluate(ONE, [None])
+
+        await lab.gather(lane(), lane())
+
+    async def gate(effect: Effect) -> None:
+        await a_while()
+        if effect.key == 1:
+            raise ZeroDivisionError
+
+    run, journal = made(search, gate, workers=2)
+    with pytest.raises(ZeroDivisionError):
+        over(run)
+    assert {entry.key for entry in rows(journal, "started")} == {1, 2}
+    assert [entry.key for entry in rows(journal, "done")] == [2]
+
+
 class Watch:
     """A clock that is set by hand."""
 
@@ -340,9 +429,9 @@ class Watch:
         return self.now
 
 
-@pytest.mark.parametrize(("seconds", "ended"), [(9.0, 2), (11.0, 1)])
+@pytest.mark.parametrize(("seconds", "ended"), [(9.0, 2), (10.0, 1), (11.0, 1)])
 def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(seconds: float, ended: int) -> None:
-    watch, interrupted = Watch(), []
+    watch, audience, interrupted = Watch(), Audience(), []
 
     async def search(lab) -> None:
         await lab.evaluate(TWO, [None])
@@ -352,17 +441,41 @@ def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(
     async def gate(effect: Effect) -> None:
         if effect.key == 2:
             run.interrupt()
-            await written(run)
+            while ("started", 2) not in {(event.entry.kind, event.entry.key) for event in audience.events}:
+                await asyncio.sleep(0)
+            await a_while()  # the grace has begun
             watch.now += seconds
             run.take([])  # it looks at the clock again
             interrupted.append(effect.key)
-            await written(run)
+            await (a_while() if ended > 1 else for_ever())
 
-    run, journal = made(search, gate, clock=watch)
+    run, journal = made(search, gate, clock=watch, observers=(audience,))
     assert over(run) == "interrupted" and interrupted == [2]
     assert len(rows(journal, "done")) == ended and len(rows(journal, "started")) == 2
     assert rows(journal, "state")[-1].body == {"state": "interrupted", "reason": ""}
     assert rows(journal, "state")[-1].elapsed == seconds and run.elapsed == seconds
+
+
+def test_a_search_ends_when_its_seconds_are_over_and_not_before() -> None:
+    """A tenth of them is left for the final choice."""
+    watch, seen = Watch(), []
+
+    async def search(lab) -> None:
+        await lab.evaluate(TWO, [None])
+        await lab.evaluate(ONE, [None])
+
+    async def gate(effect: Effect) -> None:
+        if isinstance(effect.request, EvaluateRequest) and effect.request.candidate == ONE:
+            for seconds in (89.5, 0.5):
+                seen.append(run.search.phase)
+                watch.now += seconds
+                run.take([])  # it looks at the clock
+                await a_while()
+            await for_ever()
+
+    run, journal = made(search, gate, clock=watch, budget=Budget(seconds=100.0))
+    assert over(run) == "finished" and run.search.reason == "seconds" and seen == ["search", "search"]
+    assert [(entry.body, entry.elapsed) for entry in rows(journal, "stop")] == [({"reason": "seconds"}, 90.0)]
 
 
 def test_active_seconds_go_on_where_the_last_session_ended() -> None:
@@ -458,3 +571,28 @@ def test_only_a_second_interrupt_ends_the_wait(interrupts: int, state: str) -> N
         with pytest.raises(Unavailable):
             over(run)
         assert len(audience.heard) == 1
+
+
+class Speechless(Counted):
+    """Refuses the last words."""
+
+    def append(self, entries):
+        if entries[-1].body.get("state") not in (None, "running"):
+            raise Unavailable("database or disk is full")
+        return super().append(entries)
+
+
+@pytest.mark.parametrize(("fails", "error"), [(False, Unavailable), (True, ZeroDivisionError)])
+def test_last_words_that_cannot_be_written_are_an_error_unless_there_was_one(
+    fails: bool, error: type[Exception]
+) -> None:
+    async def search(lab) -> None:
+        await lab.evaluate(ONE, [None])
+
+    async def gate(effect: Effect) -> None:
+        if fails:
+            raise ZeroDivisionError
+
+    run, _ = made(search, gate, journal=Speechless())
+    with pytest.raises(error):
+        over(run)
