@@ -185,6 +185,22 @@ def test_the_facts_of_a_net():
     assert EpsilonNet().facts()["epsilon"] == 0.1
 
 
+def test_the_nearest_member_is_found_also_among_many_near_ones_far_from_the_origin():
+    """There the products of float32 tell none of them from another."""
+    rows = (1000 + np.random.default_rng(0).normal(size=(60, 3)) / 10).astype(np.float32)
+    net = EpsilonNet(0.1)
+    net.add(named(range(40)), rows[:40].tolist())
+    gaps = rows[40:, None].astype(np.float64) - rows[None, :40]
+    assert net.distances(rows[40:]).tolist() == pytest.approx(np.sqrt((gaps**2).sum(axis=2)).min(axis=1), abs=1e-8)
+
+
+def test_facts_tell_distances_to_six_decimals():
+    net, (first, second) = EpsilonNet(0.1), named([0, 1])
+    net.add([first], [[0.0, 0.0]])
+    net.admit([second], [[1 / 3, 0.0]])
+    assert set(net.facts()["quantiles"].values()) == {0.333333}
+
+
 def test_keeping_all_keeps_each_content_once_in_the_order_given():
     a, b, c = named([(1, 0), (2, 0), (3, 0)])
     kept = KeepAll()

@@ -30,7 +30,7 @@ net = EpsilonNet(0.3)
 for n in range(20):
     some = [Candidate.of({"p": f"{n} {m}"}) for m in range(5)]
     out.append([c.id for c in net.admit(some, [[rng.random(), rng.random()] for _ in some])])
-front, tree = Frontier(), Tree(most=40)
+front, tree = Frontier(), Tree(most=40, children=2)
 for n in range(60):
     front.add(f"key {n}", {f"case {m}": rng.choice([0.0, 0.5, 1.0, None]) for m in range(6)})
     out.append((front.sample(rng), front.leads()))

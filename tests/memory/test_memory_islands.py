@@ -14,7 +14,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.memory.grid import Axis, Elite, Grid, GridIsland, Selection, migrate
 from culmen.memory.pareto import Frontier
-from culmen.memory.tree import Tree
+from culmen.memory.tree import Tree, TreeNode
 
 
 def rollout(n: object) -> Rollout:
@@ -146,7 +146,7 @@ def test_the_tree_scores_by_the_formula(steps: list[tuple[list[int], int]]) -> N
 
 
 def test_lanes_do_not_meet_on_one_line() -> None:
-    tree = Tree(children=3)
+    tree = Tree(most=1000, children=3)
     tree.plant(rollout("a"), 5.0)
     tree.plant(rollout("b"), 0.0)
     first = tree.take(0.0)
@@ -156,7 +156,32 @@ def test_lanes_do_not_meet_on_one_line() -> None:
     assert held in (first, child)
     assert tree.take(0.0) is tree.nodes[1]  # the best that is free
     assert tree.take(0.0) in (first, child)  # all lines are in hand: they are shared
-    assert Tree().take(1.0) is None
+    nothing = Tree(most=1000, children=3)
+    assert nothing.take(1.0) is None and nothing.scores(1.0) == []
+
+
+def test_equal_rewards_differ_by_their_ranks_alone_and_little() -> None:
+    tree = Tree(most=10, children=1)
+    tree.plant(rollout("a"), 1.0)
+    tree.plant(rollout("b"), 1.0)
+    assert tree.scores(1e6) == pytest.approx([1.0 + 2 / 3, 1.0 + 1 / 3])
+
+
+def test_beyond_its_size_a_tree_drops_its_worst_but_no_root_and_none_in_use() -> None:
+    tree = Tree(most=4, children=4)
+    tree.plant(rollout("a"), 0.0)
+    tree.plant(rollout("b"), -1.0)
+
+    def rewards(node: TreeNode | None, *children: float) -> list[float]:
+        assert node is not None
+        tree.expand(node, [(rollout(reward), reward) for reward in children])
+        return sorted(node.reward for node in tree.nodes)
+
+    assert rewards(tree.take(0.0), 1.0, 2.0) == [-1.0, 0.0, 1.0, 2.0]
+    best, released, last = (tree.take(0.0) for _ in range(3))
+    assert best is not None and best.reward == 2.0 and last is tree.nodes[1]
+    assert rewards(released) == [-1.0, 0.0, 1.0, 2.0]
+    assert rewards(last, 5.0, 4.0, 3.0) == [-1.0, 0.0, 2.0, 5.0]
 
 
 table = st.lists(st.lists(st.integers(0, 3) | st.none(), min_size=3, max_size=3), max_size=8)

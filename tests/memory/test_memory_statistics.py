@@ -99,6 +99,8 @@ def test_what_a_model_believes_is_told_by_candidate_and_nothing_of_what_gave_no_
     believed = statistics.posterior().tolist()
     assert believed[1] == believed[3] == -math.inf
     assert believed[0] < believed[4] < believed[2]
+    statistics.update(rollout(Candidate.of({"p": "later"}), ["lost"]))
+    assert statistics.posterior().tolist() == [*believed, -math.inf]
 
 
 def test_a_failure_counts_as_the_lowest_reward_seen_anywhere_also_if_that_is_seen_later():

@@ -38,9 +38,9 @@ class PriorityQueue:
     different programs; when all are in use they are shared.
     """
 
-    def __init__(self, floor: float | None = None, keep: int = 8, model: ValueModel | None = None) -> None:
+    def __init__(self, floor: float | None = None, model: ValueModel | None = None) -> None:
         self.statistics = Statistics(floor, model)
-        self.traces = Traces(keep)
+        self.traces = Traces()
         self.rewards = RunningSample(1024)
         self.candidates: list[Candidate] = []
         self._rows: dict[str, int] = {}
@@ -156,7 +156,7 @@ class Statistics:
         """Observations of all candidates together, lost ones excluded (n in Appendix C)."""
         return self._total
 
-    def add(self, key: str, birth: int = 0) -> int:
+    def add(self, key: str, birth: int) -> int:
         """Make room for a candidate proposed in round `birth`; returns its row. A known key keeps its row."""
         if key in self._index:
             return self._index[key]

@@ -47,7 +47,7 @@ class Tree:
     sums to 1, T counts all expansions, and scale is the range of R over states that are not roots.
     """
 
-    def __init__(self, most: int = 1000, children: int = 2) -> None:
+    def __init__(self, most: int, children: int) -> None:
         self._most, self._children = most, children
         self.nodes: list[TreeNode] = []
         self.expansions = 0
@@ -62,11 +62,13 @@ class Tree:
     def scores(self, c: float) -> list[float]:
         """PUCT of every node, in the order of `nodes`."""
         size = len(self)
+        if not size:
+            return []
         grown = [node.reward for node in self.nodes if node.parent is not None] or [node.reward for node in self.nodes]
-        scale = max(max(grown) - min(grown), _LEAST_SCALE) if grown else 1.0
+        scale = max(max(grown) - min(grown), _LEAST_SCALE)
         order = sorted(range(size), key=lambda i: -self.nodes[i].reward)
         ranks = {i: rank for rank, i in enumerate(order)}
-        step = 2.0 / (size * (size + 1)) if size else 0.0  # the prior of the last rank
+        step = 2.0 / (size * (size + 1))  # the prior of the last rank
         spread = c * scale * math.sqrt(1.0 + self.expansions)
         return [
             node.value + spread * (size - ranks[i]) * step / (1.0 + node.expansions)
