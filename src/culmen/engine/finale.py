@@ -320,9 +320,7 @@ class Finale:
         if not looks:
             return -belief
         if variance + within == 0:  # both without noise: what other cases say is what was asked for
-            train = len(self._task.split("train"))
-            more = tally.count < train or (train and len({seen.case for seen in looks}) >= train)
-            return -(fmean(map(self._worth, looks)) if more or self._task.split("val") else belief)
+            return -fmean(map(self._worth, looks))
         weight = variance / (variance + within)
         return -(belief + weight * (fmean(map(self._worth, looks)) - belief))
 
