@@ -540,7 +540,7 @@ class Spread(msgspec.Struct, frozen=True):
     noise: RewardNoise
     of: int | None
     exact: bool
-    failures: int = 0
+    failures: int
     floor: float | None = None
 
 
