@@ -70,14 +70,6 @@ def final(task: Task, rule: Rule, strategy: Looks, budget: Budget, seed: int) ->
     return verdict
 
 
-def test_a_verdict_of_an_older_run_has_nothing_of_what_was_not_told() -> None:
-    told = {"id": "a", "score": 0.5, "count": 2, "initial": {"id": "b", "score": 0.4, "count": 2}}
-    old = msgspec.convert(told, FinalChoice)
-    assert (old.search_count, old.failures, old.cases, old.of) == (0, 0, 0, 0)
-    assert old.initial is not None and old.initial.failures == 0
-    assert msgspec.to_builtins(old) == told
-
-
 # Data sets.
 
 
@@ -284,10 +276,20 @@ def test_a_single_evaluation_confirms_the_winner_alone_and_none_confirms_nothing
     assert verdict.score == verdict.search_score and verdict.trust == "verified"
 
 
+def test_what_a_verdict_does_not_tell_is_nothing() -> None:
+    """So it is written without zeros, and one of an older run is read."""
+    written = msgspec.to_builtins(ended(TASK, Table(noisy), THREE, 2)[0])
+    assert not {"failures", "cases", "of"} & {*written, *written["initial"]}
+    del written["search_count"]
+    old = msgspec.convert(written, FinalChoice)
+    assert (old.search_count, old.failures, old.cases, old.of) == (0, 0, 0, 0)
+    assert old.initial is not None and old.initial.failures == 0
+
+
 def test_the_better_half_of_eight_finalists_is_looked_at_twice_as_often_in_each_round() -> None:
     search = Looks(("0.0", *map(str, range(1, 10))), 3)
-    verdict, asked = ended(TASK, Table(noisy), search, 100)
-    looks = {"9": 7 + 37, "8": 7, "7": 3, "6": 3, "5": 1, "4": 1, "3": 1, "2": 1, "0.0": 37}
+    verdict, asked = ended(TASK, Table(noisy), search, 120)
+    looks = {"9": 10 + 45, "8": 10, "7": 3, "6": 3, "5": 1, "4": 1, "3": 1, "2": 1, "0.0": 45}
     assert {text: seen[""] for text, seen in asked.items()} == looks
     assert verdict.finalists == named(*"98765432", "0.0")
 
@@ -426,6 +428,14 @@ def test_what_the_search_knew_and_what_the_choice_saw_count_by_their_precision(
     assert [winner(level + step, best)[0] for step in (-0.01, 0.01)] == ["2", "1"]
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_where_the_search_saw_no_noise_the_looks_tell(times: int) -> None:
+    """Two texts seen twice: fewer equal repeats than are taken for exact scores, and no reason to overlook noise."""
+    world = Script({"1": [1.5], "2": [*[2.0] * times, *around(1.0)]})
+    verdict, asked = ended(msgspec.structs.replace(TASK, seeds=()), world, Looks(("1", "2"), times))
+    assert verdict.id == named("1")[0] and asked["2"] == {"": 5}
+
+
 # Who gives way.
 #
 # Of 40 evaluations kept, "2" and "1" get four looks each, then "2" and the initial program are confirmed by 15, of
@@ -468,6 +478,13 @@ def test_a_winner_that_fails_gives_way_where_the_next_is_clearly_better(
     assert verdict.confirmed and verdict.finalists == named("2", "1", "0.0")
 
 
+def test_the_initial_program_gives_way_as_others_do() -> None:
+    for second, winner in ((9.8, "1"), (9.2, "0.0")):
+        world = Script({"0.0": around(10, *FIVE_LATER), "1": around(second), "2": around(0.5)})
+        verdict, asked = ended(FLOOR, world, THREE)
+        assert verdict.id == named(winner)[0] and asked["0.0"] == {"": 4 + 15}
+
+
 def test_who_comes_next_gets_what_is_left_and_if_that_is_nothing_the_searchs_score_stands() -> None:
     verdict, asked = confirmed(9.8, *FIVE_LATER, kept=39)
     assert asked == {"2": 4 + 15, "1": 4, "0.0": 1 + 15}
@@ -481,7 +498,7 @@ def test_where_all_finalists_fail_the_best_of_their_confirmations_is_reported() 
     verdict, _ = confirmed(9.5, *[None] * 15, others=others)
     assert verdict.id == named("0.0")[0] and (verdict.count, verdict.failures) == (15, 1)
     none, bare = [None] * 40, msgspec.structs.replace(FLOOR, seeds=())
-    others = {"1": around(9.5, *none), "0.0": around(0.5, *none, after=5)}
+    others = {"1": around(9.5, *none), "0.0": around(9.0, *none, after=5)}
     verdict, _ = confirmed(9.5, "cheats", *none, task=bare, others=others)
     assert verdict.id == named("1")[0] and not verdict.confirmed  # the first is out, whatever it scores
 
@@ -499,6 +516,13 @@ def test_where_scores_are_exact_one_failure_is_enough(deterministic: bool | None
     world = Script({"0.0": [0.5], "1": [1.0], "2": [*[10.0] * times, None]})
     verdict, asked = ended(task, world, Looks(THREE.texts, times))
     assert verdict.id == named("1")[0] and asked == {"2": {"": 1}, "1": {"": 1}, "0.0": {"": 1}}
+
+
+def test_what_failed_on_a_case_is_not_certain_however_exact_scores_are() -> None:
+    task = msgspec.structs.replace(FLOOR, deterministic=True, cases=split(train=1, test=3))
+    verdict, _ = ended(task, Script({"0.0": [0.5, None, 0.5]}), Looks(("0.0",), 1))
+    assert (verdict.count, verdict.failures) == (3, 1) and verdict.margin
+    assert ended(task, Script({"0.0": [0.5]}), Looks(("0.0",), 1))[0].margin == 0.0
 
 
 def test_one_failure_on_a_data_set_decides_nothing_and_is_reported() -> None:

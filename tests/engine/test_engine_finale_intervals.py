@@ -183,7 +183,7 @@ def test_intervals_hold_the_mean_of_the_split_95_times_in_100(noise: float, case
         picked = rng.sample(range(100), cases)
         values = {str(i): [levels[i] + rng.gauss(0, noise)] for i in picked}
         known = RewardNoise(0.25 + noise**2, 0.0, 1.0, 0.0, 12, repeats)
-        return values, Spread(known, 100, noise == 0), fmean(levels)
+        return values, Spread(known, 100, noise == 0, 0), fmean(levels)
 
     assert 0.93 <= covers(draw) <= 0.99
 
@@ -191,7 +191,7 @@ def test_intervals_hold_the_mean_of_the_split_95_times_in_100(noise: float, case
 def test_a_few_equal_scores_are_no_certainty() -> None:
     def draw(rng: Random) -> tuple[dict[str, list[float]], Spread, float]:
         values = {"": [float(rng.random() < 0.8) for _ in range(8)]}
-        return values, Spread(RewardNoise(0.2, 0.0, 0.1), None, False), 0.8
+        return values, Spread(RewardNoise(0.2, 0.0, 0.1), None, False, 0), 0.8
 
     assert covers(draw) >= 0.93
 
@@ -201,7 +201,7 @@ def test_a_difference_on_shared_cases_does_not_pay_for_their_spread() -> None:
     levels = [rng.gauss(0, 5) for _ in range(10)]
     one = {str(i): [level + 0.3 + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
     other = {str(i): [level + rng.gauss(0, 0.05)] for i, level in enumerate(levels)}
-    gain, margin = difference(one, other, Spread(RewardNoise(25.0, 0.0, 1.0), 100, False))
+    gain, margin = difference(one, other, Spread(RewardNoise(25.0, 0.0, 1.0), 100, False, 0))
     assert gain == pytest.approx(0.3, abs=0.1) and margin is not None and margin < 0.15
 
 
@@ -214,7 +214,7 @@ def test_quantiles_of_students_t() -> None:
 def test_a_run_with_flaky_candidates_is_less_sure_of_one_that_did_not_fail() -> None:
     known = RewardNoise(0.002, 0.5, 0.1, failed=0.2)
     values = {"": [0.95, 0.94, 0.96, 0.95, 0.97, 0.93]}
-    steady = fresh_mean(values, 0, Spread(known, None, False))
+    steady = fresh_mean(values, 0, Spread(known, None, False, 0))
     flaky = fresh_mean(values, 0, Spread(known, None, False, 0, 0.0))
     assert steady.margin is not None and flaky.margin is not None
     assert steady.margin < 0.1 < 0.19 < flaky.margin  # one failure in five is still likely

@@ -93,6 +93,7 @@ def test_members_of_a_noisy_front_are_evaluated_twice_at_least_or_there_are_fewe
     assert world.after == (Counter({text: each for text in world.after}) if kept else Counter())
     assert len(world.after) == members + (kept > 0) and ("0.0" in world.after) == (kept > 0)
     assert len(verdict.front) == (members or 3) and verdict.confirmed == (kept > 0)
+    assert len(verdict.finalists) == len(world.after)
 
 
 def test_eight_members_at_most_and_a_single_evaluation_goes_to_the_best_spread() -> None:

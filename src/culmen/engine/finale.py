@@ -320,9 +320,7 @@ class Finale:
         if not looks:
             return -belief
         if variance + within == 0:  # both without noise: what other cases say is what was asked for
-            train = len(self._task.split("train"))
-            more = tally.count < train or (train and len({seen.case for seen in looks}) >= train)
-            return -(fmean(map(self._worth, looks)) if more or self._task.split("val") else belief)
+            return -fmean(map(self._worth, looks))
         weight = variance / (variance + within)
         return -(belief + weight * (fmean(map(self._worth, looks)) - belief))
 
@@ -542,7 +540,7 @@ class Spread(msgspec.Struct, frozen=True):
     noise: RewardNoise
     of: int | None
     exact: bool
-    failures: int = 0
+    failures: int
     floor: float | None = None
 
 

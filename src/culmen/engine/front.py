@@ -49,7 +49,6 @@ class FrontFinale(Finale):
             each -= each % whole
         cases = self._drawn(lab, self._pool, each)
         await lab.gather(*(lab.evaluate_afresh(lab.find(name), cases) for name in self._finalists))
-        self._choose()
 
     def verdict(self) -> FinalChoice | None:
         """The choice so far: the front, and of it the member with the best combined score."""
@@ -103,7 +102,7 @@ class FrontFinale(Finale):
         squares = math.fsum((value - fmean(values)) ** 2 for values in groups for value in values)
         within = squares / degrees if degrees and not self._pool else None
         noise = RewardNoise(within, 0.0, 0.0, repeats=degrees, squares=squares)
-        return Spread(noise, len(self._pool) or None, self._exact)
+        return Spread(noise, len(self._pool) or None, self._exact, failures=0)
 
     def _beats(self, known: Mapping[str, _Measured], one: str, other: str) -> bool:
         """Whether `one` dominates `other` beyond noise; the initial program leaves the front without that proof."""
