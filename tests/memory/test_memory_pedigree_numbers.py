@@ -44,7 +44,7 @@ def steps(model: ValueModel, start: float, count: float, drift: float) -> tuple[
     mu = (0.85 * sum(map(sum, by_parent.values())) + count * drift) / (len(kin) + count)
     drifts = [(sum(own) + 6 * mu) / (len(own) + 6) for own in (by_parent.get(n, []) for n in range(len(mean)))]
     rest = [(mean[node] - mean[parent] - drifts[parent]) ** 2 for node, parent in kin]
-    far = 9 * quantile(rest, 0.8) if len(rest) > 4 else math.inf
+    far = 9 * quantile(rest, 0.8)
     unsure = [covariance[n, n] + covariance[p, p] - 2 * covariance[n, p] for n, p in kin]
     lost = 0.6 * sum(len(own) / (len(own) + 6) for own in by_parent.values())
     total = sum(min(one, far) for one in rest) + sum(unsure) + count * start
@@ -94,13 +94,13 @@ def grown(
     return model
 
 
-def two_cases() -> ValueModel:
+def two_cases(effect: float = 0.5) -> ValueModel:
     """Twelve children of one, on one of two cases or both, and the third case seen once."""
     rng, model = Random(8), ValueModel(exact=False)
     for i in range(13):
         model.add(str(i), ("0",) if i else ())
         for case in (["a"], ["b"], ["a", "b"])[i % 3]:
-            model.observe(str(i), 0.1 * i + 0.5 * (case == "a") + rng.gauss(0, 0.1), case)
+            model.observe(str(i), 0.1 * i + effect * (case == "a") + rng.gauss(0, 0.1), case)
     return model
 
 
@@ -119,6 +119,7 @@ FILLS: dict[str, tuple[Callable[[], ValueModel], StepLaw | None]] = {
     "five children": (lambda: grown(6, repeats=3), None),
     "an earlier run": (lambda: grown(30, told=TOLD), TOLD),
     "ruined children": (lambda: family(4, looks=2), None),
+    "cases alike": (lambda: two_cases(0.0), None),
     "two cases": (two_cases, None),
     "a case seen once": (with_a_case_seen_once, None),
 }
@@ -202,7 +203,7 @@ def test_an_earlier_run_without_noise_tells_nothing_of_noise() -> None:
 
 
 def test_chances_to_fail_are_shrunk_to_that_of_candidates_that_also_scored() -> None:
-    model = ValueModel(0.0)
+    model = ValueModel(-1.0)
     for name, scores in (("a", [1.0, 1.1, None]), ("b", [1.2]), ("c", [None, None]), ("d", [1.0, -1e12])):
         for score in scores:
             model.observe(name, score)
@@ -210,7 +211,7 @@ def test_chances_to_fail_are_shrunk_to_that_of_candidates_that_also_scored() -> 
     rate = (1 + 1) / (3 + 1 + 2 - 3 + 2)  # two failures; evaluations beyond the first of each, and two more
     chances = np.array([(1 + 2 * rate) / 5, 2 * rate / 3, (2 + 2 * rate) / 4, (1 + 2 * rate) / 4])
     assert model._failing == pytest.approx(chances)
-    assert worth == pytest.approx(np.where(model.scored > 0, model.mean * (1 - chances), -math.inf))
+    assert worth == pytest.approx(np.where(model.scored > 0, model.mean - chances * (model.mean + 1), -math.inf))
     assert worth[0] == pytest.approx(model.value("a").mean)
 
 
@@ -223,15 +224,15 @@ def test_a_child_whose_only_score_is_absurd_was_tried_in_vain() -> None:
     assert model.births()[0] == pytest.approx((2 + 2 * share) / 5)
 
 
-def with_fallen(up: int, fallen: dict[float, int], same: int = 0, cases: int = 1, exact: bool = False) -> ValueModel:
-    """Children that gain 0.1, others that fell by so much, others like their parent, which is known well."""
+def with_fallen(up: int, fallen: dict[float, int], far: int = 0, cases: int = 1, exact: bool = False) -> ValueModel:
+    """Children that gain 0.1, others that fell by so much, others that gain 10; their parent is known well."""
     model = ValueModel(exact=exact)
     for i in range(200):
-        model.observe("parent", 1.0, str(i % cases))
-    gaps = [0.1] * up + [-by for by, times in fallen.items() for _ in range(times)] + [0.0] * same
+        model.observe("parent", 0.0, str(i % cases))
+    gaps = [0.1] * up + [-by for by, times in fallen.items() for _ in range(times)] + [10.0] * far
     for i, gap in enumerate(gaps):
         model.add(str(i), ("parent",))
-        model.observe(str(i), 1.0 + gap, "0")
+        model.observe(str(i), gap, "0")
     return model
 
 
@@ -255,6 +256,8 @@ def ruined(model: ValueModel) -> int:
         (with_fallen(20, {0.32: 7, 0.17: 7}), 7),  # as many between half as far and there: a tail
         (with_fallen(20, {0.32: 7, 0.17: 8}), 0),
         (with_fallen(20, {0.32: 7, 0.13: 8}), 7),
+        (with_fallen(9, {0.42: 6}, far=1), 6),  # one that gains far more counts as three times the usual
+        (with_fallen(9, {0.38: 6}, far=1), 0),
         (with_fallen(10, {0.32: 6}, exact=True), 0),  # what was measured exactly is believed
         (with_fallen(10, {0.32: 6}, cases=2), 0),
     ],
