@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from random import Random
+from dataclasses import dataclass
 
 import pytest
 
 from culmen.core.brief import Brief, Proposal
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation
-from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, at_least
+from culmen.core.event import EvaluateRequest, ProposeRequest, at_least
 from culmen.core.usage import Budget, Usage
-from culmen.engine.driver import Driver, replay
+from culmen.engine.driver import replay
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 
-from .worlds import TASK, Climb, Hill
-
-
-@dataclass
-class Instant:
-    """The hill, without taking time; `gate` runs before each effect."""
-
-    hill: Hill = field(default_factory=Hill)
-    gate: object = None
-
-    async def perform(self, effect: Effect):
-        await asyncio.sleep(0)
-        if self.gate is not None:
-            await self.gate(effect)
-        return self.hill.perform(effect, Random(f"{effect.mark}/{effect.key}"))[1]
-
-
-def driver(journal, world, budget, strategy=None, **options):
-    search = Search(strategy or Climb(), TASK, budget, 1, options.get("workers", 1), trial=options.pop("trial", True))
-    return Driver(search, world, journal, **options)
+from .worlds import TASK, Climb, Instant, driver
 
 
 def states(journal):

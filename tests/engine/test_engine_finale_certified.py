@@ -26,20 +26,24 @@ TOLERANT = Evaluator(tolerances=True)
 
 @dataclass
 class Told:
-    """Scores by text, and what else is told of an evaluation; `after` counts those of the final choice."""
+    """Scores by text, and what else is told of an evaluation, or of all but the first of them (`later`); `after` counts
+    those of the final choice."""
 
     scores: dict[str, float]
     more: dict[str, dict[str, Any]] = field(default_factory=dict)
     after: list[str] = field(default_factory=list)
+    later: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
         request = effect.request
         if not isinstance(request, EvaluateRequest):
             return 0.1, Text("nothing")
         text, case = request.candidate.text, request.case.id if request.case else ""
+        later = self.later.get(text, {}) if text in self.after else {}
         self.after.append(text)
-        told = {"trust": "verified", **self.more.get(text, {})}
-        return 1.0, Observation(request.candidate.id, Status.OK, self.scores[text], case=case, **told)
+        told = {"status": Status.OK, "score": self.scores[text], "trust": "verified"}
+        told |= {**self.more.get(text, {}), **later}
+        return 1.0, Observation(request.candidate.id, case=case, **told)
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,38 @@ def test_a_certified_value_as_good_as_the_score_of_the_next_ends_the_choice(seco
     world = Told({"0.0": 0.1, "1": 0.9, "2": 0.8, "3": 0.7}, {"1": {"certified": 0.8}, "2": {"certified": 0.7}})
     text, _ = chosen(VERIFIED, world, Budget(evaluations=100, seconds=seconds), workers=2)
     assert text == "1" and (world.after.count("2"), world.after.count("3")) == (looked, 0)
+
+
+@pytest.mark.parametrize(("kept", "looked"), [(10, "5"), (29, "5"), (30, "54"), (40, "543")])
+def test_as_many_finalists_are_certified_as_there_is_room_for_beside_the_initial_program(
+    kept: int, looked: str
+) -> None:
+    """Each on all ten test cases: of 40 evaluations three finalists get ten and the initial program, too."""
+    cases = tuple(Case(f"{split}{n}", n, split=split) for split, n in (("train", 1), ("test", 10)) for n in range(n))
+    world = Told({"0.0": 0.1, "1": 0.5, "2": 0.6, "3": 0.7, "4": 0.8, "5": 0.9})
+    _, verdict = chosen(msgspec.structs.replace(VERIFIED, cases=cases), world, Budget(evaluations=5 + kept))
+    assert [text for text in "54321" if world.after.count(text)] == list(looked)
+    assert verdict.initial is not None and verdict.initial.count == world.after.count("0.0") == min(10, kept // 2)
+
+
+def test_a_certified_loss_comes_before_a_score_that_was_not_accepted_and_that_before_a_failure() -> None:
+    task = msgspec.structs.replace(VERIFIED, objective=Objective(direction="min"))
+    world = Told({"0.0": 0.9, "1": 0.1, "2": 0.2, "3": 0.3}, {"3": {"certified": 0.4}})
+    assert chosen(task, world)[0] == "3"
+    world = Told({"0.0": 0.9, "1": 0.1, "2": 0.2, "3": 0.3}, later={"1": {"status": Status.ERROR, "score": None}})
+    assert chosen(task, world)[0] == "2"
+
+
+def test_what_cheats_before_the_verifier_is_out() -> None:
+    barred = {"status": Status.REJECTED, "score": None, "reason": "integrity_admits"}
+    world = Told({"0.0": 0.1, "1": 0.9, "2": 0.8}, {"1": {"certified": 0.95}}, later={"1": barred})
+    assert chosen(VERIFIED, world)[0] == "2"
+
+
+def test_the_trust_of_a_verdict_is_that_of_its_fresh_evaluations() -> None:
+    world = Told({"0.0": 0.1, "1": 0.9}, later={"1": {"trust": "self-reported"}})
+    _, verdict = chosen(EXACT, world)
+    assert (verdict.trust, verdict.verified, verdict.confirmed) == ("self-reported", False, True)
 
 
 def test_where_nothing_was_accepted_the_order_of_the_search_stays() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Case
 from culmen.core.event import EvaluateRequest, at_least
@@ -21,6 +22,8 @@ from culmen.strategies.cato import Cato
 from culmen.testing.landscape import Landscape, program, task
 from culmen.testing.strategy_kit import outcome
 from culmen.testing.virtual import simulate
+
+from .worlds import TASK, Script
 
 BUDGET = Budget(evaluations=400)
 PLAIN = task(deterministic=True)
@@ -69,6 +72,7 @@ def test_the_verifier_has_the_last_word():
     end = run(EXACT, Verified(), 0.5)
     assert end.search.reason == "target" and end.verdict.certified >= 0.5
     assert run(EXACT, Verified(most=0.4), 0.5).search.reason != "target"
+    assert run(EXACT, Verified(most=0.5), 0.5).search.reason == "target"
 
 
 def test_a_lucky_score_is_not_believed():
@@ -85,6 +89,63 @@ def test_all_training_cases_count():
     end = run(cases, Landscape(), 0.5, "polca")
     assert end.search.reason == "target"
     assert any(tally.count >= 3 and tally.mean >= 0.5 for tally in end.search.record.tallies())
+
+
+@dataclass(frozen=True)
+class Again:
+    """Evaluates one candidate so often, on the first training case."""
+
+    times: int
+
+    async def search(self, lab):
+        for _ in range(self.times):
+            await lab.evaluate(Candidate.of({"x": "a"}), (lab.task.split("train") or (None,))[:1])
+
+
+def looked(told, times, about=TASK, evaluations=60):
+    """Why the search ended that should reach a mean of 1, and how many evaluations it made, where such scores are
+    told one after the other."""
+    end = simulate(
+        Again(times),
+        about,
+        Script({"0.0": [0.0], "a": told}),
+        Budget(evaluations=evaluations),
+        stop_at=1.0,
+        trial=False,
+    )
+    return end.search.reason, end.search.record.evaluations
+
+
+def test_a_claim_is_checked_by_one_evaluation_and_again_after_twice_as_many():
+    assert looked([1.2, 1.0], 5) == ("target", 2)
+    assert looked([0.9], 5) == ("strategy_done", 5)  # never claimed
+    assert looked([2.0, 0.9, 0.0], 3) == ("strategy_done", 4)  # the mean is enough, the look by itself is not
+    told = [
+        1.2,
+        0.5,
+        1.5,
+        1.5,
+        0.1,
+        0.0,
+    ]  # the second and the fifth are looks: with three, the mean was above 1 as well
+    assert [looked(told, times) for times in (2, 3, 4)] == [("strategy_done", n) for n in (3, 5, 6)]
+    verified = msgspec.structs.replace(TASK, evaluator=Evaluator(verifier="/v.py"))
+    assert looked([2.0], 9, verified) == ("strategy_done", 10)  # what the verifier refused once is not asked again
+
+
+def test_what_failed_claims_nothing_and_a_look_that_fails_on_a_case_reaches_nothing():
+    assert looked([None, 2.0], 4) == ("strategy_done", 4)
+    cases = msgspec.structs.replace(TASK, cases=tuple(Case(str(n)) for n in range(3)))
+    assert looked([2.0], 1, cases) == ("target", 4)
+    assert looked([2.0, 2.0, None, 2.0], 1, cases) == ("strategy_done", 4)
+    assert looked([4.0, 0.5, 0.5, 0.5], 1, cases) == ("strategy_done", 4)
+
+
+def test_a_look_is_made_where_the_budget_holds_all_of_it():
+    assert looked([2.0], 1, evaluations=2) == ("target", 2)
+    cases = msgspec.structs.replace(TASK, cases=tuple(Case(str(n)) for n in range(3)))
+    assert looked([2.0], 1, cases, evaluations=4) == ("target", 4)
+    assert looked([2.0], 1, cases, evaluations=3) == ("strategy_done", 1)
 
 
 @pytest.mark.parametrize("about", [PLAIN, NOISY, EXACT])

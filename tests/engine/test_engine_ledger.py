@@ -9,10 +9,14 @@ import msgspec
 import pytest
 
 from culmen.core.brief import Text
+from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Evaluator, Objective, Task, goals
 from culmen.core.usage import Budget, Usage
 from culmen.engine.ledger import NOTHING, Ledger, Reservations, final_seconds, final_share, usage_of
+from culmen.testing.virtual import simulate
+
+from .worlds import Does, Hill
 
 ONE = Usage(evaluations=1)
 DEAR = Usage(evaluations=1, calls=2, input_tokens=100, dollars=0.1)
@@ -107,9 +111,31 @@ def test_with_several_objectives_every_member_of_a_front_is_confirmed_three_time
     assert kept(200, cases=2, metrics=True, deterministic=True) == 18
 
 
+class Scattered(Hill):
+    """Every candidate is the best in something: none is better in both metrics."""
+
+    def observe(self, request, rng):
+        x = float(request.candidate.text)
+        metrics = {"speed": x, "size": x}
+        return Observation(request.candidate.id, Status.OK, rng.random(), seed=request.seed, metrics=metrics)
+
+
+def test_of_a_noisy_front_as_many_members_are_confirmed_as_can_be_evaluated_twice() -> None:
+    async def search(lab) -> None:
+        await lab.gather(*(lab.evaluate(Candidate.of({"x": str(n)}), [None]) for n in range(7)))
+
+    task = Task("t", seeds=({"x": "9"},), objective=Objective(metrics=goals({"speed": "max", "size": "min"})))
+    world = Scattered()
+    run = simulate(Does(search), task, world, Budget(evaluations=18, final=0.5), trial=False)
+    assert run.verdict is not None and len(run.verdict.finalists) == 5
+    assert world.calls == 7 + 5 * 2  # eleven are left, one too few for a sixth
+
+
 def test_a_data_set_that_fits_just_into_a_fifth_is_reported_whole() -> None:
     assert (kept(100, cases=5), kept(100, cases=6)) == (20, 10)
     assert (kept(100, cases=8, deterministic=True), kept(100, cases=9, deterministic=True)) == (20, 10)
+    tolerant = {"deterministic": True, "evaluator": Evaluator(path="/e.py")}  # a winner is looked into, too
+    assert (kept(100, cases=6, **tolerant), kept(100, cases=7, **tolerant)) == (20, 10)
 
 
 def test_tiny_budgets_keep_nothing_or_one_evaluation_for_a_verifier() -> None:
@@ -156,5 +182,16 @@ def test_who_has_got_more_holds_it_and_waits_no_longer() -> None:
         assert not second.done()  # the first goes on, and will give back what it holds
         owner.release(1)
         assert await second == ""
+
+    asyncio.run(main())
+
+
+def test_who_performs_no_effect_takes_the_place_of_none() -> None:
+    owner = Reservations(Ledger(Budget(calls=5), 0))
+
+    async def main() -> None:
+        assert await owner.open(1, Usage(calls=4)) == ""
+        assert not owner.permit(Usage(calls=2)) and owner.permit(Usage(calls=1))
+        assert owner.release(1) == Usage(calls=4)
 
     asyncio.run(main())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,3 +129,52 @@ def test_what_is_not_done_when_the_time_is_over_is_ended_where_it_stands():
     limit.resolve(None)
     loop.drain()
     assert root.result() == [1, None] and closed == ["patient"]
+
+
+def test_where_the_time_is_over_already_nothing_begins():
+    loop, limit, begun = Loop(), Future(), []
+    limit.resolve(None)
+
+    async def eager():
+        begun.append(1)
+
+    root = loop.spawn(loop.within(limit, eager(), eager()))
+    loop.drain()
+    assert root.result() == [None, None] and not begun
+
+
+def test_an_error_within_a_time_limit_closes_the_others_and_is_raised():
+    loop, closed = Loop(), []
+
+    async def patient():
+        try:
+            await Future()
+        finally:
+            closed.append("patient")
+
+    async def hasty():
+        raise ValueError("no")
+
+    root = loop.spawn(loop.within(Future(), patient(), hasty()))
+    loop.drain()
+    assert isinstance(root.error, ValueError) and closed == ["patient"]
+
+
+def test_what_has_ended_is_not_kept():
+    """A search spawns as many as it likes, for days."""
+
+    class Large:
+        pass
+
+    loop, kept = Loop(), []
+
+    async def make():
+        large = Large()
+        kept.append(weakref.ref(large))
+        return large
+
+    for _ in range(3):
+        loop.spawn(make())
+    loop.drain()
+    gc.collect()
+    assert [ref() for ref in kept] == [None] * 3

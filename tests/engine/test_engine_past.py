@@ -7,15 +7,17 @@ from typing import Any
 
 import msgspec
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culmen.core.brief import LONG, Attempt, Brief, Exhibit, Proposal, settled
+from culmen.core.brief import LONG, Attempt, Brief, Exhibit, Measured, Proposal, settled
 from culmen.core.candidate import Candidate, Origin
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.record import SHOWN, Past, Scoreboard, change
+from culmen.engine import record
+from culmen.engine.record import SHOWN, Past, Scoreboard, change, reason
 from culmen.strategies import catalog
 from culmen.testing.landscape import Faults, Landscape, task
 from culmen.testing.virtual import simulate
@@ -27,8 +29,8 @@ PARENT = Candidate.of({"p": "a = 1\nb = 2\n"})
 class Known:
     """A past that is told results like the search tells it."""
 
-    def __init__(self, deterministic: bool = False) -> None:
-        task = Task("t", deterministic=deterministic)
+    def __init__(self, deterministic: bool = False, cases: tuple[Case, ...] = ()) -> None:
+        task = Task("t", deterministic=deterministic, cases=cases)
         self.record = Scoreboard(task)
         self.past = Past(task, self.record)
 
@@ -47,6 +49,9 @@ class Known:
 
     def attempts(self) -> tuple[Attempt, ...]:
         return self.past.informed(Brief(PARENT)).attempts
+
+    def margin(self) -> float | None:
+        return self.past.informed(Brief(PARENT)).measured.margin
 
 
 def test_attempts_on_a_parent_are_told_with_what_came_of_them() -> None:
@@ -78,7 +83,7 @@ def test_attempts_are_few_the_newest_and_each_once() -> None:
         known.child(f"a = {n + 2}\nb = 2\n", hypothesis="x" * 1000)
     known.child("a = 19\nb = 2\n", hypothesis="again")
     told = known.attempts()
-    assert len(told) == SHOWN and told[-1].change == "again" and all(len(each.change) <= 240 for each in told)
+    assert len(told) == SHOWN == 6 and told[-1].change == "again" and all(len(each.change) <= 240 for each in told)
     assert known.past.informed(Brief(Candidate.of({"p": "other"}))).attempts == ()
 
 
@@ -100,6 +105,60 @@ def test_exact_scores_have_no_interval() -> None:
     known = Known(deterministic=True)
     known.score(PARENT, 0.5)
     assert known.past.informed(Brief(PARENT)).measured.margin == 0.0
+
+
+def test_exact_scores_on_some_of_the_cases_have_an_interval_until_all_were_seen() -> None:
+    known, other = Known(deterministic=True, cases=(Case("a"), Case("b"))), Candidate.of({"p": "other"})
+    known.score(other, 0.4, 0.6)
+    known.score(PARENT, 0.5)
+    assert known.margin() == pytest.approx(12.71 * 0.02**0.5)
+    known.score(PARENT, 0.7)
+    assert known.margin() == 0.0
+
+
+def test_intervals_are_those_of_students_t() -> None:
+    """Each further candidate has two evaluations that differ by 2: one degree of freedom and squares of 2 more."""
+    known = Known()
+    known.score(PARENT, 2.0, 2.0)
+    for degrees in range(2, 200):
+        known.score(Candidate.of({"p": str(degrees)}), 1.0, 3.0)
+        true = scipy.stats.t.ppf(0.975, degrees) * ((degrees - 1) / degrees) ** 0.5
+        assert known.margin() == pytest.approx(true, rel=2e-3 if degrees <= 10 else 1.2e-2)
+
+
+def test_a_strategy_that_says_how_well_it_knows_a_number_keeps_both() -> None:
+    known, mine = Known(), Measured(5, 1, 0.25)
+    known.score(PARENT, 0.5, 0.7)
+    brief = known.past.informed(
+        Brief(PARENT, reward=0.3, measured=mine, inspirations=(Exhibit(PARENT, 0.2, "", mine),))
+    )
+    assert (brief.reward, brief.measured) == (0.3, mine)
+    assert (brief.inspirations[0].reward, brief.inspirations[0].measured) == (0.2, mine)
+    unsaid = known.past.informed(Brief(PARENT, reward=0.3, measured=Measured(0, 0, None)))
+    assert unsaid.reward == pytest.approx(0.6) and unsaid.measured.count == 2
+
+
+def test_reasons_are_one_line_of_160_characters_at_most_and_metrics_twelve_of_the_finite_ones() -> None:
+    words = "exception " * 13
+    for length, ends in ((160, "x"), (161, "…"), (500, "…")):
+        feedback = words + "x" * (length - len("error " + words))
+        said = reason(Observation(PARENT.id, Status.ERROR, feedback=f"first\n{feedback}\n\n"))
+        assert len(said) == 160 and said.startswith("error exception") and said.endswith(ends)
+    cut = reason(Observation(PARENT.id, Status.ERROR, feedback="y" * 152 + " " + "z" * 20))
+    assert cut == "error " + "y" * 152 + "…"  # not a blank before the dots
+    known = Known()
+    known.score(PARENT, 0.5, metrics={"bad": float("inf"), **{f"m{n}": float(n) for n in range(14)}})
+    (exhibit,) = known.past.informed(Brief(inspirations=(Exhibit(PARENT),))).inspirations
+    assert list(exhibit.metrics) == [f"m{n}" for n in range(12)]
+
+
+def test_what_was_not_touched_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "_KEPT", 2)
+    known, others = Known(), [Candidate.of({"p": str(n)}) for n in range(3)]
+    for candidate in (others[0], others[1], others[0], others[2]):
+        known.score(candidate, 0.5, metrics={"width": 1.0})
+    exhibits = known.past.informed(Brief(inspirations=tuple(map(Exhibit, others)))).inspirations
+    assert [bool(exhibit.metrics) for exhibit in exhibits] == [True, False, True]
 
 
 @pytest.mark.parametrize("name", ["polca", "openevolve", "puct", "gepa", "map_elites", "best_of_n", "pacevolve"])

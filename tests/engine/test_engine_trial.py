@@ -110,7 +110,7 @@ def test_of_several_initial_programs_one_has_to_score():
 def test_without_an_initial_program_the_search_ends_where_the_first_evaluations_all_fail_alike():
     alike = simulate(Proposing(), task(seeds=()), Failing(lambda *_: True, lambda n: f"line {n}: boom"), BUDGET, seed=1)
     assert alike.search.reason == "always_fails"
-    assert alike.search.ledger.spent.evaluations == ALIKE
+    assert alike.search.ledger.spent.evaluations == ALIKE == 10
     words = "abcdefghijklmnopqrstuvwxyz"
     apart = Failing(lambda *_: True, lambda n: f"boom {words[n % 26]}")
     assert simulate(Proposing(), task(seeds=()), apart, BUDGET, seed=1).search.reason == "evaluations"

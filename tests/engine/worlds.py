@@ -1,16 +1,22 @@
-"""A tiny landscape for engine tests: a candidate's text is its true reward."""
+"""Worlds for engine tests: a tiny landscape, where a candidate's text is its true reward, and scores as told."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from culmen.core.brief import Brief, Proposal, Text
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.event import Effect, EvaluateRequest, ProposeRequest, Result
 from culmen.core.task import Task
 from culmen.core.usage import Usage
+from culmen.engine.driver import Driver
+from culmen.engine.search import Search
 
 TASK = Task("hill", seeds=({"x": "0.0"},))
 EXACT = Task("hill", seeds=({"x": "0.0"},), deterministic=True)
@@ -46,6 +52,53 @@ class Hill:
         return Proposal(tuple(children), usage=Usage(calls=1, input_tokens=100, output_tokens=10, dollars=0.01))
 
 
+Turns = Mapping[str, Sequence[float | str | None]]
+
+
+@dataclass
+class Script:
+    """Scores by text, in their order, the last one for ever (None: the evaluation fails, "cheats": it is rejected for
+    its integrity); keeps what the final choice let look for tolerances, by text."""
+
+    turns: Turns
+    made: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+
+    def perform(self, effect: Effect, rng: Random) -> tuple[float, Result]:
+        request = effect.request
+        assert isinstance(request, EvaluateRequest)
+        text, case = request.candidate.text, request.case.id if request.case else ""
+        told = self.turns[text][min(self.made[text], len(self.turns[text]) - 1)]
+        checks = request.checks if request.above is None else 0
+        self.made[text], self.checks[text] = self.made[text] + 1, self.checks[text] + checks
+        status = {None: Status.ERROR, "cheats": Status.REJECTED}.get(told, Status.OK)  # type: ignore[arg-type]
+        score, reason = (None, "integrity_admits") if isinstance(told, str) else (told, "")
+        usage = Usage(evaluations=checks)
+        return 1.0, Observation(request.candidate.id, status, score, case, reason, seed=request.seed, usage=usage)
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Evaluates these texts so often each, on training cases, and ends."""
+
+    texts: tuple[str, ...]
+    times: int = 4
+
+    async def search(self, lab) -> None:
+        for text in self.texts:
+            await lab.evaluate(Candidate.of({"x": text}), lab.minibatch(self.times))
+
+
+@dataclass(frozen=True)
+class Does:
+    """A strategy that is one function."""
+
+    does: Callable[[Any], Awaitable[Any]]
+
+    async def search(self, lab) -> Any:
+        return await self.does(lab)
+
+
 @dataclass(frozen=True)
 class Climb:
     """`lanes` climbers that never wait for one another, sharing the best."""
@@ -66,3 +119,32 @@ class Climb:
                     best = (rollout.reward, rollout.candidate)
 
         await lab.gather(*(lane(i) for i in range(self.lanes)))
+
+
+@dataclass
+class Instant:
+    """The hill, without taking time; `gate` runs before each effect."""
+
+    hill: Hill = field(default_factory=Hill)
+    gate: object = None
+
+    async def perform(self, effect: Effect):
+        await asyncio.sleep(0)
+        if self.gate is not None:
+            await self.gate(effect)
+        return self.hill.perform(effect, Random(f"{effect.mark}/{effect.key}"))[1]
+
+
+def driver(journal, world, budget, strategy=None, **options):
+    search = Search(strategy or Climb(), TASK, budget, 1, options.get("workers", 1), trial=options.pop("trial", True))
+    return Driver(search, world, journal, **options)
+
+
+def split(**sizes: int) -> tuple[Case, ...]:
+    """So many cases of each split."""
+    return tuple(Case(f"{name}{n}", n, split=name) for name, size in sizes.items() for n in range(size))
+
+
+def named(*texts: str) -> tuple[str, ...]:
+    """Ids of the candidates with these texts."""
+    return tuple(Candidate.of({"x": text}).id for text in texts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,9 +13,20 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import BARRED, Observation, Status
 from culmen.core.task import combined, constraint, goals
-from culmen.memory.front import FrontModel, FrontPoint, chosen, dispersed, hypervolume, nondominated
+from culmen.memory.front import (
+    FrontModel,
+    FrontPoint,
+    chosen,
+    dispersed,
+    distances,
+    hypervolume,
+    nondominated,
+    reference,
+    spread,
+    turned,
+)
 
 NUMBERS = st.floats(-50, 50).map(lambda value: round(value, 2))
 
@@ -48,9 +60,9 @@ def test_a_monotone_change_of_one_metric_changes_no_front(points: np.ndarray, ch
 
 @given(st.one_of(clouds(2), clouds(3)))
 def test_hypervolume_is_what_counting_cells_gives(points: np.ndarray) -> None:
-    reference = np.full(points.shape[1], -10.0)
-    edges = [np.unique(np.append(points[:, k], -10.0)) for k in range(points.shape[1])]
-    edges = [values[values >= -10] for values in edges]
+    reference = np.array([-10.0, 3.0, -25.0])[: points.shape[1]]
+    edges = [np.unique(np.append(points[:, k], low)) for k, low in enumerate(reference)]
+    edges = [values[values >= low] for values, low in zip(edges, reference, strict=True)]
     volume = 0.0
     for cell in np.ndindex(*(max(0, len(values) - 1) for values in edges)):
         high = np.array([edges[k][i + 1] for k, i in enumerate(cell)])
@@ -69,6 +81,39 @@ def test_few_members_that_stand_for_a_front_keep_its_ends() -> None:
     angles = np.linspace(0, math.pi / 2, 50)
     kept = dispersed(np.column_stack([np.cos(angles), 1e6 * np.sin(angles)]), 8)
     assert len(kept) == 8 and min(kept) < 8 and max(kept) > 41
+
+
+def test_the_first_of_few_members_is_the_one_that_alone_dominates_most() -> None:
+    """On equal scales and from a tenth below the worst, 0.5 * 0.5 is more than the 0.1 * 1.1 of either end."""
+    assert dispersed(np.array([[0.0, 10.0], [1.0, 0.0], [0.4, 4.0]]), 1) == [2]
+    assert dispersed(np.array([[0.0, 10.0], [1.0, 0.0], [0.01, 0.1]]), 1) == [0]
+
+
+def test_the_distance_from_the_ideal_point_is_the_largest_gap_and_a_twentieth_of_their_sum() -> None:
+    points, ideal, spans = np.array([[1.0, 4.0], [3.0, 0.0], [2.0, 2.0]]), np.array([3.0, 4.0]), np.array([2.0, 4.0])
+    found = distances(points, np.array([0.25, 0.75]), ideal, spans)
+    assert found == pytest.approx([0.25 + 0.05 * 0.25, 0.75 + 0.05 * 0.75, 0.375 + 0.05 * 0.5])
+
+
+def test_a_column_that_spans_nothing_counts_by_its_size() -> None:
+    points = np.array([[10.0, -4.0, 0.5, 0.0], [10.5, -4.0, 0.5, 0.0]])
+    assert spread(points).tolist() == [0.5, 4.0, 0.5, 1.0]
+
+
+def test_hypervolume_is_measured_from_what_is_given_or_from_a_tenth_below_the_worst() -> None:
+    points = np.array([[1.0, -30.0], [3.0, -10.0]])
+    assert reference(points, GOALS).tolist() == pytest.approx([0.8, -32.0])
+    given = goals({"accuracy": {"reference": 0.5}, "latency": "min"})
+    assert reference(points, given).tolist() == pytest.approx([0.5, -32.0])
+    assert reference(np.empty((0, 2)), GOALS).tolist() == [0.0, 0.0]
+    both = goals({"accuracy": {"reference": 0.5}, "latency": {"direction": "min", "reference": 40}})
+    assert reference(np.empty((0, 2)), both).tolist() == [0.5, -40.0]
+
+
+def test_what_a_journal_leaves_out_of_a_member_is_nothing() -> None:
+    read = msgspec.convert({"id": "a", "metrics": {"accuracy": 1.0, "latency": 2.0}}, FrontPoint)
+    assert turned([read], GOALS).tolist() == [[1.0, -2.0]]
+    assert (read.margins, read.count, read.failures, read.feasible, read.confirmed) == ({}, 0, 0, True, False)
 
 
 def seen(id: str, **metrics: float) -> Observation:
@@ -97,6 +142,16 @@ def test_lucky_single_evaluations_are_not_believed() -> None:
     assert all(member.margins["accuracy"] > 0 for member in members)
 
 
+def test_of_two_that_were_seen_alike_the_one_of_better_kin_is_believed_better() -> None:
+    model, rng = FrontModel(GOALS), Random(0)
+    kin = [(named(f"{line} {place}", (named(line).id,)), line) for place in range(6) for line in ("good", "bad")]
+    for candidate, line in [*((named(line), line) for line in ("good", "bad") * 6), *kin]:
+        accuracy = rng.gauss(5.0 * (line == "good"), 1.0) if not candidate.text.endswith("5") else 2.5
+        model.observe(candidate, seen(candidate.id, accuracy=accuracy, latency=rng.gauss(10, 1)))
+    good, bad = (model.point(model.ids.index(named(f"{line} 5").id)) for line in ("good", "bad"))
+    assert good.metrics["accuracy"] > bad.metrics["accuracy"] + 1.0
+
+
 def test_equal_texts_are_one_candidate() -> None:
     model = FrontModel(GOALS)
     for _ in range(3):
@@ -123,6 +178,76 @@ def test_candidates_that_failed_or_were_barred_are_on_no_front() -> None:
     model.observe(named("cheat"), seen(named("cheat").id, accuracy=1.0, latency=0.0))
     model.bar(named("cheat").id)
     assert [model.ids[row] for row in model.front()] == [named("fine").id]
+
+
+def test_a_candidate_that_is_rejected_for_its_integrity_is_on_no_front() -> None:
+    model = FrontModel(GOALS)
+    for text, accuracy in (("fine", 0.5), ("cheat", 1.0)):
+        model.observe(named(text), seen(named(text).id, accuracy=accuracy, latency=5.0))
+    assert [model.ids[row] for row in model.front()] == [named("cheat").id]
+    rejected = Observation(named("cheat").id, Status.REJECTED, reason=f"{BARRED}read")
+    model.observe(named("cheat"), rejected)
+    assert [model.ids[row] for row in model.front()] == [named("fine").id]
+
+
+def test_with_one_objective_the_front_is_the_best_candidate() -> None:
+    model = FrontModel(goals({"accuracy": "max"}), exact=True)
+    for text, accuracy in (("good", 0.5), ("better", 0.6), ("worse", 0.4), ("best", 0.7)):
+        model.observe(named(text), seen(named(text).id, accuracy=accuracy))
+        model.front()
+    assert [model.ids[row] for row in model.front()] == [named("best").id]
+
+
+LIMITS = tuple(
+    constraint(text)
+    for text in (
+        "accuracy >= 0.5",
+        "accuracy <= 0.9",
+        "latency <= 20",
+        "latency >= 4",
+        "memory <= 5",
+        "power >= 2",
+    )
+)
+
+
+def limited(*rows: tuple[float, float, float, float]) -> FrontModel:
+    model = FrontModel(GOALS, LIMITS, exact=True)
+    for place, row in enumerate(rows):
+        values = dict(zip(("accuracy", "latency", "memory", "power"), row, strict=True))
+        model.observe(named(str(place)), seen(named(str(place)).id, **values))
+    return model
+
+
+def test_a_violation_counts_in_deviations_of_the_candidates_or_plainly_where_they_are_alike() -> None:
+    """Values are measured from those of the first candidate, turned so that higher is better."""
+    model = limited((0.6, 10.0, 3.0, 4.0), (0.8, 30.0, 7.0, 4.0))
+    assert [each.worth()[1] for each in model.models] == pytest.approx([0.2, -20.0, -4.0, 0.0])
+    np.testing.assert_allclose(model.rewards()[0], [[0.6, -10.0], [0.8, -30.0]])
+    held = [0.0, 0.0, 0.0, 0.0]
+    values = [held, [-0.2, 0, 0, 0], [0.5, 0, 0, 0], [0, -30, 0, 0], [0, 8, 0, 0], [0, 0, -8, 0], [0, 0, 0, -5]]
+    deviations = np.array([0.0, 0.1 / 0.1, 0.2 / 0.1, 20 / 10, 2 / 10, 6 / 2, 3.0])
+    assert model.excess(np.array(values)) == pytest.approx(deviations)
+    assert model.excess(np.array([-0.2, -30.0, -8.0, -5.0])) == pytest.approx(1 + 2 + 3 + 3)
+
+
+def test_violations_of_what_nobody_has_measured_yet_count_plainly() -> None:
+    assert limited().excess(np.array([0.6, -10.0, -7.0, 1.0])) == pytest.approx(2 + 1)
+
+
+def test_margins_are_those_of_95_percent_and_exact_metrics_or_unknown_ones_have_none() -> None:
+    model, rng = FrontModel(GOALS), Random(1)
+    for place in range(12):
+        id = named(str(place % 3)).id
+        model.observe(named(str(place % 3)), seen(id, accuracy=rng.gauss(place % 3, 1.0), latency=rng.gauss(5, 1)))
+    _, deviations = model.rewards()
+    margins = [model.point(row).margins for row in range(3)]
+    found = [[each["accuracy"], each["latency"]] for each in margins]
+    np.testing.assert_allclose(found, 1.96 * deviations[:3], rtol=1e-3)
+    broken = FrontModel(GOALS)
+    broken.observe(named("broken"), Observation(named("broken").id, Status.ERROR))
+    assert broken.point(0).margins == {}
+    assert limited((0.6, 10.0, 3.0, 4.0), (0.8, 30.0, 7.0, 4.0)).point(0).margins == {}
 
 
 def test_a_trade_off_is_chosen_by_weights_whatever_the_scales() -> None:

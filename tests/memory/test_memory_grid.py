@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
-from culmen.memory.grid import Axis, Grid
+from culmen.memory.grid import Axis, Grid, GridIsland, Selection
 
 number = st.floats(-100, 100)
 
@@ -65,6 +65,57 @@ def test_an_adaptive_axis_spans_what_was_seen():
         grid.add(rollout(n), float(n), {"x": x})
     assert len(grid) == 2  # 0 and 5 share the lower half now; the better stayed
     assert [e.features[0] for e in grid.elites()] == [100.0, 0.0]
+
+
+def test_a_range_that_grows_keeps_its_other_end():
+    grid = Grid([Axis("x", 4)])
+    for n, x in enumerate((0.0, 10.0, 20.0)):
+        grid.add(rollout(n), float(n), {"x": x})
+    assert {e.features[0]: grid.cell(e.features)[0] for e in grid.elites()} == {0.0: 0, 10.0: 2, 20.0: 3}
+
+
+@pytest.mark.parametrize(
+    ("axis", "cells"),
+    [
+        (Axis("x", 4, low=0.0), [0, 0, 2, 3]),
+        (Axis("x", 4, high=30.0), [0, 1, 2, 3]),
+        (Axis("x", 4, 0.0, 40.0), [0, 0, 1, 2]),
+    ],
+)
+def test_an_axis_with_one_declared_end_adapts_at_the_other(axis, cells):
+    grid = Grid([axis])
+    for n, x in enumerate((10.0, 20.0, -10.0)):
+        grid.add(rollout(n), float(n), {"x": x})
+    assert [grid.cell((x,))[0] for x in (-10.0, 0.0, 10.0, 20.0)] == cells
+    assert axis.fixed == (axis.low is not None and axis.high is not None)
+
+
+@pytest.mark.parametrize("axis", [Axis("x", 4, 0.0, 4.0), Axis("x", 4)])
+def test_of_equal_rewards_the_one_that_came_first_is_first(axis):
+    grid = Grid([axis])
+    for n, (x, reward) in enumerate([(0.0, 1.0), (4.0, 0.5), (1.0, 2.0), (0.0, 2.0), (2.0, 0.1)]):
+        grid.add(rollout(n), reward, {"x": x})
+    assert [e.rollout.candidate.text for e in grid.elites()] == ["2", "3", "1", "4"]
+
+
+def island(size, **chosen):
+    made = GridIsland(Grid([Axis("x", 100, 0.0, 100.0)]), Selection(**chosen))
+    for n in range(size):
+        made.grid.add(rollout(n), float(n), {"x": n + 0.5})
+    return made
+
+
+def test_the_best_share_has_at_least_one():
+    home, rng = island(3, exploration=0.0, exploitation=1.0, elites=0.1), Random(1)
+    assert {home.parent(rng).reward for _ in range(50)} == {2.0}
+
+
+def test_different_ones_are_sought_among_sixteen():
+    """Of eighteen the farthest is drawn into the sixteen with a chance of 16/18."""
+    home, rng = island(18, top=0, diverse=1), Random(1)
+    parent = home.grid.ranked(0)
+    shown = [home.inspirations(parent, rng)[0].reward for _ in range(4000)]
+    assert shown.count(0.0) / 4000 == pytest.approx(16 / 18, abs=4.5 * (16 / 18 * 2 / 18 / 4000) ** 0.5)
 
 
 def test_sampling_is_uniform_over_cells_and_none_when_empty():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from random import Random
+
+import pytest
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
@@ -19,8 +23,24 @@ def elite(name: str, reward: float, feature: float) -> Elite:
     return Elite(Rollout(candidate, (Observation(candidate.id, Status.OK, reward),), (reward,)), reward, (feature,))
 
 
+def filled(*programs: tuple[str, float, float], **made: float) -> ProgramPopulation:
+    """A population with these programs (name, reward, feature) on its first island."""
+    found = population(**made)
+    for program in programs:
+        found.islands[0].offer(elite(*program))
+    return found
+
+
+def name(elite: Elite) -> str:
+    return elite.rollout.candidate.text
+
+
 def names(island) -> set[str]:
-    return {member.elite.rollout.candidate.text for member in island.members}
+    return {name(member.elite) for member in island.members}
+
+
+def archived(found: ProgramPopulation) -> list[str]:
+    return sorted(name(member.elite) for member in found.archive)
 
 
 def test_a_program_stays_without_a_cell_and_leaves_when_it_is_displaced() -> None:
@@ -73,3 +93,119 @@ def test_what_is_drawn_to_be_shown_is_near() -> None:
     drawn = [e.rollout.candidate.text for seed in range(40) for e in island.inspirations(parent, Random(seed))[3:]]
     near = [name for name in drawn if name in ("p7", "p8")]
     assert "p9" not in drawn and len(near) > len(drawn) / 4
+
+
+def test_a_cell_is_a_place_within_what_was_seen() -> None:
+    found = filled(("one", 1.0, 1.0))
+    assert found.cell((1.0,)) == found.cell((7.0,)) == (5,)
+    found.islands[0].offer(elite("other", 1.0, 3.0))
+    cells = [found.cell((value,))[0] for value in (-9.0, 1.0, 1.5, 2.0, 2.9, 3.0, 99.0)]
+    assert cells == [0, 0, 2, 5, 9, 9, 9]
+
+
+def test_the_mean_of_an_island_is_that_of_its_cells() -> None:
+    found = filled(("first", 0.0, 0.5), ("low", 3.0, 0.0), ("high", 9.0, 1.0), ("without a cell", 1.0, 1.0))
+    assert found.islands[0].quality == 4.0 and found.islands[1].quality is None
+
+
+def test_those_without_a_cell_leave_first_then_the_worst_and_the_archive_forgets_them() -> None:
+    found = filled(("best", 9.0, 0.5), ("kept", 5.0, 1.0), ("loose", 8.0, 0.75), most=3)
+    assert archived(found) == ["best", "kept", "loose"]
+    for added, left in (
+        (("new", 1.0, 0.0), {"best", "kept", "new"}),
+        (("newer", 0.5, 0.25), {"best", "kept", "newer"}),
+    ):
+        found.islands[0].offer(elite(*added))
+        assert names(found.islands[0]) == set(archived(found)) == left
+
+
+def test_the_newest_and_the_first_of_the_best_stay_whatever_the_size() -> None:
+    found = filled(("best", 1.0, 0.0), ("as good", 1.0, 0.0), most=1)
+    assert names(found.islands[0]) == {"best", "as good"}
+    found.islands[0].offer(elite("low", 0.5, 1.0))
+    assert names(found.islands[0]) == {"best", "low"}
+    found.islands[0].offer(elite("better", 2.0, 0.5))
+    found.islands[0].offer(elite("lower", 0.1, 0.75))
+    assert names(found.islands[0]) == {"better", "lower"}
+
+
+def test_a_full_archive_takes_what_is_better_than_its_worst_and_what_took_the_cell_of_one_of_it() -> None:
+    found = filled(("a", 1.0, 0.0), ("b", 2.0, 1.0), ("c", 3.0, 0.5), ("as b", 2.0, 0.75), archive=2)
+    assert archived(found) == ["b", "c"]
+    found.islands[0].offer(elite("d", 2.5, 0.25))
+    assert archived(found) == ["c", "d"]
+    found.islands[0].offer(elite("c again", 4.0, 0.5))
+    assert archived(found) == ["c again", "d"]
+
+
+def test_islands_exchange_when_the_one_that_is_furthest_has_made_its_interval() -> None:
+    found = filled(("p0", 1.0, 0.0), ("p1", 2.0, 1.0), islands=2)
+    assert [len(found.turned(island, 2, 0.01)) for island in (0, 1, 0)] == [0, 0, 1]
+    assert names(found.islands[1]) == {"p1"}
+    found.islands[1].offer(elite("p2", 3.0, 0.5))
+    assert [len(found.turned(island, 2, 0.01)) for island in (1, 0, 1, 0)] == [0, 0, 0, 1]
+    assert "p2" in names(found.islands[0])
+
+
+@pytest.mark.parametrize(("rate", "sent"), [(0.0, 0), (0.5, 4), (1.0, 8)])
+def test_a_share_goes_to_both_neighbours_and_at_rate_0_nothing_does(rate: float, sent: int) -> None:
+    found = filled(("p0", 1.0, 0.5), ("p1", 2.0, 0.0), ("p2", 3.0, 1.0), ("p3", 3.0, 0.25))
+    assert len(found.turned(0, 1, rate)) == sent
+
+
+def share(found: ProgramPopulation, of: str, draws: int = 4000) -> float:
+    rng, home = Random(1), found.islands[0]
+    return sum(name(home.parent(rng)) == of for _ in range(draws)) / draws  # pyright: ignore[reportArgumentType]
+
+
+def close(share: float, expected: float, draws: int = 4000) -> bool:
+    return abs(share - expected) < 4.5 * math.sqrt(expected * (1 - expected) / draws)
+
+
+def test_a_parent_is_drawn_from_all_from_the_archive_or_by_reward() -> None:
+    programs = (("a", 1.0, 0.0), ("b", 0.5, 0.5), ("c", 0.5, 1.0))
+    found = filled(*programs, archive=1, exploration=0.3, exploitation=0.3)
+    assert close(share(found, "a"), 0.3 / 3 + 0.3 + 0.4 / 2) and close(share(found, "b"), 0.3 / 3 + 0.4 / 4)
+
+
+def test_a_program_of_no_reward_weighs_a_thousandth() -> None:
+    found = filled(("bad", -1.0, 0.0), ("poor", 0.003, 1.0), exploration=0.0, exploitation=0.0)
+    assert close(share(found, "bad"), 1 / 4)
+
+
+def drawn(found: ProgramPopulation, parent: str, draws: int = 4000) -> Counter[str]:
+    """How often each is shown beside the two best of the island, which are shown first."""
+    rng, home, seen = Random(1), found.islands[0], Counter[str]()
+    chosen = next(member.elite for member in home.members if name(member.elite) == parent)
+    for _ in range(draws):
+        shown = [name(elite) for elite in home.inspirations(chosen, rng)]
+        assert shown[:2] == ["best", "second"] and parent not in shown and len(shown) <= 3
+        seen.update(shown[2:])
+    return seen
+
+
+FAR = (("best", 9.0, 0.85), ("second", 8.0, 1.0), ("low", 1.0, 0.0))
+
+
+def test_a_near_one_is_sought_three_times_up_to_two_cells_away_and_else_any_is_shown() -> None:
+    """Of five steps one leads to the near one; those three cells away are found like any others."""
+    for near in (0.25, 0.35, 0.55, 0.65):  # the parent is in cell 4
+        found = filled(*FAR, ("parent", 1.0, 0.45), ("near", 1.0, near), ("three", 1.0, 0.75), top=0, diverse=2)
+        seen, missed = drawn(found, "parent"), (4 / 5) ** 3
+        assert close(seen["near"] / 4000, 1 - missed + missed / 4)
+        assert close(seen["three"] / 4000, missed / 4) and close(seen["low"] / 4000, missed / 4)
+
+
+@pytest.mark.parametrize("end", [0.0, 1.0])
+def test_steps_over_an_end_of_the_grid_lead_to_its_last_cell(end: float) -> None:
+    middle = (("best", 9.0, 0.55), ("second", 8.0, 0.45), ("other end", 1.0, 1.0 - end), ("third", 1.0, 0.5))
+    found = filled(*middle, ("parent", 1.0, end), ("twin", 1.0, end), top=0, diverse=2)
+    missed = (2 / 5) ** 3
+    assert close(drawn(found, "parent")["twin"] / 4000, 1 - missed + missed / 4)
+
+
+def test_the_best_are_shown_first_as_many_as_the_best_and_the_different_ones_together() -> None:
+    found = filled(*((f"p{n}", float(n), n / 9) for n in range(9, -1, -1)), top=2, diverse=3)
+    home = found.islands[0]
+    shown = [name(elite) for elite in home.inspirations(home.members[-1].elite, Random(1))]
+    assert shown[:5] == ["p9", "p8", "p7", "p6", "p5"] and len(shown) == len(set(shown)) > 5

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from pathlib import Path
 from random import Random
 
 import msgspec
 import pytest
 
+from culmen.memory.pedigree import ValueModel
 from culmen.report.records import read_run
 from culmen.store import views
 from culmen.store.journal import SqlJournal
@@ -126,3 +129,20 @@ def test_the_best_so_far_of_exact_scores_is_the_best_score(tmp_path: Path):
         run.append([observed(100 + n, programs[each], float(each % 7)) for n, each in enumerate(numbers)])
     assert views.expected(tmp_path / "exact") == []
     assert views.progress(tmp_path / "exact")[-1].mean == 6.0 == read_run(tmp_path / "exact").moments[-1].best
+
+
+def modelled() -> int:
+    """How many candidates all value models know together."""
+    gc.collect()
+    return sum(len(each) for each in gc.get_objects() if type(each) is ValueModel)
+
+
+def test_a_run_that_outgrows_the_value_model_takes_no_room_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A search of hours looks at itself every few seconds: what it no longer asks for must not stay."""
+    for module in ("culmen.store.ranking", "culmen.store.views.course"):
+        monkeypatch.setattr(sys.modules[module], "MODELLED", 60)
+    before, run = modelled(), noisy(tmp_path, 60)
+    watched = course(tmp_path)
+    assert watched.points() and views.status(run.run_dir).best and modelled() == before + 40
+    run.append([observed(900, program(0), 0.1)])
+    assert watched.points() == [] and views.status(run.run_dir).best and modelled() == before

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass
+from types import ModuleType
+from typing import get_args
 
 import pytest
 
@@ -14,8 +17,10 @@ from culmen.memory.priorities import Newest, Quantile, Shuffled, Ucb, UcbSigma
 from culmen.strategies import catalog
 from culmen.strategies import catalog as locate
 from culmen.strategies.ask_tell import AskTell
+from culmen.strategies.cato import Cato
 from culmen.strategies.map_elites import MapElites
 from culmen.strategies.polca import FreshBatch, Polca
+from culmen.strategies.settings import hints
 from culmen.strategies.summarizer import Summarizer
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
@@ -59,6 +64,7 @@ def test_names_forgive_case_and_hyphens():
         ("polca", {"epsilon": "-1"}, "0 or more"),
         ("polca", {"epsilon": "nan"}, "out of range"),
         ("polca", {"epsilon": "q2"}, "between 0 and 1"),
+        ("map_elites", {"batch": "on"}, "a whole number or off"),
         ("polca", {"priority": "best"}, "ucb\\(beta\\)"),
         ("polca", {"priority": "ucb(x)"}, "a number"),
         ("polca", {"priority": "ucb(1, 2)"}, "ucb\\(beta\\)"),
@@ -69,6 +75,8 @@ def test_names_forgive_case_and_hyphens():
         ("nowhere.py:Thing", {}, "no file"),
         ("json:Thing", {}, "no 'Thing' in json"),
         (":", {}, "names no class"),
+        ("json:", {}, "names no class"),
+        (":Thing", {}, "names no class"),
     ],
 )
 def test_mistakes_are_explained(name, settings, complaint):
@@ -105,8 +113,33 @@ def test_a_strategy_survives_the_journal(strategy):
     assert catalog.revive(**written) == strategy
 
 
+def parts(cls):
+    """A class with settings, and those that its settings may name."""
+    found = {cls}
+    for hint, about in hints(cls).values():
+        for option in (*about.choices, hint, *get_args(hint)):
+            if dataclasses.is_dataclass(option) and option is not Quantile:
+                found |= parts(option)
+    return found
+
+
+EVERY = sorted({part for name in catalog.CATALOG for part in parts(catalog.load(name))}, key=str)
+
+
+@pytest.mark.parametrize("cls", EVERY, ids=lambda cls: cls.__name__)
+def test_every_bound_of_a_setting_is_kept(cls):
+    needed = {field.name: HillClimber for field in dataclasses.fields(cls) if field.name == "make"}
+    for name, (hint, about) in hints(cls).items():
+        beyond = [bound + step for bound, step in ((about.least, -1), (about.most, 1)) if bound is not None]
+        infinite = [float("inf")] if beyond and float in (hint, *get_args(hint)) else []
+        for value in beyond + infinite:
+            with pytest.raises(UserError, match=name):
+                cls(**needed, **{name: value})
+
+
 OWN = """
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Annotated
 from culmen.core.brief import Brief
 from culmen.strategies.settings import About
@@ -177,6 +210,95 @@ def test_what_cannot_be_journaled_is_named():
 def test_a_field_that_is_gone_is_named():
     with pytest.raises(UserError, match="'old'"):
         catalog.revive("culmen.strategies.polca:Polca", {"old": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "settings"),
+    [
+        ("polca", "polca", {}),
+        (
+            " polca ( epsilon = off , priority=ucb(1, b=2) ) ",
+            "polca",
+            {"epsilon": "off", "priority": "ucb(1, b=2)"},
+        ),
+        ("polca()", "polca", {}),
+    ],
+)
+def test_a_strategy_is_written_with_its_settings(text, name, settings):
+    assert catalog.written(text) == (name, settings)
+
+
+@pytest.mark.parametrize("text", ["", "(tau=off)", "polca(tau=off", "polca(tau)", "polca(=1)", "polca(a=1, b)"])
+def test_what_is_not_written_so_cannot_be_read(text):
+    with pytest.raises(UserError, match="cannot read"):
+        catalog.written(text)
+
+
+def test_pieces_lie_between_the_commas_outside_of_brackets():
+    assert catalog.pieces(" a, b(c, d(e, f), g) ,, h ") == ["a", "b(c, d(e, f), g)", "h"]
+
+
+def test_settings_of_a_file_are_texts_as_on_the_command_line():
+    settings = {"a": True, "b": False, "c": ["x", "y"], "d": 0.5, "e": "text"}
+    assert catalog.texts(settings) == {"a": "on", "b": "off", "c": "x,y", "d": "0.5", "e": "text"}
+
+
+def test_a_strategy_that_wraps_up_gets_the_score_to_end_at_unless_it_has_another():
+    assert catalog.ending_at(Polca(), 3.0) == (Polca(), 3.0) and catalog.ending_at(Cato(), None) == (Cato(), None)
+    for strategy in (Cato(), Cato(threshold=3.0)):
+        assert catalog.ending_at(strategy, 3.0) == (Cato(threshold=3.0), None)
+    with pytest.raises(UserError, match=r"threshold is 2\.0, and 3.0 was asked for"):
+        catalog.ending_at(Cato(threshold=2.0), 3.0)
+
+
+def test_values_are_shown_as_they_are_written():
+    values = [None, dataclasses.MISSING, Ucb(1.5), Newest(), Quantile(0.1), ("a", "b"), 0.5]
+    assert list(map(catalog.shown, values)) == ["none", "", "ucb(beta=1.5)", "newest", "q0.1", "a, b", "0.5"]
+
+
+def test_a_page_tells_what_may_be_written():
+    told = {field["name"]: field["type"] for field in catalog.describe("polca")["fields"]}
+    assert told["explore"] == "a whole number" and told["summarizer"] == "summarizer(programs, chars, every) or off"
+    assert told["ties"] == "earliest or shuffled or module:Class"
+
+
+def test_a_function_is_named_by_its_path():
+    path = f"{HillClimber.__module__}:{HillClimber.__qualname__}"
+    assert catalog.make("ask_tell", {"make": path}) == AskTell(HillClimber)
+    with pytest.raises(UserError, match="module:Class"):
+        catalog.make("ask_tell", {"make": "HillClimber"})
+
+
+def test_settings_that_there_are_none_of_are_said_to_be_none():
+    with pytest.raises(UserError, match="its settings are none"):
+        catalog.make(catalog.path_of(Bare), {"n": "1"})
+    with pytest.raises(UserError, match="its settings are make, batch;"):
+        catalog.make("ask_tell", {"n": "1"})
+
+
+def test_a_module_that_misses_another_one_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    (tmp_path / "in_need.py").write_text("import nothing_of_this_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="nothing_of_this_name"):
+        catalog.find("in_need:Thing")
+    with pytest.raises(UserError, match=r"no module 'nowhere\.inside'"):
+        catalog.find("nowhere.inside:Thing")
+
+
+def test_a_class_of_the_file_that_runs_is_found_there(tmp_path, monkeypatch):
+    """It is not loaded again: its own classes would not be those of the objects that it has made."""
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    running = ModuleType("__main__")
+    running.__file__, running.Patient = str(file), Bare
+    monkeypatch.setitem(sys.modules, "__main__", running)
+    assert catalog.find(f"{file}:Patient") is Bare
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_least_and_the_most_of_a_setting_are_legal(name):
+    bounds = {"batch": "1", "lanes": "1", "proposals": "1", "exploration": "0", "beta": "1", "rate": "0"}
+    catalog.make(name, {field: text for field, text in bounds.items() if field in hints(catalog.load(name))})
 
 
 WRITTEN_BEFORE = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -36,9 +37,32 @@ def test_the_optimiser_of_your_own_runs(tmp_path):
     kit.check_repeatable(AskTell(loaded(tmp_path, "ask_tell.md", "Climber")), task(), kit.NOISY)
 
 
+def table(name):
+    """The settings on a strategy's page: what stands there as the default, and the meaning."""
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8").partition("| Setting | Default |")[2].partition("\n\n")[0]
+    found = {}
+    for line in page.splitlines():
+        names, default, meaning = (*line.strip("| ").split(" | ", 2), "", "")[:3]
+        found |= {field: (default.strip("`"), meaning) for field in re.findall(r"`(\w+)`", names)}
+    return found
+
+
 @pytest.mark.parametrize("name", catalog.CATALOG)
 def test_every_setting_is_on_the_page(name):
-    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    table = "\n".join(line.partition(" | ")[0] for line in page.splitlines() if line.startswith("| `"))
-    for field in hints(catalog.load(name)):
-        assert f"`{field}`" in table, f"{field} is not in the table of {name}.md"
+    assert not set(hints(catalog.load(name))) - set(table(name))
+
+
+IN_WORDS = ("the task's", "empty", "—")
+
+
+@pytest.mark.parametrize("name", catalog.CATALOG)
+def test_the_defaults_on_the_page_are_those_of_the_class(name):
+    """Also those of a part, where the page writes all of it: `kmeans_elite(d=0.2, rho=0.2)`."""
+    cls, rows = catalog.load(name), table(name)
+    defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+    for field, (hint, about) in hints(cls).items():
+        written, meaning = rows[field]
+        if not written.startswith(IN_WORDS):
+            assert catalog.parse(hint, about, written) == defaults[field], field
+        for part in re.findall(r"`(\w+\(\w+=[^`]+, \w+=[^`]+\))`", meaning):
+            assert catalog.parse(hint, about, part) == catalog.parse(hint, about, part.partition("(")[0]), part

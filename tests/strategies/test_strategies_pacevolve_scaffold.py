@@ -39,6 +39,10 @@ def rollout(n: float) -> Rollout:
     return Rollout(Candidate.of({"p": str(n)}), (), (n,))
 
 
+def island() -> Island:
+    return Island(Population(100), Momentum(0.85, 0.001, 15))
+
+
 class Heard(Landscape):
     """Keeps what the advisor was asked; `says` answers a step, None leaves it to the menu."""
 
@@ -94,7 +98,7 @@ def test_a_minimised_task_is_searched_as_its_mirror_image_is():
 
 
 def test_what_an_island_takes_over_stays_its_own():
-    one, other = (Island(Population(), Momentum()) for _ in range(2))
+    one, other = island(), island()
     one.ideas = one.ideas.added("wider").tried(1, "score 1")
     one.take(rollout(1.0), 9.0)
     one.keep_version()
@@ -108,15 +112,15 @@ def test_what_an_island_takes_over_stays_its_own():
 
 
 def test_the_best_version_is_the_latest_with_the_best_program_whatever_came_between():
-    island = Island(Population(), Momentum())
+    one = island()
     for n, reward in enumerate((0.0, 3.0, 1.0)):
-        island.ideas = island.ideas.added(f"idea {n}")
-        island.take(rollout(reward), 9.0)
-        island.keep_version()
-    island.take_over(IdeaRepository().added("foreign").ideas, rollout(2.0))
-    island.keep_version()
-    assert [version.best.reward for version in island.versions] == [0.0, 3.0, 3.0, 3.0]
-    best = island.best_version()
+        one.ideas = one.ideas.added(f"idea {n}")
+        one.take(rollout(reward), 9.0)
+        one.keep_version()
+    one.take_over(IdeaRepository().added("foreign").ideas, rollout(2.0))
+    one.keep_version()
+    assert [version.best.reward for version in one.versions] == [0.0, 3.0, 3.0, 3.0]
+    best = one.best_version()
     assert best.best.reward == 3.0 and len(best.ideas) == 4
 
 

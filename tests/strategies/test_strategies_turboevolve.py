@@ -76,6 +76,9 @@ def test_the_papers_widths() -> None:
     assert printed(Adaptive(), [True] * 15)[::3] == [5, 5, 3, 1, 1, 1]
     with pytest.raises(UserError, match="cannot move in steps"):
         Adaptive(start=4)
+    with pytest.raises(UserError, match="cannot move in steps"):
+        Adaptive(start=8, step=1)
+    assert Adaptive(start=7, step=1).begin().k == 7
 
 
 @settings(deadline=None)
@@ -247,6 +250,8 @@ def test_too_few_candidates_are_asked_for_again() -> None:
         events = notes(done, "event")
         assert len(events[0]["candidates"]) == min(calls, max(1, requery.minimum))
         assert [brief.k for brief in witness.briefs[:calls]] == [3 - i for i in range(calls)]
+        assert events[0]["faults"] == ["too_few"] * calls
+    assert all(not note["faults"] for note in notes(run(TurboEvolve(islands=1), evaluations=30), "event"))
 
 
 def test_of_too_many_candidates_the_first_are_taken_not_the_most_probable() -> None:
@@ -352,6 +357,7 @@ def test_settings_as_texts() -> None:
         islands=2, width=Adaptive(start=3, window=2), allocation=KmeansElite(0.1, 0.3), requery=Requery(3)
     )
     assert catalog.make("turboevolve", {"allocation": "random"}).allocation == RandomSplit()
+    assert catalog.make("turboevolve", {"width": "fixed"}).width == Fixed(k=1)
 
 
 def test_real_clusters_are_found_in_a_worker_process() -> None:

@@ -143,6 +143,11 @@ def test_a_given_tilt_is_in_units_of_the_rewards_and_its_advantage_never_beyond_
     assert f.entropic([0, 1], beta=100.0)[1] == pytest.approx(1e12)
 
 
+def test_rewards_that_differ_by_no_more_than_rounding_are_nearly_a_tie():
+    _, second, first = f.entropic([0.0, 1.0 - 1e-14, 1.0])
+    assert second == pytest.approx(first, rel=0.1)
+
+
 def test_entropic_of_nothing_to_tell_apart_is_zero():
     assert f.entropic([3, 3, 3]).tolist() == [0, 0, 0] and f.entropic([7]).tolist() == [0]
     assert f.entropic([0, 1], beta=2.0) == pytest.approx([math.exp(-2) - 1, math.exp(2) - 1], rel=1e-9)
@@ -208,6 +213,9 @@ def test_held_back_is_only_what_leaves_the_clip_on_the_side_of_its_advantage():
     for advantages, shares in (([0.5], (0.0, 0.25)), ([-0.5], (0.25, 0.0)), ([0.0], (0.0, 0.0))):
         assert f.clip_fractions(np.log(ratios), np.zeros((1, 4)), advantages, mask) == shares
     assert f.clip_fractions(np.log(ratios), np.zeros((1, 4)), [1.0], mask * 0) == (0.0, 0.0)
+    edges, two = np.log([[0.5, 2.0]]), np.ones((1, 2))
+    for advantage in (1.0, -1.0):  # at the edge nothing is cut off
+        assert f.clip_fractions(edges, 0 * two, [advantage], two, low=0.5, high=1.0) == (0.0, 0.0)
 
 
 def test_a_response_without_a_token_does_not_count():

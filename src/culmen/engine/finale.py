@@ -159,10 +159,8 @@ class Finale:
         trust = weakest(o.trust for o in seen if o.ok) if confirmed else chosen.trust
         trust = "verified" if trust == "certified" and vouched is None else trust
         gain, margin = self._gain(chosen.id)
-        looked = (*self._looks.get(chosen.id, ()), *seen)
-        tolerance = next((o.artifacts["tolerance"] for o in looked if "tolerance" in o.artifacts), "")
-        if confirmed and not self._task.evaluator.tolerances:
-            tolerance = NO_TOLERANCE
+        tolerance = self._tolerance(chosen.id, confirmed)
+        sound = strict is not False and not tolerance.startswith("used")
         believed = score(self._record.belief(chosen, self._noise)[0]) if chosen.count else None
         return FinalChoice(
             id=chosen.id,
@@ -172,7 +170,7 @@ class Finale:
             search_score=believed,
             search_count=chosen.count,
             confirmed=confirmed,
-            verified=confirmed and strict is not False and reaches(trust, "verified") and "used" not in tolerance[:4],
+            verified=confirmed and sound and reaches(trust, "verified"),
             failures=0 if fresh is None else fresh.failures,
             split="" if fresh is None else self._split,
             finalists=self._finalists,
@@ -199,8 +197,7 @@ class Finale:
 
     def _worth(self, observation: Observation) -> float:
         reward = self._task.reward(observation)
-        floor = self._record.floor(self._noise)
-        return reward if reward is not None else floor if math.isfinite(floor) else 0.0
+        return self._record.floor(self._noise) if reward is None else reward
 
     def _mean(self, name: str) -> FreshMean | None:
         values = self._values(name)
@@ -208,6 +205,13 @@ class Finale:
             return None
         failures = sum(not seen.ok for seen in self._fresh[name])
         return fresh_mean(values, failures, self._spread(failures))
+
+    def _tolerance(self, name: str, confirmed: bool) -> str:
+        """What is known of whether the score rests on a tolerance of the evaluator."""
+        if confirmed and not self._task.evaluator.tolerances:
+            return NO_TOLERANCE
+        looked = (*self._looks.get(name, ()), *self._fresh.get(name, ()))
+        return next((one.artifacts["tolerance"] for one in looked if "tolerance" in one.artifacts), "")
 
     def _spread(self, failures: int) -> Spread:
         flaky = bool(failures or self._noise.failing or self._flaky)
@@ -340,10 +344,12 @@ class Finale:
             self._chosen = tally
             if tally.id == self._initial:
                 await compared
+                fails = self._fails(tally, following, 2.0)
             else:
-                left -= await self._evaluate(lab, tally, following, cases[: max(0, left)], left)
+                made, fails = await self._evaluate(lab, tally, following, cases[: max(0, left)], left)
+                left -= made
             tried.append(tally)
-            if not self._fails(tally, following, 2.0):
+            if not fails:
                 return
         alive = [tally for tally in tried if self._fresh.get(tally.id) and not self._barred(tally.id)]
         self._chosen = max(alive, key=lambda tally: fmean(map(self._worth, self._fresh[tally.id])), default=None)
@@ -355,19 +361,22 @@ class Finale:
         following: CandidateTally | None,
         cases: Sequence[Case | None],
         left: int,
-    ) -> int:
-        """Evaluate in two parts, the second one only if the first is no failure; how many evaluations were made.
+    ) -> tuple[int, bool]:
+        """Evaluate in two parts, the second one only if the first is no failure; how many evaluations were made, and
+        whether the next finalist is to be preferred.
 
         Where candidates fail at times, the first part is one more choice (who is left may have been lucky), and so no
         part of what is reported. A data set is kept whole."""
         first = math.ceil(len(cases) / _FIRST)
         checks = max(0, min(self._checks, left - len(cases)))
         rolls = [await lab.evaluate_afresh(lab.find(tally.id), cases[:first], checks)]
-        if not self._fails(tally, following, 1.0):
+        fails = self._fails(tally, following, 1.0)
+        if not fails:
             if self._flaky and not self._pool and len(cases) > first:
                 self._looks.setdefault(tally.id, []).extend(self._fresh.pop(tally.id, ()))
             rolls.append(await lab.evaluate_afresh(lab.find(tally.id), cases[first:]))
-        return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations)
+            fails = self._fails(tally, following, 2.0)
+        return sum(1 + seen.usage.evaluations for roll in rolls for seen in roll.observations), fails
 
     def _fails(self, tally: CandidateTally, following: CandidateTally | None, errors: float) -> bool:
         """Whether the next finalist is to be preferred: evaluations failed, and even so many standard errors above
@@ -377,19 +386,17 @@ class Finale:
         if all(one.ok for one in seen):
             return False
         seen = [*self._looks.get(tally.id, ()), *seen]
-        exact = self._exact and (self._task.deterministic or not self._flaky)
-        if exact or following is None or not any(one.ok for one in seen) or self._barred(tally.id):
+        if self._exact or following is None or not any(one.ok for one in seen) or self._barred(tally.id):
             return True
         values = [self._worth(one) for one in seen]
-        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        error = stdev(values) / len(values) ** 0.5
         return fmean(values) + errors * error < -self._standing_in_choice(following)
 
     async def _compare(self, lab: EngineLab, cases: Sequence[Case | None]) -> None:
         """Evaluate the initial program on the cases of the winner, unless it was."""
-        left = lab.left("evaluations")
-        if self._initial is None or self._initial in self._fresh or left < 1:
+        if self._initial is None or self._initial in self._fresh:
             return
-        await lab.evaluate_afresh(lab.find(self._initial), cases[: int(min(left, len(cases)))])
+        await lab.evaluate_afresh(lab.find(self._initial), cases[: int(min(lab.left("evaluations"), len(cases)))])
 
     async def _doubt(self, lab: EngineLab) -> None:
         """Scores that seemed exact and are not: the first one that differs ends that, and the rest measures it."""
@@ -401,7 +408,7 @@ class Finale:
         self._exact = False
         names = list(dict.fromkeys([chosen.id, self._initial or chosen.id]))
         used = sum(len(seen) for each in (self._looks, self._fresh) for seen in each.values())
-        more = [None] * max(0, (self._kept - used) // len(names))
+        more = [None] * ((self._kept - used) // len(names))
         await lab.gather(*(lab.evaluate_afresh(lab.find(name), more) for name in names))
 
     # With a verifier.
@@ -413,7 +420,7 @@ class Finale:
         others, which keep the order of the search.
         """
         both = self._kept - len(cases) if self._initial is not None else self._kept
-        field = field[: max(1, both // len(cases))]
+        field = field[: both // len(cases)]
         self._finalists = self._named(field)
         best: tuple[int, float, int] = (2, 0.0, 0)
 
@@ -463,7 +470,7 @@ class Goal:
 
     def __init__(self, task: Task, level: float, record: Scoreboard) -> None:
         self._task, self._level, self._record = task, task.objective.reward(level), record
-        self._looks: dict[str, int] = {}  # of which candidates how many evaluations were known at the last look
+        self._looks: dict[str, float] = {}  # how many evaluations of a candidate were known after the last look at it
         self.reached = False
 
     def claimed(self, candidate: Candidate) -> bool:
@@ -479,20 +486,14 @@ class Goal:
     async def look(self, lab: Lab, candidate: Candidate) -> None:
         """Evaluate the candidate on all training cases, or on none if the budget has no room. Known results of a
         deterministic task without a verifier are reused."""
-        seen = self._looks.get(candidate.id, 0)
-        self._looks[candidate.id] = self._count(candidate)
         if lab.lacks(evaluations=len(self._task.split("train")) or 1):
-            self._looks[candidate.id] = seen
             return
+        self._looks[candidate.id] = math.inf  # until it ends: its own evaluations are no reason for another
         rollout = await lab.evaluate(candidate, certify=True)
-        self._looks[candidate.id] = self._count(candidate)
         tally = self._record.tally(candidate.id)
-        held = tally is not None and not tally.barred and self._holds(rollout, tally.mean)
-        self.reached = self.reached or held
-
-    def _count(self, candidate: Candidate) -> int:
-        tally = self._record.tally(candidate.id)
-        return 0 if tally is None else tally.count
+        if tally is not None:
+            self._looks[candidate.id] = tally.count
+            self.reached = self.reached or (not tally.barred and self._holds(rollout, tally.mean))
 
     @property
     def _exact(self) -> bool:
@@ -527,10 +528,10 @@ class FreshMean(msgspec.Struct, frozen=True):
 
     mean: float
     count: int
-    se: float | None = None
-    margin: float | None = None
-    failures: int = 0
-    cases: int = 0
+    se: float | None
+    margin: float | None
+    failures: int
+    cases: int
 
 
 class Spread(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from culmen.core.task import Task
 from culmen.engine.finale import FinalChoice, Finale, FreshMean, Spread, fresh_mean
 from culmen.engine.lab import EngineLab
 from culmen.engine.ledger import MEMBERS, TWICE
-from culmen.engine.record import RewardNoise, Scoreboard
+from culmen.engine.record import CandidateTally, RewardNoise, Scoreboard
 from culmen.memory.front import FrontModel, FrontPoint, dispersed
 
 _Measured = tuple[FrontPoint, dict[str, FreshMean]]
@@ -34,7 +34,6 @@ class FrontFinale(Finale):
         each = 1 if self._exact and not self._pool else TWICE
         most = max(1, min(MEMBERS, self._kept // each - (self._initial is not None)))
         kept = [rows[place] for place in dispersed(points[rows], most)] if rows else []
-        self._rows = rows
         self._field = [tally for row in kept if (tally := record.tally(self._model.ids[row])) is not None]
 
     async def run(self, lab: EngineLab) -> None:
@@ -48,9 +47,8 @@ class FrontFinale(Finale):
             each = min(each, whole or 1)
         elif whole and each > whole:
             each -= each % whole
-        cases = self._drawn(lab, self._pool, max(1, each))
-        names = self._finalists[: self._kept // len(cases)]
-        await lab.gather(*(lab.evaluate_afresh(lab.find(name), cases) for name in names))
+        cases = self._drawn(lab, self._pool, each)
+        await lab.gather(*(lab.evaluate_afresh(lab.find(name), cases) for name in self._finalists))
         self._choose()
 
     def verdict(self) -> FinalChoice | None:
@@ -61,23 +59,20 @@ class FrontFinale(Finale):
 
     def _choose(self) -> None:
         """Of the front, the member with the best mean of the combined score."""
-        names = [point.id for point in self._front()]
-        tallies = [tally for name in names if (tally := self._record.tally(name)) is not None and not tally.barred]
+        tallies = [tally for point in self._front() if (tally := self._record.tally(point.id)) is not None]
 
-        def worth(name: str) -> float:
-            fresh = [self._worth(seen) for seen in self._fresh.get(name, ())]
-            tally = self._record.tally(name)
-            return fmean(fresh) if fresh else -math.inf if tally is None else tally.mean
+        def worth(tally: CandidateTally) -> float:
+            fresh = [self._worth(seen) for seen in self._fresh.get(tally.id, ())]
+            return fmean(fresh) if fresh else tally.mean
 
-        self._chosen = max(tallies, key=lambda tally: worth(tally.id), default=self._chosen)
+        self._chosen = max(tallies, key=worth, default=None)
 
     def _front(self) -> tuple[FrontPoint, ...]:
         """The front of what was evaluated afresh; before that, what the search believes."""
-        fresh = {id: seen for id in self._finalists if (seen := [o for o in self._fresh.get(id, ()) if o.ok])}
-        tallies = {name: self._record.tally(name) for name in fresh}
-        fresh = {id: seen for id, seen in fresh.items() if (tally := tallies[id]) is None or not tally.barred}
+        sound = (id for id in self._finalists if not self._barred(id))
+        fresh = {id: seen for id in sound if (seen := [o for o in self._fresh.get(id, ()) if o.ok])}
         if not fresh:
-            return tuple(self._model.point(row) for row in self._rows)
+            return tuple(map(self._model.point, self._model.front()))
         known = self._measured(fresh)
         feasible = [id for id, (point, _) in known.items() if point.feasible]
         left = feasible or list(known)
@@ -89,10 +84,10 @@ class FrontFinale(Finale):
         """What the fresh evaluations say of each finalist."""
         objective = self._task.objective
         named = dict.fromkeys([*(g.name for g in objective.metrics), *(c.metric for c in objective.constraints)])
-        spreads = {name: self._spread_of(name, fresh) for name in named}
         found: dict[str, _Measured] = {}
         for id, seen in fresh.items():
-            means = {name: fresh_mean(_by_case(seen, name), 0, spreads[name]) for name in named}
+            others = [each for other, each in fresh.items() if other != id]
+            means = {name: fresh_mean(_by_case(seen, name), 0, self._spread_of(name, others)) for name in named}
             metrics = {name: mean.mean for name, mean in means.items()}
             margins = {name: mean.margin for name, mean in means.items() if mean.margin is not None}
             failures = len(self._fresh[id]) - len(seen)
@@ -101,14 +96,14 @@ class FrontFinale(Finale):
             found[id] = point, means
         return found
 
-    def _spread_of(self, name: str, fresh: Mapping[str, Sequence[Observation]]) -> Spread:
-        """Chance in one metric: of repeats on a case, pooled over the finalists."""
-        groups = [values for seen in fresh.values() for values in _by_case(seen, name).values()]
+    def _spread_of(self, name: str, others: Sequence[Sequence[Observation]]) -> Spread:
+        """Chance in one metric: of repeats on a case, pooled over the other finalists."""
+        groups = [values for seen in others for values in _by_case(seen, name).values()]
         degrees = sum(len(values) - 1 for values in groups)
         squares = math.fsum((value - fmean(values)) ** 2 for values in groups for value in values)
         within = squares / degrees if degrees and not self._pool else None
-        exact = self._exact and not squares
-        return Spread(RewardNoise(within, 0.0, 0.0, 0.0, degrees, squares), len(self._pool) or None, exact)
+        noise = RewardNoise(within, 0.0, 0.0, repeats=degrees, squares=squares)
+        return Spread(noise, len(self._pool) or None, self._exact)
 
     def _beats(self, known: Mapping[str, _Measured], one: str, other: str) -> bool:
         """Whether `one` dominates `other` beyond noise; the initial program leaves the front without that proof."""

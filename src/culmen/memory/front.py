@@ -210,5 +210,4 @@ def chosen(points: Sequence[FrontPoint], objectives: Sequence[MetricGoal], weigh
     """The member nearest to the ideal point by the augmented weighted Chebyshev distance; objectives count in units of
     what the front spans, `weights` are relative."""
     rows = turned(points, objectives)
-    shares = np.array(weights, float) / max(math.fsum(weights), 1e-300)
-    return points[int(distances(rows, shares, rows.max(axis=0), spread(rows)).argmin())]
+    return points[int(distances(rows, np.array(weights, float), rows.max(axis=0), spread(rows)).argmin())]

@@ -29,9 +29,7 @@ class Member:
 class ProgramPopulation:
     """All islands of one search. `archive` and `most` are the sizes of the archive and of the whole population."""
 
-    def __init__(
-        self, axes: Sequence[Axis], islands: int, selection: Selection, archive: int = 100, most: int = 1000
-    ) -> None:
+    def __init__(self, axes: Sequence[Axis], islands: int, selection: Selection, archive: int, most: int) -> None:
         self.axes, self.selection = tuple(axes), selection
         self._sizes = (archive, most)
         self._best: Member | None = None

@@ -279,10 +279,12 @@ def estimates(connection: Connection, folder: Path, task: Task) -> Estimates | N
     seen = sql.observation.c
     some = sql.select(seen.seq).limit(MODELLED + 1).subquery()  # a million need not be counted
     count = connection.execute(sql.select(sql.func.count()).select_from(some)).scalar_one()
+    name = str(folder.absolute())
     if not count or count > MODELLED:
+        with _lock:
+            _kept.pop(name, None)  # it will not be asked for again
         return None
     last = connection.execute(sql.select(sql.func.max(seen.seq))).scalar_one()
-    name = str(folder.absolute())
     with _lock:
         found = _kept.pop(name, None)
         if found is None or not found.refresh(connection, count, last):

@@ -72,7 +72,7 @@ class OpenEvolve:
 class _Engine(TurboEvolve):
     """TurboEvolve's loop over OpenEvolve's population. `sizes` are those of its archive and of all of it."""
 
-    sizes = (100, 1000)
+    sizes: tuple[int, int]
 
     def populations(self, judge: Judge, chosen: Selection) -> Any:
         return ProgramPopulation(judge.grid().axes, self.islands, chosen, *self.sizes).islands

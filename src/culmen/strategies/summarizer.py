@@ -81,7 +81,7 @@ class RunningSummary:
 
 
 def _thousands(chars: int) -> str:
-    return f"{max(1, round(chars / 3 / 1000)):,},000"  # a token is taken as three bytes, as budgets do
+    return f"{round(chars / 3 / 1000):,},000"  # a token is taken as three bytes, as budgets do
 
 
 def guidance(reply: str) -> str:
@@ -135,9 +135,9 @@ def contrast(
     programs than fit, half of the places go to the best by mean and half are drawn at random from the rest.
     """
     chosen = queue.sample(programs, rng)
-    share = chars // max(len(chosen), 1)
     pairs: list[dict[str, Any]] = []
     for row in chosen:
+        share = chars // len(chosen)
         candidate = queue.candidates[row]
         good, bad = split(queue.traces.of(candidate.id), level)
         told = queue.statistics.summary(candidate.id)
@@ -155,8 +155,9 @@ def clip(text: str, chars: int) -> str:
     """The text, its middle left out if it is longer than `chars`."""
     if len(text) <= chars:
         return text
-    head = max(chars - 20, 0) * 2 // 3
-    tail = max(chars - 20, 0) - head
+    room = max(chars - 20, 0)
+    head = room * 2 // 3
+    tail = room - head
     return f"{text[:head]}\n[... left out ...]\n{text[len(text) - tail :]}"
 
 

@@ -9,7 +9,7 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Status
 from culmen.core.event import Custom, Entry
-from culmen.core.session import AnswerExperiments, Commit, Experiment, Open, Waited
+from culmen.core.session import AnswerExperiments, Commit, Experiment, Open, Opened, Waited, plain
 from culmen.core.usage import Budget, Usage
 from culmen.strategies.cato import Cato
 from culmen.testing.landscape import Landscape, program
@@ -199,6 +199,34 @@ def test_programs_that_cannot_be_started_end_the_run_soon():
     end = run(Cato(agents=9, agent="nobody"), world)
     assert end.search.reason == "unavailable" and len(world.of(Commit)) == 3
     assert {note["word"] for note in notes(end, "agent ended")} == {"not installed"}
+
+
+def test_only_programs_in_a_row_that_cannot_be_started_end_the_run():
+    class Now(Desks):
+        def session(self, kind, given):
+            opened = super().session(kind, given)
+            missing = kind == "open" and given["agent"] not in (1, 4)
+            return Custom(plain(Opened(fault="busy"))) if missing else opened
+
+    end = run(Cato(agents=9, agent="cmd:x"), Now(programs=(GONE,)))
+    reasons = [note["ended"] for note in notes(end, "agent ended")]
+    lost = ["unavailable"]
+    assert reasons == [*lost, "finished", *lost * 2, "finished", *lost * 3] and end.search.reason == "unavailable"
+
+
+def test_the_note_of_an_agent_has_the_best_score_so_far_and_the_start_of_what_was_said():
+    said = Waited(ended="finished", word="word " * 99)
+    end = run(Cato(agents=1, agent="cmd:x"), Desks(programs=(ask(0.3), said)))
+    assert [(note["best"], len(note["word"])) for note in notes(end, "agent ended")] == [(0.3, 400)]
+    nothing = msgspec.structs.replace(PLAIN, seeds=())
+    end = run(Cato(agents=1, agent="cmd:x"), Desks(programs=(GONE,)), nothing, trial=False)
+    assert [note["best"] for note in notes(end, "agent ended")] == [None]
+
+
+def test_a_crew_is_told_in_words_and_only_programs_write_by_themselves():
+    assert Cato(agents=3, agent="claude", parallel=2).crew == "3 x claude, 2 at once"
+    assert Cato(agents=1, agent="offline").crew == "1 x offline"
+    assert [Cato(agent=name).writes for name in ("offline", "builtin", "claude")] == [False, False, True]
 
 
 @pytest.mark.parametrize("how", ["crashed", "interrupted", "seconds", "dollars"])

@@ -100,7 +100,8 @@ class LeaderCourse:
     """
 
     def __init__(self, run: Path, task: Task, first: int = FINE[0], part: int = FINE[1]) -> None:
-        self._run, self._objective, self._estimates = run, task.objective, Estimates(task)
+        self._run, self._task, self._objective = run, task, task.objective
+        self._estimates = Estimates(task)
         self._first, self._part = first, part
         self._points: list[LeaderPoint] = []
         self._made = self._read = self._born = 0
@@ -111,6 +112,7 @@ class LeaderCourse:
         o, e = sql.observation.c, sql.event.c
         with self._lock, reading(self._run) as connection:
             if connection.execute(sql.select(sql.func.count()).select_from(sql.observation)).scalar_one() > MODELLED:
+                self._estimates, self._points = Estimates(self._task), []  # what was learnt takes much room
                 return []
             query = sql.select(e.elapsed, o.phase).join(sql.event, e.seq == o.seq).where(o.seq > self._read)
             times = connection.execute(query.order_by(o.seq)).all()

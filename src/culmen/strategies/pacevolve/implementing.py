@@ -23,7 +23,7 @@ class ExperimentOutcome:
     @property
     def scored(self) -> tuple[Rollout, float] | None:
         """The candidate with its reward, if it has one."""
-        reward = self.rollout.reward if self.rollout and not self.fault else None
+        reward = self.rollout.reward if self.rollout else None
         return None if self.rollout is None or reward is None else (self.rollout, reward)
 
 

@@ -94,7 +94,7 @@ class Island:
         self.population.add(rollout)
         self.rollouts[rollout.candidate.id] = rollout
         self.ideas = self.ideas.bettered(Ranked(rollout.candidate, reward))
-        if self.branch is not None and _above(rollout, self.branch.parent):
+        if self.branch is not None and _above(reward, self.branch.parent):
             self.branch.parent = rollout
         return better
 
@@ -113,8 +113,8 @@ class Island:
 
     def backtrack(self, rule: Versions, length: int, rng: Random) -> int:
         """Go back to an old version for `length` experiments; returns its index."""
-        chosen = draw(rule.weights(len(self.versions)), rng) if self.versions else 0
-        version = self.versions[chosen] if self.versions else self.ideas
+        chosen = draw(rule.weights(len(self.versions)), rng)
+        version = self.versions[chosen]
         start = self.rollouts.get(version.best.candidate.id) if version.best else None
         self.branch, self.plan = Branch(length, self.ideas, start), []
         self.ideas = msgspec.structs.replace(version, next=max(version.next, self.ideas.next))
@@ -124,14 +124,12 @@ class Island:
     def take_over(self, ideas: tuple[Idea, ...], program: Rollout | None) -> None:
         """Crossover: another island's ideas beside one's own, and its best program as the next parent, once."""
         self.ideas, self.forced, self.plan = self.ideas.joined(ideas), program, []
-        if program is not None:
-            self.rollouts[program.candidate.id] = program
         self.momentum.intervene()
 
     def best_version(self) -> IdeaRepository:
         """The latest version that has the island's best program."""
-        scored = [version for version in (*self.versions, self.ideas) if version.best]
-        return max(reversed(scored), key=lambda v: v.best.reward if v.best else 0.0) if scored else self.ideas
+        scored = [(version.best.reward, version) for version in (*self.versions, self.ideas) if version.best]
+        return max(reversed(scored), key=lambda pair: pair[0])[1] if scored else self.ideas
 
 
 def merged(branch: IdeaRepository, kept: IdeaRepository) -> IdeaRepository:
@@ -146,9 +144,8 @@ def merged(branch: IdeaRepository, kept: IdeaRepository) -> IdeaRepository:
     return repository.bettered(kept.best) if kept.best else repository
 
 
-def _above(rollout: Rollout, other: Rollout | None) -> bool:
-    reward = rollout.reward
-    return reward is not None and (other is None or other.reward is None or reward > other.reward)
+def _above(reward: float, other: Rollout | None) -> bool:
+    return other is None or other.reward is None or reward > other.reward
 
 
 _TINY = 1e-9
@@ -162,7 +159,7 @@ class Momentum:
     candidate, nor within `freeze` candidates of the last intervention.
     """
 
-    def __init__(self, beta: float = 0.85, threshold: float = 0.001, freeze: int = 15) -> None:
+    def __init__(self, beta: float, threshold: float, freeze: int) -> None:
         self.value, self.best = 0.0, float("-inf")
         self._beta, self._threshold, self._freeze = beta, threshold, freeze
         self._count, self._since = 0, 0
@@ -201,20 +198,16 @@ def interventions(progress: Sequence[float], i: int) -> list[float]:
 
     With b the most advanced of the others and S = 1 - |A_i - A_b| (at least 0): backtracking weighs
     max(0, A_i - A_b) + S (1 - A_i)(1 - A_b), crossover with j max(0, A_j - A_i), plus S A_i A_b for j = b. An island
-    that is alone, or whose weights all vanish, backtracks.
+    that is alone backtracks.
     """
     others = [j for j in range(len(progress)) if j != i]
-    weights = [0.0] * len(progress)
     if not others:
         return [1.0]
     mine, b = progress[i], max(others, key=lambda j: progress[j])
     likeness = max(0.0, 1.0 - abs(mine - progress[b]))
+    weights = [max(0.0, one - mine) for one in progress]
     weights[i] = max(0.0, mine - progress[b]) + likeness * (1 - mine) * (1 - progress[b])
-    for j in others:
-        weights[j] = max(0.0, progress[j] - mine)
     weights[b] += likeness * mine * progress[b]
-    if all(weight < _TINY for weight in weights):
-        weights[i] = 1.0
     return weights
 
 
@@ -231,42 +224,34 @@ def draw(weights: Sequence[float], rng: Random) -> int:
 class Population:
     """At most `size` rollouts by reward (higher first; the earlier first among equals)."""
 
-    def __init__(self, size: int = 100) -> None:
+    def __init__(self, size: int) -> None:
         self._size = size
-        self._members: list[tuple[float, int, Rollout]] = []
+        self._members: list[tuple[float, Rollout]] = []
         self._ids: set[str] = set()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __contains__(self, candidate: object) -> bool:
-        return candidate in self._ids
 
     def add(self, rollout: Rollout) -> bool:
         """Take in a scored rollout; False if it has no score, is known, or is not good enough."""
         reward, name = rollout.reward, rollout.candidate.id
         if reward is None or name in self._ids:
             return False
-        self._count += 1
-        bisect.insort(self._members, (-reward, self._count, rollout))
+        bisect.insort(self._members, (-reward, rollout), key=lambda member: member[0])
         self._ids.add(name)
         if len(self._members) > self._size:
-            self._ids.discard(self._members.pop()[2].candidate.id)
+            self._ids.discard(self._members.pop()[1].candidate.id)
         return name in self._ids
 
     @property
     def best(self) -> Rollout | None:
         """The first of the list."""
-        return self._members[0][2] if self._members else None
+        return self._members[0][1] if self._members else None
 
     def tournament(self, top: int, size: int, rng: Random) -> Rollout | None:
         """The best of `size` drawn without replacement from the first `top`; None while there is none."""
         among = min(top, len(self._members))
         if not among:
             return None
-        return self._members[min(rng.sample(range(among), min(size, among)))][2]
+        return self._members[min(rng.sample(range(among), min(size, among)))][1]
 
     def head(self, count: int) -> list[Rollout]:
         """The best `count`."""
-        return [rollout for _, _, rollout in self._members[:count]]
+        return [rollout for _, rollout in self._members[:count]]

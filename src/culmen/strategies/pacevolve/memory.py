@@ -94,7 +94,7 @@ class IdeaRepository(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, ideas=ideas)
 
 
-def bounded(text: str, sentences: int = 2) -> str:
+def bounded(text: str, sentences: int) -> str:
     """The first sentences on one line, never more than `MOST_CHARACTERS`: what a model sends is not always short."""
     flat = " ".join(text.split())
     kept = " ".join(_SENTENCE.split(flat)[:sentences])
@@ -121,7 +121,7 @@ class FailureMemory:
     An experiment is known by its words alone, whatever their case and punctuation; code by its digest.
     """
 
-    def __init__(self, size: int = 200) -> None:
+    def __init__(self, size: int) -> None:
         self._failures: deque[Failure] = deque(maxlen=size)
         self._texts: dict[str, None] = {}
         self._digests: dict[str, None] = {}

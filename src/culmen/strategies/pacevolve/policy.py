@@ -36,7 +36,7 @@ class TrainedPolicy:
         mentioned."""
         given = {name: value for name, value in settings.items() if value is not False and value != {}}
         opened = await lab.effect("train.open", policy=self.name, menu=MENU, **given)
-        self.version = int(opened.data.get("version", 0))
+        self.version = int(opened.data["version"])
         lab.note("policy", name=self.name, **opened.data)
 
     async def say(self, lab: Lab, step: str, **slots: Any) -> Said:
@@ -146,7 +146,6 @@ class Tinker:
     tokenizer: Annotated[str, About("folder or name of the tokenizer; none: of the policy's name")] = ""
 
     def __post_init__(self) -> None:
-        check(self)
         if self.aggregate not in AGGREGATES:
             raise UserError(
                 f"no server sums its loss by '{self.aggregate}'", where="engine", fix=f"one of {', '.join(AGGREGATES)}"

@@ -1,0 +1,460 @@
+"""What the live driver journals and when, what it holds back, and how it stops: with gates instead of time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from culmen.core.brief import Brief, Proposal, Text, no_budget
+from culmen.core.candidate import Candidate
+from culmen.core.errors import Unavailable
+from culmen.core.evaluation import Case, Observation, Status
+from culmen.core.event import (
+    CustomRequest,
+    EditRequest,
+    Effect,
+    EmbedRequest,
+    Entry,
+    EvaluateRequest,
+    ProposeRequest,
+    Request,
+    WriteRequest,
+    at_least,
+    mark,
+)
+from culmen.core.usage import Budget, Usage
+from culmen.engine import driver as drivers
+from culmen.engine.driver import Driver, about, canonical, subject
+from culmen.store.journal import MemoryJournal
+
+from .worlds import Climb, Does, Instant, driver
+
+ONE, TWO = Candidate.of({"x": "1"}), Candidate.of({"x": "2"})
+Gate = Callable[[Effect], Awaitable[None]]
+
+
+def over(run: Driver) -> str:
+    """Run it; what hangs is an error."""
+    return asyncio.run(asyncio.wait_for(run.run(), 20))
+
+
+def made(
+    does: Callable[[Any], Awaitable[Any]], gate: Gate | None = None, **options: Any
+) -> tuple[Driver, MemoryJournal]:
+    journal = options.pop("journal", None) or MemoryJournal()
+    budget = options.pop("budget", Budget(evaluations=60, final=0.1))
+    return driver(journal, Instant(gate=gate), budget, Does(does), **{"trial": False, **options}), journal
+
+
+def rows(journal: MemoryJournal, *kinds: str) -> list[Entry]:
+    return [event.entry for event in journal.read() if event.entry.kind in kinds]
+
+
+async def a_while() -> None:
+    """Others have their turn."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def written(run: Driver) -> None:
+    """What the driver is writing is journaled, and it has gone on to wait."""
+    for _ in range(4):
+        await asyncio.get_running_loop().run_in_executor(run._writer, int)
+        await a_while()
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+# What is written of an effect.
+
+
+def effect(request: Request) -> Effect:
+    return Effect(1, mark(request), request)
+
+
+@pytest.mark.parametrize(
+    ("request_", "told", "of"),
+    [
+        (EvaluateRequest(ONE, None, 1), {}, {"of": ONE.id}),
+        (EvaluateRequest(ONE, Case("hard"), 1), {}, {"of": ONE.id, "case": "hard"}),
+        (ProposeRequest(Brief(ONE, role="coder"), 1), {"role": "coder"}, {"of": ONE.id}),
+        (ProposeRequest(Brief(), 1), {"role": "proposer"}, {}),
+        (WriteRequest("critic", {}, 1), {"role": "critic"}, {}),
+        (EmbedRequest((ONE, TWO)), {"candidates": [ONE.id, TWO.id]}, {}),
+        (EditRequest("cut", (ONE,), {}, 1), {}, {}),
+        (CustomRequest("session.end", {"agent": 0, "kind": "own", "tool": "", "reason": None, "secret": 1}, 1),
+         {"agent": 0, "kind": "own"}, {}),
+    ],
+)  # fmt: skip
+def test_rows_say_what_readers_need_beside_the_result(request_: Request, told: dict, of: dict) -> None:
+    assert about(effect(request_), "search") == told and subject(effect(request_)) == of
+    plain = isinstance(request_, EvaluateRequest | EditRequest)
+    assert about(effect(request_), "final") == ({"phase": "final"} if plain else told)
+
+
+def test_numbers_of_an_observation_become_floats_as_the_journal_will_return_them() -> None:
+    floats = Observation(ONE.id, Status.OK, 2.0, metrics={"a": 1.0})
+    for score, metric in ((2, 1.0), (2.0, 1), (2, True)):
+        found = canonical(Observation(ONE.id, Status.OK, score, metrics={"a": metric}))
+        assert isinstance(found, Observation) and found == floats
+        assert type(found.score) is type(found.metrics["a"]) is float
+    failed = canonical(Observation(ONE.id, Status.ERROR, None, metrics={"a": 1}))
+    assert isinstance(failed, Observation) and failed.score is None and type(failed.metrics["a"]) is float
+    for same in (floats, Observation(ONE.id, Status.ERROR), Text("words")):
+        assert canonical(same) is same
+
+
+# When it is written.
+
+
+class Counted(MemoryJournal):
+    """Counts its transactions; notes whether garbage was collected during a replay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[str]] = []
+        self.collecting: list[bool] = []
+
+    def append(self, entries):
+        self.batches.append([entry.kind for entry in entries])
+        return super().append(entries)
+
+    def retrace(self):
+        self.collecting.append(gc.isenabled())
+        return super().retrace()
+
+
+def test_that_an_evaluation_has_started_is_written_with_the_next_result() -> None:
+    async def search(lab) -> None:
+        for _ in range(20):
+            await lab.evaluate(ONE, [None])
+
+    journal = Counted()
+    run, _ = made(search, journal=journal, budget=Budget(evaluations=20, final=0.0))
+    assert over(run) == "finished"
+    assert sum(kinds == ["started"] for kinds in journal.batches) <= 1
+    assert sum("done" in kinds for kinds in journal.batches) == 20
+    assert [kind for kinds in journal.batches for kind in kinds].count("started") == 20
+
+
+def test_a_note_is_written_at_once_while_everything_else_hangs() -> None:
+    async def search(lab) -> None:
+        async def noting() -> None:
+            await lab.evaluate(TWO, [None])
+            lab.note("seen")
+
+        await lab.gather(lab.evaluate(ONE, [None]), noting())
+
+    async def gate(effect: Effect) -> None:
+        while isinstance(effect.request, EvaluateRequest) and effect.request.candidate == ONE:
+            if any(entry.body["note"] == "seen" for entry in rows(journal, "note")):
+                return
+            await asyncio.sleep(0)
+
+    run, journal = made(search, gate, workers=2)
+    assert over(run) == "finished"
+
+
+def test_garbage_is_not_collected_during_a_replay_and_afterwards_as_before() -> None:
+    async def search(lab) -> None:
+        await lab.evaluate(ONE, [None])
+
+    collecting = gc.isenabled()
+    try:
+        for enabled in (True, False):
+            (gc.enable if enabled else gc.disable)()
+            run, journal = made(search, journal=Counted())
+            assert over(run) == "finished" and gc.isenabled() == enabled
+            assert isinstance(journal, Counted) and journal.collecting == [False]
+    finally:
+        (gc.enable if collecting else gc.disable)()
+
+
+class Audience:
+    """Hears everything."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.heard: list[str] = []
+        self.says: Callable[[str], None] = self.heard.append
+
+    def see(self, events) -> None:
+        self.events += events
+
+    def told(self, text: str) -> None:
+        self.says(text)
+
+    remarked = told
+
+
+def test_observers_see_every_event_to_the_last_word() -> None:
+    audience, journal = Audience(), MemoryJournal()
+    run = driver(journal, Instant(), Budget(evaluations=30), observers=(audience,))
+    assert over(run) == "finished"
+    assert audience.events == list(journal.read())
+    assert audience.events[-1].entry.body["state"] == "finished"
+
+
+# What runs at once.
+
+
+def test_so_many_evaluations_and_so_many_calls_run_at_once() -> None:
+    running, most = {"evaluate": 0, "propose": 0}, {"evaluate": 0, "propose": 0}
+
+    async def search(lab) -> None:
+        proposals = (lab.propose(Brief(ONE)) for _ in range(9))
+        await lab.gather(*(lab.evaluate(ONE, [None]) for _ in range(9)), *proposals)
+
+    async def gate(effect: Effect) -> None:
+        running[effect.kind] += 1
+        most[effect.kind] = max(most[effect.kind], running[effect.kind])
+        await a_while()
+        running[effect.kind] -= 1
+
+    run, _ = made(search, gate, workers=2, calls=3)
+    assert over(run) == "finished" and most == {"evaluate": 2, "propose": 3}
+
+
+def test_what_is_prepared_for_the_final_choice_is_ready_once_before_it_asks_for_anything() -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def search(lab) -> None:
+        await lab.evaluate(ONE, [None], repeats=2)
+
+    async def prepare() -> None:
+        asked.append((run.search.phase, run._world.hill.calls))  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+
+    run, _ = made(search, before_final=prepare)
+    assert over(run) == "finished" and asked == [("final", 2)]
+
+
+def test_evaluations_of_the_final_choice_are_marked() -> None:
+    async def search(lab) -> None:
+        await lab.evaluate(ONE, [None], repeats=2)
+
+    run, journal = made(search)
+    over(run)
+    marked = [entry.body.get("phase", "search") for entry in rows(journal, "done")]
+    assert marked[:2] == ["search", "search"] and set(marked[2:]) == {"final"}
+
+
+# Money.
+
+
+@pytest.mark.parametrize("ask", ["propose", "write"])
+def test_a_model_is_not_asked_where_the_budget_does_not_hold_the_most_that_it_may_cost(ask: str) -> None:
+    async def search(lab) -> None:
+        while True:
+            await (lab.ask(Brief(ONE)) if ask == "propose" else lab.write("critic"))
+
+    async def gate(effect: Effect) -> None:
+        raise AssertionError("it was asked")
+
+    run, journal = made(search, gate, budget=Budget(calls=5), most=lambda _: Usage(calls=6))
+    assert over(run) == "finished" and run.search.reason == "calls"
+    (entry,) = rows(journal, "done")
+    assert isinstance(entry.result, Proposal | Text) and entry.result.fault == no_budget("calls")
+
+
+def test_what_an_effect_may_cost_beyond_its_estimate_is_durable_before_it_is_spent() -> None:
+    told = []
+
+    async def search(lab) -> None:
+        await lab.gather(lab.ask(Brief(ONE)), lab.ask(Brief(TWO)))
+
+    async def gate(effect: Effect) -> None:
+        told.append(await run.hold(Usage(evaluations=1, calls=2, input_tokens=50)))
+        held = [(entry.key, entry.mark, entry.effect) for entry in rows(journal, "held")]
+        assert (effect.key, effect.mark, "propose") in held
+        if len(told) == 2:
+            told.append(await run.hold(Usage(calls=9)))
+
+    run, journal = made(search, gate, budget=Budget(calls=5))
+    assert over(run) == "finished" and told == ["", "", "calls"]
+    held = rows(journal, "held")
+    assert [Usage(**entry.body["most"]) for entry in held] == [Usage(calls=2, input_tokens=50)] * 2
+
+
+def test_who_performs_nothing_holds_nothing() -> None:
+    run, journal = made(Climb().search)
+    assert asyncio.run(run.hold(Usage(calls=1))) == "" and not rows(journal, "held")
+    run.search.close()
+
+
+def test_what_a_call_that_was_cut_off_may_have_cost_is_written_and_counted() -> None:
+    async def search(lab) -> None:
+        await lab.evaluate(TWO, [None])
+        await lab.gather(lab.ask(Brief(ONE)), lab.evaluate(ONE, [None]))
+
+    async def gate(effect: Effect) -> None:
+        if isinstance(effect.request, ProposeRequest):
+            run.take([Entry("stop", body={"reason": "user"})])
+            await for_ever()
+        if isinstance(effect.request, EvaluateRequest) and effect.key == 3:
+            await for_ever()
+
+    dear = Usage(calls=2, dollars=0.5)
+    run, journal = made(
+        search, gate, most=lambda request: dear if isinstance(request, ProposeRequest) else at_least(request)
+    )
+    assert over(run) == "finished" and run.search.reason == "user"
+    (torn,) = rows(journal, "torn")
+    assert (torn.effect, Usage(**torn.body["usage"])) == ("propose", dear)
+    assert run.search.ledger.possibly_lost == dear
+
+
+# How it stops.
+
+
+def test_a_persons_stop_is_journaled_and_ends_what_hangs() -> None:
+    async def search(lab) -> None:
+        await lab.evaluate(TWO, [None])
+        await lab.evaluate(ONE, [None])
+
+    async def gate(effect: Effect) -> None:
+        if isinstance(effect.request, EvaluateRequest) and effect.request.candidate == ONE:
+            asyncio.get_running_loop().call_soon(lambda: run.take([Entry("stop", body={"reason": "user"})]))
+            await for_ever()
+
+    run, journal = made(search, gate)
+    assert over(run) == "finished" and run.search.reason == "user"
+    assert [entry.body["reason"] for entry in rows(journal, "stop")] == ["user"]
+
+
+class Watch:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("seconds", "ended"), [(9.0, 2), (11.0, 1)])
+def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(seconds: float, ended: int) -> None:
+    watch, interrupted = Watch(), []
+
+    async def search(lab) -> None:
+        await lab.evaluate(TWO, [None])
+        for _ in range(9):
+            await lab.evaluate(ONE, [None])
+
+    async def gate(effect: Effect) -> None:
+        if effect.key == 2:
+            run.interrupt()
+            await written(run)
+            watch.now += seconds
+            run.take([])  # it looks at the clock again
+            interrupted.append(effect.key)
+            await written(run)
+
+    run, journal = made(search, gate, clock=watch)
+    assert over(run) == "interrupted" and interrupted == [2]
+    assert len(rows(journal, "done")) == ended and len(rows(journal, "started")) == 2
+    assert rows(journal, "state")[-1].body == {"state": "interrupted", "reason": ""}
+    assert rows(journal, "state")[-1].elapsed == seconds and run.elapsed == seconds
+
+
+def test_active_seconds_go_on_where_the_last_session_ended() -> None:
+    watch = Watch()
+
+    async def search(lab) -> None:
+        for _ in range(9):
+            await lab.evaluate(ONE, [None])
+
+    async def gate(effect: Effect) -> None:
+        watch.now += 2.0
+        if effect.key == 3:
+            run.interrupt()
+
+    run, journal = made(search, gate, clock=watch)
+    assert over(run) == "interrupted" and run.elapsed == 6.0
+    watch.now += 1000.0
+    again, _ = made(search, gate, clock=watch, journal=journal)
+    assert over(again) == "finished"
+    done = rows(journal, "done")
+    assert [entry.elapsed for entry in done] == [2.0 * (n + 1) for n in range(len(done))]
+
+
+@pytest.mark.parametrize("state", ["interrupted", "failed"])
+def test_an_error_comes_out_and_is_written_down_also_after_an_interrupt(state: str) -> None:
+    async def search(lab) -> None:
+        await lab.evaluate(ONE, [None])
+
+    async def gate(effect: Effect) -> None:
+        if state == "interrupted":
+            run.interrupt()
+        await a_while()
+        raise ZeroDivisionError("oh")
+
+    run, journal = made(search, gate)
+    with pytest.raises(ZeroDivisionError):
+        over(run)
+    assert rows(journal, "state")[-1].body == {"state": state, "reason": "", "error": "ZeroDivisionError: oh"}
+
+
+# A journal that cannot be written.
+
+
+class Full(Counted):
+    """Refuses these of its transactions."""
+
+    def __init__(self, refused: range) -> None:
+        super().__init__()
+        self.refused, self.tries = refused, 0
+
+    def append(self, entries):
+        self.tries += 1
+        if self.tries - 1 in self.refused:
+            raise Unavailable("database or disk is full", where="here")
+        return super().append(entries)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses of 1 and 2 units."""
+    monkeypatch.setattr(drivers, "_PAUSES", (1 / 1024, 2 / 1024))
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("units", "retries"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 3)])
+def test_a_journal_that_stays_unwritable_is_tried_again_as_long_as_patience_lasts(units: int, retries: int) -> None:
+    journal = Full(range(2, 1000))
+    run = driver(journal, Instant(), Budget(evaluations=30), patience=units / 1024)
+    with pytest.raises(Unavailable):
+        over(run)
+    assert journal.tries == 2 + 1 + retries + 1  # two that went well, and the last words
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("interrupts", "state"), [(0, "finished"), (1, "interrupted"), (2, "")])
+def test_only_a_second_interrupt_ends_the_wait(interrupts: int, state: str) -> None:
+    journal, audience = Full(range(2, 6 if interrupts < 2 else 1000)), Audience()
+    run = driver(journal, Instant(), Budget(evaluations=30), observers=(audience,))
+
+    def says(text: str) -> None:
+        audience.heard.append(text)
+        for _ in range(interrupts if len(audience.heard) == 1 else 0):
+            run.interrupt()
+
+    audience.says = says
+    if state:
+        assert over(run) == state and rows(journal, "state")[-1].body["state"] == state
+        assert audience.heard == [
+            "Waiting, for 300 s at most: database or disk is full (here).",
+            "The journal can be written again: the run goes on.",
+        ]
+    else:
+        with pytest.raises(Unavailable):
+            over(run)
+        assert len(audience.heard) == 1

@@ -1,0 +1,95 @@
+"""The plain loops: where each request starts from, how many it shows, and what a search from nothing does."""
+
+from __future__ import annotations
+
+import pytest
+
+from culmen.core.brief import Brief
+from culmen.core.candidate import Candidate
+from culmen.core.usage import Budget
+from culmen.strategies.ask_tell import AskTell
+from culmen.strategies.best_of_n import BestOfN
+from culmen.strategies.map_elites import MapElites
+from culmen.strategies.openevolve import OpenEvolve
+from culmen.strategies.puct import PuctSearch
+from culmen.strategies.special_cases import Sequential
+from culmen.testing.landscape import Landscape, program, task
+from culmen.testing.virtual import simulate
+
+from .helpers import Witness
+from .test_strategies_pacevolve_scaffold import notes
+
+
+def parents(strategy, seeds, evaluations=30, **options):
+    """The parents of all requests, in order, and the run with its witness."""
+    witness = Witness(Landscape(blur=1.0))
+    run = simulate(strategy, task(seeds=seeds), witness, Budget(evaluations=evaluations, final=0.0), **options)
+    return [brief.parent and brief.parent.id for brief in witness.briefs], run, witness
+
+
+def test_best_of_n_starts_from_the_seeds_in_turn_or_from_nothing():
+    ids = [candidate.id for candidate in task(seeds=(0.1, 0.2)).candidates()]
+    found, _, witness = parents(BestOfN(), (0.1, 0.2))
+    assert found == [ids[n % 2] for n in range(len(found))] and len(found) > 9
+    assert all(brief.observations and brief.reward is not None for brief in witness.briefs)
+    found, _, _ = parents(BestOfN(), ())
+    assert len(found) > 9 and set(found) == {None}
+
+
+def test_puct_from_nothing_goes_on_from_what_was_written_first():
+    found, run, _ = parents(PuctSearch(proposals=1), ())
+    assert found[0] is None and None not in found[1:]
+    assert [note["parent"] for note in notes(run, "puct")][:1] == found[1:2]
+
+
+def test_sequential_search_improves_the_newest_program_and_no_other():
+    found, _, witness = parents(Sequential(), (0.1,))
+    seen = list(dict.fromkeys(request.candidate.id for request in witness.evaluations))
+    assert found == seen[: len(found)] and len(found) > 4
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_map_elites_shows_so_many_others(count):
+    _, run, witness = parents(MapElites(inspirations=count), (0.0,), evaluations=60)
+    told = notes(run, "grid")
+    assert max(note["cells"] for note in told) > 5
+    assert len(witness.briefs[-1].inspirations) == count
+
+
+def test_map_elites_tells_how_many_entered_the_grid():
+    _, run, _ = parents(MapElites(proposals=2), (0.0,), evaluations=60)
+    told = notes(run, "grid")
+    outcomes = [[each["outcome"] for each in note["placed"]] for note in told]
+    assert [note["entered"] for note in told] == [len(each) - each.count("refused") for each in outcomes]
+    assert {note["entered"] for note in told} >= {0, 1}
+
+
+def test_openevolve_keeps_no_more_programs_than_it_may():
+    def known(**sizes):
+        _, _, witness = parents(OpenEvolve(islands=1, bins=50, **sizes), (0.0,), evaluations=60)
+        return {brief.parent.id for brief in witness.briefs[30:]}
+
+    assert len(known(population=2, archive=1)) < len(known())
+
+
+class Asking:
+    """Asks for a program and a proposal, then a proposal alone, then for nothing."""
+
+    def __init__(self, about, seeds, rng):
+        self.steps = [[Candidate.of(program(0.7)), Brief(seeds[0], k=2)], Brief(seeds[0]), []]
+        Asking.told = []
+
+    def ask(self):
+        return self.steps[len(Asking.told)]
+
+    def tell(self, rollouts):
+        Asking.told.append(rollouts)
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_an_optimiser_is_told_of_each_candidate_in_the_order_asked(batch):
+    run = simulate(AskTell(Asking, batch=batch), task(), Landscape(), Budget(evaluations=40, final=0.0))
+    assert run.search.reason == "strategy_done"
+    assert [len(rollouts) for rollouts in Asking.told] == [3, 1]
+    assert Asking.told[0][0].reward == 0.7
+    assert all(len(rollout.rewards) == (batch or 1) for rollouts in Asking.told for rollout in rollouts)
