@@ -23,13 +23,13 @@ BELL = np.exp(-0.5 * Z**2) / math.sqrt(2 * math.pi)
 BELOW = np.cumsum(BELL) * (Z[1] - Z[0])
 
 
-def gradient(model: ValueModel, cases: int = 1, most: int = 4, seed: int = 1, **left: float) -> KnowledgeGradient:
-    costs = Costs(Left(**(left)))  # type: ignore[arg-type]
-    return KnowledgeGradient(model, costs, cases, most, Random(seed))
+def gradient(model: ValueModel, cases: int = 1, left: dict[str, float] | None = None) -> KnowledgeGradient:
+    costs = Costs(Left(**({"evaluations": 100.0} if left is None else left)))  # type: ignore[arg-type]
+    return KnowledgeGradient(model, costs, cases, 4, Random(1))
 
 
 def expected(gap: float, deviation: float, k: int = 1) -> float:
-    """By how much the best of `k` draws, all `gap` below the best, is expected to raise it: a sum over their density."""
+    """By how much the best of `k` draws, all `gap` below it, should raise the best: a sum over their density."""
     density = k * BELL * BELOW ** (k - 1)
     return float((np.maximum(deviation * Z - gap, 0) * density).sum() * (Z[1] - Z[0]))
 
@@ -90,7 +90,7 @@ def best_children(one: KnowledgeGradient, among: Sequence[int], lead: float) -> 
 def test_decisions_are_the_largest_gain_per_share_of_all_what_is_in_flight_counted(
     left: dict[str, float], run: tuple[int, float, int]
 ) -> None:
-    one = gradient(search(*run), **left)
+    one = gradient(search(*run), left=left)
     worth = one.model.worth()
     scored = np.flatnonzero(np.isfinite(worth)).tolist()
     for _ in range(8):
@@ -195,7 +195,7 @@ def test_an_exact_data_set_is_not_looked_at_beyond_its_cases() -> None:
     for id, seen in (("first", [1.1, 1.3, 0.8]), ("second", [0.9, 1.2, 1.0]), ("third", [1.2, 0.8])):
         for case, score in zip("abc", seen):
             model.observe(id, score, case)
-    one = gradient(model, 3, evaluations=1e6, calls=1.0)
+    one = gradient(model, 3, {"evaluations": 1e6, "calls": 1.0})
     move = one.decide()
     assert move.again == "third" and move.gain > 0
     one.begin(move)
