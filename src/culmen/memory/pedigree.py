@@ -508,8 +508,6 @@ class ValueModel:
         if self.noiseless or len(self._cases) > 1:  # nothing is believed too easily; one case of many says too little
             return
         seen = np.flatnonzero((parent >= 0) & (self._n > 0))
-        if len(seen) < 2 * FEW:
-            return
         gaps = (_tally(self._at, self._y, size) / np.maximum(self._n, 1))[seen] - self.mean[parent[seen]]
         up = gaps[gaps > 0] ** 2
         if len(up) < FEW:
@@ -543,7 +541,7 @@ class ValueModel:
         self._drift = (_tally(over, steps, size) + KIN * self._mu) / (born + KIN)
         if len(seen):
             rest = (steps - self._drift[over]) ** 2
-            far = 9.0 * share_below(rest, 0.8) if len(seen) > 4 else math.inf
+            far = 9.0 * share_below(rest, 0.8)
             unsure = 1.0 / (1.0 / t2 + 1.0 / (1.0 / self._own[seen] + 1.0 / self._cavity[seen]))
             free = len(seen) + self._weight - LOST * float((born / (born + KIN)).sum())
             bounded = np.minimum(rest, far) if far > 0 else rest

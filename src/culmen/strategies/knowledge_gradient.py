@@ -27,7 +27,7 @@ _GIVE_UP = 0.1  # the same for a lineage: then the next one is tried
 _PATIENCE = 20  # evaluations without a record that are never a stall
 _MARGIN = 0.5  # steps by which a record must pass the last one under noise
 _EQUAL = 1e-6  # steps by which exact scores must differ to be different
-_AMONG = 25  # candidates of largest gain that are looked through for one that can be evaluated again
+_AMONG = 25  # candidates of largest gain that are looked through
 
 
 class Move(NamedTuple):
@@ -143,7 +143,7 @@ class KnowledgeGradient:
         gaps = np.where(model.scored > 0, worth[best] - worth, np.inf)
         gaps[best] = np.delete(gaps, best).min(initial=np.inf)
         gains = gain(gaps, variance / np.sqrt(variance + noise))
-        for node in np.argsort(-gains, kind="stable")[:25]:
+        for node in np.argsort(-gains, kind="stable")[:_AMONG]:
             if self._open(int(node)):
                 return AGAIN * float(gains[node]) / (self.costs.evaluation() or 1.0), int(node)
         return 0.0, best

@@ -1,0 +1,372 @@
+"""What the default strategy does next: against all that could be done, and by hand when a leader is looked at again,
+when a search counts as stalled and where it then goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import pytest
+
+from culmen.memory.pedigree import ValueModel
+from culmen.memory.records import Records
+from culmen.strategies.costs import Costs
+from culmen.strategies.knowledge_gradient import KnowledgeGradient, Move
+
+from .test_strategies_pedigree import Left
+
+EXACT, NOISY, UNKNOWN = True, False, None
+Z = np.linspace(-9.0, 9.0, 20_001)
+BELL = np.exp(-0.5 * Z**2) / math.sqrt(2 * math.pi)
+BELOW = np.cumsum(BELL) * (Z[1] - Z[0])
+
+
+def gradient(model: ValueModel, cases: int = 1, left: dict[str, float] | None = None) -> KnowledgeGradient:
+    costs = Costs(Left(**({"evaluations": 100.0} if left is None else left)))  # type: ignore[arg-type]
+    return KnowledgeGradient(model, costs, cases, 4, Random(1))
+
+
+def expected(gap: float, deviation: float, k: int = 1) -> float:
+    """By how much the best of `k` draws, all `gap` below it, should raise the best: a sum over their density."""
+    density = k * BELL * BELOW ** (k - 1)
+    return float((np.maximum(deviation * Z - gap, 0) * density).sum() * (Z[1] - Z[0]))
+
+
+def search(seed: int, noise: float, broken: int) -> ValueModel:
+    """A run of thirty candidates, some broken, one never evaluated, whose leader was seen often."""
+    rng, model = Random(seed), ValueModel(0.0, NOISY)
+    for i in range(30):
+        model.add(str(i), (str(rng.randrange(max(i - 4, 0), max(i, 1))),))
+        for _ in range(12 if i == 20 else 1):
+            model.observe(str(i), (2.0 if i == 20 else 1.0 + 0.02 * i) + rng.gauss(0, noise))
+    for i in range(broken):
+        model.add(f"broken {i}", (str(i % 30),))
+        model.observe(f"broken {i}", None)
+    model.add("pending", ("20",))
+    return model
+
+
+def best_repeat(one: KnowledgeGradient) -> tuple[float, str]:
+    """Half of what each repeat is expected to bring per share, the largest; those in flight told something already."""
+    model, worth = one.model, one.model.worth()
+    noise, best = model.step[0], int(worth.argmax())
+    rates = list[tuple[float, str]]()
+    for node in np.flatnonzero(np.isfinite(worth)).tolist():
+        variance = 1 / (1 / model.variance[node] + one.repeating.get(node, 0) / noise)
+        other = sorted(worth)[-2] if node == best else worth[best]
+        gap = abs(other - worth[node])
+        rates.append((0.5 * expected(gap, variance / math.sqrt(variance + noise)), model.ids[node]))
+    share = one.costs.evaluation() or 1.0
+    return max((rate / share, id) for rate, id in rates)
+
+
+def best_children(one: KnowledgeGradient, among: Sequence[int], lead: float) -> tuple[float, str, int]:
+    """What up to four children of each are expected to bring per share, the largest."""
+    model, worth, (noise, step) = one.model, one.model.worth(), one.model.step
+    rates = list[tuple[float, str, int]]()
+    for node in among:
+        spread = model.variance[node] + step
+        gap = lead - worth[node] - model.drift[node]
+        weight = model.births()[node] / (1 + 0.3 * one.expected.get(node, 0))
+        for k in range(1, one.most + 1):
+            gain = expected(gap, spread / math.sqrt(spread + noise), k) * weight
+            rates.append((gain / one.costs.request(k), model.ids[node], k))
+    return max(rates)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"evaluations": 50.0},
+        {"evaluations": 50.0, "calls": 5.0},
+        {"evaluations": 500.0, "calls": 5.0},
+        {"calls": 5.0},
+        {},
+    ],
+)
+@pytest.mark.parametrize("run", [(2, 0.2, 1), (3, 0.2, 1), (2, 0.7, 90), (3, 0.7, 90)])
+def test_decisions_are_the_largest_gain_per_share_of_all_what_is_in_flight_counted(
+    left: dict[str, float], run: tuple[int, float, int]
+) -> None:
+    one = gradient(search(*run), left=left)
+    worth = one.model.worth()
+    scored = np.flatnonzero(np.isfinite(worth)).tolist()
+    for _ in range(8):
+        again, children = best_repeat(one), best_children(one, scored, float(worth.max()))
+        move = one.decide()
+        if again[0] > children[0]:
+            assert (move.gain, move.again) == (pytest.approx(again[0], rel=1e-3), again[1])
+        else:
+            assert (move.gain, move.parent, move.k) == (pytest.approx(children[0], rel=1e-3), *children[1:])
+        one.begin(move)
+
+
+def scores(model: ValueModel, **seen: Sequence[float | None]) -> ValueModel:
+    """A model with these evaluations of candidates without parents, a case each."""
+    for id, values in seen.items():
+        for value in values:
+            model.observe(id, value)
+    return model
+
+
+def looks(model: ValueModel, cases: int = 1, flying: Sequence[Move] = ()) -> str:
+    """Which leader is looked at again whatever that gains."""
+    one = gradient(model, cases)
+    for move in flying:
+        one.begin(move)
+    move = one.decide()
+    return move.again if move.gain == 0 else ""
+
+
+def confirmed(leaders: int, evaluations: int) -> ValueModel:
+    """So many leaders that repeated their score, then one that was seen once."""
+    model = scores(ValueModel(), **{f"l{i}": [float(i), float(i)] for i in range(leaders)})
+    for _ in range(evaluations - model.evaluations - 1):
+        model.observe("broken", None)
+    return scores(model, new=[100.0])
+
+
+@pytest.mark.parametrize(
+    ("model", "leader"),
+    [
+        (scores(ValueModel(), a=[1.0], b=[2.0]), "b"),  # exactness is a hypothesis
+        (scores(ValueModel(), a=[1.0], b=[2.0, 2.0]), ""),
+        (scores(ValueModel(0.0), a=[1.0], b=[3.0, None]), ""),  # a failure is a look
+        (scores(ValueModel(exact=True), a=[1.0], b=[2.0]), ""),
+        (confirmed(4, 20), "new"),
+        (confirmed(5, 20), ""),  # after five
+        (confirmed(5, 100), ""),
+        (confirmed(5, 101), "new"),  # one evaluation in twenty
+        (confirmed(6, 120), ""),
+        (scores(ValueModel(), a=[1.0, 1.1], b=[2.0, 2.1]), "b"),  # noisy: up to three looks
+        (scores(ValueModel(), a=[1.0, 1.1], b=[2.0, 2.1, 2.0]), ""),
+        (scores(ValueModel(0.0), a=[1.0, 1.1], b=[9.0, 9.0, None]), ""),
+        (scores(ValueModel(), a=[1.0, 1.1] * 4, b=[2.0]), "b"),  # seven repeats
+        (scores(ValueModel(), a=[1.0, 1.1] * 4, b=[2.0, 2.1]), ""),  # eight tell what noise is
+    ],
+)  # fmt: skip
+def test_a_leader_is_looked_at_again_until_noise_is_known(model: ValueModel, leader: str) -> None:
+    assert looks(model) == leader
+
+
+def test_looks_in_flight_count() -> None:
+    assert looks(scores(ValueModel(), a=[1.0], b=[2.0]), flying=[Move(again="b")]) == ""
+    noisy = scores(ValueModel(exact=False), a=[1.0, 1.1] * 4, b=[2.0])
+    assert looks(noisy) == "b" and looks(noisy, flying=[Move(again="a")]) == ""
+    few = scores(ValueModel(exact=False), a=[1.0, 1.1], b=[2.0, 2.1])
+    assert looks(few) == "b" and looks(few, flying=[Move(again="b")]) == ""
+
+
+def on_cases(exact: bool | None, looks: int, others: int = 0) -> ValueModel:
+    """A leader seen on so many of twenty cases, and another candidate."""
+    model = ValueModel(exact=exact)
+    for i in range(max(looks, others)):
+        if i < looks:
+            model.observe("leader", 2.0 + 0.1 * (i % 2), f"case {i % 20}")
+        if i < others:
+            model.observe("other", 0.1 * (i % 2), f"case {i % 20}")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "cases", "leader"),
+    [
+        (on_cases(EXACT, 7), 20, "leader"),  # up to eight looks tell cases and candidates apart
+        (on_cases(EXACT, 8), 20, ""),
+        (on_cases(NOISY, 7), 20, "leader"),
+        (on_cases(NOISY, 8), 20, ""),
+        (on_cases(NOISY, 5, 36), 20, "leader"),  # 39 repeats
+        (on_cases(NOISY, 6, 36), 20, ""),
+        (on_cases(EXACT, 4), 5, "leader"),
+        (on_cases(EXACT, 5), 5, ""),  # every case was seen
+        (on_cases(UNKNOWN, 5), 5, "leader"),  # and the first once more
+        (on_cases(UNKNOWN, 6), 5, ""),
+    ],
+)
+def test_on_a_data_set_a_leader_is_looked_at_on_more_cases(model: ValueModel, cases: int, leader: str) -> None:
+    assert looks(model, cases) == leader
+
+
+def test_an_exact_data_set_is_not_looked_at_beyond_its_cases() -> None:
+    """Two are known on every case; the third is looked at, unless that is in flight."""
+    model = ValueModel(exact=True)
+    for id, seen in (("first", [1.1, 1.3, 0.8]), ("second", [0.9, 1.2, 1.0]), ("third", [1.2, 0.8])):
+        for case, score in zip("abc", seen):
+            model.observe(id, score, case)
+    one = gradient(model, 3, {"evaluations": 1e6, "calls": 1.0})
+    move = one.decide()
+    assert move.again == "third" and move.gain > 0
+    one.begin(move)
+    assert one.decide().again == ""
+
+
+@pytest.mark.parametrize(("more", "leader"), [(0.0, "first"), (0.7e-6, "first"), (1.5e-6, "second")])
+def test_of_exact_scores_that_differ_by_less_than_a_millionth_of_a_step_the_first_leads(
+    more: float, leader: str
+) -> None:
+    def model(more: float) -> ValueModel:
+        found = ValueModel()
+        for id, score in (("root", 0.0), ("first", 100.0), ("second", 100.0 + more), ("third", -50.0)):
+            found.add(id, ("root",))
+            found.observe(id, score)
+        return found
+
+    step = math.sqrt(model(0.0).step[1])
+    assert looks(model(more * step)) == leader
+
+
+def test_what_begins_is_in_flight_until_it_ends() -> None:
+    one = gradient(search(2, 0.2, 1))
+    moves = [Move(again="3"), Move(again="3"), Move(parent="4", k=3), Move(parent="4", k=2), Move(parent="", k=4)]
+    for move in moves:
+        one.begin(move)
+    assert (one.repeating, one.expected) == ({3: 2}, {4: 5})
+    for move in moves[1:4]:
+        one.end(move, [])
+    assert (one.repeating, one.expected) == ({3: 1}, {})
+
+
+def test_while_nothing_was_scored_children_are_asked_of_the_first_or_from_scratch() -> None:
+    assert gradient(ValueModel()).decide() == Move(parent="")
+    assert gradient(scores(ValueModel(), a=[None], b=[None])).decide() == Move(parent="a")
+    assert gradient(scores(ValueModel(exact=True), a=[None], b=[1.0], c=[None])).decide().parent == "b"
+
+
+def test_leaders_are_the_best_first_and_a_barren_one_is_asked_less() -> None:
+    one = gradient(scores(ValueModel(exact=True), a=[1.0], b=[3.0], c=[2.0]))
+    assert one.leaders(2) == ["b", "c"]
+    before = one.model.births()[1]
+    one.barren("b")
+    assert one.model.births()[1] < before
+
+
+class Waiting:
+    """An exact search with so many records, a candidate each, that then waits: `evaluate` brings nothing new."""
+
+    def __init__(self, records: int) -> None:
+        self.model = ValueModel(exact=True)
+        self.one = gradient(self.model)
+        for i in range(records + 1):
+            self.model.add(str(i), (str(i - 1),))
+            self.model.observe(str(i), float(i))
+            self.move = self.one.decide()
+        for name in ("lower", "low"):
+            self.model.add(name, (str(records),))
+        self.waited = 0
+
+    def evaluate(self) -> Move:
+        self.model.observe("low" if self.waited % 2 else "lower", -5.0 - self.waited % 2)
+        self.waited += 1
+        self.move = self.one.decide()
+        return self.move
+
+
+@pytest.mark.parametrize(("records", "first"), [(9, 20), (2, 28)])
+def test_a_wait_of_chance_below_one_percent_is_a_stall_but_not_before_twenty_evaluations(
+    records: int, first: int
+) -> None:
+    """Two records in three evaluations, 27 more without one: (1 + 27/3)⁻² is 1 %."""
+    search = Waiting(records)
+    while not search.evaluate().stalled:
+        assert search.waited < 100
+    assert search.waited == first
+    assert search.one.lineages.number == 1 and search.move.parent == search.model.ids[search.one.lineages.members[0]]
+
+
+def test_every_other_child_is_of_the_other_lineage_and_every_one_when_the_wait_is_beyond_doubt() -> None:
+    search = Waiting(2)
+    while not search.evaluate().stalled:
+        pass
+    sides = list[bool]()
+    while search.waited < 310:
+        move = search.evaluate()
+        sides.append(search.model.index[move.parent] in search.one.lineages.members)
+    doubt = 297 - 28  # (1 + 297/3)⁻² is 0.01 %
+    assert sides[:doubt] == [True, False] * (doubt // 2) + [True] * (doubt % 2) and all(sides[doubt:])
+
+
+def stalled(records: int = 2) -> Waiting:
+    search = Waiting(records)
+    while not search.evaluate().stalled:
+        pass
+    return search
+
+
+def test_children_of_the_lineage_that_is_followed_are_of_it() -> None:
+    search = stalled()
+    one, model = search.one, search.model
+    (node,) = one.lineages.members
+    model.add("child", (model.ids[node],))
+    model.add("stranger", ("0",))
+    one.begin(search.move)
+    one.end(search.move, ["child"])
+    one.grow(Move(parent="0"), ["stranger"])
+    one.grow(Move(again="0"), ["stranger"])
+    assert one.lineages.members == [node, model.index["child"]]
+
+
+def test_within_a_lineage_a_child_is_to_pass_its_best_alone() -> None:
+    search = stalled()
+    one, model = search.one, search.model
+    (node,) = one.lineages.members
+    model.add("child", (model.ids[node],))
+    model.observe("child", -4.9)
+    one.grow(search.move, ["child"])
+    members = one.lineages.members
+    rate, parent, k = best_children(one, members, max(float(model.worth()[each]) for each in members))
+    move = one.decide()
+    assert (move.gain, move.parent, move.k) == (pytest.approx(rate, rel=1e-3), parent, k) and not move.stalled
+
+
+def test_a_lineage_without_a_record_is_given_up_for_another_that_nobody_tries() -> None:
+    """Two records in three evaluations before it: (1 + 7/3)⁻² is below a tenth, (1 + 6/3)⁻² is not."""
+    search = stalled()
+    one, model = search.one, search.model
+    first = search.move.parent
+    other = next(name for name in ("low", "lower") if name != first)
+    for i in range(7):
+        assert not one.decide().stalled
+        model.add(f"child {i}", (first,))
+        model.observe(f"child {i}", -9.0)
+        one.grow(Move(parent=first), [f"child {i}"])
+        one.begin(Move(parent=f"child {i}"))  # so only the other is left to begin with
+    move = one.decide()
+    assert move.stalled and move.parent == other and one.lineages.number == 2
+
+
+def test_a_lineage_with_records_is_followed_on() -> None:
+    search = stalled()
+    one, model, parent = search.one, search.model, search.move.parent
+    for i in range(12):
+        model.add(f"child {i}", (parent,))
+        model.observe(f"child {i}", -4.0 + 0.1 * i)
+        one.grow(Move(parent=parent), [f"child {i}"])
+        parent = f"child {i}"
+        assert not one.decide().stalled
+
+
+def test_where_every_candidate_was_a_parent_a_stalled_search_goes_on_as_before() -> None:
+    search = Waiting(2)
+    for name in ("low", "lower"):
+        search.one.begin(Move(parent=name))
+    while search.waited < 60:
+        assert not search.evaluate().stalled
+    assert search.one.lineages.number == 0
+
+
+@pytest.mark.parametrize(("exact", "steps"), [(NOISY, 0.5), (EXACT, 1e-6)])
+def test_a_record_passes_the_last_by_half_a_step_under_noise(exact: bool, steps: float) -> None:
+    rng, records = Random(7), Records()
+    one = gradient(ValueModel(exact=exact))
+    for _ in range(12):  # noise is known
+        one.model.observe("0", 0.0 if exact else rng.gauss(0, 0.3))
+    for i in range(80):
+        one.model.add(str(i), (str(i - 1),))
+        one.model.observe(str(i), 1e-6 * i * rng.random() if exact else 0.03 * i + rng.gauss(0, 0.3))
+        one.decide()
+        worth, step = float(one.model.worth().max()), math.sqrt(one.model.step[1])
+        records.see(worth, one.model.evaluations, steps * step)
+        assert (one.records.count, one.records.at, one.records.level) == (records.count, records.at, records.level)
+    assert 3 < records.count < 60
