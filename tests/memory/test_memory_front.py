@@ -198,17 +198,8 @@ def test_with_one_objective_the_front_is_the_best_candidate() -> None:
     assert [model.ids[row] for row in model.front()] == [named("best").id]
 
 
-LIMITS = tuple(
-    constraint(text)
-    for text in (
-        "accuracy >= 0.5",
-        "accuracy <= 0.9",
-        "latency <= 20",
-        "latency >= 4",
-        "memory <= 5",
-        "power >= 2",
-    )
-)
+WISHES = "accuracy >= 0.5, accuracy <= 0.9, latency <= 20, latency >= 4, memory <= 5, power >= 2"
+LIMITS = tuple(map(constraint, WISHES.split(",")))
 
 
 def limited(*rows: tuple[float, float, float, float]) -> FrontModel:
