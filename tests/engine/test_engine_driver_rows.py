@@ -313,7 +313,10 @@ def test_who_has_outlived_its_effect_holds_nothing() -> None:
     async def outliving() -> None:
         while not rows(journal, "done"):
             await asyncio.sleep(0)
-        await run.hold(Usage(calls=1))
+        told.append(await run.hold(Usage(calls=1)))
+        told.append(str(run.search.reservations.permit(Usage(calls=1))))
+        told.append(await run.hold(Usage(calls=3)))
+        told.append(str(run.search.reservations.fits(Usage(calls=2))))  # nothing is reserved that nobody would release
 
     async def gate(effect: Effect) -> None:
         if effect.key == 1:
@@ -321,8 +324,25 @@ def test_who_has_outlived_its_effect_holds_nothing() -> None:
         if effect.key == 3:
             await late[0]
 
-    run, journal = made(search, gate)
+    told: list[str] = []
+    run, journal = made(search, gate, budget=Budget(evaluations=60, calls=2))
     assert over(run) == "finished" and not rows(journal, "held")
+    assert told == ["", "True", "calls", "True"]
+
+
+def test_an_effect_that_is_cancelled_by_what_performs_it_ends_the_run_loudly() -> None:
+    """The search would wait for its result for ever."""
+
+    async def search(lab) -> None:
+        await lab.evaluate(ONE, [None])
+
+    async def gate(effect: Effect) -> None:
+        raise asyncio.CancelledError
+
+    run, journal = made(search, gate)
+    with pytest.raises(RuntimeError, match="evaluate 1 cancelled itself"):
+        over(run)
+    assert rows(journal, "state")[-1].body["state"] == "failed"
 
 
 def test_what_a_call_that_was_cut_off_may_have_cost_is_written_and_counted() -> None:

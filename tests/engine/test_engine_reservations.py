@@ -77,6 +77,7 @@ def test_a_permit_is_for_the_effect_that_the_task_performs() -> None:
 
     async def performing(key: int, need: int) -> bool:
         PERFORMING.set(key)
+        await owner.open(key, Usage())
         return await asyncio.create_task(asyncio.sleep(0, owner.permit(calls(need))))
 
     async def main() -> None:

@@ -204,9 +204,14 @@ class Driver:
     async def hold(self, most: Usage) -> str:
         """Wait until the effect that the calling task performs may cost so much in all, and journal it: a process that
         dies then knows what it may have lost. The name of the budget if it never may, else ""."""
-        key = PERFORMING.get()
-        refused = await self.search.reservations.grow(key, most)
-        if refused or key not in self._performed:
+        key, reservations = PERFORMING.get(), self.search.reservations
+        if key not in self._performed:  # nobody would release what an effect reserves after its end
+            return self.search.ledger.over(most)
+        refused = await reservations.grow(key, most)
+        if key not in self._performed:
+            reservations.release(key)
+            return refused
+        if refused:
             return refused
         effect, durable = self._performed[key], asyncio.get_running_loop().create_future()
         body = {"most": msgspec.to_builtins(msgspec.structs.replace(most, evaluations=0))}
@@ -218,12 +223,12 @@ class Driver:
 
     def _ended(self, effect: Effect, task: asyncio.Task[Result]) -> None:
         self._busy[_line(effect)] -= 1
-        self._running.pop(effect.key, None)
+        abandoned = self._running.pop(effect.key, None) is None
         self._performed.pop(effect.key, None)
         self._wake.set()
-        if task.cancelled():
+        if task.cancelled() and abandoned:
             return
-        error = task.exception()
+        error = RuntimeError(f"{effect.kind} {effect.key} cancelled itself") if task.cancelled() else task.exception()
         if error is not None:
             self._failure = self._failure or error
             return
@@ -301,7 +306,7 @@ class Driver:
 
     async def _abandon(self, keys: list[int]) -> None:
         """Cancel what is running. What cannot be asked again may have cost what was reserved for it."""
-        tasks = {key: task for key in keys if (task := self._running.get(key)) is not None}
+        tasks = {key: task for key in keys if (task := self._running.pop(key, None)) is not None}
         effects = {key: self._performed[key] for key in tasks}
         for task in tasks.values():
             task.cancel()

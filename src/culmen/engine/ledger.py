@@ -283,10 +283,12 @@ class Reservations:
         return ""
 
     def enlarge(self, key: int, need: Usage) -> bool:
-        """Whether an effect may cost so much in all, attempts made and to be made; then that is reserved."""
+        """Whether an effect may cost so much in all, attempts made and to be made; then that is reserved, unless the
+        effect is over and nobody would release it."""
         if self._refusal(key, need):
             return False
-        self._needs[key] = need
+        if key in self._needs:
+            self._needs[key] = need
         return True
 
     def permit(self, need: Usage) -> bool:
