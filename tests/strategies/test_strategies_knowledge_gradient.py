@@ -183,6 +183,7 @@ def on_cases(exact: bool | None, looks: int, others: int = 0) -> ValueModel:
         (on_cases(UNKNOWN, 2, 42), 60, ""),
         (on_cases(EXACT, 4), 5, "leader"),
         (on_cases(EXACT, 5), 5, ""),  # every case was seen
+        (scores(on_cases(EXACT, 3), leader=[None, None]), 5, ""),  # or failed on
         (on_cases(UNKNOWN, 5), 5, "leader"),  # and the first once more
         (on_cases(UNKNOWN, 6), 5, ""),
     ],
@@ -193,7 +194,7 @@ def test_on_a_data_set_a_leader_is_looked_at_on_more_cases(model: ValueModel, ca
 
 def test_an_exact_data_set_is_not_looked_at_beyond_its_cases() -> None:
     """Two are known on every case; the third is looked at, unless that is in flight, or it failed there."""
-    model = ValueModel(-9.0, exact=True)
+    model = ValueModel(0.75, exact=True)
     for id, seen in (("first", [1.1, 1.3, 0.8]), ("second", [0.9, 1.2, 1.0]), ("third", [1.2, 0.8])):
         for case, score in zip("abc", seen):
             model.observe(id, score, case)
@@ -209,12 +210,12 @@ def test_an_exact_data_set_is_not_looked_at_beyond_its_cases() -> None:
 
 def test_of_many_that_are_as_good_the_one_whose_children_were_sound_is_asked() -> None:
     model = ValueModel(exact=True)
-    for i in range(32):
+    for i in range(61):
         model.add(str(i), ("0",))
-        model.observe(str(i), 1.0 if i == 31 else 0.999)
-        for _ in range(20 if i < 31 else 0):
+        model.observe(str(i), 1.0 if i == 60 else 1.0 - 0.1 * (i % 2))
+        for _ in range(20 if i < 60 else 0):
             model.barren(str(i))
-    assert gradient(model).decide().parent == "31"
+    assert gradient(model).decide().parent == "60"
 
 
 @pytest.mark.parametrize(("more", "leader"), [(0.0, "first"), (0.7e-6, "first"), (1.5e-6, "second")])
