@@ -99,6 +99,7 @@ def test_a_decision_is_the_largest_gain_of_the_draws_per_share(left: dict[str, f
         sight = one._look(one.front.front())
         one.rng.setstate(state)
         again, more = max(repeats(one, sight)), max(children(one, sight), key=lambda each: each[0])
+        assert one._repeat(sight)[0] == pytest.approx(again[0])
         move = one.decide()
         if again[0] > more[0]:
             assert (move.gain, move.again) == (pytest.approx(again[0]), again[1])
