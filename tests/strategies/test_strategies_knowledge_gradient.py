@@ -160,13 +160,13 @@ def test_looks_in_flight_count() -> None:
 
 
 def on_cases(exact: bool | None, looks: int, others: int = 0) -> ValueModel:
-    """A leader seen on so many of twenty cases, and another candidate."""
+    """A leader seen on so many cases, and another candidate."""
     model = ValueModel(exact=exact)
     for i in range(max(looks, others)):
         if i < looks:
-            model.observe("leader", 2.0 + 0.1 * (i % 2), f"case {i % 20}")
+            model.observe("leader", 2.0 + 0.1 * (i % 2), f"case {i}")
         if i < others:
-            model.observe("other", 0.1 * (i % 2), f"case {i % 20}")
+            model.observe("other", 0.1 * (i % 2), f"case {i}")
     return model
 
 
@@ -179,8 +179,11 @@ def on_cases(exact: bool | None, looks: int, others: int = 0) -> ValueModel:
         (on_cases(NOISY, 8), 20, ""),
         (on_cases(NOISY, 5, 36), 20, "leader"),  # 39 repeats
         (on_cases(NOISY, 6, 36), 20, ""),
+        (on_cases(UNKNOWN, 1, 42), 60, "leader"),  # exactness is a hypothesis here, too
+        (on_cases(UNKNOWN, 2, 42), 60, ""),
         (on_cases(EXACT, 4), 5, "leader"),
         (on_cases(EXACT, 5), 5, ""),  # every case was seen
+        (scores(on_cases(EXACT, 3), leader=[None, None]), 5, ""),  # or failed on
         (on_cases(UNKNOWN, 5), 5, "leader"),  # and the first once more
         (on_cases(UNKNOWN, 6), 5, ""),
     ],
@@ -190,16 +193,29 @@ def test_on_a_data_set_a_leader_is_looked_at_on_more_cases(model: ValueModel, ca
 
 
 def test_an_exact_data_set_is_not_looked_at_beyond_its_cases() -> None:
-    """Two are known on every case; the third is looked at, unless that is in flight."""
-    model = ValueModel(exact=True)
+    """Two are known on every case; the third is looked at, unless that is in flight, or it failed there."""
+    model = ValueModel(0.75, exact=True)
     for id, seen in (("first", [1.1, 1.3, 0.8]), ("second", [0.9, 1.2, 1.0]), ("third", [1.2, 0.8])):
         for case, score in zip("abc", seen):
             model.observe(id, score, case)
-    one = gradient(model, 3, {"evaluations": 1e6, "calls": 1.0})
+    left = {"evaluations": 1e6, "calls": 1.0}
+    one = gradient(model, 3, left)
     move = one.decide()
     assert move.again == "third" and move.gain > 0
     one.begin(move)
     assert one.decide().again == ""
+    model.observe("third", None, "c")
+    assert gradient(model, 3, left).decide().again == ""
+
+
+def test_of_many_that_are_as_good_the_one_whose_children_were_sound_is_asked() -> None:
+    model = ValueModel(exact=True)
+    for i in range(61):
+        model.add(str(i), ("0",))
+        model.observe(str(i), 1.0 if i == 60 else 1.0 - 0.1 * (i % 2))
+        for _ in range(20 if i < 60 else 0):
+            model.barren(str(i))
+    assert gradient(model).decide().parent == "60"
 
 
 @pytest.mark.parametrize(("more", "leader"), [(0.0, "first"), (0.7e-6, "first"), (1.5e-6, "second")])
@@ -229,7 +245,7 @@ def test_what_begins_is_in_flight_until_it_ends() -> None:
 
 
 def test_while_nothing_was_scored_children_are_asked_of_the_first_or_from_scratch() -> None:
-    assert gradient(ValueModel()).decide() == Move(parent="")
+    assert gradient(ValueModel()).decide() == Move(parent="", k=1)
     assert gradient(scores(ValueModel(), a=[None], b=[None])).decide() == Move(parent="a")
     assert gradient(scores(ValueModel(exact=True), a=[None], b=[1.0], c=[None])).decide().parent == "b"
 
@@ -243,11 +259,13 @@ def test_leaders_are_the_best_first_and_a_barren_one_is_asked_less() -> None:
 
 
 class Waiting:
-    """An exact search with so many records, a candidate each, that then waits: `evaluate` brings nothing new."""
+    """A search with so many records, a candidate each, that then waits: `evaluate` brings nothing new."""
 
-    def __init__(self, records: int) -> None:
-        self.model = ValueModel(exact=True)
-        self.one = gradient(self.model)
+    def __init__(self, records: int, exact: bool = EXACT) -> None:
+        self.model = ValueModel(exact=exact)
+        self.one = gradient(self.model, left={"evaluations": 1e6, "calls": 1.0})  # a call costs far more
+        for i in range(0 if exact else 20):
+            self.model.observe("0", float(i % 2))
         for i in range(records + 1):
             self.model.add(str(i), (str(i - 1),))
             self.model.observe(str(i), float(i))
@@ -279,12 +297,13 @@ def test_every_other_child_is_of_the_other_lineage_and_every_one_when_the_wait_i
     search = Waiting(2)
     while not search.evaluate().stalled:
         pass
+    assert search.one.decide().parent == search.move.parent  # the second turn
     sides = list[bool]()
     while search.waited < 310:
         move = search.evaluate()
         sides.append(search.model.index[move.parent] in search.one.lineages.members)
     doubt = 297 - 28  # (1 + 297/3)⁻² is 0.01 %
-    assert sides[:doubt] == [True, False] * (doubt // 2) + [True] * (doubt % 2) and all(sides[doubt:])
+    assert sides[:doubt] == [False, True] * (doubt // 2) + [False] * (doubt % 2) and all(sides[doubt:])
 
 
 def stalled(records: int = 2) -> Waiting:
@@ -349,11 +368,25 @@ def test_a_lineage_with_records_is_followed_on() -> None:
 
 def test_where_every_candidate_was_a_parent_a_stalled_search_goes_on_as_before() -> None:
     search = Waiting(2)
+    search.model.add("failed", ("2",))
+    search.model.observe("failed", None)
     for name in ("low", "lower"):
         search.one.begin(Move(parent=name))
     while search.waited < 60:
         assert not search.evaluate().stalled
     assert search.one.lineages.number == 0
+    search.model.add("once", ("2",))
+    search.model.observe("once", -1.0)
+    move = search.one.decide()
+    assert move.stalled and move.parent == "once"
+
+
+def test_a_noisy_search_that_goes_on_elsewhere_asks_for_children_even_where_looks_are_cheap() -> None:
+    """Nine records in thirty evaluations, 21 more without one: (1 + 21/30)⁻⁹ is below 1 %, (1 + 20/30)⁻⁹ is not."""
+    search = Waiting(9, NOISY)
+    moves = [search.evaluate() for _ in range(30)]
+    assert [bool(move.parent) for move in moves] == [False] * 20 + [True] + [True, False] * 4 + [True]
+    assert [move.stalled for move in moves].index(True) == 20
 
 
 @pytest.mark.parametrize(("exact", "steps"), [(NOISY, 0.5), (EXACT, 1e-6)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from culmen.core.brief import Proposal
 from culmen.core.ports import Lab
 
@@ -49,7 +47,4 @@ class Costs:
         return max(self._part(name, amount) for name, amount in wanted.items()) or 1.0
 
     def _part(self, budget: str, amount: float) -> float:
-        left = self._lab.left(budget)
-        if left == math.inf or not amount:
-            return 0.0
-        return amount / max(left, 1e-9)
+        return amount / max(self._lab.left(budget), 1e-9)  # nothing of infinity

@@ -165,7 +165,7 @@ class FrontGradient(KnowledgeGradient):
         means, _ = self.front.rewards()
         shares = toward / spread(means[front])
         wanted = ", ".join(f"{goal.name} {share:.0%}" for goal, share in zip(goals, shares / shares.sum()))
-        step = max(1, math.ceil(len(front) / _SHOWN))
+        step = math.ceil(len(front) / _SHOWN)
         members = [self.front.point(row).metrics for row in front[::step]]
         known = "; ".join(", ".join(f"{goal.name} {each[goal.name]:.4g}" for goal in goals) for each in members)
         return f"This request weighs the objectives so: {wanted}. Best trade-offs known (means): {known}."
