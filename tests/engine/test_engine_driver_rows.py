@@ -330,6 +330,34 @@ def test_who_has_outlived_its_effect_holds_nothing() -> None:
     assert told == ["", "True", "calls", "True"]
 
 
+def test_who_outlives_its_effect_while_it_waits_holds_nothing() -> None:
+    late, told = list[asyncio.Task[None]](), list[bool]()
+
+    async def search(lab) -> None:
+        await lab.gather(lab.evaluate(ONE, [None]), lab.evaluate(TWO, [None]))
+        await lab.evaluate(ONE, [None])
+
+    async def waiting() -> None:
+        assert await run.hold(Usage(calls=1)) == ""
+
+    async def gate(effect: Effect) -> None:
+        if effect.key == 1:
+            assert await run.hold(Usage(calls=2)) == ""
+            while len(rows(journal, "done")) < 1:  # the other one
+                await asyncio.sleep(0)
+        elif effect.key == 2:
+            while not rows(journal, "held"):
+                await asyncio.sleep(0)
+            late.append(asyncio.create_task(waiting()))
+            await a_while()
+        else:
+            await late[0]
+            told.append(run.search.reservations.fits(Usage(calls=2)))
+
+    run, journal = made(search, gate, workers=2, budget=Budget(evaluations=60, calls=2))
+    assert over(run) == "finished" and told and all(told) and len(rows(journal, "held")) == 1
+
+
 def test_an_effect_that_is_cancelled_by_what_performs_it_ends_the_run_loudly() -> None:
     """The search would wait for its result for ever."""
 

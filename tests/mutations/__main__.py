@@ -3,6 +3,7 @@
     python -m tests.mutations --out trials.jsonl --sample 200          # goes on where it was cut off
     python -m tests.mutations --out trials.jsonl --modules memory/pedigree.py strategies/puct.py
     python -m tests.mutations --out trials.jsonl --all                 # what survived, again with more tests
+    python -m tests.mutations --out trials.jsonl --modules engine/driver.py --tests tests/engine/test_engine_d*.py
     python -m tests.mutations --out trials.jsonl --report              # what survived and is not explained
 
 Changed are comparisons, arithmetic, `and`/`or`, conditions, numbers and calls whose result nobody takes, in the modules
@@ -175,7 +176,7 @@ def run(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     chosen = trials(options, known)
     with options.out.open("a") as out:
         for module in dict.fromkeys(module for module, _ in chosen):
-            files = files_for(module, options.all)
+            files = [file.resolve() for file in options.tests] or files_for(module, options.all)
             if not files:
                 raise SystemExit(f"{module}: it has no tests")
 
@@ -184,7 +185,7 @@ def run(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
                 out.write(json.dumps(row) + "\n")
                 out.flush()
 
-            enough = math.inf if options.all else ENOUGH
+            enough = math.inf if options.all else options.enough
             left = _in_place(module, [place for of, place in chosen if of == module], files, tell, enough)
             for number, tests in left:  # what runs as the module is loaded
                 place = next(p for of, p in chosen if of == module and (p.number, p.change) == number)
@@ -235,6 +236,8 @@ def main() -> None:
         action="store_true",
         help="what survived, again: with every test file of the module's room and all that name the module",
     )
+    parser.add_argument("--tests", nargs="*", type=Path, default=[], help="test files, instead of those that name it")
+    parser.add_argument("--enough", type=float, default=ENOUGH, help="seconds of tests that a place is tried with")
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
     if not options.report:
