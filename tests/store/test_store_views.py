@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 
+import msgspec
 import pytest
 
 from culmen.core.brief import Proposal
@@ -188,6 +189,8 @@ def test_a_candidate_in_full_its_children_and_its_lineage(tmp_path):
     assert detail.candidate == child and detail.parts == child.parts
     assert (detail.prompt, detail.reply, detail.hypothesis) == ("P" * 9000, "R", "an idea")
     assert [o.score for o in detail.observations] == [4.0, None] and detail.children == (grandchild.id,)
+    bare = views.candidate(journal.run_dir, detail.id, observations=0, children=0)
+    assert bare == msgspec.structs.replace(detail, observations=(), children=())
     steps = views.lineage(journal.run_dir, grandchild.id)
     assert [(step.row.id, step.gain, step.note) for step in steps] == [
         (seed.id, None, "n0"),

@@ -119,7 +119,10 @@ def picks(run: Path, seed: int) -> tuple[dict[str, Candidate], dict[tuple[str, f
 
 def _candidates(run: Path) -> dict[str, Candidate]:
     """In the order in which they appeared."""
-    found = [views.candidate(run, row.id, observations=0).candidate for row in views.candidates(run, "old", limit=None)]
+    found = [
+        views.candidate(run, row.id, observations=0, children=0).candidate
+        for row in views.candidates(run, "old", limit=None)
+    ]
     return {each.id: each for each in found}
 
 

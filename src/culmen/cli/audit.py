@@ -305,7 +305,7 @@ def _complete(path: Path, each: AuditedSign) -> AuditedSign:
     meaning = SIGNS.get(each.sign, (each.grave, ""))[1]
     if not each.candidate or not each.grave:
         return msgspec.structs.replace(each, meaning=meaning)
-    row = views.candidate(path, each.candidate, observations=0).row
+    row = views.candidate(path, each.candidate, observations=0, children=0).row
     score = each.score if each.score is not None else row.mean
     return msgspec.structs.replace(each, meaning=meaning, score=score, certified=row.certified)
 

@@ -330,11 +330,11 @@ class Change(msgspec.Struct, frozen=True):
 def change(run: Path | str, name: str, most: int = 6) -> Change | None:
     """Candidate `name` of a run against its first parent, in at most `most` lines; None for one without a parent, and
     where nothing can be said."""
-    now = views.candidate(run, name, observations=0)
+    now = views.candidate(run, name, observations=0, children=0)
     if not now.row.parents:
         return None
     since = now.row.parents[0]
-    found = compared(views.candidate(run, since, observations=0).parts, now.parts)
+    found = compared(views.candidate(run, since, observations=0, children=0).parts, now.parts)
     if not found:
         return None
     lines = few(found, most)

@@ -215,7 +215,7 @@ class TrackedCandidate(msgspec.Struct, frozen=True):
 
 
 def _tracked(run: Path, row: CandidateRow, texts: bool) -> TrackedCandidate:
-    parts = views.candidate(run, row.id).parts if texts else {}
+    parts = views.candidate(run, row.id, observations=0, children=0).parts if texts else {}
     return TrackedCandidate(
         row.id, row.parents, row.mean, row.margin, row.count, row.failed, row.operator, row.model, parts
     )

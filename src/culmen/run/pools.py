@@ -84,7 +84,7 @@ def build(runs: Sequence[str | Path], best: int = 50, licence: str = "") -> Pool
         rows = views.candidates(folder, order="best", limit=best, failed=False)
         members = tuple(
             PoolMember(
-                views.candidate(folder, row.id, observations=0).parts,
+                views.candidate(folder, row.id, observations=0, children=0).parts,
                 row.mean if row.certified is None else row.certified,
                 row.count,
                 row.operator,

@@ -82,7 +82,7 @@ def _csv(run: Path, file: IO[str]) -> int:
 def _files(run: Path, out: Path, count: int) -> int:
     rows = views.candidates(run, "best", limit=count)
     for place, row in enumerate(rows, 1):
-        detail = views.candidate(run, row.id, observations=0)
+        detail = views.candidate(run, row.id, observations=0, children=0)
         folder = out / f"{place:0{len(str(count))}d}-{row.id}"
         for name, text in detail.parts.items():
             path = folder / _inside(name)

@@ -145,8 +145,11 @@ def find_candidate(run: Path | str, prefix: str) -> str:
         return resolve(connection, Path(run), prefix)
 
 
-def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> CandidateDetail:
-    """One candidate with its newest `observations` (in the order they were made)."""
+def candidate(run: Path | str, id_prefix: str, *, observations: int = 200, children: int = 100) -> CandidateDetail:
+    """One candidate with its newest `observations` (in the order they were made) and its first `children`.
+
+    To find children, all candidates are looked through: who needs none asks for 0.
+    """
     folder = Path(run)
     with reading(folder) as connection:
         name = resolve(connection, folder, id_prefix)
@@ -160,7 +163,8 @@ def candidate(run: Path | str, id_prefix: str, *, observations: int = 200) -> Ca
         source = source if isinstance(source, Proposal) else Proposal()
         told = (blobs.text(source.prompt), blobs.text(source.reply), source.hypothesis, source.usage)
         seen = _observations(connection, folder, name, observations)
-        return CandidateDetail(whole, row, seen, _children(connection, name), *told, among=len(source.candidates))
+        below = _children(connection, name, children) if children else ()
+        return CandidateDetail(whole, row, seen, below, *told, among=len(source.candidates))
 
 
 def with_tallies() -> Select[*tuple[Any, ...]]:
@@ -274,9 +278,9 @@ def _observations(connection: Connection, folder: Path, name: str, limit: int) -
     return tuple(result for result in results if isinstance(result, Observation))
 
 
-def _children(connection: Connection, name: str) -> tuple[str, ...]:
+def _children(connection: Connection, name: str, limit: int) -> tuple[str, ...]:
     query = sql.select(sql.candidate.c.id).where(sql.candidate.c.parents.contains(name)).order_by(sql.candidate.c.seq)
-    return tuple(connection.execute(query.limit(100)).scalars())
+    return tuple(connection.execute(query.limit(limit)).scalars())
 
 
 # Where a candidate came from.

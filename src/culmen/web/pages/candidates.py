@@ -223,7 +223,7 @@ def _story(run: Digest, path: list[views.FamilyNode]) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     before: dict[str, str] = {}
     for node in path:
-        found = views.candidate(run.run, node.id, observations=0)
+        found = views.candidate(run.run, node.id, observations=0, children=0)
         added, removed = _changed(before, found.parts) if before else (0, 0)
         told = {"note": found.candidate.origin.note, "added": added, "removed": removed}
         steps.append(told | {"dollars": run.spent_at(node.seq).dollars})

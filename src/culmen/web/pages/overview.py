@@ -134,7 +134,7 @@ def _change(run: Digest, now: RunStatus) -> dict[str, Any] | None:
     seeds = views.candidates(run.run, "old", operator="seed", limit=1)
     if now.best is None or not seeds or seeds[0].id == now.best.id:
         return None
-    was, best = (views.candidate(run.run, name, observations=0) for name in (seeds[0].id, now.best.id))
+    was, best = (views.candidate(run.run, name, observations=0, children=0) for name in (seeds[0].id, now.best.id))
     parts = {
         name: {"before": was.parts.get(name, ""), "after": text}
         for name, text in best.parts.items()

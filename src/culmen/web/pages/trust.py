@@ -87,7 +87,7 @@ def _finalists(run: Digest, now: RunStatus) -> list[dict[str, Any]]:
     fresh = views.phase_means(run.run, "final", names[:_FINALISTS])
     rows: list[dict[str, Any]] = []
     for name in names[:_FINALISTS]:
-        row = views.candidate(run.run, name, observations=0).row
+        row = views.candidate(run.run, name, observations=0, children=0).row
         rows.append({**statistics(row, run.meta.task.objective), "fresh": fresh.get(name)})
     return rows
 
