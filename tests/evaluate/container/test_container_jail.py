@@ -91,7 +91,7 @@ def test_hostile_programs_win_nothing_and_honest_ones_score(
     try:
         arena = shared(WITH_CASE, "container", workers=1 if inner == "limits" else 2, image=podman, packages=())
         assert arena.backend._jail.inner == inner  # type: ignore[union-attr]
-        case = Case("1", decoys.target(), info={"secret": "hidden-answer-4711"})
+        case = Case("1", decoys.target(), info={"secret": decoys.secret})
         for name in TRIED if inner == "restricted" else ("kill_everyone", "read_foreign_memory", "forge_frame"):
             attack, honest = arena.one(ATTACKS[name], case), arena.one(HONEST, case)
             assert attack.score in (None, 0.0) and attack.status is not Status.LOST, (name, attack)

@@ -100,7 +100,7 @@ def test_attack_fails(
 ) -> None:
     ground, around = enter(arena, place, tmp_path_factory.mktemp("arena"))
     tail = TAILS.get(place.split("@")[0], "")
-    case = Case("1", around.target(), info={"secret": "hidden-answer-4711"})
+    case = Case("1", around.target(), info={"secret": around.secret})
     attacks = [ATTACKS[name] + tail] * (2 if name == "leftovers" else 1)
 
     *hostile, beside = ground.evaluate(*attacks, HONEST + tail, case=case)

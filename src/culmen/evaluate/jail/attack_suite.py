@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import socket
 import subprocess
 import tempfile
@@ -24,7 +25,7 @@ HONEST = (
     "def run(**target):\n    def honest(values):\n        return sorted(values)\n    return honest(target['values'])\n"
 )
 JUDGE = f"""
-SECRET = "hidden-" + "answer-4711"
+SECRET = "hidden-" + "{{secret}}"
 def judge(output, values):
     text = repr(output)
     if SECRET in text or {FAKE_KEY!r} in text or (isinstance(output, dict) and output.get("loot")):
@@ -52,7 +53,9 @@ class Decoys:
         (self.run_folder / "journal").write_text("precious")
         (self.task_folder / "seed.py").write_text("def honest(): pass")
         self.evaluator = self.task_folder / "evaluator.py"
-        self.evaluator.write_text(source)
+        token = secrets.token_hex(8)
+        self.secret = f"hidden-{token}"  # as a whole in no file: the jail may show this one
+        self.evaluator.write_text(source.replace("{secret}", token))
         for path in (self.run_folder / "journal", self.task_folder / "seed.py", self.evaluator):
             path.chmod(0o666)
         self.tcp = socket.create_server(("127.0.0.1", 0))
@@ -85,7 +88,7 @@ class Decoys:
             "values": [3.0, 1.0, 2.0], "orchestrator": os.getpid(), "victim": self.victim.pid,
             "tcp": self.tcp.getsockname()[1], "udp": self.udp.getsockname()[1], "abstract": self.name,
             "unix": self.unix.getsockname(), "unix_datagram": self.datagrams.getsockname(),
-            "run_folder": str(self.run_folder), "task_folder": str(self.task_folder), "hint": "hidden-answer",
+            "run_folder": str(self.run_folder), "task_folder": str(self.task_folder), "hint": self.secret,
             "processes": LIMITS.processes, "files_mb": LIMITS.files_mb,
         }  # fmt: skip
 
@@ -166,7 +169,7 @@ async def _run_suite(tell: Callable[[str, str], None], image: str) -> dict[str, 
 
 
 async def _result(backend: Any, text: str, decoys: Decoys) -> str:
-    case = Case("1", decoys.target(), info={"secret": "hidden-answer-4711"})
+    case = Case("1", decoys.target(), info={"secret": decoys.secret})
     attack: Observation = await backend.evaluate(Candidate.of({"program.py": text}), case, 1)
     honest: Observation = await backend.evaluate(Candidate.of({"program.py": HONEST}), case, 1)
     won = [f"scored {attack.score:g}"] if attack.score not in (None, 0.0) else []
