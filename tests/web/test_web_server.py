@@ -20,7 +20,7 @@ from culmen.store.archive import restore
 from culmen.store.journal import SqlJournal
 from culmen.web.pages import PAGES
 from culmen.web.pages.mechanism import condition
-from culmen.web.runs import Digest, buckets, seen, thin
+from culmen.web.runs import Digest, RunCatalog, buckets, seen, thin
 from culmen.web.server import Dashboard, bind, encoded
 from tests.store.runs import new_run, observed, program, proposed, state
 from tests.web.conftest import Site, served
@@ -447,3 +447,19 @@ def test_the_table_sorts_filters_and_pages_like_the_whole(site: Site):
         views.table(run, views.CandidateQuery(island=island)).total == count for island, count in islands.items()
     )
     assert views.table(run, views.CandidateQuery(text="%")).total == 0  # no wildcard
+
+
+def test_a_run_that_is_deleted_while_all_are_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("kept", "gone"):
+        run = new_run(tmp_path, name)
+        run.append([proposed(1, program(0)), observed(2, program(0), 0.5)])
+        run.close()
+    runs = RunCatalog(tmp_path)
+    found, lines = runs.paths(), dict(runs.lines())
+    monkeypatch.setattr(runs, "paths", lambda: found)  # as they were when somebody began to look
+    shutil.rmtree(tmp_path / "gone")
+    assert [name for name, _ in runs.lines()] == ["kept"] and runs.curve(lines["gone"]) == []
+    assert len(runs.curve(lines["kept"])) == 1
+    assert [(line.state, line.created) for line in views.run_lines([tmp_path / "gone"])] == [("unreadable", 0.0)]

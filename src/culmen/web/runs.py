@@ -222,23 +222,30 @@ class RunCatalog:
         return str(pointer(self.folder) or self.folder)
 
     def lines(self) -> list[tuple[str, RunLine]]:
-        """All of them, newest first, each with its name."""
+        """All of them, newest first, each with its name; none that is deleted while they are looked at."""
         called = {path.rpartition(":")[2]: name for path, name in self._names.items()}
         known = {path: name for name, path in self.paths().items()}
-        lines = sorted(map(self._line, known), key=lambda line: (-line.created, line.run))
+        there = [line for path in known if (line := self._line(path)).task or has_run(path)]
+        lines = sorted(there, key=lambda line: (-line.created, line.run))
         return [
             (known[Path(line.path)], msgspec.structs.replace(line, strategy=called.get(line.strategy, line.strategy)))
             for line in lines
         ]
 
     def curve(self, line: RunLine) -> list[tuple[int, float]]:
-        """Evaluations and the best so far, few enough for a line of a table; none for a run that cannot be read."""
+        """Evaluations and the best so far, few enough for a line of a table; none for a run that cannot be read, or is
+        deleted meanwhile."""
         if not line.task:
             return []
         path, state = Path(line.path), seen(Path(line.path))
         kept = self._curves.get(path)
         if kept is None or kept[0] != state or state is None:
-            points = thin(views.progress(path, views.LISTED), _SMALL)
+            try:
+                points = thin(views.progress(path, views.LISTED), _SMALL)
+            except UserError:
+                if has_run(path):
+                    raise
+                return []
             kept = self._curves[path] = (state, [(point.evaluations, point.mean) for point in points])
         return kept[1]
 

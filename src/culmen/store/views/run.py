@@ -577,4 +577,7 @@ def _share(now: RunStatus) -> float | None:
 
 
 def _made(folder: Path) -> float:
-    return journal_file(folder).stat().st_mtime
+    try:
+        return journal_file(folder).stat().st_mtime
+    except FileNotFoundError:  # it was deleted meanwhile
+        return 0.0
