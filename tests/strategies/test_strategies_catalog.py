@@ -298,7 +298,11 @@ def test_a_class_of_the_file_that_runs_is_found_there(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_least_and_the_most_of_a_setting_are_legal(name):
     bounds = {"batch": "1", "lanes": "1", "proposals": "1", "exploration": "0", "beta": "1", "rate": "0"}
-    catalog.make(name, {field: text for field, text in bounds.items() if field in hints(catalog.load(name))})
+    given = {field: text for field, text in bounds.items() if field in hints(catalog.load(name))}
+    made = catalog.make(name, given)
+    assert {field: float(getattr(made, field)) for field in given} == {
+        field: float(text) for field, text in given.items()
+    }
 
 
 WRITTEN_BEFORE = {
