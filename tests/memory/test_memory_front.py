@@ -15,7 +15,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import BARRED, Observation, Status
 from culmen.core.task import combined, constraint, goals
-from culmen.memory.front import (
+from culmen.evidence.front import (
     FrontModel,
     FrontPoint,
     chosen,

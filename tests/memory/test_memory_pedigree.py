@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from culmen.memory import pedigree
-from culmen.memory.pedigree import ValueModel
+from culmen.evidence.pedigree import ValueModel
 
 
 def tree(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from culmen.memory import pedigree
-from culmen.memory.pedigree import StepLaw, ValueModel
+from culmen.evidence.pedigree import StepLaw, ValueModel
 
 from .test_memory_pedigree import solved
 from .test_memory_pedigree_laws import family

@@ -13,7 +13,7 @@ from culmen.core.evaluation import Observation
 from culmen.core.event import EvaluateRequest, ProposeRequest
 from culmen.core.usage import Budget
 from culmen.engine.finale import FinalChoice
-from culmen.memory.front import hypervolume
+from culmen.evidence.front import hypervolume
 from culmen.store.journal import MemoryJournal
 from culmen.strategies.catalog import make
 from culmen.strategies.pedigree import PedigreeSearch

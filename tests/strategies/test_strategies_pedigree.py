@@ -14,7 +14,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.event import EvaluateRequest, ProposeRequest
 from culmen.core.usage import Budget, Usage
-from culmen.memory.pedigree import StepLaw, ValueModel
+from culmen.evidence.pedigree import StepLaw, ValueModel
 from culmen.strategies.costs import Costs
 from culmen.strategies.pedigree import PedigreeSearch, Prior
 from culmen.testing import worlds

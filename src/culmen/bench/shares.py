@@ -66,7 +66,7 @@ _VALUES: dict[str, Callable[[Reached], float]] = {
 }
 
 
-def solved(objective: Objective, best: views.BestCandidate | None) -> bool | None:
+def solved(objective: Objective, best: views.RunResult | None) -> bool | None:
     """Whether what a run reports reaches the task's target; None: the task states none."""
     if objective.target is None:
         return None
@@ -74,7 +74,7 @@ def solved(objective: Objective, best: views.BestCandidate | None) -> bool | Non
     return value is not None and objective.reached(value)
 
 
-def speed_ups(run: Path, best: views.BestCandidate | None) -> tuple[float | None, ...] | None:
+def speed_ups(run: Path, best: views.RunResult | None) -> tuple[float | None, ...] | None:
     """The reported candidate's speed-up on every problem it was evaluated on: the median over its evaluations (of the
     final choice where it has some), None where one of them failed. None: no evaluation tells of a speed-up."""
     if best is None:

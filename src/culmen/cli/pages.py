@@ -32,7 +32,7 @@ from culmen.store.views.run import WINDOW
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import Observation
-    from culmen.store.views import BestCandidate, CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
+    from culmen.store.views import RunResult, CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
 
 INTERRUPTED, FINDINGS = 130, 1
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted
@@ -245,7 +245,7 @@ def end(screen: Screen, now: RunStatus, path: Path) -> None:
     screen.next_steps(*next_steps(now, path))
 
 
-def _best_rows(best: BestCandidate | None, why: str = "") -> list[tuple[str, str]]:
+def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
     """Score, trust and certificate of the best; `why` explains its level of trust."""
     if best is None:
         return [("best", best_line(None)), ("", why)]
@@ -288,22 +288,22 @@ def ended(now: RunStatus) -> str:
     return str(now.error) or "nothing is lost"
 
 
-def best_line(best: BestCandidate | None) -> str:
+def best_line(best: RunResult | None) -> str:
     """`2.5123 ± 0.0012  0a1b2c3d4e5f`: the score with half the width of its 95 % interval."""
     return "nothing has scored" if best is None else f"{measured(best.score, best.margin)}  {best.id}"
 
 
-def trust_line(best: BestCandidate | None) -> str:
+def trust_line(best: RunResult | None) -> str:
     """`scored apart: ...`, the level of the score and what it means; "" while nothing has scored."""
     return "" if best is None else f"{SHOWN.get(best.trust, best.trust)}: {MEANINGS[best.trust]}"
 
 
-def tolerance_line(best: BestCandidate | None) -> str:
+def tolerance_line(best: RunResult | None) -> str:
     """Whether the score holds without the evaluator's tolerances; "" where that was not tried."""
     return "" if best is None else clean(best.tolerance)
 
 
-def certified_line(best: BestCandidate | None) -> str:
+def certified_line(best: RunResult | None) -> str:
     """What the task's exact verifier says, in all digits; "" if it has none or was not asked yet."""
     if best is None or best.strict is None:
         return ""
@@ -334,7 +334,7 @@ def strategy_name(strategy: str) -> str:
 def best(
     screen: Screen,
     path: Path,
-    found: BestCandidate,
+    found: RunResult,
     candidate: Candidate,
     files: Sequence[Path],
     several: Front | None = None,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.evaluate.check import SeedReport, TaskReport
     from culmen.observe.watch import Watch
-    from culmen.store.views import BestCandidate
+    from culmen.store.views import RunResult
     from culmen.study import Study
 
 FINDINGS = 1
@@ -346,7 +346,7 @@ def _search(
     return run_study(screen, create, quiet=False)
 
 
-def _outcome(task: Task, start: float | None, best: BestCandidate) -> str:
+def _outcome(task: Task, start: float | None, best: RunResult) -> str:
     """The result in words for somebody who has never seen a run."""
     score = best.value if best.certified is None else best.certified
     known = task.objective.known

@@ -232,7 +232,7 @@ class Driver:
         if error is not None:
             self._failure = self._failure or error
             return
-        body, result = about(effect, self.search.phase), canonical(task.result())
+        body, result = about(effect, self.search.purpose), canonical(task.result())
         self._outbox.append(Entry("done", effect.key, effect.mark, effect.kind, body, result))
 
     async def _commit(self) -> None:
@@ -342,7 +342,7 @@ class Driver:
         await asyncio.sleep(0)  # observers run before the loop ends
 
 
-def about(effect: Effect, phase: str) -> dict[str, Any]:
+def about(effect: Effect, purpose: str) -> dict[str, Any]:
     """Facts about an effect that readers of the journal need besides its result."""
     request = effect.request
     if isinstance(request, CustomRequest):
@@ -354,7 +354,7 @@ def about(effect: Effect, phase: str) -> dict[str, Any]:
         return {"role": request.brief.role}
     if isinstance(request, WriteRequest):
         return {"role": request.role}
-    return {"phase": "final"} if phase == "final" else {}
+    return {"phase": purpose} if purpose else {}
 
 
 def subject(effect: Effect) -> dict[str, Any]:

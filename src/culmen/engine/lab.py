@@ -34,6 +34,7 @@ from culmen.core.task import Task, fingerprint
 from culmen.core.usage import Usage
 from culmen.engine.ledger import Ledger
 from culmen.engine.loop import Future, Loop
+from culmen.evidence.evidence import Evidence
 
 # How many turns a strategy had: a budget that holds only a few gives it no chance to learn, and that is told.
 
@@ -119,8 +120,10 @@ class EngineLab:
         seed: int,
         workers: int,
         outlets: SearchPort,
+        evidence: Evidence,
     ) -> None:
         self.task, self.workers, self.rng = task, workers, Random(seed)
+        self.evidence = evidence
         self.seeds = task.candidates()
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
         self._issue, self._remembered, self.find, self._remark, self._short, self._informed, self._turns = outlets

@@ -21,6 +21,7 @@ from culmen.core.usage import Budget, Usage
 
 _LIMITS = ("evaluations", "calls", "tokens", "dollars")
 
+_FLAKY, _MOST = 3, 0.3  # how much more is kept where candidates fail at times, and the largest share then
 _CHOICE, _WHOLE, _FEW = 0.04, 0.2, 16  # shares of the evaluations, and evaluations: see `final_share`
 MEMBERS, TWICE = 8, 2  # members of a front that are confirmed, and evaluations of each on a noisy task, at least
 _MONEY = 0.1  # share of calls, tokens and dollars kept where evaluations cost them and none is named
@@ -155,8 +156,8 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     """Evaluations kept for the final choice: the share `budget.final` of them, or as many as the task needs.
 
     Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner beside the initial
-    program, at least `_FEW` evaluations or a tenth; twice as many where candidates fail at times (`flaky`), to tell
-    their share. With a data set both of these are evaluated on all held-out cases if that fits into a fifth of the
+    program, at least `_FEW` evaluations or a tenth; three times as many (at most 30 %) where candidates fail at times
+    (`flaky`), to tell their share. With a data set both of these are evaluated on all held-out cases if that fits into a fifth of the
     budget, else on a sample from a tenth of it. A deterministic task needs little to choose by, so the whole fits
     sooner, and at most one evaluation on each case, for three finalists (without cases and verifier: two) and the
     initial program, and `CHECKS` where the winner's score may rest on a tolerance; so does one without cases whose
@@ -170,7 +171,9 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     if budget.final is not None:
         share = math.ceil(everything * budget.final)
     else:
-        share = max(math.ceil(everything * _CHOICE), min(_FEW, math.ceil(everything / 10))) * (1 + flaky)
+        share = max(math.ceil(everything * _CHOICE), min(_FEW, math.ceil(everything / 10)))
+        if flaky:
+            share = min(_FLAKY * share, math.ceil(everything * _MOST))
         if task.objective.metrics:
             wanted = (MEMBERS + 1) * max(_THRICE, once(task))
             share = max(share, min(wanted, math.ceil(everything * _WHOLE)))

@@ -6,7 +6,6 @@ in who feeds it: see `driver.py` and `testing/virtual.py`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,10 +29,10 @@ from culmen.core.event import (
     mark,
 )
 from culmen.core.ports import MinimalProposer, MinimalStrategy, ObservationStore
+from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
-from culmen.engine.finale import FinalChoice, Finale, Goal, soon
-from culmen.engine.front import FrontFinale
+from culmen.engine.finale import Finale, FrontFinale, Goal, soon
 from culmen.engine.lab import DirectProposer, EngineLab, SearchPort, Turns
 from culmen.engine.ledger import (
     CHECKS,
@@ -48,7 +47,8 @@ from culmen.engine.ledger import (
 )
 from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.loop import Future, Loop
-from culmen.engine.record import Memo, MemoryStore, Past, Scoreboard
+from culmen.engine.record import Memo, MemoryStore, Past
+from culmen.evidence.evidence import SEARCH, Evidence, Inquiry
 
 _FUTILE_EFFECTS = 1000  # free effects in a row: no budget will ever end the run
 _FUTILE_PROPOSALS = 60  # proposals in a row that brought nothing to evaluate: only money would end the run
@@ -86,9 +86,11 @@ class Search:
         self._bars, self._confessed = integrity in ("reject", "stop"), False
         self.ledger = Ledger(budget, final_share(budget, task))
         self.reservations = Reservations(self.ledger)  # for the live driver; a replay reserves nothing
-        self.record = Scoreboard(task)
-        self._past = Past(task, self.record)
-        self._goal = None if stop_at is None else Goal(task, stop_at, self.record)
+        self.evidence = Evidence(task, prior_of(strategy))
+        self._inquiry = Inquiry(self.evidence, budget.evaluations)
+        self._cases = {case.id: case for case in task.cases}
+        self._past = Past(task, self.evidence.account)
+        self._goal = None if stop_at is None else Goal(task, stop_at, self.evidence.account)
         self.in_flight: dict[int, Effect] = {}
         self.watch: Callable[[Effect], None] | None = None
         self.outbox: list[Entry] = []
@@ -109,7 +111,9 @@ class Search:
         self.turns = Turns()
         known = (self._recall.future, self._recall.find)
         outlets = SearchPort(self._issue, *known, self._remark, self._short, self._past.informed, self.turns)
-        self.lab = EngineLab(task, proposer or DirectProposer(), self.ledger, self._loop, seed, workers, outlets)
+        self.lab = EngineLab(
+            task, proposer or DirectProposer(), self.ledger, self._loop, seed, workers, outlets, self.evidence
+        )
         self._finale: Finale | None = None
         self._root: Coroutine[Any] = self._loop.spawn(strategy.search(self.lab))
 
@@ -119,14 +123,15 @@ class Search:
         return self.phase == "done"
 
     @property
-    def verdict(self) -> FinalChoice | None:
-        """The engine's choice so far."""
-        return (self._finale or self._final(0)).verdict()
+    def verdict(self) -> RunResult | None:
+        """The result of the run so far."""
+        return self.evidence.result()
 
-    def _final(self, evaluations: float) -> Finale:
-        """The final choice with so many evaluations."""
-        kind = FrontFinale if self.task.objective.metrics else Finale
-        return kind(self.task, self.record, evaluations)
+    @property
+    def purpose(self) -> str:
+        """Purpose of the evaluations that are asked for now: of the search, of the final choice, or
+        made after it."""
+        return SEARCH if self._finale is None else self._finale.purpose
 
     @property
     def deadline(self) -> float:
@@ -138,7 +143,7 @@ class Search:
         limit = self.budget.seconds
         if limit is None or self.phase == "final":
             return float("inf") if limit is None else limit
-        return limit - min(max(limit * final_seconds(self.budget), 1.25 * self.record.slowest), 0.5 * limit)
+        return limit - min(max(limit * final_seconds(self.budget), 1.25 * self.evidence.account.slowest), 0.5 * limit)
 
     def start(self) -> list[Effect]:
         """Drive the strategy to its first effects."""
@@ -180,7 +185,7 @@ class Search:
 
     def _guarded(self, request: EvaluateRequest) -> EvaluateRequest:
         """The request; an evaluation that makes a new leader also finds out whether its score rests on a tolerance."""
-        best = self.record.top
+        best = self.evidence.account.top
         if request.checks or best is None or self._finale is not None:
             return request
         return msgspec.structs.replace(request, checks=CHECKS, above=self.task.objective.score(best))
@@ -191,9 +196,9 @@ class Search:
         effect = "candidates" if candidates else ""
         body = {"note": kind, **fields}
         self.outbox.append(Entry("note", self._notes, effect=effect, body=body, result=result))
-        if kind == ADMISSION and self._bars:  # who admits to play the evaluator is no candidate for the best
+        if kind == ADMISSION and self._bars:  # a candidate that admits to gaming the evaluator
             for candidate in fields.get("candidates", ()):
-                self.record.bar(candidate)
+                self.evidence.bar(candidate)
                 self._confessed = self._halts
 
     def _short(self, need: Usage | Request) -> str:
@@ -232,7 +237,7 @@ class Search:
         halt = False
         if isinstance(effect.request, EvaluateRequest) and isinstance(entry.result, Observation):
             if self._finale is None:
-                self.record.see(effect.request.candidate, entry.result)
+                self.evidence.observe(effect.request.candidate, entry.result)
                 self._keep_reserve()
                 self._past.seen(effect.request.candidate, entry.result)
             else:
@@ -243,6 +248,7 @@ class Search:
             self._trial.see(effect.request.candidate, entry.result)
             halt = self._halts and entry.result.barred
             self._look(effect.request.candidate)
+            self._inquire(effect.request.candidate, entry.result)
         if isinstance(effect.request, ProposeRequest) and isinstance(entry.result, Proposal):
             self._past.asked(effect.request.brief, entry.result)
         if self.watch is not None:
@@ -255,15 +261,23 @@ class Search:
 
     def _keep_reserve(self) -> None:
         """What the final choice needs follows from what is known of the noise."""
-        known = self.record.exact, self.record.flaky
+        known = self.evidence.account.is_exact is True, self.evidence.account.is_flaky
         if known != self._noise:
             self._noise = known
             self.ledger.keep(final_share(self.budget, self.task, *known))
 
     def _look(self, candidate: Candidate) -> None:
         """Check whether this candidate reaches the score at which the search ends."""
-        if self.phase == "search" and self._goal is not None and self._goal.claimed(candidate):
+        if self.phase == "search" and self._goal is not None and self._goal.is_claimed(candidate):
             self._loop.spawn(self._goal.look(self.lab, candidate))
+
+    def _inquire(self, candidate: Candidate, observation: Observation) -> None:
+        """Ask for the evaluations that tell whose failure was seen."""
+        if self.phase != "search" or not self._trial.passed:
+            return
+        for look in self._inquiry.after(candidate, observation):
+            if not self._short(Usage(evaluations=1)):
+                self.lab.look(self._recall.find(look.candidate), self._cases.get(look.case))
 
     def _count_futile(self, request: Request, usage: Usage) -> None:
         self._free_effects = self._free_effects + 1 if usage == NOTHING else 0
@@ -371,8 +385,20 @@ class Search:
             self.phase, self.reason = "final", reason
             self.ledger.open_reserve()
             kept = self.ledger.affordable
-            self._finale = self._final(min(kept, soon(self.task)) if reason == "user" else kept)
+            kind = FrontFinale if self.task.objective.metrics else Finale
+            evaluations = min(kept, soon(self.task)) if reason == "user" else kept
+            self._finale = kind(self.task, self.evidence, evaluations)
             self._root = self._loop.spawn(self._finale.run(self.lab))
+
+
+def prior_of(strategy: object) -> Any:
+    """Step law that a strategy's settings bring from an earlier run; None without one."""
+    given = getattr(strategy, "prior", None)
+    if given is None:
+        return None
+    from culmen.evidence.pedigree import StepLaw
+
+    return StepLaw(given.noise, given.step, given.drift, given.sign)
 
 
 def _refused(result: Any) -> str:
@@ -400,7 +426,6 @@ def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
 LOOKS = 3  # failed evaluations, at least, before initial programs are given up; fewer where all would be the same
 ALIKE = 10  # evaluations that fail alike, from the first one on, of a task without an initial program
 INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"  # why a search ends; `observe.summary` has the words
-_VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 class Look(NamedTuple):
@@ -445,7 +470,7 @@ class Trial:
         elif candidate.id in self._initial:
             self._failed, self._under_way = self._failed + 1, self._under_way - 1
         elif not self._initial:
-            self._kinds.append(kind_of(observation))
+            self._kinds.append(observation.kind)
             if len(self._kinds) >= ALIKE:
                 self.passed, self.fault = True, ALWAYS_FAILS if len(set(self._kinds)) == 1 else ""
 
@@ -459,8 +484,3 @@ class Trial:
             return None
         candidate = next(iter(self._left.values()), next(iter(self._initial.values())))
         return Look(candidate, self._cases[self._failed % len(self._cases)])
-
-
-def kind_of(observation: Observation) -> str:
-    """What failed evaluations have in common that fail alike: status, reason and last line, numbers left out."""
-    return f"{observation.status.value} {observation.reason} {_VARYING.sub('#', observation.last_words)}"

@@ -16,7 +16,7 @@ import msgspec
 
 from culmen.observe.figures import clean, clock, count, decimals, dollars, doubt, number
 from culmen.store import views
-from culmen.store.views import BestCandidate, ProgressPoint, RunStatus
+from culmen.store.views import RunResult, ProgressPoint, RunStatus
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,7 +77,7 @@ def _of(used: int, limit: int | None) -> str:
     return f"{used:,}" if limit is None else f"{used:,}/{limit:,}"
 
 
-def gain(best: BestCandidate, before: BestCandidate | None) -> str:
+def gain(best: RunResult, before: RunResult | None) -> str:
     """`+0.0123` against what led before."""
     return "" if before is None else f"{best.value - before.value:+.3g}"
 
@@ -87,13 +87,13 @@ class News:
 
     def __init__(self, patience: float) -> None:
         self._patience, self._told = patience, 0.0
-        self._held: tuple[RunStatus, BestCandidate, BestCandidate | None] | None = None
+        self._held: tuple[RunStatus, RunResult, RunResult | None] | None = None
 
-    def add(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None:
+    def add(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """One more improvement."""
         self._held = (now, best, before if self._held is None else self._held[2])
 
-    def take(self, at_once: bool = False) -> tuple[RunStatus, BestCandidate, BestCandidate | None] | None:
+    def take(self, at_once: bool = False) -> tuple[RunStatus, RunResult, RunResult | None] | None:
         """What to tell now: the run then, its best, and what was best when last told."""
         if self._held is None or (not at_once and time.monotonic() - self._told < self._patience):
             return None
@@ -126,7 +126,7 @@ class PlainDisplay:
         if time.monotonic() - self._written >= _OCCASION:
             self._write(now, "")
 
-    def improved(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None:
+    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Told with the next drawing."""
         self._news.add(now, best, before)
 
@@ -168,7 +168,7 @@ class SilentDisplay:
     def draw(self, now: RunStatus) -> None:
         """Nothing."""
 
-    def improved(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None:
+    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Nothing."""
 
     def say(self, text: str) -> None:
@@ -217,7 +217,7 @@ class TerminalDisplay:
         elapsed = self._elapsed()
         self._live.update(_Lines(self, now, elapsed, self._pace.see(elapsed, now.evaluations)), refresh=True)
 
-    def improved(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None:
+    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Announced with the next drawing, though not more than once a second."""
         self._better_at = self._elapsed()
         self._news.add(now, best, before)
@@ -486,7 +486,7 @@ class NotebookDisplay(PlainDisplay):
         if time.monotonic() - self._drawn >= _REDRAWN:
             self._show(now)
 
-    def improved(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None:
+    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None:
         """Seen in the curve."""
         self._show(now)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from culmen.core.evaluation import LEVELS, reaches
 
 if TYPE_CHECKING:
-    from culmen.store.views import BestCandidate
+    from culmen.store.views import RunResult
 
 _DIGITS = 6  # significant digits of a score; more is noise, less hides late improvements
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
@@ -59,7 +59,7 @@ def measured(score: float | None, margin: float | None) -> str:
     return (number(score, places) if places <= _DIGITS + 4 else number(score)) + plus_minus(margin)
 
 
-def result_line(best: BestCandidate, direction: str) -> str:
+def result_line(best: RunResult, direction: str) -> str:
     """`initial 0.443 ± 0.09 → best 0.523 ± 0.035: +0.08, within noise`; "" where the initial program was not measured
     beside the best. Where the best is no better, it says that nothing better was found."""
     first = best.initial
@@ -77,7 +77,7 @@ def result_line(best: BestCandidate, direction: str) -> str:
     return line if (gain > 0 if direction == "max" else gain < 0) else f"{nothing}: {line}"
 
 
-def looks(best: BestCandidate) -> str:
+def looks(best: RunResult) -> str:
     """`mean of 10 evaluations made after it was chosen, on 10 of 100 test cases`; how many of them failed."""
     many = count(best.count, "evaluation")
     if not best.confirmed and not best.failures:

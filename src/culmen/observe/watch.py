@@ -21,7 +21,7 @@ from culmen.core.ports import Observer
 from culmen.observe.displays import SilentDisplay
 from culmen.store import views
 from culmen.store.sidecar import changed
-from culmen.store.views import BestCandidate, RunStatus
+from culmen.store.views import RunResult, RunStatus
 
 INTERVAL = 0.25  # seconds between two drawings
 _SHARE = 0.05  # of the time may go into reading the run: large tasks are looked at less often
@@ -42,7 +42,7 @@ class Display(Protocol):
 
     def draw(self, now: RunStatus) -> None: ...
 
-    def improved(self, now: RunStatus, best: BestCandidate, before: BestCandidate | None) -> None: ...
+    def improved(self, now: RunStatus, best: RunResult, before: RunResult | None) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -59,7 +59,7 @@ class Watch(Observer):
         self._begun = self._changed = False
         self._wake, self._closing = threading.Event(), threading.Event()
         self._now: RunStatus | None = None
-        self._best: BestCandidate | None = None
+        self._best: RunResult | None = None
         self._look_at = self._entered = self._drawn = 0.0
         self._thread = threading.Thread(target=self._loop, name="culmen-progress", daemon=True)
 

@@ -31,7 +31,7 @@ from culmen.store.database import read_meta
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect, Select
 
-    from culmen.memory.pedigree import StepLaw, ValueModel
+    from culmen.evidence.pedigree import StepLaw, ValueModel
 
 
 RULE = (
@@ -345,7 +345,7 @@ class Estimates:
     """The value model of one run; for any thread."""
 
     def __init__(self, task: Task) -> None:
-        from culmen.memory.pedigree import ValueModel
+        from culmen.evidence.pedigree import ValueModel
 
         self._reward = task.objective.reward
         self._model: ValueModel = ValueModel(task.objective.floor, task.deterministic)

@@ -11,7 +11,7 @@ import numpy as np
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.task import Objective
-from culmen.memory.front import Floats, FrontModel, spread
+from culmen.evidence.front import Floats, FrontModel, spread
 from culmen.memory.gain import largest
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import AGAIN, CROWD, KnowledgeGradient, Move

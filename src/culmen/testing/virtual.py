@@ -21,7 +21,7 @@ from culmen.core.ports import Journal, MinimalStrategy, Proposer
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import about, replay
-from culmen.engine.finale import FinalChoice
+from culmen.core.result import RunResult
 from culmen.engine.search import Estimate, Search
 from culmen.store.journal import MemoryJournal
 
@@ -43,7 +43,7 @@ class Simulation:
     killed: bool
 
     @property
-    def verdict(self) -> FinalChoice | None:
+    def verdict(self) -> RunResult | None:
         """The engine's choice."""
         return self.search.verdict
 
@@ -134,7 +134,7 @@ class _Clock:
             self._free[line] -= 1
             seconds, result = self._world.perform(effect, Random(f"{effect.mark}/{key}"))
             finish = self.now + seconds
-            done = Entry("done", key, effect.mark, effect.kind, about(effect, search.phase), result, finish)
+            done = Entry("done", key, effect.mark, effect.kind, about(effect, search.purpose), result, finish)
             heapq.heappush(self._running, (key if self._order == "request" else finish, key, done))
             started.append(Entry("started", key, effect.mark, effect.kind))
         self._waiting = later

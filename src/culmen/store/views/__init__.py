@@ -77,7 +77,7 @@ from culmen.store.views.listing import (
 )
 from culmen.store.views.run import (
     Agents,
-    BestCandidate,
+    RunResult,
     CallCosts,
     InitialProgram,
     RunLine,

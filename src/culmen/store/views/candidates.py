@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
     from sqlalchemy import Row as SqlRow
 
-    from culmen.memory.front import Floats, FrontModel, FrontPoint
+    from culmen.evidence.front import Floats, FrontModel, FrontPoint
 
 _FIRST = 100  # places of the best that are found without sorting all
 
@@ -360,7 +360,7 @@ class Front(msgspec.Struct, frozen=True):
         """The member for these trade-offs: of those whose means hold the `limits` ("latency <= 20"), the one nearest to
         the best value of every objective, by `weights` (those that are not named weigh 0; None: all alike). Raises
         `UserError` for names and limits that cannot be met."""
-        from culmen.memory.front import chosen
+        from culmen.evidence.front import chosen
 
         named = [goal.name for goal in self.objectives]
         for name, value in (weights or {}).items():
@@ -387,7 +387,7 @@ def front(run: Path | str, history: bool = False) -> Front | None:
         winner = last_state(connection).get("winner")
     if not objective.metrics:
         return None
-    from culmen.memory.front import FrontPoint, hypervolume, reference, turned  # numpy comes with it
+    from culmen.evidence.front import FrontPoint, hypervolume, reference, turned  # numpy comes with it
 
     final = winner.get("front") if isinstance(winner, dict) else None
     members = tuple(msgspec.convert(each, FrontPoint) for each in final or ())
@@ -420,7 +420,7 @@ def front(run: Path | str, history: bool = False) -> Front | None:
 def _growth(rewards: Floats, known: NDArray[np.int64], origin: Floats) -> tuple[tuple[int, float], ...]:
     import numpy as np
 
-    from culmen.memory.front import hypervolume, nondominated
+    from culmen.evidence.front import hypervolume, nondominated
 
     grown: list[tuple[int, float]] = []
     step, kept = max(1, -(-len(known) // _POINTS)), known[:0]
@@ -433,7 +433,7 @@ def _growth(rewards: Floats, known: NDArray[np.int64], origin: Floats) -> tuple[
 
 def _model(run: Path) -> FrontModel:
     """What the search's evaluations say, read from the journal."""
-    from culmen.memory.front import FrontModel
+    from culmen.evidence.front import FrontModel
     from culmen.store.journal import SqlJournal
 
     with SqlJournal.open(run, write=False) as journal:

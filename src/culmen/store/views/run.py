@@ -13,6 +13,7 @@ import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
 from culmen.core.evaluation import LEVELS, Scoring, reaches
+from culmen.core.result import RunResult, read_result
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.store import sql
@@ -39,7 +40,7 @@ from culmen.store.sidecar import sampling
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from culmen.memory.pedigree import StepLaw
+    from culmen.evidence.pedigree import StepLaw
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     reason: str
     evaluations: int
     in_flight: int
-    best: BestCandidate | None
+    best: RunResult | None
     usage: Spent
     elapsed_seconds: float
     isolation: str
@@ -92,7 +93,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     error: str = ""
     integrity: str = "warn"
     findings: int = 0
-    best_before_first_finding: BestCandidate | None = None
+    best_before_first_finding: RunResult | None = None
     agents: Agents | None = None  # None for strategies without any
     training: Training | None = None  # None for strategies that train nothing
     sampling: str = ""  # how far the advisor is with the replies it draws now
@@ -176,13 +177,13 @@ def noise(run: Path | str) -> float:
         return pooled_sd(connection)
 
 
-def best(run: Path | str) -> BestCandidate | None:
+def best(run: Path | str) -> RunResult | None:
     """The best candidate; None if nothing has scored."""
     with reading(Path(run)) as connection:
         return standing_best(connection, Path(run))
 
 
-def standing_best(connection: Connection, folder: Path) -> BestCandidate | None:
+def standing_best(connection: Connection, folder: Path) -> RunResult | None:
     """`best`, inside one reading of a run."""
     return _best(connection, folder, read_meta(connection), last_state(connection))
 
@@ -239,10 +240,10 @@ def _candidates(connection: Connection) -> int:
     return connection.execute(sql.select(sql.func.count(sql.candidate.c.seq))).scalar_one()
 
 
-def _best(connection: Connection, folder: Path, about: RunMeta, last: dict[str, Any]) -> BestCandidate | None:
+def _best(connection: Connection, folder: Path, about: RunMeta, last: dict[str, Any]) -> RunResult | None:
     winner = last.get("winner")
     if isinstance(winner, dict):
-        found = final(winner)
+        found = read_result(winner)
         return msgspec.structs.replace(found, tolerance=found.tolerance or _unchecked(about.task))
     scores = Scores(connection, folder)
     found = leader(connection, scores.direction, scores.model)
@@ -253,7 +254,7 @@ def _best(connection: Connection, folder: Path, about: RunMeta, last: dict[str, 
     return msgspec.structs.replace(best, score=score.value, se=score.se, margin=score.margin)
 
 
-def _before(connection: Connection, about: RunMeta, first: int | None) -> BestCandidate | None:
+def _before(connection: Connection, about: RunMeta, first: int | None) -> RunResult | None:
     """The best before the first grave sign; None if there was none, or nothing had scored."""
     if first is None:
         return None
@@ -261,14 +262,14 @@ def _before(connection: Connection, about: RunMeta, first: int | None) -> BestCa
     return _standing(connection, standing, f"{RULE}, and before the first finding")
 
 
-def _standing(connection: Connection, found: Standing | None, how: str) -> BestCandidate | None:
+def _standing(connection: Connection, found: Standing | None, how: str) -> RunResult | None:
     if found is None:
         return None
     trust = trust_of(connection, found.candidate)
     verified = reaches(trust, "verified") and found.strict is not False
     score = search_score(found.mean, found.count, pooled_sd(connection))
     told = {"certified": found.certified, "strict": found.strict, "trust": trust, "margin": score.margin}
-    return BestCandidate(unescape(found.candidate), found.mean, found.mean, found.count, verified, how, **told)
+    return RunResult(unescape(found.candidate), found.mean, found.mean, found.count, verified, how, **told)
 
 
 def trust_of(connection: Connection, candidate: str) -> str:
@@ -395,89 +396,6 @@ def few_turns(connection: Connection) -> FewTurns | None:
     return FewTurns(int(body["turns"]), int(body["evaluations"]), int(body["needed"])) if body else None
 
 
-class InitialProgram(msgspec.Struct, frozen=True):
-    """The initial program in the final choice: mean `score` over `count` fresh evaluations, as `BestCandidate` has."""
-
-    id: str
-    score: float
-    count: int
-    se: float | None = None
-    margin: float | None = None
-    failures: int = 0
-
-
-class BestCandidate(msgspec.Struct, frozen=True):
-    """The best candidate: `mean` over `count` evaluations, `score` what is reported of it; `how` it was chosen.
-
-    Once the run has finished these are the engine's: `score` comes from `count` fresh evaluations if `confirmed`, with
-    standard error `se` and `margin`, half the width of the 95 % interval; `failures` of them gave no score and count as
-    the floor; they were on `cases` of the `of` cases of `split` (0: no data set). `search_score` is the mean it had
-    before. `initial` is the initial program on the same cases (None: not measured), `gain` how much the score is above
-    it, judged case by case, `gain_margin` half the width of its 95 % interval.
-
-    `trust` is the level of the weakest evaluation; `verified`: at least at that level, and where the task has a
-    verifier each output passed it as given (`strict`). `certified` is the verifier's value, of the output or else of
-    its strictly feasible repair (None: none asked, or not accepted). `tolerance` says whether the score holds without
-    the evaluator's tolerances, where no verifier was asked ("": the run has not ended).
-    """
-
-    id: str
-    score: float
-    mean: float
-    count: int
-    verified: bool
-    how: str
-    confirmed: bool = False
-    se: float | None = None
-    search_score: float | None = None
-    certified: float | None = None
-    strict: bool | None = None
-    trust: str = ""
-    margin: float | None = None
-    failures: int = 0
-    split: str = ""
-    cases: int = 0
-    of: int = 0
-    initial: InitialProgram | None = None
-    gain: float | None = None
-    gain_margin: float | None = None
-    tolerance: str = ""
-
-    @property
-    def value(self) -> float:
-        """What the run stands for: the certified value where there is one, else the score."""
-        return self.score if self.certified is None else self.certified
-
-
-def final(winner: dict[str, Any]) -> BestCandidate:
-    """The engine's final choice as its state event tells it."""
-    score, confirmed = float(winner["score"]), bool(winner.get("confirmed", False))
-    initial = winner.get("initial")
-    return BestCandidate(
-        id=str(winner["id"]),
-        score=score,
-        mean=float(winner.get("mean", score)),
-        count=int(winner["count"]),
-        verified=bool(winner.get("verified", False)),
-        how=FAILED_RULE if winner.get("failures") else FINAL_RULE if confirmed else UNCONFIRMED_RULE,
-        confirmed=confirmed,
-        se=winner.get("se"),
-        search_score=winner.get("search_score"),
-        certified=winner.get("certified"),
-        strict=winner.get("strict"),
-        trust=str(winner.get("trust") or _trust_before_levels(winner)),
-        margin=margin_of(winner),
-        failures=int(winner.get("failures", 0)),
-        split=str(winner.get("split", "")),
-        cases=int(winner.get("cases", 0)),
-        of=int(winner.get("of", 0)),
-        initial=None if initial is None else msgspec.convert(initial, InitialProgram),
-        gain=winner.get("gain"),
-        gain_margin=winner.get("gain_margin"),
-        tolerance=str(winner.get("tolerance", "")),
-    )
-
-
 def _unchecked(task: Task) -> str:
     """Why nobody tried whether a score rests on a tolerance; "" where an exact verifier was asked instead."""
     if task.evaluator.verifier:
@@ -486,13 +404,6 @@ def _unchecked(task: Task) -> str:
         return "not checked: no evaluations were left for it"
     what = "a Python function" if task.evaluator.form == "function" else "no Python file"
     return f"not checked: the evaluator is {what}, and its tolerances cannot be changed from outside"
-
-
-def _trust_before_levels(winner: dict[str, Any]) -> str:
-    """What a run that ended under format 1 says: yes or no, and the verifier's value."""
-    if winner.get("certified") is not None:
-        return "certified"
-    return "verified" if winner.get("verified") or winner.get("strict") is not None else "self-reported"
 
 
 # Which runs there are.

@@ -15,7 +15,7 @@ from culmen.observe.summary import summarize
 from culmen.observe.words import words
 from culmen.store import sidecar, views
 from culmen.store.address import pointer
-from culmen.store.views import BestCandidate, ProgressPoint, RunStatus
+from culmen.store.views import RunResult, ProgressPoint, RunStatus
 from culmen.web.runs import Digest
 
 _EVENTS = 12
@@ -106,7 +106,7 @@ def _along(run: Digest, point: views.LeaderPoint) -> dict[str, Any]:
 _FAR = 2.0  # standard errors
 
 
-def doubts(best: BestCandidate | None, direction: str) -> list[dict[str, str]]:
+def doubts(best: RunResult | None, direction: str) -> list[dict[str, str]]:
     """What speaks against the reported score, as pills: {level: warn | bad, words, why}."""
     found: list[dict[str, str]] = []
     if best is None or not best.confirmed:

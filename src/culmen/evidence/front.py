@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation, Status
+from culmen.core.result import FrontPoint
 from culmen.core.task import Constraint, MetricGoal
-from culmen.memory.pedigree import ValueModel
+from culmen.evidence.account import Fact
+from culmen.evidence.pedigree import ValueModel
 
 Floats = NDArray[np.float64]
 _RHO = 0.05  # weight of the sum in the augmented Chebyshev distance (Steuer and Choo, 1983)
@@ -83,20 +82,6 @@ def dispersed(points: Floats, most: int) -> list[int]:
     return sorted(chosen)
 
 
-class FrontPoint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One member of a front: `metrics` are means in the task's own direction, `margins` half the widths of their 95 %
-    intervals (a metric without one: not known), over `count` evaluations, of which `failures` gave none. `feasible`:
-    its means hold every constraint. `confirmed`: the evaluations were made after the search."""
-
-    id: str
-    metrics: dict[str, float]
-    margins: dict[str, float] = {}
-    count: int = 0
-    failures: int = 0
-    feasible: bool = True
-    confirmed: bool = False
-
-
 class FrontModel:
     """What is believed of every candidate's metrics. Equal texts are one candidate, relatives tell of one another.
 
@@ -121,18 +106,18 @@ class FrontModel:
         """All candidates, in the order of their first evaluation."""
         return self.models[0].ids
 
-    def observe(self, candidate: Candidate, observation: Observation) -> None:
-        """Enter one evaluation; lost ones count for nothing."""
-        if observation.status is Status.LOST:
+    def observe(self, fact: Fact) -> None:
+        """Enter one evaluation of the search; lost ones count for nothing."""
+        if fact.lost:
             return
-        if observation.barred:
-            self.bar(candidate.id)
+        if fact.barred:
+            self.bar(fact.candidate)
         for name, model in self._models.items():
-            model.add(candidate.id, candidate.parents)
-            value = observation.metrics.get(name) if observation.ok else None
-            if value is not None:  # from the first one on: logarithms of one metric would bend the front
+            model.add(fact.candidate, fact.parents)
+            value = fact.metrics.get(name) if fact.reward is not None else None
+            if value is not None:  # from the first one on: logarithms would bend the front
                 value = self._signs[name] * (value - self._firsts.setdefault(name, value))
-            model.observe(candidate.id, value, observation.case)
+            model.observe(fact.candidate, value, fact.case)
 
     def bar(self, id: str) -> None:
         """This candidate was rejected for its integrity: it is on no front."""

@@ -206,6 +206,19 @@ class ValueModel:
         self.update()
         return self._failures[: len(self)] + self._absurd
 
+    excused: dict[int, int] = {}
+
+    def estimates(self) -> tuple[Floats, Floats]:
+        """Posterior mean of each node's reward without failures, and its standard deviation."""
+        self.update()
+        if self._scale is None:
+            return np.full(len(self), np.nan), np.full(len(self), np.inf)
+        mean, sd = self.mean, np.sqrt(self.variance)
+        if self._scale.sign:
+            size = np.exp(np.minimum(self._scale.sign * mean, 700.0))
+            mean, sd = self._scale.sign * size, size * sd
+        return mean, sd
+
     def children(self, id: str) -> list[str]:
         """Ids of the candidates whose first parent this is, oldest first."""
         return [self.ids[i] for i in np.flatnonzero(self.parents == self.index[id])]

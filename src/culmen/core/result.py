@@ -1,0 +1,141 @@
+"""What a run reports: the one struct that engine, journal, views, pages, reports and Python share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Z = 1.959963984540054
+"""Standard errors to either side of the 95 % interval of a normal mean."""
+
+
+class Score(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A candidate's score, in the task's own direction and unit, over `count` evaluations.
+
+    `se` is its standard error and `margin` half the width of its 95 % interval (None: unknown).
+    `fresh`: measured by the final choice; `failures` of the `count` then gave no score and count
+    at the floor. `expected`: the posterior mean of the value model, from these evaluations and
+    those of relatives; otherwise the plain mean.
+    """
+
+    id: str
+    score: float
+    count: int
+    se: float | None = None
+    margin: float | None = None
+    failures: int = 0
+    fresh: bool = False
+    expected: bool = False
+
+
+class FrontPoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One member of a Pareto front.
+
+    `metrics` are means in the task's own direction, `margins` half the widths of their 95 %
+    intervals (a metric without one: unknown), over `count` evaluations, of which `failures` gave
+    none. `feasible`: its means meet every constraint. `confirmed`: the evaluations were made
+    after the search.
+    """
+
+    id: str
+    metrics: dict[str, float]
+    margins: dict[str, float] = {}
+    count: int = 0
+    failures: int = 0
+    feasible: bool = True
+    confirmed: bool = False
+
+
+class NoiseReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Estimated evaluator noise.
+
+    `exact` is True if equal evaluations are known or were shown to give equal scores, False if
+    they were seen to differ, None if the `repeats` made so far could not have told. `sd` is the
+    standard deviation of one evaluation in units of the score; `differing_rate` bounds from above
+    (95 %) how often a repeat differs, where none did.
+    """
+
+    exact: bool | None = None
+    sd: float = 0.0
+    repeats: int = 0
+    differing_rate: float | None = None
+
+
+class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The candidate that a run reports, what is known of it, and what speaks against it.
+
+    `id` is the candidate to use. `score` is its mean over `count` evaluations, failures at the
+    floor: of the final choice's (made after the candidate was chosen) if `confirmed`, otherwise
+    what the search expects. `se` is its standard error, `margin` half the width of its 95 %
+    interval for the `cases` of the `of` cases of `split` that were evaluated (0: no data set), and
+    `new_margin` the same for new cases of the kind. `failures` of the `count` gave no score.
+
+    `initial` is the initial program (of several the best) on the same evaluations, `gain` the
+    difference of the scores, paired by case, and `gain_margin` half the width of its interval.
+    `kept_initial`: no candidate was shown to be better, so `id` is the initial program;
+    `challenger` is then the best of the others, and `gain` is its difference.
+
+    `search_score` over `search_count` evaluations is what the search expected. `finalists` were
+    compared by the final choice. `trust` is the level of the weakest evaluation
+    (`core.evaluation`). `verified`: confirmed, at least at that level, and each output passed the
+    task's verifier as given, where there is one. `certified` is the worst value that the verifier
+    certified (None: none asked, or not accepted); `strict`: every output passed as given (None:
+    not asked). `tolerance` says whether the score holds without the evaluator's tolerances, in
+    words that begin with held, rounding, doubtful, used or not checked ("": not tried).
+
+    With several objectives `front` is reported, and `id` is the member with the best combined
+    score. `noise` is what is known of the evaluator; `failed` counts failed evaluations of the
+    whole run by culprit (candidate, scorer, provider, machine, budget), `evaluations` all.
+    """
+
+    id: str
+    score: float
+    count: int
+    se: float | None = None
+    margin: float | None = None
+    new_margin: float | None = None
+    failures: int = 0
+    confirmed: bool = False
+    verified: bool = False
+    split: str = ""
+    cases: int = 0
+    of: int = 0
+    search_score: float | None = None
+    search_count: int = 0
+    finalists: tuple[str, ...] = ()
+    initial: Score | None = None
+    gain: float | None = None
+    gain_margin: float | None = None
+    kept_initial: bool = False
+    challenger: Score | None = None
+    certified: float | None = None
+    strict: bool | None = None
+    trust: str = ""
+    tolerance: str = ""
+    front: tuple[FrontPoint, ...] = ()
+    noise: NoiseReport = NoiseReport()
+    failed: dict[str, int] = {}
+    evaluations: int = 0
+
+    @property
+    def value(self) -> float:
+        """The certified value where there is one, otherwise the score."""
+        return self.score if self.certified is None else self.certified
+
+
+def read_result(winner: dict[str, Any]) -> RunResult:
+    """The result in a state event of a journal, also of those written before this struct."""
+    known = {name: winner[name] for name in RunResult.__struct_fields__ if name in winner}
+    known.setdefault("trust", _trust_before_levels(winner))
+    if "margin" not in known and known.get("se") is not None:  # margins came later
+        known["margin"] = Z * float(known["se"])
+    found = msgspec.convert(known, RunResult)
+    return msgspec.structs.replace(found, trust=found.trust or _trust_before_levels(winner))
+
+
+def _trust_before_levels(winner: dict[str, Any]) -> str:
+    """The level of trust in a journal of format 1: yes or no, and the verifier's value."""
+    if winner.get("certified") is not None:
+        return "certified"
+    return "verified" if winner.get("verified") or winner.get("strict") is not None else "self-reported"

@@ -1,0 +1,440 @@
+"""Account of a run: what was observed of every candidate, as sufficient statistics.
+
+Fed one finished evaluation at a time, in journal order, by the engine while a run lives and by
+readers from its journal afterwards; both get the same numbers. What the final choice evaluates is
+kept apart from the search: `choice` evaluations helped to choose, `final` ones did not.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from culmen.core.candidate import Candidate, key_of
+from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, weakest
+from culmen.core.task import Task
+from culmen.evidence.failures import CulpritJudge
+from culmen.evidence.pedigree import StepLaw, ValueModel
+
+Floats = NDArray[np.float64]
+
+SEARCH, CHOICE, FINAL = "", "choice", "final"
+"""Purposes of an evaluation: phases as a journal has them."""
+
+MODELLED = 50_000
+"""Evaluations up to which a value model of the run is made; longer searches use shrunken means."""
+
+_PAIRS = 50_000  # pairs of candidate and case whose repeats are watched, to tell noise from cases
+_VALUES = 1_000  # distinct scores counted, to tell few-valued scores from others
+_TRUST: tuple[str, ...] = ("", *LEVELS)
+_ROW = np.dtype(
+    [
+        ("key", "<u8"),
+        ("count", "<u4"),
+        ("failures", "<u4"),
+        ("mean", "<f8"),
+        ("squares", "<f8"),
+        ("certified", "<f8"),  # nan: none
+        ("refused", "?"),
+        ("barred", "?"),
+        ("trust", "u1"),
+        ("size", "<u4"),
+    ]
+)
+_ROOM = 64  # rows that an account begins with
+
+
+class Fact(NamedTuple):
+    """One finished evaluation of a candidate.
+
+    `reward` is higher-is-better (None: failed), `vouched` the certified reward where a verifier
+    accepted the output; `asked` is True where one was asked. `culprit` and `kind` describe a
+    failure (`core.evaluation`). `size` is the candidate's length in characters; `metrics` are kept
+    where the task has several objectives.
+    """
+
+    candidate: str
+    parents: tuple[str, ...]
+    case: str
+    reward: float | None
+    purpose: str = SEARCH
+    lost: bool = False
+    culprit: str = ""
+    kind: str = ""
+    barred: bool = False
+    asked: bool = False
+    strict: bool | None = None
+    vouched: float | None = None
+    trust: str = ""
+    tolerance: str = ""
+    seconds: float = 0.0
+    size: int = 0
+    metrics: Mapping[str, float] = {}
+
+
+def fact_of(task: Task, candidate: Candidate, observation: Observation, purpose: str) -> Fact:
+    """The fact that an observation states."""
+    certified = observation.certified
+    return Fact(
+        candidate.id,
+        tuple(candidate.parents),
+        observation.case,
+        task.reward(observation),
+        purpose,
+        observation.status is Status.LOST,
+        culprit_of(observation),
+        "" if observation.ok else observation.kind,
+        observation.barred,
+        observation.strict is not None,
+        observation.strict,
+        None if certified is None else task.objective.reward(certified),
+        observation.trust,
+        observation.artifacts.get("tolerance", ""),
+        observation.seconds,
+        len(candidate.text),
+        observation.metrics if task.objective.metrics and observation.ok else {},
+    )
+
+
+class Tally(NamedTuple):
+    """Statistics of one candidate in the search.
+
+    `count` scored evaluations with `mean` and sum of squared deviations `squares`; `failures` that
+    count against it. `certified` is the worst certified reward (None: none), `refused`: a verifier
+    did not accept an output, `barred`: rejected for its integrity. `order` counts candidates by
+    their first evaluation; `size` is its length in characters.
+    """
+
+    id: str
+    order: int
+    count: int = 0
+    failures: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    certified: float | None = None
+    refused: bool = False
+    barred: bool = False
+    trust: str = ""
+    size: int = 0
+
+
+class PooledNoise(NamedTuple):
+    """Spread of rewards over the whole search.
+
+    `within` is the variance within candidates over all cases (None: unknown), `centre` and
+    `between` mean and variance of the candidates' true rewards. `repeats` and `squares` are degrees
+    of freedom and sum of squares of repeated evaluations of one candidate on one case: noise alone.
+    `agreement` is the chance that two unrelated scores of the run are equal. `failed` is the share
+    of repeated evaluations that failed, `failing` the variance that such failures add to one
+    evaluation.
+    """
+
+    within: float | None
+    centre: float = 0.0
+    between: float = 0.0
+    repeats: int = 0
+    squares: float = 0.0
+    agreement: float = 0.0
+    failed: float = 0.0
+    failing: float = 0.0
+
+
+class Account:
+    """Statistics of all candidates of a run: a packed row for each, and of the first `MODELLED`
+    search evaluations 20 bytes each, for the value model."""
+
+    def __init__(self, task: Task, prior: StepLaw | None = None) -> None:
+        self.task, self.prior = task, prior
+        self.evaluations = 0  # of the search, without those that were nobody's failure
+        self.failed: dict[str, int] = {}  # failed evaluations of the whole run, by certain culprit
+        self.made = 0  # evaluations of the whole run
+        self.slowest = 0.0  # seconds of the longest evaluation that gave a score
+        self.degrees, self.squares = 0, 0.0  # of rewards within candidates, pooled
+        self.top: float | None = None  # highest reward of a single evaluation
+        self.is_flaky = False  # a candidate failed and scored on the same case
+        self.looks: dict[str, list[Fact]] = {}  # of the choice, by candidate
+        self.fresh: dict[str, list[Fact]] = {}  # made after the choice
+        self.judge = CulpritJudge(key_of(each.id) for each in task.candidates())
+        self.places: dict[int, int] = {}
+        self._rows = np.zeros(_ROOM, _ROW)
+        self._pairs: dict[tuple[int, str], tuple[int, int, float]] = {}
+        self._repeats, self._squares = 0, 0.0
+        self._values: dict[float, int] = {}
+        self._told = 0  # equal repeats of a value that no other candidate has
+        self._parents, self._who, self._where = array("q"), array("l"), array("l")
+        self._rewards = array("d")  # nan: failed
+        self._cases: dict[str, int] = {}
+        self._model: ValueModel | None = None
+        self._fed = 0
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    # -- feeding ------------------------------------------------------------------------------------
+
+    def observe(self, fact: Fact) -> None:
+        """Count one finished evaluation."""
+        self.made += 1
+        if fact.reward is None and fact.culprit:
+            self.failed[fact.culprit] = self.failed.get(fact.culprit, 0) + 1
+        if fact.barred:
+            self.bar(fact.candidate)
+        if fact.purpose != SEARCH:
+            if not fact.lost:
+                kept = self.fresh if fact.purpose == FINAL else self.looks
+                kept.setdefault(fact.candidate, []).append(fact)
+            return
+        if fact.lost or fact.culprit in ("scorer", "provider", "machine", "budget"):
+            return
+        place = self._enter(fact)
+        self.evaluations += 1
+        self._keep(place, fact)
+        row = self._rows[place]
+        row["barred"] |= fact.barred
+        if fact.asked and fact.reward is not None:
+            self._vouch(place, fact)
+        if fact.reward is None:
+            row["failures"] += 1
+        else:
+            self._score(place, fact)
+        self._pair(place, fact)
+        kind = fact.kind if fact.reward is None else ""
+        self.judge.observe(place, key_of(fact.candidate), kind, fact.culprit, self)
+
+    def bar(self, candidate: str) -> None:
+        """Exclude a candidate that was rejected for its integrity from being the best."""
+        place = self.places.get(key_of(candidate))
+        if place is not None:
+            self._rows[place]["barred"] = True
+
+    def _enter(self, fact: Fact) -> int:
+        key = key_of(fact.candidate)
+        place = self.places.get(key)
+        if place is not None:
+            return place
+        place = self.places[key] = len(self.places)
+        if place >= len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        self._rows[place]["key"], self._rows[place]["size"] = key, fact.size
+        self._rows[place]["certified"] = math.nan
+        known = (self.places.get(key_of(parent), -1) for parent in fact.parents)
+        self._parents.append(next((above for above in known if above >= 0), -1))
+        return place
+
+    def _vouch(self, place: int, fact: Fact) -> None:
+        row = self._rows[place]
+        if fact.vouched is None:
+            row["refused"] = True
+        elif not row["certified"] <= fact.vouched:
+            row["certified"] = fact.vouched
+
+    def _score(self, place: int, fact: Fact) -> None:
+        """Welford's update of mean and sum of squared deviations."""
+        assert fact.reward is not None
+        row, reward = self._rows[place], fact.reward
+        self.slowest = max(self.slowest, fact.seconds)
+        self.top = reward if self.top is None else max(self.top, reward)
+        count, mean = int(row["count"]) + 1, float(row["mean"])
+        delta = reward - mean
+        mean += delta / count
+        added = delta * (reward - mean)
+        row["count"], row["mean"], row["squares"] = count, mean, float(row["squares"]) + added
+        self.degrees, self.squares = self.degrees + (count > 1), self.squares + added
+        known = _TRUST[int(row["trust"])]
+        if fact.trust != known or not known:
+            row["trust"] = _TRUST.index(weakest((fact.trust, known) if known else (fact.trust,)))
+
+    def _pair(self, place: int, fact: Fact) -> None:
+        """Note a repeat of one candidate on one case; pairs beyond the first `_PAIRS` are not
+        watched."""
+        pair = place, fact.case
+        seen = self._pairs.get(pair)
+        if seen is None and len(self._pairs) >= _PAIRS:
+            return
+        count, failures, mean = seen or (0, 0, 0.0)
+        if fact.reward is None:
+            failures += 1
+        else:
+            reward = fact.reward
+            if count:
+                self._repeats += 1
+                self._squares += (reward - mean) ** 2 * count / (count + 1)
+                self._told += reward == mean and self._values.get(reward) == 1
+            elif len(self._values) < _VALUES or reward in self._values:
+                self._values[reward] = self._values.get(reward, 0) + 1
+            count, mean = count + 1, mean + (reward - mean) / (count + 1)
+        self.is_flaky = self.is_flaky or bool(count and failures)
+        self._pairs[pair] = count, failures, mean
+
+    def _keep(self, place: int, fact: Fact) -> None:
+        """Keep one evaluation for the value model."""
+        if len(self._who) <= MODELLED:
+            self._who.append(place)
+            self._where.append(self._cases.setdefault(fact.case, len(self._cases)))
+            self._rewards.append(math.nan if fact.reward is None else fact.reward)
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> NDArray[np.void]:
+        """A packed row for each candidate, in the order of their first evaluation."""
+        return self._rows[: len(self.places)]
+
+    def tally(self, candidate: str) -> Tally | None:
+        """Statistics of a candidate; None if it was never evaluated."""
+        place = self.places.get(key_of(candidate))
+        return None if place is None else self.tally_at(place)
+
+    def tally_at(self, place: int) -> Tally:
+        """Statistics of the candidate that was evaluated as the `place`-th, from 0."""
+        row = self._rows[place]
+        certified = float(row["certified"])
+        return Tally(
+            f"{int(row['key']):012x}",
+            place,
+            int(row["count"]),
+            int(row["failures"]) - self.judge.excuses_by_place().get(place, 0),
+            float(row["mean"]),
+            float(row["squares"]),
+            None if math.isnan(certified) else certified,
+            bool(row["refused"]),
+            bool(row["barred"]),
+            _TRUST[int(row["trust"])],
+            int(row["size"]),
+        )
+
+    def tallies(self) -> Iterator[Tally]:
+        """Statistics of each candidate, in the order of their first evaluation."""
+        return map(self.tally_at, range(len(self)))
+
+    def counts(self, candidate: str) -> tuple[int, int, float] | None:
+        """(scores, failures, mean reward) of a candidate; None if it was never evaluated."""
+        tally = self.tally(candidate)
+        return None if tally is None else (tally.count, tally.failures, tally.mean)
+
+    def failures(self) -> NDArray[np.int64]:
+        """Failures of each candidate that count against it."""
+        found = self.rows["failures"].astype(np.int64)
+        for place, times in self.judge.excuses_by_place().items():
+            found[place] -= times
+        return found
+
+    @property
+    def is_exact(self) -> bool | None:
+        """True if repeats are known or shown to give equal scores, False if they were seen to
+        differ, None if the repeats so far could not have told.
+
+        An equal repeat tells if no other candidate has that value. Equal values of a score with few
+        values are expected by chance: they tell once all of them together were unlikely (5 %).
+        """
+        if self.task.deterministic is not None:
+            return self.task.deterministic
+        if self._squares or self.is_flaky:
+            return False
+        if self._told >= EXACT_REPEATS:
+            return True
+        if self._repeats >= EXACT_REPEATS and self.agreement**self._repeats < 0.05:
+            return len(self._values) > FEW_VALUES or None
+        return None
+
+    @property
+    def agreement(self) -> float:
+        """Chance that two unrelated scores of the run are equal (Simpson's index)."""
+        total = sum(self._values.values())
+        return sum(many**2 for many in self._values.values()) / total**2 if total else 1.0
+
+    @property
+    def repeats(self) -> int:
+        """Evaluations of a candidate on a case on which it had scored before."""
+        return self._repeats
+
+    @property
+    def repeated_squares(self) -> float:
+        """Sum of squared deviations of repeated evaluations on one case."""
+        return self._squares
+
+    def noise(self) -> PooledNoise:
+        """Pooled within-candidate variance, and the spread between candidates that remains."""
+        rows, failures = self.rows, self.failures()
+        scored = rows["count"] > 0
+        counts, means = rows["count"][scored].astype(float), rows["mean"][scored]
+        degrees, squares = float((counts - 1).sum()), float(rows["squares"][scored].sum())
+        within = squares / degrees if degrees else (0.0 if self.task.deterministic else None)
+        if not len(counts):
+            return PooledNoise(within)
+        centre = float(means.mean())
+        spread = float(((means - centre) ** 2).sum()) / max(1, len(means) - 1)
+        sampling = (within or 0.0) * float((1 / counts).mean())
+        lost = float(failures[scored].sum())
+        share = lost / (lost + degrees + 2)
+        return PooledNoise(
+            within,
+            centre,
+            max(spread - sampling, spread * 0.05),
+            self._repeats,
+            self._squares,
+            self.agreement,
+            share,
+            share * (1 - share) * (centre - self.floor) ** 2 if lost else 0.0,
+        )
+
+    @property
+    def floor(self) -> float:
+        """Reward of a failed evaluation: the least there can be, where declared.
+
+        Otherwise the lower of the initial program's mean and the 5 % quantile of the candidates'
+        means: a low value of this task, never one outlier.
+        """
+        declared = self.task.objective.floor
+        if declared is not None:
+            return declared
+        rows = self.rows
+        means = np.sort(rows["mean"][rows["count"] > 0])
+        if not len(means):
+            return 0.0
+        low = float(means[int(0.05 * len(means))])
+        initial = [t.mean for c in self.task.candidates() if (t := self.tally(c.id)) and t.count]
+        return min(low, *initial) if initial else low
+
+    # -- the value model ----------------------------------------------------------------------------
+
+    def model(self, longest: int | None = MODELLED) -> ValueModel | None:
+        """The value model of the search so far; None if the search is longer than `longest`."""
+        if longest is not None and self.evaluations > longest:
+            self._model = None  # it holds much memory
+            return None
+        if self._model is None:
+            self._model = ValueModel(self.task.objective.floor, self.task.deterministic, self.prior)
+            self._fed = 0
+        self._feed(self._model)
+        return self._model
+
+    def _feed(self, model: ValueModel) -> None:
+        cases = list(self._cases)
+        for at in range(self._fed, len(self._who)):
+            place = self._who[at]
+            name, reward = self.name(place), self._rewards[at]
+            above = self._parents[place]
+            model.add(name, () if above < 0 else (self.name(above),))
+            model.observe(name, None if math.isnan(reward) else reward, cases[self._where[at]])
+        self._fed = len(self._who)
+        model.excused = self.judge.excuses_by_place()
+
+    def name(self, place: int) -> str:
+        """Id of the candidate that was evaluated as the `place`-th, from 0."""
+        return f"{int(self._rows[place]['key']):012x}"
+
+
+EXACT_REPEATS = 3
+"""Equal repeats after which scores may be taken for exact."""
+
+FEW_VALUES = 10
+"""Distinct scores up to which a score counts as few-valued: equal repeats then prove nothing."""
+
+Sizes = Callable[[list[str]], list[int]]
+"""Lengths of candidates in characters, where the account was fed without them."""

@@ -1,0 +1,299 @@
+"""Failures: whose they are, and how likely a candidate is to fail again.
+
+A candidate that scores 1 half of the time and fails otherwise is worth half of the way from the
+floor to 1. Only failures of the candidate's own doing count against it; a failure of the evaluator
+or of a service strikes whatever is evaluated. docs/evidence.md has the equations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from culmen.evidence.account import Account
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# -- how likely a candidate is to fail again ------------------------------------------------------
+
+STRENGTHS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Trials that the rate of a neighbourhood may count as, as prior of one candidate's rate."""
+
+_USUAL = 4.0  # the strength that is preferred where data say little
+_PSEUDO = 2.0  # pseudo-trials of the run's rate in a neighbourhood's
+_BINS = 128  # of the candidates' means, for the kernel over similar scores
+_WIDTH = 0.1  # least width of the kernel, as a share of the spread of means
+
+
+class FailureRates(NamedTuple):
+    """Chance of each candidate to fail once more: Beta posteriors, arrays by candidate.
+
+    `mean` and `sd` of the chance; `step` is the standard deviation of the mean after one more
+    evaluation: what a look is expected to tell. All 0 where no candidate that scored ever failed.
+    """
+
+    mean: Floats
+    sd: Floats
+    step: Floats
+
+
+def failure_rates(
+    scored: Floats, failed: Floats, means: Floats, parents: Ints, noise: float
+) -> FailureRates:
+    """Posterior of each candidate's chance to fail, from its own trials and its neighbours'.
+
+    `scored` and `failed` count evaluations, `means` are posterior mean rewards, `parents` first
+    parents (-1: none), `noise` is the standard deviation of one evaluation. Candidates that never
+    scored tell nothing of intermittent failures: they are broken, or have not been seen to work.
+    The first score of the others is spent on that condition. A candidate's rate has a Beta prior
+    around the rate of its neighbourhood (all, those of similar score, or its relatives), whichever
+    predicts the run's failures best, with the strength that does (empirical Bayes).
+    """
+    none = np.zeros(len(scored))
+    works = scored > 0
+    fails, succeeds = np.where(works, failed, 0.0), np.where(works, scored - 1.0, 0.0)
+    if not fails.any():
+        return FailureRates(none, none, none)
+    trials = fails + succeeds
+    overall = float(fails.sum()) / (float(trials.sum()) + _PSEUDO)
+    near = _near(fails, trials, np.where(works, means, 0.0), works, noise)
+    kin = _kin(fails, trials, parents)
+    neighbourhoods = [(none, none), near, kin, (0.5 * (near[0] + kin[0]), 0.5 * (near[1] + kin[1]))]
+    tried = np.flatnonzero(trials > 0)
+    best, rate, strength = -math.inf, none, _USUAL
+    for lost, total in neighbourhoods:
+        around = np.clip((lost + _PSEUDO * overall) / (total + _PSEUDO), 0.01, 0.99)
+        for c in STRENGTHS:
+            fit = _log_likelihood(fails[tried], succeeds[tried], c, around[tried])
+            fit -= 0.5 * abs(math.log(c / _USUAL))
+            if fit > best:
+                best, rate, strength = fit, around, c
+    a, b = strength * rate + fails, strength * (1.0 - rate) + succeeds
+    mean = np.where(works, a / (a + b), 0.0)
+    spread = np.sqrt(mean * (1.0 - mean) / (a + b + 1.0))
+    step = np.sqrt(mean * (1.0 - mean)) / (a + b + 1.0)
+    return FailureRates(mean, np.where(works, spread, 0.0), np.where(works, step, 0.0))
+
+
+def _near(
+    fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_], noise: float
+) -> tuple[Floats, Floats]:
+    """Failures and trials of candidates of similar mean, each one's own left out.
+
+    A Gaussian kernel as wide as the noise of one evaluation, over a histogram of the means.
+    """
+    known = means[works]
+    low, high = float(known.min()), float(known.max())
+    if high <= low:
+        return fails.sum() - fails, trials.sum() - trials
+    ordered = np.sort(known)
+    usual = float(ordered[int(0.95 * (len(ordered) - 1))] - ordered[int(0.05 * (len(ordered) - 1))])
+    width = max(noise, _WIDTH * usual, 1e-9 * (high - low))
+    place = np.minimum(((means - low) / (high - low) * _BINS).astype(np.int64), _BINS - 1)
+    place = np.where(works, place, 0)
+    centres = low + (np.arange(_BINS) + 0.5) * (high - low) / _BINS
+    kernel = np.exp(-0.5 * ((centres[:, None] - centres[None, :]) / width) ** 2)
+    sums = [kernel @ np.bincount(place, each, _BINS) for each in (fails, trials)]
+    return sums[0][place] - fails, sums[1][place] - trials
+
+
+def _kin(fails: Floats, trials: Floats, parents: Ints) -> tuple[Floats, Floats]:
+    """Failures and trials of each candidate's parent, children, brothers and sisters."""
+
+    def around(values: Floats) -> Floats:
+        born = parents >= 0
+        over = np.maximum(parents, 0)
+        below = np.bincount(parents[born], values[born], len(values))
+        return below + np.where(born, values[over] + below[over] - values, 0.0)
+
+    return around(fails), around(trials)
+
+
+def _log_likelihood(fails: Floats, succeeds: Floats, strength: float, rate: Floats) -> float:
+    """Log likelihood of Beta-binomial counts, binomial coefficients left out."""
+    a, b = strength * rate, strength * (1.0 - rate)
+    new = _log_gamma(a + fails) + _log_gamma(b + succeeds)
+    new -= _log_gamma(np.full_like(a, strength) + fails + succeeds)
+    old = _log_gamma(a) + _log_gamma(b) - math.lgamma(strength)
+    return float((new - old).sum())
+
+
+def _log_gamma(x: Floats) -> Floats:
+    """log Gamma(x) for x > 0, to 1e-9: Stirling's series, eight steps up the recurrence."""
+    product = np.ones_like(x)
+    for k in range(8):
+        product = product * (x + k)
+    z = x + 8.0
+    series = 1.0 / (12.0 * z) - 1.0 / (360.0 * z**3) + 1.0 / (1260.0 * z**5)
+    return (z - 0.5) * np.log(z) - z + 0.5 * math.log(2.0 * math.pi) + series - np.log(product)
+
+
+# -- whose failure it is --------------------------------------------------------------------------
+
+_STRUCK = 3  # failures of a kind before it is judged
+_ODDS = math.log(20.0)  # log odds from which a kind is the evaluator's
+_GROWTH = 1.1  # by how much its evidence must have grown before a kind is judged again
+_STREAK = 5  # failures alike in a row from which an outage is suspected,
+_STRIKES = 3  # of at least so many candidates,
+_CHANCE = 1e-3  # if so many in a row were as improbable as this before
+_KINDS = 100  # kinds of failures that are followed
+CANARIES = 5
+"""Evaluations of the initial program that a run spends to tell whose failures are, at most."""
+
+SECOND_LOOKS = 6
+"""Failed evaluations that a run repeats to learn if failures are intermittent, at most."""
+
+
+class FailureKind:
+    """Failures that read alike: of which candidates, and whose they are taken to be."""
+
+    def __init__(self) -> None:
+        self.struck: dict[int, int] = {}  # failures by place of the candidate
+        self.excused: dict[int, int] = {}  # those of an outage
+        self.is_scorers = False
+        self.events = 0  # evaluations that bear on whose they are
+        self.judged = 0  # of these, at the last judgement
+        self.log_odds = 0.0  # of the evaluator against candidates, at the last judgement
+
+    @property
+    def total(self) -> int:
+        """Failures of this kind."""
+        return sum(self.struck.values())
+
+
+class CulpritJudge:
+    """Tells failures of candidates from failures of the evaluator that no candidate caused.
+
+    A kind of failure is the evaluator's if it strikes candidates at one rate, the initial program
+    among them: decided by the likelihood of one common rate against rates of each candidate's own.
+    An outage is a streak of failures alike that also strikes the initial program, though it has
+    scored before.
+    """
+
+    def __init__(self, initial: Iterable[int]) -> None:
+        self.initial_keys = frozenset(initial)
+        self.kinds: dict[str, FailureKind] = {}
+        self._initial_places: set[int] = set()
+        self._streak: list[tuple[int, str]] = []  # place and kind of failures alike in a row
+        self._before = (0, 0)  # failures and evaluations before the streak
+        self._count = (0, 0)
+        self.is_outage = False
+        self._excuses: dict[int, int] | None = None
+
+    def observe(self, place: int, key: int, kind: str, culprit: str, account: Account) -> None:
+        """Enter one evaluation of the search; `kind` is "" for a score."""
+        if key in self.initial_keys:
+            self._initial_places.add(place)
+        if not kind:
+            self._end_streak()
+        elif not culprit:
+            if kind in self.kinds or len(self.kinds) < _KINDS:
+                known = self.kinds.setdefault(kind, FailureKind())
+                known.struck[place] = known.struck.get(place, 0) + 1
+                self._excuses = None
+            self._extend_streak(place, kind)
+        failures, evaluations = self._count
+        self._count = failures + bool(kind), evaluations + 1
+        for name, each in self.kinds.items():
+            if name == kind or place in each.struck or place in self._initial_places:
+                each.events += 1
+                self._weigh(each, account)
+
+    def _weigh(self, kind: FailureKind, account: Account) -> None:
+        if kind.total < _STRUCK or kind.events < _GROWTH * kind.judged:
+            return
+        kind.judged, kind.log_odds = kind.events, self._log_odds(kind, account)
+        is_scorers = len(kind.struck) > 1 and kind.log_odds > _ODDS
+        if is_scorers != kind.is_scorers:
+            kind.is_scorers, self._excuses = is_scorers, None
+
+    def _log_odds(self, kind: FailureKind, account: Account) -> float:
+        """Log likelihood of one common rate, less that of a rate of each candidate's own."""
+        rows = account.rows
+        trials = (rows["count"] + rows["failures"]).astype(float)
+        struck = np.zeros(len(trials))
+        struck[list(kind.struck)] = list(kind.struck.values())
+        trials = np.maximum(trials, struck)
+        first = np.zeros(len(trials), bool)
+        first[list(self._initial_places)] = True
+        lost, total = float(struck.sum()), float(trials.sum())
+        common = _log_beta(1.0 + lost, 1.0 + total - lost) - _log_beta(1.0, 1.0)
+        own = _log_beta(0.2 + float(struck[first].sum()), 10.0 + float((trials - struck)[first].sum()))
+        own -= _log_beta(0.2, 10.0)
+        others = ~first & (trials > 0)
+        a, b = struck[others], (trials - struck)[others]
+        faulty = np.exp(_log_gamma(a + 0.5) + _log_gamma(b + 0.5) - _log_gamma(a + b + 1.0)) / math.pi
+        fits = [float(np.log(s * faulty + (1.0 - s) * (a == 0)).sum()) for s in _SHARES]
+        own += max(fits) - math.log(len(_SHARES))
+        return common - own
+
+    def _extend_streak(self, place: int, kind: str) -> None:
+        if self._streak and self._streak[-1][1] != kind:
+            self._end_streak()
+        if not self._streak:
+            self._before = self._count
+        self._streak.append((place, kind))
+        if self.is_outage:
+            self._excuse([(place, kind)])
+        elif place in self._initial_places and self.suspects_outage:
+            self.is_outage = True
+            self._excuse(self._streak)
+
+    def _end_streak(self) -> None:
+        self._streak, self.is_outage = [], False
+
+    def _excuse(self, failures: list[tuple[int, str]]) -> None:
+        for place, kind in failures:
+            if kind in self.kinds:
+                excused = self.kinds[kind].excused
+                excused[place] = excused.get(place, 0) + 1
+        self._excuses = None
+
+    @property
+    def suspects_outage(self) -> bool:
+        """True while so many failures alike in a row were improbable by the rate before."""
+        failures, evaluations = self._before
+        rate = (failures + 1.0) / (evaluations + 2.0)
+        many = len({place for place, _ in self._streak})
+        return len(self._streak) >= _STREAK and many >= _STRIKES and rate ** len(self._streak) < _CHANCE
+
+    def excuses_by_place(self) -> dict[int, int]:
+        """Failures by place that count against no candidate."""
+        if self._excuses is None:
+            found: dict[int, int] = {}
+            for kind in self.kinds.values():
+                for place, times in (kind.struck if kind.is_scorers else kind.excused).items():
+                    found[place] = found.get(place, 0) + times
+            self._excuses = found
+        return self._excuses
+
+    @property
+    def excused_failures(self) -> int:
+        """Undecided failures that were judged to be nobody's among the candidates."""
+        return sum(self.excuses_by_place().values())
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True if a kind strikes several candidates and it is not decided whose it is."""
+        return any(
+            len(kind.struck) >= _STRIKES and not kind.is_scorers and abs(kind.log_odds) < _ODDS
+            for kind in self.kinds.values()
+        )
+
+    def is_external(self, kind: str) -> bool:
+        """True if failures of this kind are taken to be the evaluator's now."""
+        known = self.kinds.get(kind)
+        return known is not None and (known.is_scorers or (self.is_outage and self._streak[-1][1] == kind))
+
+
+_SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.98)  # of candidates that are faulty, on a grid
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)

@@ -1,0 +1,114 @@
+"""Verdict with several objectives: the Pareto front of what was measured, and one member of it.
+
+A member leaves the front only if another is at least as good in every fresh mean and better in one
+beyond their intervals, so luck in a few fresh evaluations does not choose among equals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from culmen.core.result import FrontPoint, RunResult
+from culmen.evidence.account import Fact, PooledNoise
+from culmen.evidence.front import FrontModel
+from culmen.evidence.intervals import Chance, Mean, mean_of
+from culmen.evidence.ranking import Ranking
+from culmen.evidence.verdict import Verdict, replace
+
+Measured = tuple[FrontPoint, dict[str, Mean]]
+
+
+class FrontVerdict(Verdict):
+    """What an account says of the front of its run."""
+
+    def __init__(self, ranking: Ranking, model: FrontModel) -> None:
+        super().__init__(ranking)
+        self.model = model
+
+    def result(self) -> RunResult | None:
+        """The front, and the member of it with the best combined score."""
+        found = super().result()
+        return None if found is None else replace(found, front=self.front())
+
+    def chosen(self) -> str | None:
+        """Of the front, the member with the best mean of the combined score."""
+        members = [point.id for point in self.front() if self.account.tally(point.id) is not None]
+
+        def worth(name: str) -> float:
+            fresh = [self.worth_of(fact) for fact in self.fresh(name)]
+            tally = self.account.tally(name)
+            return fmean(fresh) if fresh else (tally.mean if tally else -math.inf)
+
+        return max(members, key=worth, default=None)
+
+    def keeps_initial(self, name: str) -> bool:
+        """False: the initial program is on the front where nothing beats it."""
+        return False
+
+    def front(self) -> tuple[FrontPoint, ...]:
+        """The front of what was evaluated afresh; before that, what the search believes."""
+        scored = {
+            name: seen
+            for name in self.account.fresh
+            if not self.is_barred(name)
+            and (seen := [fact for fact in self.fresh(name) if fact.reward is not None])
+        }
+        if not scored:
+            return tuple(map(self.model.point, self.model.front()))
+        known = self._measured(scored)
+        feasible = [name for name, (point, _) in known.items() if point.feasible]
+        left = feasible or list(known)
+        kept = [name for name in left if not any(self._beats(known, each, name) for each in left)]
+        return tuple(known[name][0] for name in kept)
+
+    def _measured(self, scored: Mapping[str, Sequence[Fact]]) -> dict[str, Measured]:
+        """Fresh means of each finalist, metric by metric."""
+        objective = self.task.objective
+        goals = [goal.name for goal in objective.metrics]
+        named = dict.fromkeys([*goals, *(each.metric for each in objective.constraints)])
+        found: dict[str, Measured] = {}
+        for name, seen in scored.items():
+            others = [each for other, each in scored.items() if other != name]
+            means = {m: mean_of(_by_case(seen, m), 0, self._chance(m, others)) for m in named}
+            metrics = {metric: mean.mean for metric, mean in means.items()}
+            margins = {m: mean.margin for m, mean in means.items() if mean.margin is not None}
+            held = not any(each.excess(metrics[each.metric]) for each in objective.constraints)
+            count = len(self.fresh(name))
+            point = FrontPoint(name, metrics, margins, count, count - len(seen), held, confirmed=True)
+            found[name] = point, means
+        return found
+
+    def _chance(self, metric: str, others: Sequence[Sequence[Fact]]) -> Chance:
+        """Chance in one metric: of repeats on a case, pooled over the other finalists."""
+        groups = [values for seen in others for values in _by_case(seen, metric).values()]
+        repeats = sum(len(values) - 1 for values in groups)
+        squares = math.fsum((value - fmean(values)) ** 2 for values in groups for value in values)
+        noise = PooledNoise(squares / repeats if repeats else None, repeats=repeats, squares=squares)
+        return Chance(noise, self.of or None, self.account.is_exact)
+
+    def _beats(self, known: Mapping[str, Measured], one: str, other: str) -> bool:
+        """True if `one` dominates `other` beyond noise; the initial program needs no such proof to
+        leave the front."""
+        if one == other:
+            return False
+        clearly = False
+        for goal in self.task.objective.metrics:
+            a, b = (known[name][1][goal.name] for name in (one, other))
+            gap = goal.reward(a.mean) - goal.reward(b.mean)
+            if gap < 0:
+                return False
+            initial = other == self.ranking.initial()
+            noise = 0.0 if initial else math.hypot(a.margin or 0.0, b.margin or 0.0)
+            clearly = clearly or gap > noise
+        names = [goal.name for goal in self.task.objective.metrics]
+        same = all(known[one][1][name].mean == known[other][1][name].mean for name in names)
+        return clearly or (same and list(known).index(one) < list(known).index(other))
+
+
+def _by_case(seen: Sequence[Fact], metric: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for fact in seen:
+        found.setdefault(fact.case, []).append(fact.metrics[metric])
+    return found

@@ -1,0 +1,261 @@
+"""Intervals: what evaluations made after the choice tell, with 95 % intervals.
+
+Where the score is a mean over the cases of a split, the cases evaluated are a sample of it without
+replacement. Its standard error is that of sampling in two stages (Cochran, Sampling Techniques,
+chapters 2 and 10): the spread of the cases weighs with the share of the split that was left out,
+the noise of single evaluations with the rest. So a split that was evaluated whole leaves the noise
+alone; for new cases of the kind the spread of cases weighs in full. Intervals use Student's t.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from statistics import fmean
+from typing import NamedTuple
+
+import msgspec
+
+from culmen.evidence.account import PooledNoise
+
+_POOLED = 8.0
+"""Degrees of freedom that the noise of the whole run counts for, at most: candidates differ."""
+
+_UNTOLD = 0.05
+"""Chance that equal repeats had to agree by luck, above which they are no sign of exactness."""
+
+
+class Mean(msgspec.Struct, frozen=True):
+    """`mean` over `count` evaluations with standard error `se`.
+
+    `margin` is half the width of the 95 % interval for these cases (without a data set: of the
+    expected score), `new_margin` that for new cases of the kind; None where one evaluation cannot
+    tell. `failures` of the `count` gave no score and count at the floor. `cases` different ones
+    were evaluated (0 without a data set).
+    """
+
+    mean: float
+    count: int
+    se: float | None
+    margin: float | None
+    new_margin: float | None
+    failures: int
+    cases: int
+
+
+class Chance(NamedTuple):
+    """What is known of chance beforehand.
+
+    `noise` of the run; `of`, the number of cases in the split (None: no data set, each evaluation
+    is a sample); `exact`, True if equal evaluations give equal scores, None if the repeats so far
+    could not have told. Where candidates that score also fail at times, `floor` is the reward of a
+    failure, `top` the reward of a success and `failures` how many of these evaluations failed.
+    """
+
+    noise: PooledNoise
+    of: int | None
+    exact: bool | None
+    failures: int = 0
+    floor: float | None = None
+    top: float | None = None
+
+
+class Error(NamedTuple):
+    """Standard error and half width of the 95 % interval; None where one evaluation cannot tell."""
+
+    se: float | None
+    margin: float | None
+
+
+Values = Mapping[str, Sequence[float]]
+"""Rewards by case; under "" without a data set."""
+
+
+def mean_of(values: Values, failures: int, chance: Chance) -> Mean:
+    """The mean of `values`, at least one; failures are among them."""
+    units, repeats, is_sample = _units(values, chance)
+    here = _error(units, repeats, is_sample, chance, 1.0, new=False)
+    kind = _error(units, repeats, is_sample, chance, 1.0, new=True)
+    cases = 0 if chance.of is None else len(values)
+    count = sum(len(each) for each in values.values())
+    return Mean(fmean(units), count, here.se, here.margin, kind.margin, failures, cases)
+
+
+def difference(one: Values, other: Values, chance: Chance) -> tuple[float, Error]:
+    """How much larger the mean of `one` is than that of `other`, and its error.
+
+    Paired on the cases that both were evaluated on; without a data set two independent samples.
+    """
+    if chance.of is None or chance.of == 1:
+        a, b = mean_of(one, 0, chance), mean_of(other, 0, chance)
+        if a.se is None or b.se is None:
+            return a.mean - b.mean, Error(None, None)
+        degrees = welch((a.se**2, _degrees(a.count, chance)), (b.se**2, _degrees(b.count, chance)))
+        error = math.hypot(a.se, b.se)
+        return a.mean - b.mean, Error(error, t95(degrees) * error)
+    shared = [case for case in one if case in other]
+    if not shared:
+        return fmean(map(fmean, one.values())) - fmean(map(fmean, other.values())), Error(None, None)
+    pairs = {case: [x - y for x, y in zip(one[case], other[case])] for case in shared}
+    units, repeats, is_sample = _units(pairs, chance)
+    return fmean(units), _error(units, repeats, is_sample, chance, 2.0, new=False)
+
+
+def _degrees(count: int, chance: Chance) -> float:
+    return count - 1 + min(chance.noise.repeats, _POOLED)
+
+
+def _units(values: Values, chance: Chance) -> tuple[list[float], list[Sequence[float]], bool]:
+    """What was sampled: means of cases, or single evaluations where there is no choice of cases."""
+    if chance.of is None or chance.of == 1:
+        return [value for each in values.values() for value in each], [], False
+    return [fmean(each) for each in values.values()], list(values.values()), True
+
+
+def _error(
+    units: Sequence[float],
+    repeats: Sequence[Sequence[float]],
+    is_sample: bool,
+    chance: Chance,
+    times: float,
+    new: bool,
+) -> Error:
+    """Error of the mean of the units; noise weighs `times` as much (2: of a difference).
+
+    `new`: for new cases of the kind, so that the spread of the cases weighs in full.
+    """
+    many = len(units)
+    if chance.exact and not chance.failures and not (is_sample and (new or many != chance.of)):
+        return Error(0.0, 0.0)
+    if many < 2 and not (not is_sample and chance.noise.repeats and chance.noise.squares):
+        return Error(None, None)
+    between, degrees = _between(units, chance, times, is_sample)
+    if not is_sample:
+        error = math.sqrt(between / many)
+        return Error(error, t95(degrees) * error)
+    share = 0.0 if new else many / (chance.of or many)
+    noise, known = _noise(repeats, between, chance, times)
+    parts = ((1 - share) * between / many, degrees), (share * noise / many, known or degrees)
+    error = math.sqrt(parts[0][0] + parts[1][0])
+    return Error(error, t95(welch(*parts)) * error)
+
+
+def _between(
+    units: Sequence[float], chance: Chance, times: float, is_sample: bool
+) -> tuple[float, float]:
+    """Variance of the units and its degrees of freedom.
+
+    Single evaluations are pooled with the repeats of the whole run; if their own spread is larger
+    than that by more than luck allows, it stands alone.
+    """
+    many, noise = len(units), chance.noise
+    centre = fmean(units)
+    own, degrees = sum((unit - centre) ** 2 for unit in units), many - 1.0
+    if is_sample:
+        return _spread_of_cases(units, own, chance, times)
+    failing = _failing(many, chance)
+    run = (noise.squares / noise.repeats if noise.repeats else 0.0) + failing
+    if not own and not run and not chance.exact:
+        return _unproven(many, noise), degrees + min(float(noise.repeats), _POOLED)
+    if not noise.repeats and not failing:
+        return own / degrees, degrees
+    weight = min(float(noise.repeats), _POOLED) + (2.0 if failing else 0.0)
+    pooled = (own + weight * run) / (degrees + weight)
+    if degrees and own / degrees > 4.0 * run:
+        return own / degrees, degrees
+    return pooled, degrees + weight
+
+
+def _unproven(many: int, noise: PooledNoise) -> float:
+    """Variance of one evaluation that equal repeats leave possible: that of the run's scores until
+    their agreement was unlikely by luck, then a share of it."""
+    told = noise.repeats + many - 1
+    return noise.between * (1.0 if noise.agreement**told > _UNTOLD else 1.0 / (told + 1.0))
+
+
+def _spread_of_cases(
+    units: Sequence[float], own: float, chance: Chance, times: float
+) -> tuple[float, float]:
+    """Variance of the cases' means; few equal units do not prove that all are equal."""
+    many = len(units)
+    if own > 0 or times > 1:
+        if times > 1 and not own:  # equal differences: as large as noise makes them
+            repeated = chance.noise.squares / chance.noise.repeats if chance.noise.repeats else 0.0
+            return times * repeated * _unseen(many), many - 1.0
+        return own / (many - 1), many - 1.0
+    within = chance.noise.within or 0.0
+    return within * _unseen(many), many - 1.0
+
+
+def _unseen(many: int) -> float:
+    """Share of a variance that `many` equal values leave possible (rule of succession)."""
+    return 1.0 / (many + 1.0)
+
+
+def _failing(many: int, chance: Chance) -> float:
+    """Variance that the chance to fail adds to one evaluation.
+
+    None of a few that failed does not mean that none can (Agresti and Coull's pseudo-observations,
+    and four at the share of the whole run).
+    """
+    if chance.floor is None or chance.top is None:
+        return 0.0
+    share = (chance.failures + 1 + 4 * chance.noise.failed) / (many + 6)
+    return share * (1 - share) * max(0.0, chance.top - chance.floor) ** 2
+
+
+def _noise(
+    repeats: Sequence[Sequence[float]], between: float, chance: Chance, times: float
+) -> tuple[float, float]:
+    """Variance of a case's mean by noise alone, and its degrees of freedom (0: unknown).
+
+    Where no repeat differed, noise may be as large as the spread of cases until so many repeats
+    were made that their agreement was unlikely (`_UNTOLD`).
+    """
+    if chance.exact or not repeats:
+        return 0.0, 0.0
+    each = sum(map(len, repeats)) / len(repeats)
+    inside = sum(sum((value - fmean(case)) ** 2 for value in case) for case in repeats)
+    degrees = chance.noise.repeats + sum(len(case) - 1 for case in repeats)
+    squares = chance.noise.squares * times + inside
+    if not squares:
+        if chance.noise.agreement**degrees > _UNTOLD:
+            return between, 0.0
+        return between / (degrees + 1), float(degrees)
+    return min(squares / degrees / each, between), float(degrees)
+
+
+def welch(*parts: tuple[float, float]) -> float:
+    """Degrees of freedom of a sum of variances (Satterthwaite); parts are (variance, degrees)."""
+    below = sum(variance**2 / degrees for variance, degrees in parts if variance)
+    return sum(variance for variance, _ in parts) ** 2 / below if below else math.inf
+
+
+@lru_cache(1024)
+def t95(degrees: float) -> float:
+    """The quantile of Student's t that leaves 2.5 % above it.
+
+    With theta = atan(t / sqrt(n)) the mass between 0 and t is proportional to the integral of
+    cos^(n-1) up to theta; Newton's method from the normal distribution's quantile, from below. (An
+    import of scipy would cost every run more.)
+    """
+    normal = 1.959963984540054
+    if degrees > 1e7:
+        return normal
+    n = max(1.0, degrees)
+    scale = math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)) / math.sqrt(math.pi)
+    theta = math.atan(normal / math.sqrt(n))
+    for _ in range(50):
+        step = (0.475 / scale - _simpson(theta, n - 1)) / math.cos(theta) ** (n - 1)
+        theta += step
+        if abs(step) < 1e-14:
+            break
+    return math.sqrt(n) * math.tan(theta)
+
+
+def _simpson(upper: float, power: float, pieces: int = 64) -> float:
+    """The integral of cos^power from 0 to `upper`."""
+    width = upper / pieces
+    values = [math.cos(i * width) ** power for i in range(pieces + 1)]
+    return width / 3 * (values[0] + 4 * sum(values[1:-1:2]) + 2 * sum(values[2:-1:2]) + values[-1])

@@ -1,0 +1,270 @@
+"""Ranking: the one rule by which candidates are compared, wherever one is called the best.
+
+A candidate's worth is its posterior mean reward, failures at the floor, by the value model, which
+knows relatives, cases and noise: one lucky evaluation never wins. Searches too long for the model
+are ranked by means shrunk towards that of all candidates (empirical Bayes, normal-normal). A value
+that a verifier certified stands in place of the estimate. Evaluations of the final choice are added
+to what the search knows, each by its precision.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from culmen.core.candidate import key_of
+from culmen.evidence.account import Account, Fact
+from culmen.evidence.failures import failure_rates
+
+Floats = NDArray[np.float64]
+
+EQUAL = 1e-9
+"""Share of the spread of worths by which two must differ to be different."""
+
+BELIEVED = 0.9
+"""Probability of being better from which a candidate replaces the initial program."""
+
+_TIES = 1000  # equal candidates among which the shortest is looked for
+
+
+class Belief(NamedTuple):
+    """Posterior mean of a candidate's reward, failures at the floor, and its standard deviation."""
+
+    mean: float
+    sd: float
+
+
+class Beliefs(NamedTuple):
+    """What is believed of all candidates, arrays in the order of their first evaluation.
+
+    `mean` and `sd` are of the reward of a candidate that does not fail, `fails` the chance that it
+    does with standard deviation `fails_sd`, `worth` and `worth_sd` those of the reward with
+    failures at the floor; -inf for candidates that never scored. `known` ones can be the best.
+    """
+
+    mean: Floats
+    sd: Floats
+    fails: Floats
+    fails_sd: Floats
+    worth: Floats
+    worth_sd: Floats
+    known: NDArray[np.bool_]
+    refused: NDArray[np.bool_]
+
+
+class Ranking:
+    """Compares the candidates of an account as it stands."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self._at: tuple[int, int] = (-1, -1)
+        self._beliefs: Beliefs | None = None
+
+    @property
+    def beliefs(self) -> Beliefs:
+        """What is believed of all candidates now."""
+        at = self.account.made, self.account.judge.excused_failures
+        if self._beliefs is None or self._at != at:
+            self._beliefs, self._at = self._judge(), at
+        return self._beliefs
+
+    def belief(self, candidate: str) -> Belief | None:
+        """What is believed of one candidate; None if it never scored."""
+        tally = self.account.tally(candidate)
+        if tally is None or not tally.count:
+            return None
+        beliefs = self.beliefs
+        return Belief(float(beliefs.worth[tally.order]), float(beliefs.worth_sd[tally.order]))
+
+    def best(self, most: int) -> list[str]:
+        """Ids of the best `most` candidates, best first.
+
+        Candidates whose output a verifier refused come last; fewer failures, the shorter text, then
+        age break ties. Candidates rejected for their integrity are left out.
+        """
+        return [self.account.name(place) for place in self.best_places(most)]
+
+    def best_places(self, most: int) -> list[int]:
+        """The same as places in the order of first evaluations."""
+        beliefs, rows = self.beliefs, self.account.rows
+        places = np.flatnonzero(beliefs.known)
+        if not len(places):
+            return []
+        worth = self._rounded(beliefs.worth[places])
+        failures = self.account.failures()[places]
+        keys = (places, rows["size"][places], failures, -worth, beliefs.refused[places])
+        return [int(place) for place in places[np.lexsort(keys)[:most]]]
+
+    def _rounded(self, worth: Floats) -> Floats:
+        """Worths in steps of `EQUAL` of their spread, so that rounding errors break no tie."""
+        spread = float(np.ptp(worth)) or float(np.abs(worth).max()) or 1.0
+        return np.round(worth / (EQUAL * spread))
+
+    def initial(self) -> str | None:
+        """The best initial program by the search; None if there is none, or it was rejected."""
+        names = [candidate.id for candidate in self.account.task.candidates()]
+        tallies = [tally for name in names if (tally := self.account.tally(name)) is not None]
+        scored = [tally for tally in tallies if tally.count and not tally.barred]
+        if scored:
+            worth = self.beliefs.worth
+            return min(scored, key=lambda each: (each.refused, -worth[each.order], each.order)).id
+        return None if not names or any(tally.barred for tally in tallies) else names[0]
+
+    def leader(self) -> str | None:
+        """The candidate that the search would report now; None if nothing has scored.
+
+        The initial program stays the leader until another one is better with probability
+        `BELIEVED`.
+        """
+        found, initial = self.best(1), self.initial()
+        if not found or initial is None or found[0] == initial or self.belief(initial) is None:
+            return found[0] if found else None
+        return found[0] if self.is_better(found[0], initial) else initial
+
+    def is_better(self, one: str, other: str) -> bool:
+        """True if `one` is better than `other` with probability `BELIEVED` by the search."""
+        tallies = [self.account.tally(name) for name in (one, other)]
+        if tallies[0] is not None and tallies[1] is not None:
+            if tallies[0].refused != tallies[1].refused:
+                return tallies[1].refused
+        a, b = self.belief(one), self.belief(other)
+        if a is None or b is None:
+            return a is not None
+        return probability_above(a.mean - b.mean, math.hypot(a.sd, b.sd)) >= BELIEVED
+
+    # -- what is believed ---------------------------------------------------------------------------
+
+    def _judge(self) -> Beliefs:
+        account, rows = self.account, self.account.rows
+        scored = rows["count"] > 0
+        mean, sd, parents = self._estimates()
+        certified = rows["certified"]
+        vouched = scored & ~np.isnan(certified)
+        mean = np.where(vouched, certified, mean)
+        sd = np.where(vouched, 0.0, sd)
+        failed = account.failures().astype(float)
+        noise = account.noise()
+        rates = failure_rates(
+            rows["count"].astype(float), failed, mean, parents, math.sqrt(noise.within or 0.0)
+        )
+        fails = np.where(vouched, 0.0, rates.mean)
+        fails_sd = np.where(vouched, 0.0, rates.sd)
+        worth, worth_sd = with_failures(mean, sd, fails, fails_sd, account.floor)
+        worth = np.where(scored, worth, -math.inf)
+        known = scored & ~rows["barred"]
+        return Beliefs(mean, sd, fails, fails_sd, worth, worth_sd, known, rows["refused"] & scored)
+
+    def _estimates(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
+        """Posterior mean and standard deviation of every reward without failures, and parents."""
+        account, rows = self.account, self.account.rows
+        model = account.model()
+        if model is not None and len(model) == len(rows) and not model.noiseless:
+            mean, sd = model.estimates()
+            return mean, sd, model.parents
+        noise = account.noise()
+        counts, means = rows["count"].astype(float), rows["mean"].copy()
+        parents = np.full(len(rows), -1) if model is None else model.parents
+        if not noise.within or noise.between <= 0:
+            return means, np.zeros(len(rows)), parents
+        share = noise.between / (noise.between + noise.within / np.maximum(counts, 1.0))
+        sd = np.sqrt(1.0 / (1.0 / noise.between + counts / noise.within))
+        return noise.centre + share * (means - noise.centre), sd, parents
+
+
+def with_failures(
+    mean: Floats, sd: Floats, fails: Floats, fails_sd: Floats, floor: float
+) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of rewards that are `floor` with chance `fails`."""
+    fall = np.maximum(mean - floor, 0.0)
+    return mean - fails * fall, np.hypot((1.0 - fails) * sd, fails_sd * fall)
+
+
+def probability_above(mean: float, sd: float) -> float:
+    """P(X > 0) for X ~ N(mean, sd²)."""
+    if sd <= 0 or not math.isfinite(sd):
+        return float(mean > 0) if sd <= 0 else 0.5
+    return NormalDist().cdf(mean / sd)
+
+
+class Finalist(NamedTuple):
+    """A candidate in the final choice: worth by search and all looks, and how sure that is."""
+
+    id: str
+    worth: float
+    sd: float
+    looks: int
+    failed: int
+
+
+class Race:
+    """Finalists compared by what the search believes and by their evaluations since.
+
+    Looks update each finalist's reward by precision, and the chance to fail of the finalist and of
+    its neighbourhood: a kind of candidate whose members fail loses to another kind, though each
+    member was seen once.
+    """
+
+    def __init__(self, ranking: Ranking, names: list[str], with_fresh: bool = True) -> None:
+        self._ranking, self._names = ranking, names
+        account = ranking.account
+        self._account = account
+        self._looks = {name: self._seen(name, with_fresh) for name in names}
+        self._places = {name: account.places[key] for name in names if (key := key_of(name)) in account.places}
+
+    def _seen(self, name: str, with_fresh: bool) -> list[Fact]:
+        looks = list(self._account.looks.get(name, ()))
+        return looks + list(self._account.fresh.get(name, ())) if with_fresh else looks
+
+    def standings(self) -> dict[str, Finalist]:
+        """Every finalist as it stands now, best first."""
+        beliefs, account = self._ranking.beliefs, self._account
+        noise, floor = account.noise(), account.floor
+        rates = self._rates(beliefs)
+        found: list[Finalist] = []
+        for name in self._names:
+            place = self._places.get(name)
+            if place is None:
+                continue
+            seen = self._looks[name]
+            mean, sd = self._updated(beliefs, place, seen, noise.within or 0.0, noise.between)
+            worth, spread = with_failures(
+                np.array([mean]), np.array([sd]), rates[0][place : place + 1], rates[1][place : place + 1], floor
+            )
+            lost = sum(fact.reward is None for fact in seen)
+            found.append(Finalist(name, float(worth[0]), float(spread[0]), len(seen), lost))
+        return {each.id: each for each in sorted(found, key=lambda each: -each.worth)}
+
+    def _rates(self, beliefs: Beliefs) -> tuple[Floats, Floats]:
+        """Chances to fail with the looks counted."""
+        account = self._account
+        scored = account.rows["count"].astype(float)
+        failed = account.failures().astype(float)
+        for name, place in self._places.items():
+            lost = sum(fact.reward is None for fact in self._looks[name])
+            failed[place] += lost
+            scored[place] += len(self._looks[name]) - lost
+        model = account.model()
+        parents = np.full(len(scored), -1) if model is None else model.parents
+        noise = math.sqrt(account.noise().within or 0.0)
+        rates = failure_rates(scored, failed, np.nan_to_num(beliefs.mean), parents, noise)
+        return rates.mean, rates.sd
+
+    def _updated(
+        self, beliefs: Beliefs, place: int, seen: list[Fact], within: float, between: float
+    ) -> tuple[float, float]:
+        """Reward of one finalist without failures: the search's belief and the looks, by precision."""
+        mean, variance = float(beliefs.mean[place]), float(beliefs.sd[place]) ** 2
+        rewards = [fact.reward for fact in seen if fact.reward is not None]
+        if not rewards:
+            return mean, math.sqrt(variance)
+        if self._account.task.split("val") or self._account.task.split("test"):
+            variance += between  # what holds on the training cases may not hold on others
+        average, error = sum(rewards) / len(rewards), within / len(rewards)
+        if variance + error <= 0:  # both exact: the looks were on the cases that were asked for
+            return average, 0.0
+        weight = variance / (variance + error)
+        return mean + weight * (average - mean), math.sqrt(variance * (1.0 - weight))

@@ -1,0 +1,315 @@
+"""Verdict: from the account of a run to its result, at any time of the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from culmen.core.evaluation import reaches, weakest
+from culmen.core.result import NoiseReport, RunResult, Score, Z
+from culmen.core.task import NO_TOLERANCE, Task
+from culmen.evidence.account import Account, Fact
+from culmen.evidence.intervals import Chance, Error, Mean, difference, mean_of
+from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
+
+HELD_OUT = ("test", "val", "train")
+"""Splits by preference for the evaluations that are reported."""
+
+
+def reported_split(task: Task) -> str:
+    """The split whose cases the final choice confirms on; "" without a data set."""
+    return next((split for split in HELD_OUT if task.split(split)), "")
+
+
+class Comparison(NamedTuple):
+    """One finalist beside the initial program: gain as a reward, its error, and the probability
+    that it is better by all that is known."""
+
+    gain: float | None
+    error: Error
+    probability: float
+
+
+class Verdict:
+    """What an account says of the best candidate of its run."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        self.ranking, self.account = ranking, ranking.account
+        self.task = self.account.task
+        self.split = reported_split(self.task)
+        self.of = len(self.task.split(self.split)) if self.split else 0
+
+    # -- what fresh evaluations say ------------------------------------------------------------------
+
+    def fresh(self, name: str) -> list[Fact]:
+        """Evaluations of a candidate made after the choice that count: its own doing."""
+        return [fact for fact in self.account.fresh.get(name, ()) if not _is_external(fact)]
+
+    def values(self, name: str) -> dict[str, list[float]]:
+        """Rewards of the fresh evaluations by case, failures at the floor."""
+        found: dict[str, list[float]] = {}
+        for fact in self.fresh(name):
+            found.setdefault(fact.case, []).append(self.worth_of(fact))
+        return found
+
+    def worth_of(self, fact: Fact) -> float:
+        """Reward of one evaluation, a failure at the floor."""
+        return self.account.floor if fact.reward is None else fact.reward
+
+    def chance(self, failures: int) -> Chance:
+        """What is known of chance beside fresh evaluations of which so many failed."""
+        account, noise = self.account, self.account.noise()
+        flaky = bool(failures or noise.failed or self._is_flaky)
+        exact = False if flaky else account.is_exact
+        top = account.top if flaky else None
+        floor = account.floor if flaky else None
+        return Chance(noise, self.of or None, exact, failures, floor, top)
+
+    @property
+    def _is_flaky(self) -> bool:
+        fresh = self.account.fresh.values()
+        return self.account.is_flaky or any(fact.reward is None for seen in fresh for fact in seen)
+
+    def mean(self, name: str) -> Mean | None:
+        """Mean and intervals of a candidate's fresh evaluations; None without any."""
+        values = self.values(name)
+        if not values:
+            return None
+        failures = sum(fact.reward is None for fact in self.fresh(name))
+        return mean_of(values, failures, self.chance(failures))
+
+    def compare(self, name: str, other: str) -> Comparison:
+        """One candidate beside another, usually the initial program, by all that is known."""
+        prior, spread = self._prior_gain(name, other)
+        one, two = self.values(name), self.values(other)
+        if not one or not two:
+            return Comparison(None, Error(None, None), probability_above(prior, spread))
+        lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh(each))
+        gain, error = difference(one, two, self.chance(lost))
+        if error.se is None:
+            chance = probability_above(gain, math.inf)
+            return Comparison(gain, error, chance if spread else float(gain > 0))
+        mean, sd = combined(prior, spread, gain, error.se)
+        return Comparison(gain, error, probability_above(mean, sd) if gain > 0 else 0.0)
+
+    def _prior_gain(self, name: str, other: str) -> tuple[float, float]:
+        """Gain to be expected by the search and the choice, and its standard deviation."""
+        found = Race(self.ranking, [name, other], with_fresh=False).standings()
+        if name not in found or other not in found:
+            return 0.0, math.inf
+        one, two = found[name], found[other]
+        variance = one.sd**2 + two.sd**2
+        if self.split in ("test", "val"):  # a gain on training cases may not hold on others
+            variance += 2.0 * self.account.noise().between
+        return one.worth - two.worth, math.sqrt(variance)
+
+    # -- who is reported -----------------------------------------------------------------------------
+
+    def chosen(self) -> str | None:
+        """The best candidate by all that is known, the initial program apart."""
+        confirmed = [name for name in self.account.fresh if not self.is_barred(name)]
+        if self.task.evaluator.verifier and confirmed:
+            initial = self.ranking.initial()
+            return min(confirmed, key=lambda name: (self.certified_standing(name), name == initial))
+        looked = confirmed or [name for name in self.account.looks if not self.is_barred(name)]
+        initial = self.ranking.initial()
+        others = [name for name in looked if name != initial and self.account.tally(name)]
+        if others:
+            return next(iter(Race(self.ranking, others).standings()), None)
+        found = self.ranking.best(2)
+        return next((name for name in found if name != initial), found[0] if found else None)
+
+    def is_barred(self, name: str) -> bool:
+        """True if the candidate was rejected for its integrity."""
+        tally = self.account.tally(name)
+        return tally is not None and tally.barred
+
+    def certified_standing(self, name: str) -> tuple[int, float]:
+        """Order of a confirmed candidate where there is a verifier: certified ones by value, then
+        those that scored, then those that failed; lower is better."""
+        seen = self.fresh(name)
+        value = certified(seen)
+        if value is not None:
+            return 0, -value
+        return (1, 0.0) if seen and all(fact.reward is not None for fact in seen) else (2, 0.0)
+
+    def keeps_initial(self, name: str) -> bool:
+        """True if the initial program stays the best beside this candidate."""
+        initial = self.ranking.initial()
+        if initial is None or initial == name or self.is_barred(initial):
+            return False
+        if self.task.evaluator.verifier and self.values(name):
+            if not self.values(initial):
+                return False
+            return self.certified_standing(initial) <= self.certified_standing(name)
+        tally = self.account.tally(initial)
+        if not self.values(initial) and (tally is None or not tally.count):
+            return False  # it never scored
+        return self.compare(name, initial).probability < BELIEVED
+
+    def result(self) -> RunResult | None:
+        """The result of the run as it stands; None if nothing has scored."""
+        chosen = self.chosen()
+        if chosen is None:
+            return None
+        initial = self.ranking.initial()
+        kept = initial is not None and chosen != initial and self.keeps_initial(chosen)
+        best = initial if kept and initial is not None else chosen
+        found = self._reported(best)
+        if initial is None or initial == chosen:
+            return found
+        comparison = self.compare(chosen, initial)
+        gain = comparison.gain
+        challenger = self.score(chosen) if kept else None
+        return replace(
+            found,
+            initial=self._initial_score(initial),
+            gain=None if gain is None else self.task.objective.score(gain),
+            gain_margin=comparison.error.margin,
+            kept_initial=kept,
+            challenger=challenger,
+        )
+
+    def score(self, name: str) -> Score | None:
+        """A candidate's score: fresh where it was measured, otherwise what the search expects."""
+        fresh = self.mean(name)
+        if fresh is not None:
+            value = self.task.objective.score(fresh.mean)
+            return Score(name, value, fresh.count, fresh.se, fresh.margin, fresh.failures, fresh=True)
+        tally, belief = self.account.tally(name), self.ranking.belief(name)
+        if tally is None or belief is None:
+            return None
+        return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
+
+    def _initial_score(self, initial: str) -> Score | None:
+        found = self.score(initial)
+        return found if found is not None and found.fresh else None
+
+    def _reported(self, name: str) -> RunResult:
+        """The result that names this candidate."""
+        account, task = self.account, self.task
+        seen, fresh = self.fresh(name), self.mean(name)
+        score = self.score(name)
+        tally, belief = account.tally(name), self.ranking.belief(name)
+        passed = [fact.strict for fact in seen if fact.reward is not None]
+        strict = None if all(each is None for each in passed) else all(passed)
+        confirmed = any(fact.reward is not None for fact in seen)
+        vouched = certified(seen) if all(fact.reward is not None for fact in seen) else None
+        level = weakest(fact.trust for fact in seen if fact.reward is not None)
+        trust = level if confirmed else (tally.trust if tally else "")
+        trust = "verified" if trust == "certified" and vouched is None else trust
+        tolerance = self._tolerance(name, confirmed)
+        sound = strict is not False and not tolerance.startswith("used")
+        before = None if belief is None else clip(task, belief.mean)
+        value = clip(task, tally.mean) if tally else 0.0
+        return RunResult(
+            id=name,
+            score=score.score if score else task.objective.score(value),
+            count=score.count if score else 0,
+            se=score.se if score else None,
+            margin=score.margin if score else None,
+            new_margin=None if fresh is None else fresh.new_margin,
+            failures=score.failures if score else 0,
+            confirmed=confirmed,
+            verified=confirmed and sound and reaches(trust, "verified"),
+            split="" if fresh is None else self.split,
+            cases=0 if fresh is None else fresh.cases,
+            of=0 if fresh is None else self.of,
+            search_score=None if before is None else task.objective.score(before),
+            search_count=tally.count if tally else 0,
+            finalists=tuple(dict.fromkeys([*account.looks, *account.fresh])),
+            certified=None if vouched is None else task.objective.score(vouched),
+            strict=strict,
+            trust=trust,
+            tolerance=tolerance,
+            noise=noise_report(account),
+            failed=failed_by_culprit(account),
+            evaluations=account.made,
+        )
+
+    def _tolerance(self, name: str, confirmed: bool) -> str:
+        """Findings on whether the score rests on a tolerance of the evaluator."""
+        if confirmed and not self.task.evaluator.tolerances:
+            return NO_TOLERANCE
+        looked = (*self.account.looks.get(name, ()), *self.account.fresh.get(name, ()))
+        return next((fact.tolerance for fact in looked if fact.tolerance), "")
+
+
+def replace(result: RunResult, **changes: object) -> RunResult:
+    """The result with some fields changed."""
+    return RunResult(**{**{n: getattr(result, n) for n in RunResult.__struct_fields__}, **changes})  # pyright: ignore[reportArgumentType]
+
+
+def combined(mean: float, sd: float, other: float, error: float) -> tuple[float, float]:
+    """Mean and standard deviation of two independent estimates of one number, by precision."""
+    if not math.isfinite(sd):
+        return other, error
+    if error <= 0:
+        return other, 0.0
+    if sd <= 0:
+        return other, error  # no doubt of the search's outweighs what was measured
+    weight = sd**2 / (sd**2 + error**2)
+    return mean + weight * (other - mean), math.sqrt(weight) * error
+
+
+def certified(seen: Sequence[Fact]) -> float | None:
+    """The worst certified reward; None if any of these has none."""
+    values = [fact.vouched for fact in seen]
+    if not values or any(value is None for value in values):
+        return None
+    return min(value for value in values if value is not None)
+
+
+def clip(task: Task, reward: float) -> float:
+    """A reward inside the bounds that scores can honestly have."""
+    low, high = task.objective.bounds
+    score = task.objective.score(reward)
+    score = score if low is None else max(low, score)
+    return task.objective.reward(score if high is None else min(high, score))
+
+
+def expected_score(account: Account, name: str, count: int, mean: float, sd: float) -> Score:
+    """The score that the search expects of a candidate, from beliefs about its reward."""
+    exact = account.is_exact and not account.is_flaky and not account.task.cases
+    error = 0.0 if exact else sd if account.repeats or sd else None
+    margin = None if error is None else Z * error
+    value = account.task.objective.score(clip(account.task, mean))
+    return Score(name, value, count, error, margin, expected=not exact)
+
+
+def noise_report(account: Account) -> NoiseReport:
+    """Estimated evaluator noise, from repeats of the search."""
+    repeats, squares = account.repeats, account.repeated_squares
+    sd = math.sqrt(squares / repeats) if repeats and squares > 0 else 0.0
+    exact = account.is_exact
+    rate = 1.0 - 0.05 ** (1.0 / repeats) if repeats and not squares and exact is None else None
+    return NoiseReport(exact, sd, repeats, rate)
+
+
+def failed_by_culprit(account: Account) -> dict[str, int]:
+    """Failed evaluations of the run by culprit, those that were judged included."""
+    found = dict(account.failed)
+    excused = account.judge.excused_failures
+    rows = account.rows
+    own = int(rows["failures"].sum()) - excused if len(rows) else 0
+    facts = [f for kept in (account.looks, account.fresh) for seen in kept.values() for f in seen]
+    own += sum(fact.reward is None and not _is_external(fact) for fact in facts)
+    found = {name: many for name, many in found.items() if name != "candidate"}
+    if own:
+        found["candidate"] = own
+    if excused:
+        found["scorer"] = found.get("scorer", 0) + excused
+    return found
+
+
+def _is_external(fact: Fact) -> bool:
+    """True for a failure that is certainly nobody's among the candidates."""
+    return fact.reward is None and fact.culprit in ("scorer", "provider", "machine", "budget")
+
+
+def mean_reward(values: Sequence[float]) -> float:
+    """Plain mean of rewards."""
+    return float(np.mean(values))
