@@ -27,6 +27,7 @@ from culmen.core.evaluation import Observation
 from culmen.core.event import Entry
 from culmen.core.options import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunOptions
 from culmen.core.ports import MinimalStrategy
+from culmen.core.result import RunResult
 from culmen.core.task import Limits, Task
 from culmen.run import inputs, options
 from culmen.run.options import CreateKeywords, ForkKeywords, ResumeKeywords, RunKeywords, RunObjects
@@ -37,32 +38,16 @@ if TYPE_CHECKING:
     from culmen.evaluate.check import TaskReport
     from culmen.observe.summary import RunSummary
     from culmen.store.database import RunMeta
-    from culmen.store.views import CandidateDetail, CandidateRow, Front, InitialProgram
+    from culmen.store.views import CandidateDetail, CandidateRow, Front
     from culmen.store.views import RunStatus as RunStatus
     from culmen.store.views.candidates import Order
 
 
-class ReportedCandidate(msgspec.Struct, frozen=True):
-    """The candidate a study reports: `score` over `count` evaluations, `confirmed` by fresh ones after the search,
-    `margin` is half the width of the score's 95 % interval (None: not known); `result` says in one line how it compares
-    to the initial program on the same fresh evaluations; `initial` and `gain` are its numbers (None: not measured).
-    `verified` if every score was also computed outside the candidate's process and nothing had to be repaired before
-    the task's verifier accepted it; `certified` is the value that the verifier vouches for, if there is one; `trust` is
-    the level of the weakest evaluation (`culmen.core.evaluation`)."""
+class ReportedCandidate(RunResult, frozen=True, omit_defaults=True):
+    """The result of a study (`culmen.core.result.RunResult`) with the candidate's texts: `parts` by
+    name; `result` says in a line how it compares with the initial program."""
 
-    id: str
-    score: float
-    count: int
-    verified: bool
-    confirmed: bool
-    parts: dict[str, str]
-    certified: float | None = None
-    trust: str = ""
-    margin: float | None = None
-    failures: int = 0
-    initial: InitialProgram | None = None
-    gain: float | None = None
-    gain_margin: float | None = None
+    parts: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
     result: str = ""
 
     @property
@@ -357,23 +342,10 @@ class Study:
         best = views.status(self.path).best
         if best is None:
             return None
-        texts = views.candidate(self.path, best.id).parts
-        return ReportedCandidate(
-            best.id,
-            best.score,
-            best.count,
-            best.verified,
-            best.confirmed,
-            texts,
-            best.certified,
-            best.trust,
-            best.margin,
-            best.failures,
-            best.initial,
-            best.gain,
-            best.gain_margin,
-            result_line(best, self.meta.task.objective.direction),
-        )
+        known = {name: getattr(best, name) for name in RunResult.__struct_fields__}
+        texts = views.candidate(self.path, best.id, observations=0, children=0).parts
+        line = result_line(best, self.meta.task.objective.direction)
+        return ReportedCandidate(**known, parts=texts, result=line)
 
     @property
     def front(self) -> Front | None:

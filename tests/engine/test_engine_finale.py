@@ -568,7 +568,7 @@ def test_an_interrupted_final_choice_leaves_the_searchs_mean_alone(late: int) ->
     verdict = run.verdict
     assert verdict is not None and verdict.search_score is not None and verdict.search_score < 5
     assert (verdict.score > 90) == verdict.confirmed and (verdict.score < 5) != verdict.confirmed
-    assert all(tally.mean < 5 for tally in run.search.record.tallies())
+    assert all(tally.mean < 5 for tally in run.search.evidence.account.tallies())
     whole = simulate(Looks(("0.0", "1", "2"), 20), task, Table(shifted), Budget(evaluations=120), seed=1, workers=2)
     rest = simulate(Looks(("0.0", "1", "2"), 20), task, Table(shifted), Budget(evaluations=120), seed=1, workers=2,
                     journal=journal)  # fmt: skip

@@ -52,7 +52,7 @@ def run(about, world, stop_at, name="sequential", **options):
 def test_the_search_ends_when_the_score_is_reached_and_costs_nothing_more():
     end = run(PLAIN, Landscape(), 0.5)
     assert end.search.reason == "target" and end.verdict.score >= 0.5
-    assert end.search.record.evaluations < 200
+    assert end.search.evidence.account.evaluations < 200
     assert run(PLAIN, Landscape(), None).search.reason == "evaluations"
     assert run(PLAIN, Landscape(), 1.5).search.reason != "target"  # nothing scores that much
 
@@ -88,7 +88,7 @@ def test_all_training_cases_count():
     cases = msgspec.structs.replace(PLAIN, cases=tuple(Case(str(n)) for n in range(3)))
     end = run(cases, Landscape(), 0.5, "polca")
     assert end.search.reason == "target"
-    assert any(tally.count >= 3 and tally.mean >= 0.5 for tally in end.search.record.tallies())
+    assert any(tally.count >= 3 and tally.mean >= 0.5 for tally in end.search.evidence.account.tallies())
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def looked(told, times, about=TASK, evaluations=60):
         stop_at=1.0,
         trial=False,
     )
-    return end.search.reason, end.search.record.evaluations
+    return end.search.reason, end.search.evidence.account.evaluations
 
 
 def test_a_claim_is_checked_by_one_evaluation_and_again_after_twice_as_many():

@@ -109,7 +109,7 @@ def test_a_look_is_an_evaluation_that_nobody_waits_for() -> None:
     run, world = during(search, CASES)
     first = world.requests[0]
     assert isinstance(first, EvaluateRequest) and (first.candidate, first.case) == (ONE, Case("b"))
-    assert run.search.record.tally(ONE.id) is not None
+    assert run.search.evidence.account.tally(ONE.id) is not None
 
 
 def test_checks_are_allowed_in_the_first_evaluation_of_a_finalist() -> None:
@@ -272,7 +272,7 @@ def test_a_candidate_that_comes_when_nothing_is_left_is_heard_and_not_evaluated(
         heard.extend(lab.inbox())
 
     run, _ = during(search, budget=Budget(evaluations=1, final=0.0))
-    assert heard == [HumanInput(candidate=TWO)] and run.search.record.tally(TWO.id) is None
+    assert heard == [HumanInput(candidate=TWO)] and run.search.evidence.account.tally(TWO.id) is None
 
 
 # Turns.

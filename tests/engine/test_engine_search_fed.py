@@ -116,7 +116,7 @@ def test_what_was_under_way_at_the_end_of_the_search_is_paid_for_once_and_not_lo
     hand.score(1.0, first)
     hand.stop()
     hand.score(9.0, late)
-    assert (hand.search.ledger.spent.evaluations, hand.search.record.evaluations) == (2, 1)
+    assert (hand.search.ledger.spent.evaluations, hand.search.evidence.account.evaluations) == (2, 1)
     with pytest.raises(JournalMismatch):
         hand.score(9.0, late)
 
@@ -370,7 +370,7 @@ def test_who_admits_to_play_the_evaluator_is_barred_where_that_counts(
 
     hand = Hand(search, integrity=integrity)
     hand.score(1.0)
-    tally = hand.search.record.tally(ONE.id)
+    tally = hand.search.evidence.account.tally(ONE.id)
     assert tally is not None and tally.barred == barred and hand.search.reason == ends
 
 

@@ -72,11 +72,11 @@ def test_hints_stand_before_what_the_strategy_says_in_their_order():
 
 def test_a_candidate_that_a_person_hands_in_is_evaluated_and_may_win():
     run = simulate(catalog.make("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1, told=[(5, handed())])
-    assert run.search.record.tally(OWN.id)
+    assert run.search.evidence.account.tally(OWN.id)
     assert run.verdict is not None
     assert truth(run.search.lab.find(run.verdict.id)) >= 0.97  # it wins, or what came of it
     without = simulate(catalog.make("sequential", {}), task(), Landscape(sigma=0.05), BUDGET, seed=1)
-    assert not without.search.record.tally(OWN.id)
+    assert not without.search.evidence.account.tally(OWN.id)
 
 
 @pytest.mark.parametrize("name", ["polca", "turboevolve", "map_elites", "gepa", "puct", "pacevolve"])
@@ -117,7 +117,7 @@ def test_what_comes_after_the_search_has_ended_changes_nothing():
     told = [(15, stopped()), (16, handed()), (17, hint("too late", "4"))]
     run = simulate(catalog.make("polca", {}), task(), Landscape(sigma=0.1), BUDGET, seed=1, told=told)
     without = simulate(catalog.make("polca", {}), task(), Landscape(sigma=0.1), BUDGET, seed=1, told=told[:1])
-    assert run.verdict == without.verdict and not run.search.record.tally(OWN.id)
+    assert run.verdict == without.verdict and not run.search.evidence.account.tally(OWN.id)
 
 
 def test_a_candidate_gets_no_more_cases_than_the_budget_has_room_for():
@@ -130,7 +130,7 @@ def test_a_candidate_gets_no_more_cases_than_the_budget_has_room_for():
     cases = tuple(Case(str(n)) for n in range(20))
     about = msgspec.structs.replace(task(), cases=cases)
     run = simulate(Slow(), about, Landscape(), Budget(evaluations=9), seed=1, told=[(4, handed())])
-    tally = run.search.record.tally(OWN.id)
+    tally = run.search.evidence.account.tally(OWN.id)
     assert tally.count == 4  # one of the seed's was in flight already
     assert run.search.ledger.spent.evaluations == 9
 

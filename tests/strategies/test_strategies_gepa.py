@@ -66,7 +66,7 @@ def test_one_part_changes_at_a_time_in_turn_and_frozen_ones_never() -> None:
         by_parent.setdefault(note["parent"], []).append(note["part"])
     assert all(turns == ["a", "b"] * (len(turns) // 2) + ["a"] * (len(turns) % 2) for turns in by_parent.values())
     seed = TASK.candidates()[0]
-    judged = [done.search.lab.find(tally.id).parts for tally in done.search.record.tallies()]
+    judged = [done.search.lab.find(tally.id).parts for tally in done.search.evidence.account.tallies()]
     for parts in judged:
         near = [p for p in judged if sum(p[name] != parts[name] for name in p) == 1]
         assert parts["c"] == "0" and (near or parts == seed.parts)

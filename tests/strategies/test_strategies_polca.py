@@ -49,7 +49,7 @@ def test_fresh_batch_draws_cases_of_its_own():
 
 def test_the_best_are_explored_and_explored_again():
     witness, result = run(Polca(explore=2, epsilon=None, summarizer=None), evaluations=120)
-    tallies = list(result.search.record.tallies())
+    tallies = list(result.search.evidence.account.tallies())
     often = max(tallies, key=lambda t: t.count)
     assert often.count >= 8
     assert often.mean >= sorted(t.mean for t in tallies)[len(tallies) // 2]

@@ -71,7 +71,7 @@ def test_theorem_1_ucb_spends_few_observations_on_poor_programs():
     spent = []
     for seed in range(5):
         run = simulate(strategy, task(), world, Budget(calls=n, final=0.0), seed=seed)
-        tallies, find = list(run.search.record.tallies()), run.search.lab.find
+        tallies, find = list(run.search.evidence.account.tallies()), run.search.lab.find
         spent.append(sum(t.count for t in tallies if truth(find(t.id)) <= world.bound - world.gamma))
         assert len(tallies) <= world.net_size(epsilon)
     interval, single = 2 * math.log(n) / world.delta0, 64 * world.sigma**2 / world.gamma**2 * math.log(n)

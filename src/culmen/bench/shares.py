@@ -16,6 +16,7 @@ from statistics import fmean, median
 from typing import NamedTuple, Protocol
 
 from culmen.core.evaluation import Observation, Status
+from culmen.core.result import RunResult
 from culmen.core.task import Objective
 from culmen.report import stats
 from culmen.report.analyses import Rows
@@ -66,7 +67,7 @@ _VALUES: dict[str, Callable[[Reached], float]] = {
 }
 
 
-def solved(objective: Objective, best: views.RunResult | None) -> bool | None:
+def solved(objective: Objective, best: RunResult | None) -> bool | None:
     """Whether what a run reports reaches the task's target; None: the task states none."""
     if objective.target is None:
         return None
@@ -74,7 +75,7 @@ def solved(objective: Objective, best: views.RunResult | None) -> bool | None:
     return value is not None and objective.reached(value)
 
 
-def speed_ups(run: Path, best: views.RunResult | None) -> tuple[float | None, ...] | None:
+def speed_ups(run: Path, best: RunResult | None) -> tuple[float | None, ...] | None:
     """The reported candidate's speed-up on every problem it was evaluated on: the median over its evaluations (of the
     final choice where it has some), None where one of them failed. None: no evaluation tells of a speed-up."""
     if best is None:

@@ -10,6 +10,7 @@ import msgspec
 
 from culmen.cli.screen import Screen
 from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
+from culmen.core.result import RunResult
 from culmen.core.usage import Usage
 from culmen.observe.displays import costs
 from culmen.observe.figures import (
@@ -32,7 +33,7 @@ from culmen.store.views.run import WINDOW
 if TYPE_CHECKING:
     from culmen.core.candidate import Candidate
     from culmen.core.evaluation import Observation
-    from culmen.store.views import RunResult, CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
+    from culmen.store.views import CandidateDetail, CandidateRow, Front, RunLine, RunStatus, Step
 
 INTERRUPTED, FINDINGS = 130, 1
 _SHOWN = 20  # evaluations listed by `show`; the rest are counted

@@ -22,6 +22,7 @@ from culmen.core.errors import UserError
 from culmen.core.evaluation import MEANINGS
 from culmen.core.options import DEFAULT_STRATEGY
 from culmen.core.ports import Strategy, complete
+from culmen.core.result import RunResult
 from culmen.core.usage import Budget
 from culmen.observe.figures import clean, count, duration, joined, number
 from culmen.store import views
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from culmen.core.task import Task
     from culmen.evaluate.check import SeedReport, TaskReport
     from culmen.observe.watch import Watch
-    from culmen.store.views import RunResult
     from culmen.study import Study
 
 FINDINGS = 1

@@ -37,6 +37,11 @@ class Lab(Protocol):
     rng: Random
     workers: int
     embedder: str  # name of what made the latest vectors, "" before there are any
+    evidence: Any  # the run's `culmen.evidence.evidence.Evidence`: what was observed, and what follows
+
+    def find(self, id: str) -> Candidate:
+        """A candidate that was evaluated, by its id."""
+        ...
 
     @property
     def progress(self) -> float:

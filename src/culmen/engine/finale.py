@@ -238,9 +238,7 @@ class Finale:
 
     # -- with a verifier ------------------------------------------------------------------------------
 
-    async def _certify(
-        self, lab: EngineLab, field: list[str], cases: Sequence[Case | None]
-    ) -> None:
+    async def _certify(self, lab: EngineLab, field: list[str], cases: Sequence[Case | None]) -> None:
         """Evaluate finalists until those that follow were never seen to do better.
 
         Luck plays no part: a certified value belongs to an output that exists. Accepted finalists

@@ -126,7 +126,7 @@ class EngineLab:
         self.evidence = evidence
         self.seeds = task.candidates()
         self._proposer, self._ledger, self._loop = proposer, ledger, loop
-        self._issue, self._remembered, self.find, self._remark, self._short, self._informed, self._turns = outlets
+        self._issue, self._remembered, self._find, self._remark, self._short, self._informed, self._turns = outlets
         self.embedder = ""
         self._seed = str(seed)
         self._known: set[int] = set()  # candidates, by the key of their id
@@ -192,6 +192,10 @@ class EngineLab:
         futures = [self._issue(request) for request in requests]
         observations: list[Observation] = [await future for future in futures]
         return Rollout(candidate, tuple(observations), tuple(self.task.worth(o) for o in observations))
+
+    def find(self, id: str) -> Candidate:
+        """A candidate that was evaluated, by its id; KeyError for any other."""
+        return self._find(id)
 
     def look(self, candidate: Candidate, case: Case | None) -> None:
         """Ask for an evaluation whose result nobody waits for; for the engine's trial."""

@@ -127,6 +127,12 @@ class Search:
         """The result of the run so far."""
         return self.evidence.result()
 
+    def standing(self) -> tuple[str, float, int] | None:
+        """Id, score and number of evaluations of the leader now; None while nothing has scored."""
+        leader = self.evidence.leader()
+        score = None if leader is None else self.evidence.verdict.score(leader)
+        return None if score is None else (score.id, score.score, score.count)
+
     @property
     def purpose(self) -> str:
         """Purpose of the evaluations that are asked for now: of the search, of the final choice, or

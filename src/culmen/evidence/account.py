@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +47,10 @@ _ROW = np.dtype(
     ]
 )
 _ROOM = 64  # rows that an account begins with
+
+
+Sizes = Callable[[list[str]], list[int]]
+"""Lengths of candidates in characters, by id."""
 
 
 class Fact(NamedTuple):
@@ -96,7 +100,7 @@ def fact_of(task: Task, candidate: Candidate, observation: Observation, purpose:
         observation.trust,
         observation.artifacts.get("tolerance", ""),
         observation.seconds,
-        len(candidate.text),
+        sum(map(len, candidate.parts.values())),
         observation.metrics if task.objective.metrics and observation.ok else {},
     )
 
@@ -121,6 +125,10 @@ class Tally(NamedTuple):
     barred: bool = False
     trust: str = ""
     size: int = 0
+
+
+LoadedTally = tuple[str, int, int, float, float, float | None, bool, bool, int | None]
+"""id, count, failures, mean, squares, certified reward, refused, barred, rank of trust."""
 
 
 class PooledNoise(NamedTuple):
@@ -171,6 +179,8 @@ class Account:
         self._cases: dict[str, int] = {}
         self._model: ValueModel | None = None
         self._fed = 0
+        self.measure: Sizes | None = None  # where facts come without sizes
+        self._is_live = False  # a strategy decides by the model: it is kept up to date
 
     def __len__(self) -> int:
         return len(self.places)
@@ -205,6 +215,38 @@ class Account:
         self._pair(place, fact)
         kind = fact.kind if fact.reward is None else ""
         self.judge.observe(place, key_of(fact.candidate), kind, fact.culprit, self)
+        if self._is_live and self._model is not None:
+            self._feed(self._model)
+
+    def load(self, tallies: Sequence[LoadedTally]) -> None:
+        """Take the sums of a search too long for the value model, in place of its evaluations."""
+        size = len(tallies)
+        rows = self._rows = np.zeros(max(size, _ROOM), _ROW)
+        names, counts, failed, means, squares, certified, refused, barred, trust = (
+            zip(*tallies) if tallies else ((),) * 9
+        )
+        keys = [key_of(name) for name in names]
+        self.places = {key: place for place, key in enumerate(keys)}
+        for name, column in (
+            ("key", keys),
+            ("count", counts),
+            ("failures", failed),
+            ("mean", means),
+            ("squares", squares),
+        ):
+            rows[name][:size] = column
+        rows["certified"][:size] = [math.nan if value is None else value for value in certified]
+        rows["refused"][:size], rows["barred"][:size] = refused, barred
+        rows["trust"][:size] = [0 if level is None else level + 1 for level in trust]
+        self._parents = array("q", [-1] * size)
+        scored = self.rows["count"] > 0
+        self.evaluations = int(self.rows["count"].sum() + self.rows["failures"].sum())
+        self.degrees = int(self.rows["count"].sum() - scored.sum())
+        self.squares = float(self.rows["squares"].sum())
+        self.made = self.evaluations
+        if not self.task.cases:
+            self._repeats, self._squares = self.degrees, self.squares
+            self.is_flaky = bool((scored & (self.rows["failures"] > 0)).any())
 
     def bar(self, candidate: str) -> None:
         """Exclude a candidate that was rejected for its integrity from being the best."""
@@ -225,6 +267,13 @@ class Account:
         known = (self.places.get(key_of(parent), -1) for parent in fact.parents)
         self._parents.append(next((above for above in known if above >= 0), -1))
         return place
+
+    def measure_sizes(self, places: list[int]) -> None:
+        """Learn the lengths of these candidates, where facts came without."""
+        unknown = [place for place in places if not self._rows[place]["size"]]
+        if self.measure is not None and unknown:
+            for place, size in zip(unknown, self.measure([self.name(place) for place in unknown])):
+                self._rows[place]["size"] = size
 
     def _vouch(self, place: int, fact: Fact) -> None:
         row = self._rows[place]
@@ -273,7 +322,7 @@ class Account:
 
     def _keep(self, place: int, fact: Fact) -> None:
         """Keep one evaluation for the value model."""
-        if len(self._who) <= MODELLED:
+        if self._is_live or len(self._who) <= MODELLED:
             self._who.append(place)
             self._where.append(self._cases.setdefault(fact.case, len(self._cases)))
             self._rewards.append(math.nan if fact.reward is None else fact.reward)
@@ -404,9 +453,13 @@ class Account:
     # -- the value model ----------------------------------------------------------------------------
 
     def model(self, longest: int | None = MODELLED) -> ValueModel | None:
-        """The value model of the search so far; None if the search is longer than `longest`."""
+        """The value model of the search so far; None if the search is longer than `longest`.
+
+        With `longest` None it is kept up to date from now on, however long the search becomes.
+        """
+        self._is_live = self._is_live or longest is None
         if longest is not None and self.evaluations > longest:
-            self._model = None  # it holds much memory
+            self._model = self._model if self._is_live else None  # it holds much memory
             return None
         if self._model is None:
             self._model = ValueModel(self.task.objective.floor, self.task.deterministic, self.prior)
@@ -435,6 +488,3 @@ EXACT_REPEATS = 3
 
 FEW_VALUES = 10
 """Distinct scores up to which a score counts as few-valued: equal repeats then prove nothing."""
-
-Sizes = Callable[[list[str]], list[int]]
-"""Lengths of candidates in characters, where the account was fed without them."""

@@ -34,9 +34,7 @@ class Evidence:
         self.task = task
         self.account = Account(task, prior)
         self.ranking = Ranking(self.account)
-        self.front = (
-            FrontModel(goals.metrics, goals.constraints, task.deterministic) if goals.metrics else None
-        )
+        self.front = FrontModel(goals.metrics, goals.constraints, task.deterministic) if goals.metrics else None
         self.verdict = Verdict(self.ranking) if self.front is None else FrontVerdict(self.ranking, self.front)
 
     def observe(self, candidate: Candidate, observation: Observation, purpose: str = SEARCH) -> None:

@@ -43,9 +43,7 @@ class FailureRates(NamedTuple):
     step: Floats
 
 
-def failure_rates(
-    scored: Floats, failed: Floats, means: Floats, parents: Ints, noise: float
-) -> FailureRates:
+def failure_rates(scored: Floats, failed: Floats, means: Floats, parents: Ints, noise: float) -> FailureRates:
     """Posterior of each candidate's chance to fail, from its own trials and its neighbours'.
 
     `scored` and `failed` count evaluations, `means` are posterior mean rewards, `parents` first
@@ -109,7 +107,7 @@ def _kin(fails: Floats, trials: Floats, parents: Ints) -> tuple[Floats, Floats]:
     def around(values: Floats) -> Floats:
         born = parents >= 0
         over = np.maximum(parents, 0)
-        below = np.bincount(parents[born], values[born], len(values))
+        below = np.bincount(parents[born], values[born], len(values)).astype(float)
         return below + np.where(born, values[over] + below[over] - values, 0.0)
 
     return around(fails), around(trials)

@@ -52,8 +52,7 @@ class FrontVerdict(Verdict):
         scored = {
             name: seen
             for name in self.account.fresh
-            if not self.is_barred(name)
-            and (seen := [fact for fact in self.fresh(name) if fact.reward is not None])
+            if not self.is_barred(name) and (seen := [fact for fact in self.fresh(name) if fact.reward is not None])
         }
         if not scored:
             return tuple(map(self.model.point, self.model.front()))

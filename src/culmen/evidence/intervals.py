@@ -141,9 +141,7 @@ def _error(
     return Error(error, t95(welch(*parts)) * error)
 
 
-def _between(
-    units: Sequence[float], chance: Chance, times: float, is_sample: bool
-) -> tuple[float, float]:
+def _between(units: Sequence[float], chance: Chance, times: float, is_sample: bool) -> tuple[float, float]:
     """Variance of the units and its degrees of freedom.
 
     Single evaluations are pooled with the repeats of the whole run; if their own spread is larger
@@ -174,9 +172,7 @@ def _unproven(many: int, noise: PooledNoise) -> float:
     return noise.between * (1.0 if noise.agreement**told > _UNTOLD else 1.0 / (told + 1.0))
 
 
-def _spread_of_cases(
-    units: Sequence[float], own: float, chance: Chance, times: float
-) -> tuple[float, float]:
+def _spread_of_cases(units: Sequence[float], own: float, chance: Chance, times: float) -> tuple[float, float]:
     """Variance of the cases' means; few equal units do not prove that all are equal."""
     many = len(units)
     if own > 0 or times > 1:
@@ -205,9 +201,7 @@ def _failing(many: int, chance: Chance) -> float:
     return share * (1 - share) * max(0.0, chance.top - chance.floor) ** 2
 
 
-def _noise(
-    repeats: Sequence[Sequence[float]], between: float, chance: Chance, times: float
-) -> tuple[float, float]:
+def _noise(repeats: Sequence[Sequence[float]], between: float, chance: Chance, times: float) -> tuple[float, float]:
     """Variance of a case's mean by noise alone, and its degrees of freedom (0: unknown).
 
     Where no repeat differed, noise may be as large as the spread of cases until so many repeats

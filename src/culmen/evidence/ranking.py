@@ -80,6 +80,11 @@ class Ranking:
         beliefs = self.beliefs
         return Belief(float(beliefs.worth[tally.order]), float(beliefs.worth_sd[tally.order]))
 
+    def worths(self, names: list[str]) -> Floats:
+        """Posterior mean rewards of these candidates, failures at the floor; -inf without a score."""
+        places = [self.account.places.get(key_of(name), -1) for name in names]
+        return np.append(self.beliefs.worth, -math.inf)[places]
+
     def best(self, most: int) -> list[str]:
         """Ids of the best `most` candidates, best first.
 
@@ -94,10 +99,15 @@ class Ranking:
         places = np.flatnonzero(beliefs.known)
         if not len(places):
             return []
-        worth = self._rounded(beliefs.worth[places])
-        failures = self.account.failures()[places]
-        keys = (places, rows["size"][places], failures, -worth, beliefs.refused[places])
-        return [int(place) for place in places[np.lexsort(keys)[:most]]]
+        worth, failures = self._rounded(beliefs.worth[places]), self.account.failures()[places]
+        refused = beliefs.refused[places]
+        order = np.lexsort((places, rows["size"][places], failures, -worth, refused))
+        first = order[0]
+        equal = (worth == worth[first]) & (failures == failures[first]) & (refused == refused[first])
+        if equal.sum() > 1:
+            self.account.measure_sizes(places[equal][:_TIES].tolist())
+            order = np.lexsort((places, rows["size"][places], failures, -worth, refused))
+        return [int(place) for place in places[order[:most]]]
 
     def _rounded(self, worth: Floats) -> Floats:
         """Worths in steps of `EQUAL` of their spread, so that rounding errors break no tie."""
@@ -128,9 +138,9 @@ class Ranking:
     def is_better(self, one: str, other: str) -> bool:
         """True if `one` is better than `other` with probability `BELIEVED` by the search."""
         tallies = [self.account.tally(name) for name in (one, other)]
-        if tallies[0] is not None and tallies[1] is not None:
-            if tallies[0].refused != tallies[1].refused:
-                return tallies[1].refused
+        refused = [tally is not None and tally.refused for tally in tallies]
+        if refused[0] != refused[1]:
+            return refused[1]
         a, b = self.belief(one), self.belief(other)
         if a is None or b is None:
             return a is not None
@@ -148,9 +158,7 @@ class Ranking:
         sd = np.where(vouched, 0.0, sd)
         failed = account.failures().astype(float)
         noise = account.noise()
-        rates = failure_rates(
-            rows["count"].astype(float), failed, mean, parents, math.sqrt(noise.within or 0.0)
-        )
+        rates = failure_rates(rows["count"].astype(float), failed, mean, parents, math.sqrt(noise.within or 0.0))
         fails = np.where(vouched, 0.0, rates.mean)
         fails_sd = np.where(vouched, 0.0, rates.sd)
         worth, worth_sd = with_failures(mean, sd, fails, fails_sd, account.floor)
@@ -175,9 +183,7 @@ class Ranking:
         return noise.centre + share * (means - noise.centre), sd, parents
 
 
-def with_failures(
-    mean: Floats, sd: Floats, fails: Floats, fails_sd: Floats, floor: float
-) -> tuple[Floats, Floats]:
+def with_failures(mean: Floats, sd: Floats, fails: Floats, fails_sd: Floats, floor: float) -> tuple[Floats, Floats]:
     """Mean and standard deviation of rewards that are `floor` with chance `fails`."""
     fall = np.maximum(mean - floor, 0.0)
     return mean - fails * fall, np.hypot((1.0 - fails) * sd, fails_sd * fall)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +15,7 @@ from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.memory.priorities import Earliest, Priority, RunningSample, Ties
 
 if TYPE_CHECKING:
-    from culmen.evidence.pedigree import ValueModel
+    from culmen.evidence.ranking import Ranking
 
 
 def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
@@ -38,8 +37,8 @@ class PriorityQueue:
     different programs; when all are in use they are shared.
     """
 
-    def __init__(self, floor: float | None = None, model: ValueModel | None = None) -> None:
-        self.statistics = Statistics(floor, model)
+    def __init__(self, floor: float | None = None, ranking: Ranking | None = None) -> None:
+        self.statistics = Statistics(floor, ranking)
         self.traces = Traces()
         self.rewards = RunningSample(1024)
         self.candidates: list[Candidate] = []
@@ -54,7 +53,6 @@ class PriorityQueue:
         for candidate in candidates:
             if candidate.id not in self._rows:
                 self._rows[candidate.id] = self.statistics.add(candidate.id, round)
-                self.statistics.relate(candidate.id, candidate.parents)
                 self.candidates.append(candidate)
 
     def update(self, rollouts: Iterable[Rollout], round: int = 0) -> None:
@@ -126,17 +124,13 @@ class Statistics:
 
     _columns = ("scored", "scored_mean", "scored_m2", "failed", "birth", *_ROUND)
 
-    def __init__(self, floor: float | None = None, model: ValueModel | None = None) -> None:
-        self._declared = floor
+    def __init__(self, floor: float | None = None, ranking: Ranking | None = None) -> None:
+        self._declared, self._ranking = floor, ranking
         self._lowest = math.inf
         self._index: dict[str, int] = {}
         self._cases: dict[str, dict[str, list[float]]] = {}
         self._data = {name: np.zeros(64) for name in self._columns}
         self._total = 0
-        self._model = model
-        # what a value model is told once somebody asks for one
-        self._parents: dict[str, tuple[str, ...]] = {}
-        self._rows, self._rewards, self._on = array("q"), array("d"), list[str]()  # of observations; nan: failed
 
     def __len__(self) -> int:
         return len(self._index)
@@ -177,12 +171,6 @@ class Statistics:
             if observation.status is Status.LOST:
                 continue
             self._total += 1
-            if self._model is not None:
-                self._model.observe(key, reward, observation.case)
-            else:
-                self._rows.append(row)
-                self._rewards.append(math.nan if reward is None else reward)
-                self._on.append(observation.case)
             self._count(row, reward)
             if observation.case:
                 self._count_case(key, observation.case, reward)
@@ -239,31 +227,10 @@ class Statistics:
         return np.where(counts > 0, math.log(max(n or self.total, 1)) / np.maximum(counts, 1), 0.0) ** 0.5
 
     def posterior(self) -> Floats:
-        """Posterior mean of the value model per candidate; -inf without any score."""
-        model = self._asked_model()
-        rows = [model.index.get(key, -1) for key in self._index]
-        return np.append(model.worth(), -np.inf)[rows]
-
-    def relate(self, key: str, parents: tuple[str, ...]) -> None:
-        """Let the value model know where a candidate comes from."""
-        if self._model is not None:
-            self._model.add(key, parents)
-        else:
-            self._parents[key] = parents
-
-    def _asked_model(self) -> ValueModel:
-        """The value model (`memory.pedigree`), which the mean and its bounds do without: made when first asked for."""
-        if self._model is None:
-            from culmen.evidence.pedigree import ValueModel
-
-            model, ids = ValueModel(self._declared), list(self._index)
-            for id in ids:
-                model.add(id, self._parents.pop(id, ()))
-            for row, reward, case in zip(self._rows, self._rewards, self._on):
-                model.observe(ids[row], None if math.isnan(reward) else reward, case)
-            del self._rows[:], self._rewards[:], self._on[:]
-            self._model = model
-        return self._model
+        """Posterior mean reward of each candidate by the run's evidence; -inf without any score."""
+        if self._ranking is None:
+            return self.means()
+        return self._ranking.worths(list(self._index))
 
     def summary(self, key: str) -> EntrySummary:
         """The numbers of one candidate; KeyError for an unknown one."""

@@ -14,9 +14,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
+from culmen.core.result import RunResult
 from culmen.observe.figures import clean, clock, count, decimals, dollars, doubt, number
 from culmen.store import views
-from culmen.store.views import RunResult, ProgressPoint, RunStatus
+from culmen.store.views import ProgressPoint, RunStatus
 
 if TYPE_CHECKING:
     from rich.console import Console

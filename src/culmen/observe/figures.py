@@ -6,12 +6,9 @@ import math
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from culmen.core.evaluation import LEVELS, reaches
-
-if TYPE_CHECKING:
-    from culmen.store.views import RunResult
+from culmen.core.result import RunResult
 
 _DIGITS = 6  # significant digits of a score; more is noise, less hides late improvements
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}

@@ -22,7 +22,6 @@ from culmen.observe.figures import count, dollars, duration, joined, measured, n
 from culmen.store import views
 from culmen.store.views import Front, RunStatus
 from culmen.store.views.events import FailureCauses, failure_causes
-from culmen.store.views.run import noise
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -168,7 +167,7 @@ def diagnose(now: RunStatus, run: Path | None = None) -> list[Finding]:
     path = run or Path(now.path)
     causes = failure_causes(path)
     found = [*_nothing_scored(now), *_failing(now, causes), *_lost(now, causes), *_vain(now, path), *_turns(now)]
-    return [*found, *_fallen(now, path), *_undecided(now), *_stalled(now, path), *_unpriced(now)]
+    return [*found, *_fallen(now), *_undecided(now), *_stalled(now, path), *_unpriced(now)]
 
 
 def _nothing_scored(now: RunStatus) -> Iterator[Finding]:
@@ -263,12 +262,12 @@ def _turns(now: RunStatus) -> Iterator[Finding]:
         )
 
 
-def _fallen(now: RunStatus, path: Path) -> Iterator[Finding]:
+def _fallen(now: RunStatus) -> Iterator[Finding]:
     best = now.best
     if best is None or not best.confirmed or best.search_score is None:
         return
     fall = best.search_score - best.score if now.direction == "max" else best.score - best.search_score
-    spread = noise(path) or (best.se or 0.0) * math.sqrt(best.count)
+    spread = best.noise.sd or (best.se or 0.0) * math.sqrt(best.count)
     if fall <= max(best.margin or 0.0, 1e-9 * abs(best.search_score)):
         return
     verb = "fell" if now.direction == "max" else "rose"

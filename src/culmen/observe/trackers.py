@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Observation
 from culmen.core.event import Event
 from culmen.core.ports import Observer
-from culmen.core.task import Objective
+from culmen.core.task import Task
 from culmen.core.usage import Usage
-from culmen.report.records import Leader
 from culmen.store import views
+from culmen.store.evidence import FollowedLeader
 from culmen.store.views import CandidateRow
 
 WAITING = 10_000  # events that a slow tracker may lag behind; later ones are left out
@@ -110,7 +110,7 @@ class Tracking(Observer):
     def _begin(self, first: int = 0) -> TrackedEvents:
         """Start the tracker; events before `first` only count."""
         meta = views.meta(self._run)
-        points = TrackedEvents(meta.task.objective)
+        points = TrackedEvents(meta.task)
         for event in self._before(first):
             points.see(event)
         strategy = str(meta.strategy.get("path", "")).rpartition(":")[2]
@@ -243,8 +243,8 @@ class Tracker(Protocol):
 class TrackedEvents:
     """Counts events in their order."""
 
-    def __init__(self, objective: Objective) -> None:
-        self._objective, self._leader, self._usage = objective, Leader(), Usage()
+    def __init__(self, task: Task) -> None:
+        self._leader, self._usage = FollowedLeader(task), Usage()
         self._begun: dict[int, tuple[float, str]] = {}
         self.evaluations = 0
         self.state = ""
@@ -252,6 +252,7 @@ class TrackedEvents:
     def see(self, event: Event) -> tuple[TrackedPoint | None, EffectSpan | None]:
         """What this event adds."""
         entry = event.entry
+        self._leader.see(entry)
         if entry.kind == "started":
             self._begun[entry.key] = (event.time, str(entry.body.get("role", "")))
         elif entry.kind == "state":
@@ -267,10 +268,6 @@ class TrackedEvents:
         seen = event.entry.result
         if not isinstance(seen, Observation):
             return None
-        if seen.status is not Status.LOST and event.entry.body.get("phase") != "final":
-            turn = self._objective.reward
-            reward = None if seen.score is None else turn(seen.score)
-            self._leader.see(seen.candidate, reward, None if seen.certified is None else turn(seen.certified))
         self.evaluations += 1
-        best = None if self._leader.mean is None else self._objective.score(self._leader.mean)
+        best = None if self._leader.best is None else self._leader.best[0]
         return TrackedPoint(self.evaluations, seen.score, best, self._usage, event.entry.elapsed, event.time)

@@ -18,10 +18,11 @@ from typing import Protocol
 from culmen.core.errors import Unavailable
 from culmen.core.event import Event
 from culmen.core.ports import Observer
+from culmen.core.result import RunResult
 from culmen.observe.displays import SilentDisplay
 from culmen.store import views
 from culmen.store.sidecar import changed
-from culmen.store.views import RunResult, RunStatus
+from culmen.store.views import RunStatus
 
 INTERVAL = 0.25  # seconds between two drawings
 _SHARE = 0.05  # of the time may go into reading the run: large tasks are looked at less often

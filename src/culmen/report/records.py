@@ -9,10 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, Protocol, get_args
@@ -23,11 +20,12 @@ from culmen.core.brief import Proposal
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.evaluation import Observation, Status, weakest
 from culmen.core.event import Event
-from culmen.core.task import Objective
+from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
 from culmen.store import views
 from culmen.store.address import FILE, POINTER
 from culmen.store.database import RunMeta
+from culmen.store.evidence import FollowedLeader
 
 _PAGE = 2000
 _KINDS = ("started", "done", "note")
@@ -131,7 +129,7 @@ class RunRecord(msgspec.Struct, frozen=True):
 def read_run(run: Path | str) -> RunRecord:
     """The tables of one run; raises `UserError` where there is none, `JournalDamaged` where it cannot be read."""
     meta = views.meta(run)
-    reader = RunReader(meta.task.objective).follow(run)
+    reader = RunReader(meta.task).follow(run)
     return RunRecord(
         run=meta.id,
         task=meta.task.name,
@@ -139,7 +137,7 @@ def read_run(run: Path | str) -> RunRecord:
         strategy=str(meta.strategy.get("path", "")),
         config=meta.strategy.get("config") or {},
         model=meta.model_name,
-        moments=tuple(reader.told(run)),
+        moments=tuple(reader.moments),
         asks=tuple(reader.asks()),
         filled=tuple(reader.filled),
         barriers=tuple(reader.barriers),
@@ -152,8 +150,8 @@ def read_run(run: Path | str) -> RunRecord:
 class RunReader:
     """Events in their order, turned into rows; of a run that goes on only what is new is read again."""
 
-    def __init__(self, objective: Objective) -> None:
-        self._objective, self._leader, self._last = objective, Leader(), 0
+    def __init__(self, task: Task) -> None:
+        self._objective, self._leader, self._last = task.objective, FollowedLeader(task), 0
         self.moments: list[Moment] = []
         self.filled: list[Filled] = []
         self.barriers: list[Barrier] = []
@@ -183,11 +181,11 @@ class RunReader:
         if entry.kind == "done" and usage is not None:
             self._dollars += usage.dollars
             self.unpriced += usage.unpriced
+        self._leader.see(entry)
         if isinstance(entry.result, Observation):
-            if entry.body.get("phase") != "final":  # never mixed into the means of the search
+            if not entry.body.get("phase"):  # the final choice's are never mixed into the means of the search
                 self._observe(entry.result)
-            mean, name = self._leader.best or (None, "")
-            best = None if mean is None else self._objective.score(mean)
+            best, name = self._leader.best or (None, "")
             steps = (self._steps["evaluate"].length, self._steps["propose"].length, self._proposals)
             self.moments.append(Moment(len(self.moments) + 1, entry.elapsed, self._dollars, best, *steps, name))
         elif entry.kind == "done" and isinstance(entry.result, Proposal) and entry.result.candidates:
@@ -197,18 +195,6 @@ class RunReader:
             self._note(entry.body)
         elif entry.kind == "note" and entry.body.get("note") == "barrier":
             self.barriers.append(barrier(entry.body, len(self.moments)))
-
-    def told(self, run: Path | str) -> list[Moment]:
-        """The moments; where scores are noisy with what could be expected of the leader then, not its luckiest mean."""
-        points = views.expected(Path(run), views.ROUGH)
-        if not points:
-            return self.moments
-        after, found = [point.evaluations for point in points], list[Moment]()
-        for moment in self.moments:
-            at = bisect_right(after, moment.evaluations)
-            best, name = (points[at - 1].score, points[at - 1].candidate) if at else (None, "")
-            found.append(msgspec.structs.replace(moment, best=best, candidate=name))
-        return found
 
     def asks(self) -> list[CandidateRequest]:
         """The requests as the strategy noted them; without such notes, as the replies in the journal tell them."""
@@ -222,13 +208,10 @@ class RunReader:
             return
         if seen.score is None:
             self._failed.setdefault(seen.candidate, seen.status.value)
-            self._leader.see(seen.candidate, None)
             return
         self.trust.add(seen.trust)
         count, mean = self._means.get(seen.candidate, (0, 0.0))
         reward = self._objective.reward(seen.score)
-        certified = None if seen.certified is None else self._objective.reward(seen.certified)
-        self._leader.see(seen.candidate, reward, certified)
         self._means[seen.candidate] = (count + 1, mean + (reward - mean) / (count + 1))
 
     def _reply(self, reply: Proposal) -> None:
@@ -316,83 +299,6 @@ def _mean_distance(parent: dict[str, Any], shown: list[dict[str, Any]], scale: l
 
 def _scaled(features: list[float], scale: list[tuple[float, float]]) -> list[float]:
     return [(value - low) / (high - low) if high > low else 0.0 for value, (low, high) in zip(features, scale)]
-
-
-# The best candidate after every single evaluation, by the rule of `store.ranking`.
-
-
-@dataclass(slots=True)
-class _Tally:
-    order: int
-    count: int = 0
-    failed: int = 0
-    mean: float = 0.0
-
-    @property
-    def group(self) -> tuple[int, int]:
-        return self.failed, self.count
-
-
-class Leader:
-    """Highest mean minus one standard error (spread pooled over all candidates) among those that never failed; among
-    all that ever scored where there is none. Rewards, higher is better. What a verifier certified stands in place of
-    the bound.
-
-    Among candidates of equal counts the bound follows the mean, so that a heap for each count that occurs is enough;
-    what a heap holds of a candidate that has moved on is dropped when it comes to the top.
-    """
-
-    def __init__(self) -> None:
-        self._tallies: dict[str, _Tally] = {}
-        self._groups: dict[tuple[int, int], list[tuple[float, int, str]]] = {}
-        self._spread, self._degrees = 0.0, 0
-        self._certified: dict[str, float] = {}
-
-    def see(self, candidate: str, reward: float | None, certified: float | None = None) -> None:
-        """One more evaluation; None if it failed. `certified` is the verifier's value, the worst of several counts."""
-        if certified is not None:
-            self._certified[candidate] = min(certified, self._certified.get(candidate, certified))
-        tally = self._tallies.setdefault(candidate, _Tally(len(self._tallies)))
-        if reward is None:
-            tally.failed += 1
-        else:
-            tally.count += 1
-            delta = reward - tally.mean
-            tally.mean += delta / tally.count
-            self._spread += delta * (reward - tally.mean)
-            self._degrees += tally.count > 1
-        if tally.count:
-            heappush(self._groups.setdefault(tally.group, []), (-tally.mean, tally.order, candidate))
-
-    @property
-    def mean(self) -> float | None:
-        """The leader's mean (or certified) reward; None while nothing has scored."""
-        return None if self.best is None else self.best[0]
-
-    @property
-    def best(self) -> tuple[float, str] | None:
-        """The same, and the leader's id."""
-        vouched = [(value, name) for name, value in self._certified.items() if not self._tallies[name].failed]
-        found = max(vouched, default=None)
-        best = None if found is None else (True, found[0])
-        sd = math.sqrt(max(0.0, self._spread) / self._degrees) if self._degrees else 0.0
-        for failed, count in sorted(self._groups):
-            top = self._top((failed, count))
-            if top is not None and (best is None or (not failed, top[0] - sd / math.sqrt(count)) > best):
-                best, found = (not failed, top[0] - sd / math.sqrt(count)), top
-        return found
-
-    def _top(self, group: tuple[int, int]) -> tuple[float, str] | None:
-        """The highest mean of a group, and whose it is; the group is dropped where nobody is left in it."""
-        heap = self._groups[group]
-        while heap:
-            name = heap[0][2]
-            tally = self._tallies[name]
-            if tally.group == group and tally.mean == -heap[0][0] and name not in self._certified:
-                return tally.mean, name
-            heappop(heap)
-        del self._groups[group]
-        return None
 
 
 # Runs as a comparison needs them: what each came to, on what scale, under which budget.

@@ -79,6 +79,7 @@ async def live(path: Path, meta: RunMeta, objects: RunObjects, remembered: Mappi
         search = _search(meta, objects, proposer, world.estimate, JournalObservations(path))
         stack.callback(search.close)
         search.watch = _Answers()
+        journal.follow(search.standing)
         if gateway is not None:  # a paid retry needs room in the budget as a first try does
             gateway.begin(search.reservations.permit)
         inbox = InboxWatcher(path)

@@ -25,7 +25,7 @@ from culmen.store.database import FORMAT, RunMeta, read_meta, reading, require_r
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from culmen.store.writer import JournalWriter
+    from culmen.store.writer import JournalWriter, Standing
 
 
 _BEGUN = (POINTER, "lock", PART, f"{PART}-wal", f"{PART}-shm")
@@ -106,6 +106,10 @@ class SqlJournal:
             return cls(folder, meta, writer)
         with reading(folder, tables=False) as connection:
             return cls(folder, read_meta(connection), None)
+
+    def follow(self, standing: Standing) -> None:
+        """Note the leader now and then, as the search that writes here knows it."""
+        self._writing.standing = standing
 
     def append(self, entries: Sequence[Entry]) -> list[Event]:
         """Journal entries in one transaction; durable when it returns, and all or none if it raises.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,12 +33,14 @@ from culmen.store.codec import (
 )
 from culmen.store.database import FORMAT, RunMeta, check_format, meanings, pack, read_meta
 from culmen.store.lease import WriteLease, owner, take
-from culmen.store.ranking import leader
 from culmen.store.reader import gap, lookup_in, read_page
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect
 
+
+Standing = Callable[[], tuple[str, float, int] | None]
+"""Id, score and number of evaluations of a search's leader now; None while nothing has scored."""
 
 _SPARSE = 200  # the progress series gains a point whenever the evaluations have grown by one part in this many
 
@@ -53,7 +55,7 @@ class JournalWriter:
         self._fence = str(select(schema.run.c.epoch).with_for_update().compile(dialect=self._connection.dialect))
         self._epoch = self._last = self._evaluations = self._marked = self._shown_in_flight = 0
         self._in_flight: set[int] = set()
-        self._direction = "max"
+        self.standing: Standing | None = None  # of the search that writes
 
     @classmethod
     def open(cls, run_dir: Path, meta: RunMeta | None = None) -> tuple[JournalWriter, RunMeta]:
@@ -102,7 +104,6 @@ class JournalWriter:
         with self._writing(), self._connection.begin():
             self._check_epoch(self._connection.connection.cursor())
             self._connection.execute(update(schema.run).values(meta=pack(meta)))
-        self._direction = meta.task.objective.direction
 
     def close(self) -> None:
         """Give the run back."""
@@ -166,7 +167,6 @@ class JournalWriter:
             raise gap(self._last, self._run_dir)
         self._evaluations = sum(value for (scope, _), value in counters.items() if scope == "status")
         self._shown_in_flight = counters.get(("session", "in_flight"), 0)
-        self._direction = meta.task.objective.direction
         return meta
 
     def _put_files(self, batch: RowBatch) -> list[tuple[bytes, bytes]]:
@@ -206,15 +206,17 @@ class JournalWriter:
         return self._connection.execute(select(func.max(schema.progress.c.evaluations))).scalar() or 0
 
     def _due(self, event: Event, evaluations: int) -> bool:
-        """Whether it is time for a point of the progress series."""
+        """True if it is time for a point of the progress series."""
+        if self.standing is None:
+            return False
         ended = event.entry.kind == "state"
         return evaluations != self._marked and (ended or evaluations >= self._marked + max(4, evaluations // _SPARSE))
 
     def _mark(self, event: Event, evaluations: int) -> int:
         """Add a point to the progress series; returns its evaluations."""
-        best = leader(self._connection, self._direction)
+        best = None if self.standing is None else self.standing()
         if best is not None:
-            row = (event.seq, evaluations, event.entry.elapsed, best.candidate, best.value, best.count)
+            row = (event.seq, evaluations, event.entry.elapsed, escape(best[0]), *best[1:])
             run_many(self._connection.connection.cursor(), self._insert.progress, [row])
         return evaluations
 
@@ -399,7 +401,7 @@ class Totals:
         tally = self.tallies.get(candidate)
         if tally is None:
             tally = self.tallies[candidate] = ScoreTally(seq)
-        tally.add(observation, seq, phase == "final")
+        tally.add(observation, seq, phase != "")
         self.counters["status", observation.status.value] += 1
         self.counters["further", "evaluations"] += observation.usage.evaluations  # that looked into this one
         if observation.signs:

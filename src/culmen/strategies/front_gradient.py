@@ -8,9 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation
-from culmen.core.task import Objective
 from culmen.evidence.front import Floats, FrontModel, spread
 from culmen.memory.gain import largest
 from culmen.strategies.costs import Costs
@@ -44,15 +41,9 @@ class FrontGradient(KnowledgeGradient):
     constraint reaches below all that does not, the less the farther. Directions and draws come from `rng`, the lab's.
     """
 
-    def __init__(
-        self, objective: Objective, exact: bool | None, costs: Costs, cases: int, most: int, rng: Random
-    ) -> None:
-        self.front = FrontModel(objective.metrics, objective.constraints, exact)
+    def __init__(self, front: FrontModel, costs: Costs, cases: int, most: int, rng: Random) -> None:
+        self.front = front
         super().__init__(self.front.models[0], costs, cases, most, rng)
-
-    def learn(self, candidate: Candidate, observation: Observation) -> None:
-        """Enter one evaluation."""
-        self.front.observe(candidate, observation)
 
     def leaders(self, most: int) -> list[str]:
         """Candidates worth showing: the front, in random order."""

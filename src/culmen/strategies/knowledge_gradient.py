@@ -8,10 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation
-from culmen.memory.gain import gain, largest, of_best
 from culmen.evidence.pedigree import ValueModel
+from culmen.memory.gain import gain, largest, of_best
 from culmen.memory.records import Lineages, Records
 from culmen.strategies.costs import Costs
 
@@ -88,9 +86,6 @@ class KnowledgeGradient:
         self._count(move, -1)
         self.grow(move, children)
 
-    def learn(self, candidate: Candidate, observation: Observation) -> None:
-        """Nothing: who owns the model feeds it."""
-
     def barren(self, id: str) -> None:
         """A request for children of this candidate brought nothing new."""
         self.model.barren(id)
@@ -103,7 +98,8 @@ class KnowledgeGradient:
         """Count children of the lineage that is followed."""
         if move.parent and self.model.index[move.parent] in self.lineages.members:
             for child in children:
-                self.lineages.grow(self.model.index[child])
+                if child in self.model.index:  # evaluations of others were lost
+                    self.lineages.grow(self.model.index[child])
 
     def _count(self, move: Move, change: int) -> None:
         flying = self.repeating if move.again else self.expected

@@ -87,28 +87,18 @@ class _Run:
     """The memory of one search, and its effects."""
 
     def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
-        from culmen.evidence.pedigree import StepLaw, ValueModel  # with numpy, which describing a strategy need not load
-        from culmen.memory.queue import PriorityQueue
+        from culmen.memory.queue import PriorityQueue  # with numpy, which describing a strategy need not load
         from culmen.strategies.front_gradient import FrontGradient
         from culmen.strategies.knowledge_gradient import KnowledgeGradient
 
         task = lab.task
         self.settings, self.lab, self.context = settings, lab, ""
         self.cases: tuple[Case | None, ...] = task.split("train") or (None,)
-        given = settings.prior
-        law = None if given is None else StepLaw(given.noise, given.step, given.drift, given.sign)
-        self.model = ValueModel(task.objective.floor, task.deterministic, law)
+        self.model, front = lab.evidence.model, lab.evidence.front
         self.costs = Costs(lab)
         shared = (self.costs, len(self.cases), settings.most, lab.rng)
-        several = bool(task.objective.metrics)
-        self.choice = (
-            FrontGradient(task.objective, task.deterministic, *shared)
-            if several
-            else KnowledgeGradient(self.model, *shared)
-        )
-        self.queue = PriorityQueue(
-            task.objective.floor, model=self.model
-        )  # feeds the model; its traces are for summaries
+        self.choice = FrontGradient(front, *shared) if front is not None else KnowledgeGradient(self.model, *shared)
+        self.queue = PriorityQueue(task.objective.floor)  # its traces are for summaries
         self.candidates: dict[str, Candidate] = {}
         self.seen: dict[str, list[Observation]] = {}
         self.looks: dict[str, dict[str, int]] = {}  # by candidate and case, those in flight too
@@ -126,7 +116,6 @@ class _Run:
         (observation,) = rollout.observations
         self.costs.evaluated(observation.seconds)
         self.queue.update([rollout])
-        self.choice.learn(candidate, observation)
         self.seen[candidate.id] = [*self.seen.get(candidate.id, ()), observation][-_KEPT:]
 
     def next_case(self, id: str) -> Case | None:
@@ -140,7 +129,7 @@ class _Run:
 
     async def repeat(self, move: Move) -> list[str]:
         """Evaluate a candidate again."""
-        await self.evaluate(self.candidates[move.again])
+        await self.evaluate(self.candidates.get(move.again) or self.lab.find(move.again))
         return []
 
     async def children(self, move: Move) -> list[str]:
@@ -151,7 +140,7 @@ class _Run:
         answer = await self.lab.propose(self.brief(move))
         self.costs.answered(answer, move.k, self.lab.elapsed - asked)
         offered = {c.id: c for c in (*answer.candidates, *self.lab.handed())}
-        fresh = [candidate for candidate in offered.values() if candidate.id not in self.model.index]
+        fresh = [candidate for candidate in offered.values() if candidate.id not in self.candidates]
         if not fresh and move.parent:
             self.choice.barren(move.parent)
         await self.lab.gather(*(self.evaluate(candidate) for candidate in fresh))
@@ -159,7 +148,8 @@ class _Run:
 
     def brief(self, move: Move) -> Brief:
         """The request for children: what was seen of the parent, worst first, and others that are good and differ."""
-        parent, context = self.candidates.get(move.parent), "\n\n".join(filter(None, (move.focus, self.context)))
+        parent = self.candidates.get(move.parent) or (self.lab.find(move.parent) if move.parent else None)
+        context = "\n\n".join(filter(None, (move.focus, self.context)))
         if parent is None:
             return Brief(k=move.k, format=self.settings.format, context=context)
         seen = sorted(self.seen.get(parent.id, ()), key=lambda o: (o.ok, self.lab.task.reward(o) or 0.0))
@@ -169,8 +159,8 @@ class _Run:
 
     def known(self, candidate: Candidate) -> tuple[float | None, Measured]:
         """The value model's mean of a candidate, and how well it is known; nothing while it has no score."""
-        value = self.model.value(candidate.id)
-        if not value.count:
+        value = self.model.value(candidate.id) if candidate.id in self.model.index else None
+        if value is None or not value.count:
             return None, Measured()
         return value.mean, Measured(value.count, value.failures, 1.96 * value.sd)
 
@@ -179,7 +169,7 @@ class _Run:
         near = {parent.id, *parent.parents}
         chosen: list[Exhibit] = []
         for id in self.choice.leaders(50):
-            other = self.candidates[id]
+            other = self.candidates.get(id) or self.lab.find(id)
             if len(chosen) == self.settings.inspirations or not self.model.scored[self.model.index[id]]:
                 break
             if other.id not in near and near.isdisjoint(other.parents):

@@ -114,7 +114,7 @@ class Polca:
         """Run until the budget ends it."""
         from culmen.memory.queue import PriorityQueue  # with numpy, which describing a strategy need not load
 
-        queue, net = PriorityQueue(lab.task.objective.floor), self.net()
+        queue, net = PriorityQueue(lab.task.objective.floor, lab.evidence.ranking), self.net()
         seeds = net.add(lab.seeds, await lab.embed(lab.seeds) if net.needs_vectors and lab.seeds else ())
         queue.add(seeds)  # line 1
         if len(seeds) > self.explore:  # line 4 has nothing to choose by yet

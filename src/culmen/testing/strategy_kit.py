@@ -107,7 +107,7 @@ def check_finishes(strategy: MinimalStrategy, task: Task, world: VirtualWorld, b
     assert run.search.reason == "evaluations", f"the search ended by '{run.search.reason}'"
     assert run.verdict is not None, "nothing was reported"
     for seed in task.candidates():
-        assert run.search.record.tally(seed.id), f"the seed {seed.id} was never evaluated"
+        assert run.search.evidence.account.tally(seed.id), f"the seed {seed.id} was never evaluated"
     return run
 
 

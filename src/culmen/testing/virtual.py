@@ -18,10 +18,10 @@ import msgspec
 
 from culmen.core.event import Effect, Entry, Result, at_least
 from culmen.core.ports import Journal, MinimalStrategy, Proposer
+from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.driver import about, replay
-from culmen.core.result import RunResult
 from culmen.engine.search import Estimate, Search
 from culmen.store.journal import MemoryJournal
 

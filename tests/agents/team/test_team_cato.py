@@ -109,7 +109,7 @@ def test_a_noisy_leader_is_looked_at_twice():
     noisy = msgspec.structs.replace(PLAIN, deterministic=False)
     world = Desks(programs=(ask(0.9), GONE), sigma=0.01)
     end = run(Cato(agents=1, agent="cmd:x", threshold=5.0), world, noisy)
-    leader = max(end.search.record.tallies(), key=lambda tally: tally.mean)
+    leader = max(end.search.evidence.account.tallies(), key=lambda tally: tally.mean)
     assert leader.count >= 2
 
 
@@ -280,7 +280,7 @@ def test_parts_that_a_folder_leaves_out_are_the_seeds():
     task = msgspec.structs.replace(PLAIN, seeds=seeds)
     asked = Experiment("t-1", "candidates/a00/dir", program(0.4), parents=("seed-0", "nobody"))
     end = run(Cato(agents=1, agent="cmd:x"), Desks(programs=(Waited((asked,)), GONE)), task)
-    tally = max(end.search.record.tallies(), key=lambda tally: tally.mean)
+    tally = max(end.search.evidence.account.tallies(), key=lambda tally: tally.mean)
     leader = end.search.lab.find(tally.id)
     assert leader.parts == {**program(0.4), "fixed": "x"}
     assert leader.parents == (task.candidates()[0].id,)

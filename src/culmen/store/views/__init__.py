@@ -26,7 +26,6 @@ from culmen.store.views.course import (
     SeenScore,
     course,
     evaluations,
-    expected,
     progress,
 )
 from culmen.store.views.events import (
@@ -77,9 +76,7 @@ from culmen.store.views.listing import (
 )
 from culmen.store.views.run import (
     Agents,
-    RunResult,
     CallCosts,
-    InitialProgram,
     RunLine,
     RunStatus,
     Spent,

@@ -14,12 +14,13 @@ from culmen.core.brief import Proposal
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import UserError
 from culmen.core.evaluation import LEVELS, Observation
+from culmen.core.result import FrontPoint
 from culmen.core.task import Constraint, MetricGoal, constraint
 from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode, escape, unescape
 from culmen.store.database import read_meta, reading
-from culmen.store.ranking import Scores, last_state, leading, place, search_score
+from culmen.store.evidence import Scores, evidence_of, last_state
 from culmen.store.reader import PAGE, Texts, assemble, candidate_of, lookup_in
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
     from sqlalchemy import Row as SqlRow
 
-    from culmen.evidence.front import Floats, FrontModel, FrontPoint
-
-_FIRST = 100  # places of the best that are found without sorting all
+    from culmen.evidence.front import Floats
 
 
 Order = Literal["best", "score", "worst", "count", "new", "old"]
@@ -40,10 +39,10 @@ class CandidateRow(msgspec.Struct, frozen=True):
     """A candidate with the statistics of its scores (in the task's own direction).
 
     `mean` over `count` evaluations, with standard error `se` and `margin`, half the width of the 95 % interval (None:
-    not known), is the one number of the candidate (`store.ranking`): the mean of these; if `expected`, what they and
-    those of relatives let expect; if `fresh`, measured by the final choice, and `fresh_failures` of these evaluations
-    gave no score. `search_mean` over `search_count` is what the search scored, `sd` the deviation of these scores (None
-    below two), `bound` what `best` orders by; `statuses` counts what gave no score in the search.
+    not known), is the one number of the candidate (`culmen.store.evidence.Scores`): the mean of these; if `expected`,
+    what they and those of relatives let expect; if `fresh`, measured by the final choice, and `fresh_failures` of these
+    evaluations gave no score. `search_mean` over `search_count` is what the search scored, `sd` the deviation of these scores (None
+    below two); `statuses` counts what gave no score in the search.
     `trust` is the level of the weakest score ("": there is none), `certified` the worst value that the
     verifier certified (None: not asked, or not all accepted). `grave`: it showed a grave sign, `barred`: and was
     rejected for it.
@@ -58,7 +57,6 @@ class CandidateRow(msgspec.Struct, frozen=True):
     mean: float | None
     sd: float | None
     se: float | None
-    bound: float | None
     failed: int
     statuses: dict[str, int]
     trust: str = ""
@@ -110,24 +108,14 @@ def candidates(
 ) -> list[CandidateRow]:
     """One page of candidates (`limit` None: all the rest).
 
-    `best`: by the rule of store/ranking.py · `score`, `worst`: by mean · `count`: most evaluated · `new`, `old`: by
-    appearance. `failed` True keeps those with a failed evaluation, False those without.
+    `best`: by what is expected of them, the reported one first · `score`, `worst`: by mean · `count`: most evaluated ·
+    `new`, `old`: by appearance. `failed` True keeps those with a failed evaluation, False those without.
     """
     with reading(Path(run)) as connection:
-        scores = Scores(connection, Path(run))
-        if order not in ("new", "old") and operator is model is failed is None:
-            # Candidates never evaluated come last: while the page is full without them, tallies alone will do.
-            short = _ordered(sql.select(sql.tally.c.candidate), order, scores).offset(offset).limit(limit)
-            if order == "best" and limit is not None and offset + limit <= _FIRST:
-                among = leading(connection, scores.direction, offset + limit)
-                short = short.where(sql.tally.c.candidate.in_([*among, escape(scores.winner)])) if among else short
-            rows = fetch(connection, connection.execute(short).scalars().all())
-            if len(rows) == limit:
-                return [row_of(row, scores) for row in rows]
-        names = sql.select(sql.candidate.c.id).select_from(
+        scores = Scores(connection, Path(run), order == "best")
+        query = sql.select(sql.candidate.c.id).select_from(
             sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
         )
-        query = _ordered(names.order_by(sql.tally.c.candidate.is_(None)), order, scores)
         if operator is not None:
             query = query.where(sql.candidate.c.operator == operator)
         if model is not None:
@@ -135,8 +123,33 @@ def candidates(
         if failed is not None:
             failures = sql.func.coalesce(sql.tally.c.failed, 0)
             query = query.where(failures > 0 if failed else failures == 0)
+        if order == "best":
+            filtered = not operator is model is failed is None
+            page = best_page(connection, query, scores, filtered, offset, limit)
+            return [row_of(row, scores) for row in fetch(connection, page)]
+        query = _ordered(query.order_by(sql.tally.c.candidate.is_(None)), order, scores.direction)
         page = connection.execute(query.offset(offset).limit(limit)).scalars().all()
         return [row_of(row, scores) for row in fetch(connection, page)]
+
+
+def best_page(
+    connection: Connection,
+    query: Select[*tuple[Any, ...]],
+    scores: Scores,
+    filtered: bool,
+    offset: int,
+    limit: int | None,
+) -> list[str]:
+    """Ids (as the tables have them) of one page of the candidates of `query`, best first; those that
+    cannot be the best come last, scored ones first, in order of appearance."""
+    end = None if limit is None else offset + limit
+    if not filtered and end is not None and end <= len(scores.order):
+        return [escape(name) for name in scores.order[offset:end]]
+    c, t = sql.candidate.c, sql.tally.c
+    unscored = sql.case((sql.func.coalesce(t.count, 0) == 0, 1), else_=0)
+    names = connection.execute(query.order_by(unscored, t.first, c.seq, c.id)).scalars().all()
+    places = {escape(name): place for place, name in enumerate(scores.order)}
+    return sorted(names, key=lambda name: places.get(name, len(places)))[offset:end]
 
 
 def find_candidate(run: Path | str, prefix: str) -> str:
@@ -190,12 +203,10 @@ def fetch(connection: Connection, names: Sequence[str]) -> list[SqlRow[*tuple[An
     return [found[name] for name in names if name in found]
 
 
-def _ordered(query: Select[*tuple[Any, ...]], order: Order, scores: Scores) -> Select[*tuple[Any, ...]]:
-    sign = 1.0 if scores.direction == "max" else -1.0
+def _ordered(query: Select[*tuple[Any, ...]], order: Order, direction: str) -> Select[*tuple[Any, ...]]:
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
-    reward, (rank, value) = sql.tally.c.mean * sign, place(scores.direction, scores.sd)
+    reward = sql.tally.c.mean * (1.0 if direction == "max" else -1.0)
     keys: dict[str, tuple[Any, ...]] = {
-        "best": (unscored, chosen(scores), rank, value.desc()),
         "score": (unscored, reward.desc()),
         "worst": (unscored, reward),
         "count": (sql.func.coalesce(sql.tally.c.count, 0).desc(),),
@@ -207,20 +218,12 @@ def _ordered(query: Select[*tuple[Any, ...]], order: Order, scores: Scores) -> S
     return query.order_by(*keys[order], sql.tally.c.first, sql.tally.c.candidate)
 
 
-def chosen(scores: Scores) -> Any:
-    """The winner of the final choice comes first."""
-    return sql.case((sql.tally.c.candidate == escape(scores.winner), 0), else_=1)
-
-
 def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
     """A fetched row as a `CandidateRow`."""
     name, searched = unescape(row.id), row._mapping["count"] or 0
-    score = scores.of(name, searched, row.mean)
-    sign = 1.0 if scores.direction == "max" else -1.0
+    score = scores.of(name)
     worst = row.low if scores.direction == "max" else row.high
     certified = worst if score is not None and row.accepted == row.asked else None
-    before = search_score(row.mean, searched, scores.sd) if searched else None
-    bound = None if before is None else before.value - sign * (before.se or 0.0)
     return CandidateRow(
         id=name,
         seq=row.seq,
@@ -228,10 +231,9 @@ def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
         model=unescape(row.model),
         parents=tuple(unescape(row.parents).split()),
         count=score.count if score else 0,
-        mean=score.value if score else None,
+        mean=score.score if score else None,
         sd=math.sqrt(row.spread / (searched - 1)) if searched > 1 else None,
         se=score.se if score else None,
-        bound=bound if certified is None else certified,
         failed=row.failed or 0,
         statuses={name: n for name in ("invalid", "error", "timeout", "rejected", "lost") if (n := getattr(row, name))},
         trust="" if row.trust is None else LEVELS[row.trust],
@@ -241,7 +243,7 @@ def row_of(row: SqlRow[*tuple[Any, ...]], scores: Scores) -> CandidateRow:
         margin=score.margin if score else None,
         fresh=bool(score and score.fresh),
         fresh_failures=score.failures if score else 0,
-        search_mean=before.value if before else None,
+        search_mean=row.mean if searched else None,
         search_count=searched,
         expected=bool(score and score.expected),
     )
@@ -380,20 +382,24 @@ class Front(msgspec.Struct, frozen=True):
 
 
 def front(run: Path | str, history: bool = False) -> Front | None:
-    """The front of a run; None where the task has one score. With `history`, how it grew, and the other candidates: the
-    whole journal is read, as it is while a run is not over."""
-    with reading(Path(run)) as connection:
+    """The front of a run; None where the task has one score. With `history`, how it grew, and the
+    other candidates."""
+    folder = Path(run)
+    with reading(folder) as connection:
         objective = read_meta(connection).task.objective
-        winner = last_state(connection).get("winner")
-    if not objective.metrics:
-        return None
-    from culmen.evidence.front import FrontPoint, hypervolume, reference, turned  # numpy comes with it
+        if not objective.metrics:
+            return None
+        from culmen.evidence.front import hypervolume, reference, turned  # numpy comes with it
 
-    final = winner.get("front") if isinstance(winner, dict) else None
-    members = tuple(msgspec.convert(each, FrontPoint) for each in final or ())
-    model = _model(Path(run)) if history or not final else None
-    if model is not None and not final:
-        members = tuple(model.point(row) for row in model.front())
+        winner = last_state(connection).get("winner")
+        final = winner.get("front") if isinstance(winner, dict) else None
+        members = tuple(msgspec.convert(each, FrontPoint) for each in final or ())
+        model = None
+        if history or not final:
+            with evidence_of(connection, folder) as found:
+                model = found.evidence.front
+                result = None if final else found.evidence.result()
+                members = members if result is None else result.front
     members = tuple(sorted(members, key=lambda m: -objective.metrics[0].reward(m.metrics[objective.metrics[0].name])))
     points = turned(members, objective.metrics)
     origin = reference(points, objective.metrics)
@@ -429,22 +435,3 @@ def _growth(rewards: Floats, known: NDArray[np.int64], origin: Floats) -> tuple[
         kept = kept[nondominated(rewards[kept])]
         grown.append((min(start + step, len(known)), hypervolume(rewards[kept], origin)))
     return tuple(grown)
-
-
-def _model(run: Path) -> FrontModel:
-    """What the search's evaluations say, read from the journal."""
-    from culmen.evidence.front import FrontModel
-    from culmen.store.journal import SqlJournal
-
-    with SqlJournal.open(run, write=False) as journal:
-        task = journal.meta.task
-        model = FrontModel(task.objective.metrics, task.objective.constraints, task.deterministic)
-        known: dict[str, Candidate] = {}
-        for event in journal.read():
-            entry = event.entry
-            if isinstance(entry.result, Proposal):
-                known |= {candidate.id: candidate for candidate in entry.result.candidates if candidate.id not in known}
-            elif isinstance(entry.result, Observation) and entry.body.get("phase") != "final":
-                found = known.get(entry.result.candidate) or Candidate(entry.result.candidate, {}, "")
-                model.observe(found, entry.result)
-    return model

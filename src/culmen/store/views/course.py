@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from culmen.core.task import Task
 from culmen.store import sql
 from culmen.store.codec import unescape
 from culmen.store.database import RunMeta, read_meta, reading
-from culmen.store.ranking import MODELLED, Arrival, Estimates, ScoreRow, Z, arrivals, estimates, score_rows
+from culmen.store.evidence import MODELLED, RunEvidence
 from culmen.store.views.run import standing_best
 
 _COLUMNS, _ROWS = 220, 60  # cells of a chart with many evaluations
-_END = 2**63 - 1  # beyond the last event
 FINE = (40, 20)  # for a chart of one run: evaluations after each of which the leader is looked at, and later parts
 ROUGH = (6, 8)  # for runs beside one another
 LISTED = (1, 1)  # for a list of runs: after 1, 2, 4, 8, ... evaluations
@@ -41,8 +39,8 @@ class SeenScore(NamedTuple):
 
 
 class ProgressPoint(msgspec.Struct, frozen=True):
-    """The best candidate after so many evaluations: its `mean` then (of exact scores), what its `count` evaluations and
-    its relatives' let expect (of noisy ones), or its certified value; `seq` is the event after which it was so."""
+    """The best candidate after so many evaluations: its expected score then (or its certified value), from `count`
+    evaluations of its own; `seq` is the event after which it was so."""
 
     evaluations: int
     elapsed: float
@@ -77,7 +75,7 @@ def evaluations(run: Path) -> list[SeenScore]:
     joined = query.join(sql.event, e.seq == seen.seq).outerjoin(sql.candidate, c.id == seen.candidate)
     with reading(run) as connection:
         sql.taught(connection)
-        rows = connection.execute(joined.where(seen.phase != "final").order_by(seen.seq)).all()
+        rows = connection.execute(joined.where(seen.phase == "").order_by(seen.seq)).all()
     plain = [SeenScore(*row) for row in rows]
     names = ("candidate", "operator", "model")
     found = [each._replace(**{name: unescape(getattr(each, name)) for name in names}) for each in plain]
@@ -95,80 +93,60 @@ def evaluations(run: Path) -> list[SeenScore]:
 
 
 class LeaderCourse:
-    """What was known of the leader, by the value model: after each of the `first` evaluations, then after every further
-    `part`-th part of them. Only what is new is read again. Empty where the run is too long for the model.
+    """The leader by the run's evidence: after each of the `first` evaluations, then after every
+    further `part`-th part of them. Only what is new is read again. Empty where the run is too long
+    to be read one by one.
     """
 
-    def __init__(self, run: Path, task: Task, first: int = FINE[0], part: int = FINE[1]) -> None:
-        self._run, self._task, self._objective = run, task, task.objective
-        self._estimates = Estimates(task)
+    def __init__(self, run: Path, meta: RunMeta, first: int = FINE[0], part: int = FINE[1]) -> None:
+        self._run, self._meta, self._objective = run, meta, meta.task.objective
+        self._evidence = RunEvidence(meta, run)
         self._first, self._part = first, part
         self._points: list[LeaderPoint] = []
-        self._made = self._read = self._born = 0
+        self._made = 0
         self._lock = threading.Lock()
 
     def points(self) -> list[LeaderPoint]:
-        """All of them, the latest evaluations not included before the next distance is reached."""
+        """All of them, the latest evaluations left out until the next step is reached."""
         o, e = sql.observation.c, sql.event.c
         with self._lock, reading(self._run) as connection:
-            if connection.execute(sql.select(sql.func.count()).select_from(sql.observation)).scalar_one() > MODELLED:
-                self._estimates, self._points = Estimates(self._task), []  # what was learnt takes much room
+            count = sql.select(sql.func.count()).select_from(sql.observation)
+            if connection.execute(count).scalar_one() > MODELLED:
+                self._evidence, self._points = RunEvidence(self._meta, self._run), []  # it takes much room
                 return []
-            query = sql.select(e.elapsed, o.phase).join(sql.event, e.seq == o.seq).where(o.seq > self._read)
-            times = connection.execute(query.order_by(o.seq)).all()
-            seen, born = score_rows(connection, self._read, _END), deque(arrivals(connection, self._born, _END))
-            new: list[ScoreRow] = []
-            for n, (score, (elapsed, phase)) in enumerate(zip(seen, times), self._made + 1):
-                new.append(score)
-                if phase != "final" and self._due(n):
-                    self._learn(born, new)
-                    self._made, self._read, new = n, score.seq, []
-                    self._add(n, score.seq, elapsed)
+            query = sql.select(o.seq, e.elapsed, o.phase).join(sql.event, e.seq == o.seq)
+            rows = connection.execute(query.where(o.seq > self._evidence.last).order_by(o.seq)).all()
+            for n, (seq, elapsed, phase) in enumerate(rows, self._made + 1):
+                if not phase and self._is_due(n):
+                    self._evidence.read(connection, seq)
+                    self._made = n
+                    self._add(n, seq, elapsed)
         return self._points
 
-    def _learn(self, born: deque[Arrival], seen: list[ScoreRow]) -> None:
-        """Let the model see these scores, and the candidates that were there by then."""
-        while born and born[0].seq <= seen[-1].seq:
-            self._born = born[0].seq
-            self._estimates.learn([born.popleft()], ())
-        self._estimates.learn((), seen)
-
-    def _due(self, n: int) -> bool:
+    def _is_due(self, n: int) -> bool:
         return n <= self._first or n >= self._made + max(1, self._made // self._part)
 
     def _add(self, n: int, seq: int, elapsed: float) -> None:
-        leader = self._estimates.leader(set())
-        value = None if leader is None else self._estimates.value(leader)
-        if leader is None or value is None:
+        evidence = self._evidence.evidence
+        leader = evidence.leader()
+        score = None if leader is None else evidence.verdict.score(leader)
+        if leader is None or score is None:
             return
-        mean, half = value[0], Z * value[1]
-        low, high = sorted(self._objective.score(mean + side * half) for side in (-1, 1))
-        count, score = self._estimates.count(leader), self._objective.score(mean)
-        self._points.append(LeaderPoint(n, seq, elapsed, leader, score, low, high, count))
+        half = score.margin or 0.0
+        low, high = score.score - half, score.score + half
+        self._points.append(LeaderPoint(n, seq, elapsed, leader, score.score, low, high, score.count))
 
 
 _lock = threading.Lock()
+
 _kept: OrderedDict[tuple[str, float, tuple[int, int]], LeaderCourse] = OrderedDict()
-
-
-def expected(run: Path, steps: tuple[int, int] = FINE) -> list[LeaderPoint]:
-    """What could be expected of the leader of a run with noisy scores; empty where scores are exact, where a verifier
-    vouches for values, and where the run is too long for the value model."""
-    with reading(run) as connection:
-        about, tally = read_meta(connection), sql.tally.c
-        if about.task.deterministic and len(about.task.cases) < 2:
-            return []
-        certified = sql.select(tally.candidate).where(sql.judged, tally.accepted > 0).limit(1)
-        if connection.execute(certified).first() or estimates(connection, run, about.task) is None:
-            return []
-    return course(run, about, steps)
 
 
 def course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[LeaderPoint]:
     """The points of a run's `LeaderCourse`, which is kept."""
     key = (str(run.absolute()), about.created, steps)
     with _lock:
-        found = _kept[key] = _kept.pop(key, None) or LeaderCourse(run, about.task, *steps)
+        found = _kept[key] = _kept.pop(key, None) or LeaderCourse(run, about, *steps)
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)
     return found.points()
@@ -177,11 +155,13 @@ def course(run: Path, about: RunMeta, steps: tuple[int, int] = FINE) -> list[Lea
 def progress(run: Path | str, steps: tuple[int, int] = FINE) -> list[ProgressPoint]:
     """The best candidate as the run went on, at most a few hundred points per tenfold of evaluations; the last is now.
 
-    Of noisy scores it is what could be expected then, at the `steps` of `LeaderCourse`; it may fall from one point to
-    the next. Where a verifier vouches for values, or the run is too long for the value model, it is the mean.
+    It is taken at the `steps` of `LeaderCourse`, and may fall from one point to the next where scores are noisy. Of a
+    run too long for that it is what was noted while it ran.
     """
     folder = Path(run)
-    found = expected(folder, steps)
+    with reading(folder) as connection:
+        about = read_meta(connection)
+    found = course(folder, about, steps)
     with reading(folder) as connection:
         columns = (
             sql.progress.c.evaluations,

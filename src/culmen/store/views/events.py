@@ -15,7 +15,7 @@ from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import reading
-from culmen.store.ranking import Scores
+from culmen.store.evidence import Scores
 from culmen.store.reader import PAGE, Texts, assemble
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def observations(
     if candidate is not None:
         query = query.where(sql.observation.c.candidate == escape(candidate))
     if phase is not None:
-        final = sql.observation.c.phase == "final"
+        final = sql.observation.c.phase != ""
         query = query.where(final if phase == "final" else ~final)
     while True:
         with reading(folder) as connection:
@@ -168,7 +168,7 @@ class StrategyNote(NamedTuple):
 
 
 class FamilyNode(NamedTuple):
-    """A candidate in the family tree: its first parent ("" for a root), and its score so far (`store.ranking`)."""
+    """A candidate in the family tree: its first parent ("" for a root), and its score so far."""
 
     id: str
     seq: int
@@ -364,8 +364,8 @@ def family(run: Path | str) -> list[FamilyNode]:
 
 def _node(row: Any, scores: Scores) -> FamilyNode:
     name, parent = unescape(row.id), unescape(row.parents).partition(" ")[0]
-    score = scores.of(name, row._mapping["count"], row.mean)
-    count, mean = (0, None) if score is None else (score.count, score.value)
+    score = scores.of(name)
+    count, mean = (0, None) if score is None else (score.count, score.score)
     island = decode(row.origin, _Placed).island
     about = (row.failed or 0, unescape(row.model), island)
     return FamilyNode(name, row.seq, parent, unescape(row.operator), count, mean, *about)

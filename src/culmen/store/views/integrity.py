@@ -12,10 +12,11 @@ import msgspec
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.event import Custom, Event
+from culmen.core.result import NoiseReport
 from culmen.store import sql
 from culmen.store.codec import encode, unescape
 from culmen.store.database import reading
-from culmen.store.ranking import last_state, pooled_sd
+from culmen.store.evidence import evidence_of, last_state
 from culmen.store.reader import PAGE, Texts, assemble
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ class IntegrityFinding(msgspec.Struct, frozen=True):
 
 class Integrity(msgspec.Struct, frozen=True):
     """`levels` counts scored observations by level of trust; `repeated` the candidates scored more than once, `sd` the
-    pooled deviation of their scores, `unstable` those whose scores of one case differ. `signs` counts the observations
+    estimated noise of the evaluator, `unstable` those whose scores of one case differ. `signs` counts the observations
     that showed any sign, also those beyond the `findings` that were read, and `kinds` those that showed each (empty
     where a version that did not count them wrote a part of the run)."""
 
     levels: dict[str, int]
-    sd: float
+    noise: NoiseReport
     repeated: int
     unstable: int
     findings: tuple[IntegrityFinding, ...]
@@ -62,13 +63,20 @@ def integrity(run: Path | str, limit: int = 200) -> Integrity:
         kinds = {unescape(name): n for name, n in kinds.items() if name} if kinds.get("") == signs else {}
         return Integrity(
             levels=_levels(connection),
-            sd=pooled_sd(connection),
+            noise=_noise(connection, folder),
             repeated=repeated,
             unstable=_unstable(connection),
             findings=_findings(connection, folder, limit, kinds) if signs else (),
             signs=signs,
             kinds=kinds,
         )
+
+
+def _noise(connection: Connection, folder: Path) -> NoiseReport:
+    from culmen.evidence.verdict import noise_report
+
+    with evidence_of(connection, folder) as found:
+        return noise_report(found.evidence.account)
 
 
 def verdict(run: Path | str) -> dict[str, Any] | None:

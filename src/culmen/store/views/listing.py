@@ -14,9 +14,9 @@ from culmen.core.evaluation import LEVELS, rank
 from culmen.store import sql
 from culmen.store.codec import Blobs, decode, escape, unescape
 from culmen.store.database import reading
-from culmen.store.ranking import MODELLED, Scores, place
+from culmen.store.evidence import MODELLED, Scores
 from culmen.store.reader import lookup_in
-from culmen.store.views.candidates import CandidateRow, chosen, fetch, row_of
+from culmen.store.views.candidates import CandidateRow, best_page, fetch, row_of
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
@@ -31,7 +31,7 @@ _FACETS = 40  # values of one column that are listed to choose from
 class CandidateQuery(msgspec.Struct, frozen=True):
     """One page of the table.
 
-    `sort` is one of `SORTS` or `LOOKED_UP`; `best` is the order of store/ranking.py. `text` is looked for in ids,
+    `sort` is one of `SORTS` or `LOOKED_UP`; `best` is the order of `views.candidates`. `text` is looked for in ids,
     parents, operators and models. `status`: scored (every evaluation gave a score), mixed, failed (none did) or unseen
     (not evaluated). `trust` keeps candidates all of whose scores are at least at that level, `below` the others.
     """
@@ -87,7 +87,7 @@ def table(run: Path | str, query: CandidateQuery, dollars: Mapping[int, float] |
         raise UserError("no such level", where=f"{query.trust} {query.below}", fix=f"use {', '.join(LEVELS)}")
     with reading(Path(run)) as connection:
         sql.taught(connection)
-        scores = Scores(connection, Path(run))
+        scores = Scores(connection, Path(run), query.sort == "best")
         joined = sql.candidate.outerjoin(sql.tally, sql.tally.c.candidate == sql.candidate.c.id)
         wanted = _conditions(query)
         count = sql.select(sql.func.count()).select_from(joined).where(*wanted)
@@ -95,8 +95,12 @@ def table(run: Path | str, query: CandidateQuery, dollars: Mapping[int, float] |
         everything = connection.execute(sql.select(sql.func.count()).select_from(sql.candidate)).scalar_one()
         if query.sort in LOOKED_UP:
             page = _looked_up(connection, Path(run), wanted, query, scores, dollars or {})
+        elif query.sort == "best":
+            page = _best_page(
+                connection, sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query, scores, total
+            )
         else:
-            ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query, scores)
+            ids = _sorted(sql.select(sql.candidate.c.id).select_from(joined).where(*wanted), query)
             page = connection.execute(ids.offset(query.offset).limit(query.limit)).scalars().all()
         rows = [row_of(row, scores) for row in fetch(connection, page)]
         return CandidatePage(tuple(_lines(connection, Path(run), rows)), total, everything)
@@ -148,12 +152,28 @@ def _conditions(query: CandidateQuery) -> list[ColumnElement[bool]]:
     return found
 
 
-def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery, scores: Scores) -> Select[*tuple[Any, ...]]:
+def _best_page(
+    connection: Connection,
+    ids: Select[*tuple[Any, ...]],
+    query: CandidateQuery,
+    scores: Scores,
+    total: int,
+) -> list[str]:
+    """One page by the order of `views.candidates`, or from its end."""
+    filtered = query != msgspec.structs.replace(
+        CandidateQuery(), descending=query.descending, offset=query.offset, limit=query.limit
+    )
+    if not query.descending:
+        return best_page(connection, ids, scores, filtered, query.offset, query.limit)
+    first = max(0, total - query.offset - query.limit)
+    many = max(0, min(query.limit, total - query.offset))
+    return best_page(connection, ids, scores, filtered, first, many)[::-1]
+
+
+def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery) -> Select[*tuple[Any, ...]]:
     """Candidates without a value come last, whichever way the others go; ties are in order of appearance."""
     unscored = sql.case((sql.func.coalesce(sql.tally.c.count, 0) == 0, 1), else_=0)
-    clean, value = place(scores.direction, scores.sd)
     keys: dict[str, tuple[Any, Any]] = {
-        "best": (unscored, -value),
         "mean": (unscored, sql.tally.c.mean),
         "count": (0, sql.func.coalesce(sql.tally.c.count, 0)),
         "failed": (0, sql.func.coalesce(sql.tally.c.failed, 0)),
@@ -170,10 +190,6 @@ def _sorted(ids: Select[*tuple[Any, ...]], query: CandidateQuery, scores: Scores
     }
     last, key = keys[query.sort]
     order = [key.desc() if query.descending else key, sql.candidate.c.seq, sql.candidate.c.id]
-    if query.sort == "best":  # the same to the last tie as `views.candidates`
-        order[:0] = [each.desc() if query.descending else each for each in (chosen(scores), clean)]
-        order[3:3] = [sql.tally.c.first]
-        return ids.order_by(sql.tally.c.candidate.is_(None), last, *order)
     return ids.order_by(*([] if isinstance(last, int) else [last]), *order)
 
 
@@ -194,8 +210,8 @@ def _looked_up(
         fix = f"filter first, or sort by one of {', '.join(SORTS)}"
         raise UserError(f"{len(rows):,} candidates are too many to sort by {query.sort}", fix=fix)
     if query.sort == "expected":
-        known = {row.id: scores.of(unescape(row.id), row._mapping["count"], row.mean) for row in rows}
-        values = {name: score.value for name, score in known.items() if score}
+        known = {row.id: scores.of(unescape(row.id)) for row in rows}
+        values = {name: score.score for name, score in known.items() if score}
     elif query.sort == "seconds":
         values = _seconds(connection, None)
     elif query.sort == "size":

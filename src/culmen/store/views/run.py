@@ -12,29 +12,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from culmen.core.errors import CulmenError, JournalDamaged, UserError
-from culmen.core.evaluation import LEVELS, Scoring, reaches
-from culmen.core.result import RunResult, read_result
+from culmen.core.evaluation import Scoring
+from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage, total
 from culmen.store import sql
 from culmen.store.address import Owner, anchor, has_run, is_address, journal_file, parse, pointer
 from culmen.store.codec import decode, escape, unescape
 from culmen.store.database import RunMeta, read_meta, reading, run_folders
+from culmen.store.evidence import evidence_of, last_state, result_before, result_of
 from culmen.store.lease import owner
-from culmen.store.ranking import (
-    EXPECTED_RULE,
-    RULE,
-    Scores,
-    Standing,
-    findings,
-    last_state,
-    leader,
-    leader_before,
-    margin_of,
-    pooled_sd,
-    search_score,
-)
-from culmen.store.ranking import step_law as learnt
 from culmen.store.sidecar import sampling
 
 if TYPE_CHECKING:
@@ -117,9 +104,9 @@ def meta(run: Path | str) -> RunMeta:
 
 
 def step_law(run: Path | str) -> StepLaw | None:
-    """What the search of this run learnt of steps and noise (`memory.pedigree`); None without scores."""
-    with reading(Path(run)) as connection:
-        return learnt(connection, read_meta(connection).task)
+    """Step law that the search of this run learnt (`culmen.evidence`); None without scores."""
+    with reading(Path(run)) as connection, evidence_of(connection, Path(run)) as found:
+        return found.evidence.model.law
 
 
 def status(run: Path | str) -> RunStatus:
@@ -142,7 +129,7 @@ def status(run: Path | str) -> RunStatus:
             reason=str(last.get("reason", "")),
             evaluations=sum(statuses.values()) + counts.get("further", {}).get("evaluations", 0),
             in_flight=counts.get("session", {}).get("in_flight", 0),
-            best=_best(connection, folder, about, last),
+            best=_best(connection, folder, about),
             usage=_spent(spent),
             elapsed_seconds=_elapsed(connection, holder),
             isolation=about.isolation,
@@ -163,18 +150,12 @@ def status(run: Path | str) -> RunStatus:
             error=str(last.get("error", "")),
             integrity=about.integrity,
             findings=found[0],
-            best_before_first_finding=_before(connection, about, found[1]),
+            best_before_first_finding=_before(connection, folder, found[1]),
             agents=agents(connection),
             training=training(connection),
             sampling=sampling(folder) if state == "running" else "",
             few_turns=few_turns(connection),
         )
-
-
-def noise(run: Path | str) -> float:
-    """Standard deviation of scores within candidates, pooled; 0.0 while none was evaluated twice."""
-    with reading(Path(run)) as connection:
-        return pooled_sd(connection)
 
 
 def best(run: Path | str) -> RunResult | None:
@@ -185,7 +166,7 @@ def best(run: Path | str) -> RunResult | None:
 
 def standing_best(connection: Connection, folder: Path) -> RunResult | None:
     """`best`, inside one reading of a run."""
-    return _best(connection, folder, read_meta(connection), last_state(connection))
+    return _best(connection, folder, read_meta(connection))
 
 
 def calls(run: Path | str) -> list[CallCosts]:
@@ -240,42 +221,25 @@ def _candidates(connection: Connection) -> int:
     return connection.execute(sql.select(sql.func.count(sql.candidate.c.seq))).scalar_one()
 
 
-def _best(connection: Connection, folder: Path, about: RunMeta, last: dict[str, Any]) -> RunResult | None:
-    winner = last.get("winner")
-    if isinstance(winner, dict):
-        found = read_result(winner)
-        return msgspec.structs.replace(found, tolerance=found.tolerance or _unchecked(about.task))
-    scores = Scores(connection, folder)
-    found = leader(connection, scores.direction, scores.model)
-    best = _standing(connection, found, RULE if scores.model is None else EXPECTED_RULE)
-    score = None if best is None or found is None else scores.of(best.id, best.count, found.mean)
-    if best is None or score is None:
-        return best
-    return msgspec.structs.replace(best, score=score.value, se=score.se, margin=score.margin)
+def _best(connection: Connection, folder: Path, about: RunMeta) -> RunResult | None:
+    found = result_of(connection, folder)
+    if found is None or found.tolerance or not isinstance(last_state(connection).get("winner"), dict):
+        return found
+    return msgspec.structs.replace(found, tolerance=_unchecked(about.task))
 
 
-def _before(connection: Connection, about: RunMeta, first: int | None) -> RunResult | None:
+def _before(connection: Connection, folder: Path, first: int | None) -> RunResult | None:
     """The best before the first grave sign; None if there was none, or nothing had scored."""
-    if first is None:
-        return None
-    standing = leader_before(connection, about.task.objective.direction, first)
-    return _standing(connection, standing, f"{RULE}, and before the first finding")
+    return None if first is None else result_before(connection, folder, first)
 
 
-def _standing(connection: Connection, found: Standing | None, how: str) -> RunResult | None:
-    if found is None:
-        return None
-    trust = trust_of(connection, found.candidate)
-    verified = reaches(trust, "verified") and found.strict is not False
-    score = search_score(found.mean, found.count, pooled_sd(connection))
-    told = {"certified": found.certified, "strict": found.strict, "trust": trust, "margin": score.margin}
-    return RunResult(unescape(found.candidate), found.mean, found.mean, found.count, verified, how, **told)
-
-
-def trust_of(connection: Connection, candidate: str) -> str:
-    """The level of a candidate's weakest score, "" without one. `candidate` as the tables have it."""
-    found = connection.execute(sql.select(sql.tally.c.trust).where(sql.tally.c.candidate == candidate)).scalar()
-    return "" if found is None else LEVELS[found]
+def findings(connection: Connection) -> tuple[int, int | None]:
+    """Number of candidates with a grave sign, and the event in which the first one showed it."""
+    seen = sql.select(sql.func.count(), sql.func.min(sql.tally.c.grave)).where(
+        sql.judged, sql.tally.c.grave.is_not(None)
+    )
+    count, first = connection.execute(seen).one()
+    return count, first
 
 
 # Notes of one kind, inside one reading of a run.
@@ -375,11 +339,7 @@ def training(connection: Connection) -> Training | None:
     )
 
 
-# The best candidate of a run, and how it was chosen.
-
-FINAL_RULE = "the engine's final choice, scored on evaluations made after it was chosen"
-FAILED_RULE = "the engine's final choice; it failed some of the evaluations made after it was chosen"
-UNCONFIRMED_RULE = "the engine's final choice; no evaluations were left to confirm it"
+# How few turns a strategy had.
 
 
 class FewTurns(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 from culmen.core.evaluation import LEVELS
 from culmen.core.task import Objective
 from culmen.store import views
-from culmen.store.ranking import MODELLED
+from culmen.store.evidence import MODELLED
 from culmen.store.views import CandidateDetail, CandidateQuery, CandidateRow, ListedCandidate
 from culmen.web.runs import Digest
 

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 
 from culmen.core.event import Event
+from culmen.core.result import RunResult
 from culmen.core.task import Objective
 from culmen.observe.figures import looks, number, result_line
 from culmen.observe.summary import summarize
 from culmen.observe.words import words
 from culmen.store import sidecar, views
 from culmen.store.address import pointer
-from culmen.store.views import RunResult, ProgressPoint, RunStatus
+from culmen.store.views import ProgressPoint, RunStatus
 from culmen.web.runs import Digest
 
 _EVENTS = 12

@@ -32,7 +32,7 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
     """Isolation in force, levels of trust of all scores, noise, the final choice against the search, and findings.
 
     `gap` is the fresh score of the winner minus what the search believed, as rewards: below zero the search was too
-    hopeful. `noise.sd` is the deviation of repeated scores of one candidate, pooled over all.
+    hopeful. `noise.sd` is the deviation of repeated scores of one candidate on one case, pooled over all.
     """
     now, about = views.status(run.run), run.meta
     seen = views.integrity(run.run, _FINDINGS)
@@ -43,7 +43,9 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "verifier": bool(about.task.evaluator.verifier),
         "levels": [{"level": name, "count": n, "meaning": MEANINGS[name]} for name, n in seen.levels.items()],
         "noise": {
-            "sd": seen.sd or None,
+            "sd": seen.noise.sd or None,
+            "exact": seen.noise.exact,
+            "repeats": seen.noise.repeats,
             "repeated": seen.repeated,
             "deterministic": bool(about.task.deterministic),
             "unstable": seen.unstable,

@@ -1,0 +1,364 @@
+"""Evidence of a run from its journal: the same answers as the engine's, for whoever reads.
+
+Facts are read from the tables in the order of their events and entered into a
+`culmen.evidence.Evidence` like the engine's own. It is kept while a run is looked at again and again,
+and then only reads what is new. Of runs longer than `MODELLED` evaluations the tallies are read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from culmen.core.admissions import ADMISSION
+from culmen.core.brief import Proposal
+from culmen.core.candidate import Candidate, key_of
+from culmen.core.evaluation import BARRED, LEVELS, Observation
+from culmen.core.event import Entry
+from culmen.core.result import RunResult, Score, read_result
+from culmen.core.task import Task
+from culmen.store import sql
+from culmen.store.codec import Blobs, decode, escape, unescape
+from culmen.store.database import RunMeta, read_meta
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from culmen.evidence.account import Fact, LoadedTally
+    from culmen.evidence.evidence import Evidence
+    from culmen.evidence.pedigree import StepLaw
+
+_KEPT = 8  # runs whose evidence is kept
+_END = 2**62  # beyond the last event
+MODELLED = 50_000
+"""Evaluations up to which a run is read one by one; as `culmen.evidence.account`."""
+
+_GROWTH = 1.02  # by how much a longer run must have grown before its tallies are read again
+
+
+class JudgedPart(msgspec.Struct):
+    """The parts of a stored observation that its row lacks."""
+
+    certified: float | None = None
+    strict: bool | None = None
+    metrics: dict[str, float] = {}
+    artifacts: dict[str, Any] = {}
+
+
+class RunEvidence:
+    """Evidence of one run, read from its journal; for any thread that holds it."""
+
+    def __init__(self, meta: RunMeta, folder: Path) -> None:
+        from culmen.evidence.evidence import Evidence
+
+        self.task: Task = meta.task
+        self._folder, self._bars = folder, meta.integrity in ("reject", "stop")
+        self.evidence: Evidence = Evidence(meta.task, prior_in(meta))
+        self.count = self.last = 0
+        self._born: dict[str, tuple[str, ...]] = {}
+        self._arrived = 0
+        self.lock = threading.RLock()
+        self.standings: Standings | None = None
+        self._is_long = False
+
+    def read(self, connection: Connection, last: int = _END) -> None:
+        """Enter the evaluations up to event `last` that are new."""
+        for fact, seq in self.facts(connection, last):
+            self.evidence.enter(fact)
+            self.count, self.last = self.count + 1, seq
+        self._read_admissions(connection, last)
+        self.evidence.account.measure = lambda names: sizes_of(connection, self._folder, names)
+
+    def read_tallies(self, connection: Connection, count: int, last: int) -> None:
+        """Read the sums of a run that is too long to be read one by one, once it has grown enough."""
+        from culmen.evidence.evidence import Evidence
+
+        if self._is_long and count < _GROWTH * self.count and not self._ended(connection):
+            return
+        self.evidence, self._is_long = Evidence(self.task), True
+        t = sql.tally.c
+        worst = t.low if self.task.objective.direction == "max" else t.high
+        columns = (t.candidate, t.count, t.failed, t.mean, t.spread, worst, t.asked, t.accepted, t.barred, t.trust)
+        rows = connection.execute(sql.select(*columns).order_by(t.first)).all()
+        sign = self.task.objective.reward(1.0)
+        loaded: list[LoadedTally] = []
+        for name, n, failed, mean, spread, value, asked, accepted, barred, trust in rows:
+            certified = None if value is None or accepted < asked else sign * value
+            judged = certified, accepted < asked, bool(barred), trust
+            loaded.append((unescape(name), n, failed, sign * mean, spread, *judged))
+        self.evidence.account.load(loaded)
+        o = sql.observation.c
+        first = sql.select(sql.func.min(o.seq)).where(o.phase != "")
+        self.last = (connection.execute(first).scalar() or _END) - 1
+        for fact, _ in self.facts(connection):
+            self.evidence.enter(fact)
+        self._read_admissions(connection, _END)
+        self.count, self.last = count, last
+
+    def _ended(self, connection: Connection) -> bool:
+        o = sql.observation.c
+        return bool(connection.execute(sql.select(o.seq).where(o.phase != "", o.seq > self.last).limit(1)).first())
+
+    def facts(self, connection: Connection, last: int = _END) -> Iterator[tuple[Fact, int]]:
+        """Evaluations after the last one entered, as facts with their events."""
+        from culmen.evidence.account import Fact
+
+        self._read_arrivals(connection, last)
+        objective, judged = self.task.objective, self._judged(connection, last)
+        o = sql.observation.c
+        columns = (o.seq, o.candidate, o.case, o.score, o.status, o.reason, o.seconds, o.phase)
+        query = sql.select(*columns, o.trust, o.culprit, o.kind)
+        rows = connection.execute(query.where(o.seq > self.last, o.seq <= last).order_by(o.seq)).all()
+        for seq, name, case, score, status, reason, seconds, phase, trust, culprit, kind in rows:
+            id, part = unescape(name), judged.get(seq, JudgedPart())
+            certified, level = part.certified, unescape(trust)
+            yield (
+                Fact(
+                    id,
+                    self._born.get(id, ()),
+                    unescape(case),
+                    None if score is None else objective.reward(score),
+                    unescape(phase),
+                    status == "lost",
+                    culprit,
+                    unescape(kind),
+                    status == "rejected" and reason.startswith(BARRED),
+                    part.strict is not None,
+                    part.strict,
+                    None if certified is None else objective.reward(certified),
+                    level if level in LEVELS else "",
+                    str(part.artifacts.get("tolerance", "")),
+                    seconds,
+                    metrics=part.metrics if objective.metrics and score is not None else {},
+                ),
+                seq,
+            )
+
+    def _judged(self, connection: Connection, last: int) -> dict[int, JudgedPart]:
+        """Of observations that were judged by more than a score, what their rows lack."""
+        e, o = sql.event.c, sql.observation.c
+        query = sql.select(e.seq, e.result).join(sql.observation, o.seq == e.seq)
+        query = query.where(o.seq > self.last, o.seq <= last)
+        if not (self.task.evaluator.verifier or self.task.objective.metrics):
+            query = query.where(o.phase != "")
+        rows = connection.execute(query).all()
+        return {seq: decode(raw, JudgedPart) for seq, raw in rows if raw is not None}
+
+    def _read_arrivals(self, connection: Connection, last: int) -> None:
+        born = sql.candidate.c
+        query = sql.select(born.id, born.parents, born.seq).where(born.seq > self._arrived, born.seq <= last)
+        for name, parents, seq in connection.execute(query.order_by(born.seq, born.id)).all():
+            self._born[unescape(name)] = tuple(unescape(parents).split())
+            self._arrived = seq
+
+    def _read_admissions(self, connection: Connection, last: int) -> None:
+        if not self._bars:
+            return
+        e = sql.event.c
+        query = sql.select(e.body).where(e.kind == "note", e.topic == escape(ADMISSION), e.seq <= last)
+        for raw in connection.execute(query).scalars():
+            for candidate in decode(raw, dict[str, Any]).get("candidates", ()):
+                self.evidence.bar(candidate)
+
+
+def prior_in(meta: RunMeta) -> StepLaw | None:
+    """The step law that the settings of a run's strategy bring from an earlier run."""
+    from culmen.evidence.pedigree import StepLaw
+
+    given: Any = (meta.strategy.get("config") or {}).get("prior")
+    given = given.get("fields", given) if isinstance(given, dict) else None
+    if not given:
+        return None
+    names = ("noise", "step", "drift", "sign")
+    return StepLaw(*(given.get(name, 0) for name in names))
+
+
+def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int]:
+    """Lengths of candidates in characters, by id; 0 for unknown ones."""
+    from culmen.store.reader import lookup_in
+
+    c = sql.candidate.c
+    wanted = [escape(name) for name in names]
+    rows = connection.execute(sql.select(c.id, c.parts).where(c.id.in_(wanted))).all()
+    texts = Blobs(folder / "blobs", lookup_in(connection)).get([row.parts for row in rows])
+    sizes = {row.id: sum(map(len, decode(texts[row.parts], dict[str, str]).values())) for row in rows}
+    return [sizes.get(name, 0) for name in wanted]
+
+
+_lock = threading.Lock()
+_kept: OrderedDict[str, RunEvidence] = OrderedDict()
+_before: OrderedDict[str, RunResult | None] = OrderedDict()
+
+
+@contextmanager
+def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
+    """The evidence of a run as its journal has it now; nobody else changes it meanwhile."""
+    meta = read_meta(connection)
+    name = f"{folder.absolute()} {meta.created}"
+    o = sql.observation.c
+    count, last = connection.execute(sql.select(sql.func.count(), sql.func.max(o.seq))).one()
+    with _lock:
+        found = _kept.pop(name, None)
+        if found is None or found.count > count or found.last > (last or 0):
+            found = RunEvidence(meta, folder)  # of another run, or of one that was rewritten
+        _kept[name] = found
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    with found.lock:
+        if count > MODELLED:
+            found.read_tallies(connection, count, last)
+        else:
+            found.read(connection, last or 0)
+        yield found
+
+
+def result_before(connection: Connection, folder: Path, seq: int) -> RunResult | None:
+    """The result from what was seen before event `seq`, of candidates without a grave sign."""
+    meta = read_meta(connection)
+    name = f"{folder.absolute()} {meta.created} {seq}"
+    with _lock:
+        if name in _before:
+            return _before[name]
+    run = RunEvidence(meta, folder)
+    run.read(connection, seq - 1)
+    grave = sql.select(sql.tally.c.candidate).where(sql.judged, sql.tally.c.grave.is_not(None))
+    for each in connection.execute(grave).scalars():
+        run.evidence.bar(unescape(each))
+    with _lock:
+        _before[name] = run.evidence.result()
+        while len(_before) > _KEPT:
+            _before.popitem(last=False)
+        return _before[name]
+
+
+def last_state(connection: Connection) -> dict[str, Any]:
+    """The newest state event's body."""
+    states = sql.select(sql.event.c.body).where(sql.event.c.kind == "state", sql.event.c.topic.is_not(None))
+    raw = connection.execute(states.order_by(sql.event.c.seq.desc()).limit(1)).scalar()
+    return {} if raw is None else decode(raw, dict[str, Any])
+
+
+def result_of(connection: Connection, folder: Path) -> RunResult | None:
+    """The result of a run: as the engine reported it, or as its journal has it now."""
+    winner = last_state(connection).get("winner")
+    if isinstance(winner, dict):
+        return read_result(winner)
+    with evidence_of(connection, folder) as run:
+        return run.evidence.result()
+
+
+class Standings:
+    """What is expected of every candidate at one moment, and their order; immutable."""
+
+    def __init__(self, run: RunEvidence) -> None:
+        ranking, account = run.evidence.ranking, run.evidence.account
+        self.count, self._size = run.count, len(account)
+        self._account, self._beliefs = account, ranking.beliefs
+        self._counts = account.rows["count"].copy()
+        self._ranking = ranking
+        self._order: list[str] | None = None
+
+    @property
+    def order(self) -> list[str]:
+        """Ids of the candidates that may be the best, best first, as of now."""
+        if self._order is None:
+            self._order = self._ranking.best(self._size)
+        return self._order
+
+    def of(self, candidate: str) -> Score | None:
+        """The score that the search expects of a candidate, by id; None without one."""
+        from culmen.evidence.verdict import expected_score
+
+        place = self._account.places.get(key_of(candidate), _END)
+        if place >= len(self._counts) or not self._counts[place]:
+            return None
+        mean, sd = float(self._beliefs.worth[place]), float(self._beliefs.worth_sd[place])
+        return expected_score(self._account, candidate, int(self._counts[place]), mean, sd)
+
+
+class Scores:
+    """The one number of each candidate of a run at one moment: what every list shows.
+
+    For those that the final choice measured it is the fresh score, for all others what the search
+    expects. What the final choice evaluated is never mixed into the latter.
+    """
+
+    def __init__(self, connection: Connection, folder: Path, ordered: bool = False) -> None:
+        self.direction = read_meta(connection).task.objective.direction
+        result = result_of(connection, folder)
+        self.winner = "" if result is None else result.id
+        self._fresh: dict[str, Score] = {}
+        with evidence_of(connection, folder) as run:
+            if run.standings is None or run.standings.count != run.count:
+                run.standings = Standings(run)
+            self._standings = run.standings
+            if ordered:
+                self._standings.order  # noqa: B018  (while nobody else changes the evidence)
+        for each in () if result is None else (result.initial, result.challenger):
+            if each is not None and each.fresh:
+                self._fresh[each.id] = each
+        if result is not None and (result.confirmed or result.failures):
+            self._fresh[result.id] = Score(
+                result.id, result.score, result.count, result.se, result.margin, result.failures, fresh=True
+            )
+
+    @property
+    def order(self) -> list[str]:
+        """Ids of all candidates that scored and may be the best, best first; the reported one leads."""
+        order = self._standings.order
+        if not self.winner or order[:1] == [self.winner]:
+            return order
+        return [self.winner, *(name for name in order if name != self.winner)]
+
+    def of(self, candidate: str) -> Score | None:
+        """The score of a candidate, by id; None if it has none."""
+        return self._fresh.get(candidate) or self._standings.of(candidate)
+
+
+class FollowedLeader:
+    """The leader of a run as its events come in, by the evidence they give."""
+
+    _FIRST, _PART = 40, 20  # evaluations after each of which it is asked for, and later parts
+
+    def __init__(self, task: Task) -> None:
+        from culmen.evidence.evidence import Evidence
+
+        self._objective = task.objective
+        self._evidence = Evidence(task)
+        self._known: dict[str, Candidate] = {each.id: each for each in task.candidates()}
+        self._next = 0
+        self._leader: tuple[float, str] | None = None
+
+    def see(self, entry: Entry) -> None:
+        """Enter one journaled entry."""
+        if isinstance(entry.result, Proposal):
+            for candidate in entry.result.candidates:
+                self._known.setdefault(candidate.id, candidate)
+        elif isinstance(entry.result, Observation):
+            seen = entry.result
+            candidate = self._known.get(seen.candidate) or Candidate(seen.candidate, {}, "")
+            self._evidence.observe(candidate, seen, str(entry.body.get("phase", "")))
+            self._follow(seen)
+
+    @property
+    def best(self) -> tuple[float, str] | None:
+        """(score, id) of the leader; None while nothing has scored."""
+        return self._leader
+
+    def _follow(self, seen: Observation) -> None:
+        made = self._evidence.account.made
+        reward = None if seen.score is None else self._objective.reward(seen.score)
+        record = reward is not None and (self._leader is None or reward > self._objective.reward(self._leader[0]))
+        if made < self._next and not record:
+            return
+        self._next = made + (1 if made < self._FIRST else max(1, made // self._PART))
+        leader = self._evidence.leader()
+        score = None if leader is None else self._evidence.verdict.score(leader)
+        if leader is not None and score is not None:
+            self._leader = score.score, leader
