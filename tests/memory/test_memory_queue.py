@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Rollout, Status
-from culmen.memory.pedigree import ValueModel
+from culmen.evidence.pedigree import ValueModel
 from culmen.memory.priorities import Earliest, Mean, RunningSample, Shuffled
 from culmen.memory.queue import PriorityQueue, Traces, top
 

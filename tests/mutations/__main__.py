@@ -1,7 +1,7 @@
 """Mutation trials: one small change of the rules at a time, which a test must notice.
 
     python -m tests.mutations --out trials.jsonl --sample 200          # goes on where it was cut off
-    python -m tests.mutations --out trials.jsonl --modules memory/pedigree.py strategies/puct.py
+    python -m tests.mutations --out trials.jsonl --modules evidence/pedigree strategies/puct.py
     python -m tests.mutations --out trials.jsonl --all                 # what survived, again with more tests
     python -m tests.mutations --out trials.jsonl --modules engine/driver.py --tests tests/engine/test_engine_d*.py
     python -m tests.mutations --out trials.jsonl --report              # what survived and is not explained

@@ -11,7 +11,7 @@ from random import Random
 import msgspec
 import pytest
 
-from culmen.memory.pedigree import ValueModel
+from culmen.evidence.pedigree import ValueModel
 from culmen.report.records import read_run
 from culmen.store import views
 from culmen.store.journal import SqlJournal

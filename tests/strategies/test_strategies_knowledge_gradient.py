@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from culmen.memory.pedigree import ValueModel
+from culmen.evidence.pedigree import ValueModel
 from culmen.memory.records import Records
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import KnowledgeGradient, Move

@@ -1,6 +1,6 @@
 """Score statistics of every candidate, for the final choice, and lookup of past evaluations.
 
-Candidates are ranked by the posterior mean of the value model (`memory.pedigree`), which knows relatives, cases and
+Candidates are ranked by the posterior mean of the value model (`evidence.pedigree`), which knows relatives, cases and
 noise, so one lucky sample never wins. Searches too long for it are ranked by a shrunken mean (empirical Bayes,
 normal-normal): a mean over few noisy observations is pulled towards the mean of all candidates.
 """
@@ -26,7 +26,7 @@ from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
 from culmen.engine.loop import Future
 from culmen.memory.front import FrontModel
-from culmen.memory.pedigree import ValueModel
+from culmen.evidence.pedigree import ValueModel
 
 _ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
 _COUNTS = struct.Struct("<8xIId")  # of these count, failures, mean

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
 from culmen.core.task import Constraint, MetricGoal
-from culmen.memory.pedigree import ValueModel
+from culmen.evidence.pedigree import ValueModel
 
 Floats = NDArray[np.float64]
 _RHO = 0.05  # weight of the sum in the augmented Chebyshev distance (Steuer and Choo, 1983)

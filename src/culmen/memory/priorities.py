@@ -106,7 +106,7 @@ class UcbSigma:
 
 @dataclass(frozen=True)
 class Pedigree:
-    """Posterior mean of the value model (`memory.pedigree`): a candidate's own observations and its relatives'."""
+    """Posterior mean of the value model (`evidence.pedigree`): a candidate's own observations and its relatives'."""
 
     def __call__(self, statistics: Observed) -> Floats:
         return statistics.posterior()

@@ -16,7 +16,7 @@ from culmen.core.evaluation import Observation, Rollout, Status
 from culmen.memory.priorities import Earliest, Priority, RunningSample, Ties
 
 if TYPE_CHECKING:
-    from culmen.memory.pedigree import ValueModel
+    from culmen.evidence.pedigree import ValueModel
 
 
 def top(scores: Floats, k: int, ties: Ties, rng: Random) -> list[int]:
@@ -252,9 +252,9 @@ class Statistics:
             self._parents[key] = parents
 
     def _asked_model(self) -> ValueModel:
-        """The value model (`memory.pedigree`), which the mean and its bounds do without: made when first asked for."""
+        """The value model (`evidence.pedigree`), which the mean and its bounds do without: made when first asked for."""
         if self._model is None:
-            from culmen.memory.pedigree import ValueModel
+            from culmen.evidence.pedigree import ValueModel
 
             model, ids = ValueModel(self._declared), list(self._index)
             for id in ids:

@@ -31,7 +31,7 @@ from culmen.store.database import read_meta
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect, Select
 
-    from culmen.memory.pedigree import StepLaw, ValueModel
+    from culmen.evidence.pedigree import StepLaw, ValueModel
 
 
 RULE = (
@@ -262,7 +262,7 @@ def leader_before(connection: Connection, direction: str, seq: int) -> Standing 
     return None if row is None else Standing(row.candidate, row.mean, row.n, sign * row.value, row.worst)
 
 
-# What a run's search knows of its candidates' true rewards: the value model (`memory.pedigree`) made from the tables.
+# What a run's search knows of its candidates' true rewards: the value model (`evidence.pedigree`) made from the tables.
 #
 # It is kept while a run is looked at again and again, and then only told what is new.
 
@@ -345,7 +345,7 @@ class Estimates:
     """The value model of one run; for any thread."""
 
     def __init__(self, task: Task) -> None:
-        from culmen.memory.pedigree import ValueModel
+        from culmen.evidence.pedigree import ValueModel
 
         self._reward = task.objective.reward
         self._model: ValueModel = ValueModel(task.objective.floor, task.deterministic)

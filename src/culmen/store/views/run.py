@@ -39,7 +39,7 @@ from culmen.store.sidecar import sampling
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from culmen.memory.pedigree import StepLaw
+    from culmen.evidence.pedigree import StepLaw
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ def meta(run: Path | str) -> RunMeta:
 
 
 def step_law(run: Path | str) -> StepLaw | None:
-    """What the search of this run learnt of steps and noise (`memory.pedigree`); None without scores."""
+    """What the search of this run learnt of steps and noise (`evidence.pedigree`); None without scores."""
     with reading(Path(run)) as connection:
         return learnt(connection, read_meta(connection).task)
 

@@ -9,11 +9,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from culmen.memory import pedigree
-from culmen.memory.pedigree import StepLaw, ValueModel
+from culmen.evidence.pedigree import tree as trees
+from culmen.evidence.pedigree import StepLaw, ValueModel
 
-from .test_memory_pedigree import solved
-from .test_memory_pedigree_laws import family
+from .test_evidence_pedigree import solved
+from .test_evidence_pedigree_laws import family
 
 
 def quantile(values: Sequence[float], share: float) -> float:

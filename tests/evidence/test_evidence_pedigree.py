@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from culmen.memory import pedigree
-from culmen.memory.pedigree import ValueModel
+from culmen.evidence.pedigree import tree as trees
+from culmen.evidence.pedigree import ValueModel
 
 
 def tree(

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from culmen.memory.pedigree import StepLaw, ValueModel
+from culmen.evidence.pedigree import StepLaw, ValueModel
 
-from .test_memory_pedigree import dense, tree
+from .test_evidence_pedigree import dense, tree
 
 Filled = Callable[[float], ValueModel]
 

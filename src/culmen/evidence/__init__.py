@@ -1,0 +1,1 @@
+"""Evidence: one account of what was observed, and one verdict that everything shows."""

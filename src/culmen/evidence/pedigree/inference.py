@@ -1,0 +1,162 @@
+"""When parameters are learnt, and what is believed of all candidates at any time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from culmen.evidence.pedigree.arrays import Flags, Floats, Ints, padded
+from culmen.evidence.pedigree.failing import FailureModel
+from culmen.evidence.pedigree.learning import Learner, next_turn
+from culmen.evidence.pedigree.observations import Observations, Sample
+from culmen.evidence.pedigree.parameters import Parameters, inferred, tree_prior
+from culmen.evidence.pedigree.scale import Scores
+from culmen.evidence.pedigree.tree import Posterior, Tree
+
+
+class Beliefs(NamedTuple):
+    """Everything believed of each candidate, by number.
+
+    `mean` and `variance` of its true reward on the model's scale, `scored` and `failed`
+    evaluations, the `drift` of its children, whether it is `ruined`, and its chance of failing.
+    """
+
+    mean: Floats
+    variance: Floats
+    scored: Floats
+    failed: Floats
+    drift: Floats
+    ruined: Flags
+    failing: Floats
+    failing_sd: Floats
+
+
+class Marginals(NamedTuple):
+    """Posterior after some observations, by row."""
+
+    sample: Sample
+    scores: Scores
+    parameters: Parameters
+    posterior: Posterior
+
+
+class Inference:
+    """Parameters and posterior, as a pure function of the observations in their order.
+
+    Parameters are learnt at turns, which the observations alone determine, each from those of
+    the turn before. The posterior of all observations given them is computed when asked for and
+    is never an input of anything that follows.
+    """
+
+    def __init__(self, observations: Observations, learner: Learner, failure_model: FailureModel) -> None:
+        self._observations, self._learner = observations, learner
+        self._failure_model, self._tree = failure_model, Tree()
+        self._turns: list[int] = []  # counts of observations not learnt from yet
+        self._next_turn = 1
+        self._learnt: Parameters | None = None
+        self._marginals: tuple[int, Marginals | None] = (0, None)  # after so many observations
+        self._beliefs: tuple[tuple[int, int], Beliefs] | None = None  # and of so many candidates
+        self._low_reward: tuple[int, float] = (0, 0.0)
+
+    def append(self, id: str, reward: float | None, case: str) -> None:
+        """Enter one observation."""
+        is_turn = self._observations.append(id, reward, case)
+        count = self._observations.count
+        if is_turn or count >= self._next_turn:
+            self._turns.append(count)
+            self._next_turn = next_turn(count)
+
+    def parameters(self) -> Parameters | None:
+        """Parameters as of the last turn; None before any score."""
+        for count in self._turns:
+            sample = self._observations.first(count)
+            self._learnt = self._learner.learn(self._learnt, sample, self._tree)
+        self._turns.clear()
+        return self._learnt
+
+    def marginals(self) -> Marginals | None:
+        """Posterior of all observations; None before any score."""
+        count = self._observations.count
+        if self._marginals[0] != count:
+            learnt, found = self.parameters(), None
+            if learnt is not None:
+                sample = self._observations.first(count)
+                scores = Scores.from_sample(sample, learnt.scale)
+                found = Marginals(sample, scores, *inferred(learnt, scores, self._tree))
+            self._marginals = count, found
+        return self._marginals[1]
+
+    def low_reward(self) -> float:
+        """A low reward for failures to count as (`Scale.low_reward`); 0 before any score."""
+        count, found = self._observations.count, self.marginals()
+        if self._low_reward[0] != count and found is not None:
+            self._low_reward = count, found.parameters.scale.low_reward(found.sample)
+        return self._low_reward[1]
+
+    def beliefs(self) -> Beliefs:
+        """Everything believed of each candidate after all observations."""
+        known = self._observations.count, len(self._observations.ids)
+        if self._beliefs is None or self._beliefs[0] != known:
+            found = self.marginals()
+            self._beliefs = known, self._unscored() if found is None else self._judged(found)
+        return self._beliefs[1]
+
+    def _unscored(self) -> Beliefs:
+        size, rows = len(self._observations.ids), self._observations.rows
+        failed, none = np.zeros(size), np.zeros(size)
+        if self._observations.count:
+            sample = self._observations.first(self._observations.count)
+            failed = np.append(sample.failures, 0.0)[rows]
+        return Beliefs(none, np.full(size, np.inf), none, failed, none, np.zeros(size, bool), none, none)
+
+    def _judged(self, found: Marginals) -> Beliefs:
+        """Beliefs of those that take part, then of the others, in order of their numbers."""
+        places, parents = self._places()
+        size, known = len(parents), found.parameters
+        mean, variance = self._predicted(found, parents)
+        scored = padded(found.scores.counts, size, 0.0)
+        failed = padded(found.sample.failures + found.scores.absurd, size, 0.0)
+        drift, ruined = padded(known.drifts, size, known.drift), padded(known.ruined, size, False)
+        failing = self._failure_model.chances(scored, failed, mean, parents)
+        return Beliefs(
+            mean[places],
+            variance[places],
+            scored[places],
+            failed[places],
+            drift[places],
+            ruined[places],
+            failing.mean[places],
+            failing.sd[places],
+        )
+
+    def _places(self) -> tuple[Ints, Ints]:
+        """Place of each candidate: its row, or after all rows; and by place its parent's."""
+        rows, parents = self._observations.rows, self._observations.parents
+        absent = np.flatnonzero(rows < 0)
+        places, size = rows.copy(), len(rows)
+        places[absent] = np.arange(size - len(absent), size)
+        of_parents = np.empty(size, np.int64)
+        of_parents[places] = np.where(parents >= 0, places[np.maximum(parents, 0)], -1)
+        return places, of_parents
+
+    def _predicted(self, found: Marginals, parents: Ints) -> tuple[Floats, Floats]:
+        """Means and variances by place; those of candidates that take no part follow from them."""
+        first, size = found.scores.size, len(parents)
+        mean = padded(found.posterior.mean, size, 0.0)
+        variance = padded(found.posterior.variance, size, 0.0)
+        if first == size:
+            return mean, variance
+        prior, known = tree_prior(found.parameters, found.scores), found.parameters
+        drift, far = padded(known.drifts, size, known.drift), 1.0 / prior.origin_precision
+        is_known = np.arange(size) < first
+        left = np.arange(first, size)
+        roots = left[parents[left] < 0]
+        mean[roots], variance[roots], is_known[roots] = prior.origin_mean, far, True
+        while len(left := left[~is_known[left]]):
+            now = left[is_known[parents[left]]]
+            above = parents[now]
+            mean[now] = mean[above] + drift[above]
+            variance[now] = np.minimum(variance[above], far) + prior.step
+            is_known[now] = True
+        return mean, variance
