@@ -8,8 +8,8 @@ import numpy as np
 
 from culmen.evidence.pedigree.arrays import Flags, Floats, Ints, padded
 from culmen.evidence.pedigree.failing import FailureModel
-from culmen.evidence.pedigree.learning import Learner, next_turn
-from culmen.evidence.pedigree.observations import Observations, Sample
+from culmen.evidence.pedigree.learning import Learner, Learnt, next_turn
+from culmen.evidence.pedigree.observations import Observations
 from culmen.evidence.pedigree.parameters import Parameters, inferred, tree_prior
 from culmen.evidence.pedigree.scale import Scores
 from culmen.evidence.pedigree.tree import Posterior, Tree
@@ -31,11 +31,23 @@ class Beliefs(NamedTuple):
     failing: Floats
     failing_sd: Floats
 
+    def taken(self, places: Ints) -> Beliefs:
+        """Beliefs in another order."""
+        return Beliefs(
+            self.mean[places],
+            self.variance[places],
+            self.scored[places],
+            self.failed[places],
+            self.drift[places],
+            self.ruined[places],
+            self.failing[places],
+            self.failing_sd[places],
+        )
+
 
 class Marginals(NamedTuple):
     """Posterior after some observations, by row."""
 
-    sample: Sample
     scores: Scores
     parameters: Parameters
     posterior: Posterior
@@ -54,10 +66,11 @@ class Inference:
         self._failure_model, self._tree = failure_model, Tree()
         self._turns: list[int] = []  # counts of observations not learnt from yet
         self._next_turn = 1
-        self._learnt: Parameters | None = None
-        self._marginals: tuple[int, Marginals | None] = (0, None)  # after so many observations
+        self._learnt: Learnt | None = None
+        self._learnt_at = 0  # observations
+        self._marginals: Marginals | None = None
+        self._marginals_at = 0
         self._beliefs: tuple[tuple[int, int], Beliefs] | None = None  # and of so many candidates
-        self._low_reward: tuple[int, float] = (0, 0.0)
 
     def append(self, id: str, reward: float | None, case: str) -> None:
         """Enter one observation."""
@@ -70,29 +83,32 @@ class Inference:
     def parameters(self) -> Parameters | None:
         """Parameters as of the last turn; None before any score."""
         for count in self._turns:
+            known = self._learnt.parameters if self._learnt else None
             sample = self._observations.first(count)
-            self._learnt = self._learner.learn(self._learnt, sample, self._tree)
+            self._learnt, self._learnt_at = self._learner.learn(known, sample, self._tree), count
         self._turns.clear()
-        return self._learnt
+        return self._learnt.parameters if self._learnt else None
 
     def marginals(self) -> Marginals | None:
         """Posterior of all observations; None before any score."""
         count = self._observations.count
-        if self._marginals[0] != count:
-            learnt, found = self.parameters(), None
-            if learnt is not None:
-                sample = self._observations.first(count)
-                scores = Scores.from_sample(sample, learnt.scale)
-                found = Marginals(sample, scores, *inferred(learnt, scores, self._tree))
-            self._marginals = count, found
-        return self._marginals[1]
+        self.parameters()
+        if self._marginals is None or self._marginals_at != count:
+            self._marginals, self._marginals_at = self._infer(count), count
+        return self._marginals
+
+    def _infer(self, count: int) -> Marginals | None:
+        if self._learnt is None:
+            return None
+        known, scores = self._learnt
+        if self._learnt_at != count:
+            scores = Scores.from_sample(self._observations.first(count), known.scale)
+        return Marginals(scores, *inferred(known, scores, self._tree))
 
     def low_reward(self) -> float:
-        """A low reward for failures to count as (`Scale.low_reward`); 0 before any score."""
-        count, found = self._observations.count, self.marginals()
-        if self._low_reward[0] != count and found is not None:
-            self._low_reward = count, found.parameters.scale.low_reward(found.sample)
-        return self._low_reward[1]
+        """A low reward for failures to count as (`Scores.low_reward`); 0 before any score."""
+        found = self.marginals()
+        return 0.0 if found is None else found.scores.low_reward
 
     def beliefs(self) -> Beliefs:
         """Everything believed of each candidate after all observations."""
@@ -116,23 +132,21 @@ class Inference:
         size, known = len(parents), found.parameters
         mean, variance = self._predicted(found, parents)
         scored = padded(found.scores.counts, size, 0.0)
-        failed = padded(found.sample.failures + found.scores.absurd, size, 0.0)
+        failed = padded(found.scores.failed, size, 0.0)
         drift, ruined = padded(known.drifts, size, known.drift), padded(known.ruined, size, False)
         failing = self._failure_model.chances(scored, failed, mean, parents)
-        return Beliefs(
-            mean[places],
-            variance[places],
-            scored[places],
-            failed[places],
-            drift[places],
-            ruined[places],
-            failing.mean[places],
-            failing.sd[places],
-        )
+        beliefs = Beliefs(mean, variance, scored, failed, drift, ruined, *failing)
+        return beliefs if places is None else beliefs.taken(places)
 
-    def _places(self) -> tuple[Ints, Ints]:
-        """Place of each candidate: its row, or after all rows; and by place its parent's."""
-        rows, parents = self._observations.rows, self._observations.parents
+    def _places(self) -> tuple[Ints | None, Ints]:
+        """Place of each candidate: its row, or after all rows; and by place its parent's.
+
+        None if every candidate's place is its number.
+        """
+        observations = self._observations
+        rows, parents = observations.rows, observations.parents
+        if observations.is_in_order:
+            return None, parents
         absent = np.flatnonzero(rows < 0)
         places, size = rows.copy(), len(rows)
         places[absent] = np.arange(size - len(absent), size)

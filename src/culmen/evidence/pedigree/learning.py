@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +13,8 @@ from culmen.evidence.pedigree.parameters import Parameters, posterior, scatter_w
 from culmen.evidence.pedigree.scale import Scale, Scores
 from culmen.evidence.pedigree.tree import Posterior, Tree
 
-EVERY = 50  # observations up to which parameters are learnt after every one
-SHARE = 50  # after that, when the count has grown by a fiftieth
+EVERY = 33  # observations up to which parameters are learnt after every one
+SHARE = 33  # after that, when the count has grown by a fiftieth
 DAMPING = 0.85  # of the mean drift: an undamped one makes a search timid
 KIN = 6.0  # pseudo-children with the mean drift that each parent has
 PRIOR = 2.0  # pseudo-steps of the first guess of t²
@@ -43,6 +42,13 @@ class StepLaw(NamedTuple):
     sign: int = 0
 
 
+class Learnt(NamedTuple):
+    """Parameters, and the scores that they were learnt from."""
+
+    parameters: Parameters
+    scores: Scores
+
+
 def next_turn(count: int) -> int:
     """Observations at which parameters are learnt again after they were at `count`."""
     return count + max(1, count // SHARE) if count >= EVERY else count + 1
@@ -54,7 +60,7 @@ class Learner:
     def __init__(self, prior: StepLaw | None = None) -> None:
         self._prior = prior
 
-    def learn(self, known: Parameters | None, sample: Sample, tree: Tree) -> Parameters | None:
+    def learn(self, known: Parameters | None, sample: Sample, tree: Tree) -> Learnt | None:
         """Parameters after this sample; None without a score."""
         if not len(sample.rewards):
             return None
@@ -66,8 +72,8 @@ class Learner:
             before, found = known, posterior(known, scores, tree)
             known = self._fit(_find_ruined(known, found, scores), found, scores)
             if _is_alike(before, known):
-                return replace(known, settled=True)
-        return known
+                return Learnt(known._replace(settled=True), scores)
+        return Learnt(known, scores)
 
     def _with_scale(self, known: Parameters | None, sample: Sample) -> Parameters:
         """Parameters with the scale looked at again, if it is time; anew on another scale."""
@@ -77,9 +83,9 @@ class Learner:
         scale, look = Scale.from_sample(sample), max(count + 1, int(count * 1.25))
         if known is None:
             return Parameters(scale, look)
-        known, before = replace(known, scale=scale, next_look=look), known.scale
+        known, before = known._replace(scale=scale, next_look=look), known.scale
         if scale.sign != before.sign or count <= 8:
-            return replace(known, noise=math.nan, step=math.nan, settled=False)
+            return known._replace(noise=math.nan, step=math.nan, settled=False)
         return known
 
     def _guess(self, known: Parameters, scores: Scores) -> Parameters:
@@ -94,7 +100,7 @@ class Learner:
         gaps = (means[pairs] - means[above[pairs]]) ** 2
         few = len(gaps) == 0
         spread = 0.0 if few else float(np.mean(np.minimum(gaps, 9.0 * share_below(gaps, 0.5))))
-        within = scatter_within(scores, known.effects, known.noise).squares
+        within = scatter_within(scores, known).squares
         degrees = scores.degrees
         # differences below this are rounding
         least = (1e-6 * float(np.abs(scores.values).max(initial=0.0))) ** 2
@@ -111,9 +117,9 @@ class Learner:
         known = self._fit_steps(known, found, scores)
         known = _fit_roots(known, found, scores)
         if scores.noiseless:
-            return replace(known, noise=TINY * known.step)
-        known = replace(known, effects=_case_effects(known, found, scores))
-        return replace(known, noise=self._noise(known, found, scores))
+            return known._replace(noise=TINY * known.step)
+        known = known._replace(effects=_case_effects(known, found, scores))
+        return known._replace(noise=self._noise(known, found, scores))
 
     def _fit_steps(self, known: Parameters, found: Posterior, scores: Scores) -> Parameters:
         """Variance of steps, mean drift and drifts, by the children that do not stand alone."""
@@ -127,7 +133,7 @@ class Learner:
         drift = (DAMPING * float(steps.sum()) + told) / (len(seen) + weight)
         drifts = (tally(over, steps, scores.size) + KIN * drift) / (born + KIN)
         if not len(seen):
-            return replace(known, drift=drift, drifts=drifts)
+            return known._replace(drift=drift, drifts=drifts)
         rest = (steps - drifts[over]) ** 2
         far = 9.0 * share_below(rest, 0.8)
         apart = 1.0 / found.own[seen] + 1.0 / found.cavity[seen]
@@ -135,15 +141,15 @@ class Learner:
         free = len(seen) + weight - LOST * float((born / (born + KIN)).sum())
         bounded = np.minimum(rest, far) if far > 0 else rest
         step = (float((bounded + unsure).sum()) + weight * known.first_step) / free
-        return replace(known, step=step, drift=drift, drifts=drifts)
+        return known._replace(step=step, drift=drift, drifts=drifts)
 
     def _noise(self, known: Parameters, found: Posterior, scores: Scores) -> float:
         """Variance of one evaluation: from repeats, all observations, and the first guess."""
-        within = scatter_within(scores, known.effects, known.noise)
+        within = scatter_within(scores, known)
         rest = scores.values - known.effects[scores.cases] - found.mean[scores.rows]
         squares = rest**2 + found.variance[scores.rows]
         doubt = DOUBT * min(1.0, len(rest) / 40.0)
-        everything = float((within.weights * squares).mean())
+        everything = float((squares if within.weights is None else within.weights * squares).mean())
         # one lucky pair of repeats must not decide
         few, guess = max(0.0, 1.0 - scores.degrees / 4.0), 0.5 * known.first_step
         if self._prior and known.weight == KNOWN and self._prior.noise > 0:
@@ -154,7 +160,7 @@ class Learner:
 
 def _started(known: Parameters, noise: float, step: float, first: float, weight: float, drifts: Floats) -> Parameters:
     drift = float(drifts[0])
-    return replace(known, noise=noise, step=step, first_step=first, weight=weight, drift=drift, drifts=drifts)
+    return known._replace(noise=noise, step=step, first_step=first, weight=weight, drift=drift, drifts=drifts)
 
 
 def _is_alike(before: Parameters, after: Parameters) -> bool:
@@ -173,7 +179,7 @@ def _find_ruined(known: Parameters, found: Posterior, scores: Scores) -> Paramet
     scores are believed, and one case of several is too little.
     """
     size, parents = scores.size, scores.parents
-    none = replace(known, ruined=np.zeros(size, bool), fall=math.inf)
+    none = known._replace(ruined=np.zeros(size, bool), fall=math.inf)
     if scores.noiseless or scores.case_count > 1:
         return none
     seen = np.flatnonzero((parents >= 0) & (scores.counts > 0))
@@ -190,20 +196,20 @@ def _find_ruined(known: Parameters, found: Posterior, scores: Scores) -> Paramet
         return none
     ruined = np.zeros(size, bool)
     ruined[seen[fallen]] = True
-    return replace(known, ruined=ruined, fall=fall)
+    return known._replace(ruined=ruined, fall=fall)
 
 
 def _fit_roots(known: Parameters, found: Posterior, scores: Scores) -> Parameters:
     """Mean and variance of the true rewards of candidates without parents."""
     roots = np.flatnonzero((scores.parents < 0) & (scores.counts > 0))
     if len(roots) < FAMILY:
-        return replace(known, root_variance=0.0)
+        return known._replace(root_variance=0.0)
     means = found.mean[roots]
     centre = float(means.mean())
     between = float(((means - centre) ** 2).sum()) / (len(roots) - 1)
     variance = between + float(found.variance[roots].mean())
     least = max(1e-6 * scores.spread**2, 1e-300)
-    return replace(known, root_variance=max(variance, least), root_mean=centre)
+    return known._replace(root_variance=max(variance, least), root_mean=centre)
 
 
 def _case_effects(known: Parameters, found: Posterior, scores: Scores) -> Floats:

@@ -11,9 +11,11 @@ import numpy as np
 
 from culmen.evidence.pedigree.arrays import Floats, Ints, tally
 from culmen.evidence.pedigree.failing import FailureModel, FailureShare
-from culmen.evidence.pedigree.inference import Inference
+from culmen.evidence.pedigree.inference import Beliefs, Inference
 from culmen.evidence.pedigree.learning import Learner, StepLaw
 from culmen.evidence.pedigree.observations import Observations
+
+NOTHING = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class ValueModel:
         self._floor = floor
         self._observations = Observations(exact)
         self._inference = Inference(self._observations, Learner(prior), failing or FailureShare())
+        self._rewards: tuple[Beliefs | None, tuple[Floats, Floats]] = None, (NOTHING, NOTHING)
         self._barren: dict[int, int] = {}  # requests for children that brought nothing new
 
     def __len__(self) -> int:
@@ -159,8 +162,8 @@ class ValueModel:
         """Value of a candidate in units of the reward; KeyError for an unknown one."""
         number, beliefs = self.index[id], self._inference.beliefs()
         count, failures = int(beliefs.scored[number]), int(beliefs.failed[number])
-        mean, sd = self._in_rewards(slice(number, number + 1))
-        return Value(float(mean[0]), float(sd[0]), count, failures)
+        mean, sd = self._in_rewards()
+        return Value(float(mean[number]), float(sd[number]), count, failures)
 
     def worth(self) -> Floats:
         """Posterior mean of each candidate on the model's scale, failures at the floor.
@@ -177,23 +180,25 @@ class ValueModel:
     def expected(self) -> tuple[Floats, Floats]:
         """Mean and standard deviation of each `value`; nan for candidates without a score."""
         known = self.scored > 0
-        mean, sd = self._in_rewards(slice(None))
+        mean, sd = self._in_rewards()
         return np.where(known, mean, np.nan), np.where(known, sd, np.nan)
 
-    def _in_rewards(self, chosen: slice) -> tuple[Floats, Floats]:
-        """Values of the chosen candidates: means and standard deviations."""
+    def _in_rewards(self) -> tuple[Floats, Floats]:
+        """Means and standard deviations of the values of all candidates."""
         beliefs, known = self._inference.beliefs(), self._inference.parameters()
-        mean, variance = beliefs.mean[chosen], beliefs.variance[chosen]
-        if known is None:
-            return np.full(len(mean), np.nan), np.full(len(mean), np.nan)
-        mean, sd = known.scale.back(mean, np.sqrt(variance))
-        failing, failing_sd = beliefs.failing[chosen], beliefs.failing_sd[chosen]
-        above = np.maximum(mean - self.floor, 0.0)
-        return mean - failing * above, np.hypot((1.0 - failing) * sd, failing_sd * above)
+        if self._rewards[0] is not beliefs:
+            mean = sd = np.full(len(beliefs.mean), np.nan)
+            if known is not None:
+                mean, sd = known.scale.back(beliefs.mean, np.sqrt(beliefs.variance))
+                above = np.maximum(mean - self.floor, 0.0)
+                mean = mean - beliefs.failing * above
+                sd = np.hypot((1.0 - beliefs.failing) * sd, beliefs.failing_sd * above)
+            self._rewards = beliefs, (mean, sd)
+        return self._rewards[1]
 
     @property
     def floor(self) -> float:
-        """Reward of a failure: declared, else a low one that was seen (`Scale.low_reward`)."""
+        """Reward of a failure: declared, else a low one that was seen (`Scores.low_reward`)."""
         return self._inference.low_reward() if self._floor is None else self._floor
 
     @property

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from culmen.evidence.pedigree.arrays import Floats, Ints, with_room
+from culmen.evidence.pedigree.arrays import Floats, Ints, tally, with_room
 
 
 class Sample(NamedTuple):
@@ -57,9 +57,9 @@ class Observations:
         self.differed_at: int | None = None  # `count` at which a repeat first differed
         self._parents = np.full(64, -1, np.int64)  # by number
         self._row_of = np.full(64, -1, np.int64)  # by number
-        self._numbers = np.zeros(64, np.int64)  # by row, as the next
-        self._row_parents = np.zeros(64, np.int64)
+        self._row_parents = np.zeros(64, np.int64)  # by row
         self._size = 0  # rows
+        self.is_in_order = True  # every row so far is its candidate's number
         self._rows = np.zeros(64, np.int64)  # by observation, as all that follow
         self._cases = np.zeros(64, np.int64)
         self._rewards = np.zeros(64)  # nan: failed
@@ -78,11 +78,6 @@ class Observations:
     def rows(self) -> Ints:
         """Row of each candidate by number, -1 while it takes no part."""
         return self._row_of[: len(self.ids)]
-
-    @property
-    def numbers(self) -> Ints:
-        """Number of the candidate of each row."""
-        return self._numbers[: self._size]
 
     @property
     def case_count(self) -> int:
@@ -124,7 +119,7 @@ class Observations:
         """Sample of the first `count` observations (at least 1)."""
         size, rewards = int(self._sizes[count - 1]), self._rewards[:count]
         scored, rows = ~np.isnan(rewards), self._rows[:count]
-        failures = np.bincount(rows[~scored], minlength=size).astype(float)
+        failures = tally(rows[~scored], None, size)
         same = self.differed_at is None or count < self.differed_at
         return Sample(
             self._row_parents[:size],
@@ -150,10 +145,10 @@ class Observations:
         row = int(self._row_of[number]) if number >= 0 else -1
         for each in reversed(line):
             place = self._size
-            self._numbers = with_room(self._numbers, place)
             self._row_parents = with_room(self._row_parents, place)
-            self._numbers[place], self._row_parents[place] = each, row
+            self._row_parents[place] = row
             self._row_of[each] = row = place
+            self.is_in_order &= each == place
             self._size += 1
         return row
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +16,10 @@ REPEATS = 8  # degrees of freedom within candidates from which tails can be judg
 OUTLYING = 6.0  # deviations from which a residual shows a heavy tail
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+_NOTHING, _NONE = np.zeros(0), np.zeros(0, bool)
+
+
+class Parameters(NamedTuple):
     """What is learnt of a run; docs/evidence.md has the equations.
 
     `noise` s², `step` t² and `drift` mu of the docs; `first_step` is the first guess of t² and
@@ -35,9 +36,9 @@ class Parameters:
     drift: float = 0.0
     first_step: float = 0.0
     weight: float = 0.0
-    drifts: Floats = field(default_factory=lambda: np.zeros(0))
-    effects: Floats = field(default_factory=lambda: np.zeros(0))
-    ruined: Flags = field(default_factory=lambda: np.zeros(0, bool))
+    drifts: Floats = _NOTHING
+    effects: Floats = _NOTHING
+    ruined: Flags = _NONE
     root_variance: float = 0.0
     root_mean: float = 0.0
     fall: float = math.inf
@@ -45,8 +46,9 @@ class Parameters:
 
     def padded(self, rows: int, cases: int) -> Parameters:
         """The same for more rows and cases: drifts as the mean, no effects, nothing ruined."""
-        return replace(
-            self,
+        if len(self.drifts) == rows and len(self.effects) == cases:
+            return self
+        return self._replace(
             drifts=padded(self.drifts, rows, self.drift),
             effects=padded(self.effects, cases, 0.0),
             ruined=padded(self.ruined, rows, False),
@@ -54,27 +56,31 @@ class Parameters:
 
 
 class Within(NamedTuple):
-    """Scatter within candidates: Student weights of all scores, and the weighted squares."""
+    """Scatter within candidates: weights of all scores (None: 1), and the weighted squares."""
 
-    weights: Floats
+    weights: Floats | None
     squares: float
 
 
-def scatter_within(scores: Scores, effects: Floats, noise: float) -> Within:
+def scatter_within(scores: Scores, parameters: Parameters) -> Within:
     """Scatter of scores about their candidate's mean, case effects taken out.
 
     If repeats show heavy tails, scores far off weigh less: (h + 1) / (h + r² / s²).
     """
-    values = scores.values - effects[scores.cases]
+    if not scores.degrees:
+        return Within(None, 0.0)
+    values = scores.values - parameters.effects[scores.cases]
     means = tally(scores.rows, values, scores.size) / np.maximum(scores.counts, 1)
-    rest, weights = values - means[scores.rows], np.ones(len(values))
+    rest = values - means[scores.rows]
+    squares = rest * rest
     if scores.degrees >= REPEATS and not scores.noiseless:
         off = np.abs(rest[scores.counts[scores.rows] > 1])
-        scale = 1.4826 * share_below(off, 0.5)
-        if scale > 0 and float(off.max()) > OUTLYING * scale:
-            variance = max(noise, scale * scale) if noise > 0 else scale * scale
-            weights = (HEAVY + 1.0) / (HEAVY + rest * rest / variance)
-    return Within(weights, float((weights * rest * rest).sum()))
+        variance = (1.4826 * share_below(off, 0.5)) ** 2
+        if variance > 0 and float(off.max()) ** 2 > OUTLYING**2 * variance:
+            known = parameters.noise  # nan before the first guess
+            weights = (HEAVY + 1.0) / (HEAVY + squares / (max(known, variance) if known > 0 else variance))
+            return Within(weights, float((weights * squares).sum()))
+    return Within(None, float(squares.sum()))
 
 
 def tree_prior(parameters: Parameters, scores: Scores) -> TreePrior:
@@ -83,17 +89,21 @@ def tree_prior(parameters: Parameters, scores: Scores) -> TreePrior:
         origin = 1.0 / parameters.root_variance, parameters.root_mean
     else:
         flat = 1.0 / (1e4 * (parameters.step + scores.spread**2))
-        origin = flat, share_below(scores.values, 0.5)
+        origin = flat, scores.median
     return TreePrior(parameters.step, parameters.drifts, parameters.ruined, *origin)
 
 
 def posterior(parameters: Parameters, scores: Scores, tree: Tree) -> Posterior:
     """Exact posterior of all rows given the parameters, which must be padded."""
-    weights = scatter_within(scores, parameters.effects, parameters.noise).weights
-    values = scores.values - parameters.effects[scores.cases]
-    weight = tally(scores.rows, weights, scores.size) / parameters.noise
-    pull = tally(scores.rows, weights * values, scores.size) / parameters.noise
-    return tree.sweep(scores.parents, weight, pull, tree_prior(parameters, scores))
+    values, weights = scores.values, None
+    if scores.case_count > 1:
+        values = values - parameters.effects[scores.cases]
+    if scores.degrees >= REPEATS:
+        weights = scatter_within(scores, parameters).weights
+    pull = tally(scores.rows, values if weights is None else weights * values, scores.size)
+    weight = scores.counts if weights is None else tally(scores.rows, weights, scores.size)
+    prior, noise = tree_prior(parameters, scores), parameters.noise
+    return tree.sweep(scores.parents, weight / noise, pull / noise, prior)
 
 
 def inferred(parameters: Parameters, scores: Scores, tree: Tree) -> tuple[Parameters, Posterior]:
@@ -110,5 +120,5 @@ def inferred(parameters: Parameters, scores: Scores, tree: Tree) -> tuple[Parame
     fallen &= scores.means - found.mean[scores.parents] < -known.fall
     if not (fallen & ~known.ruined).any():
         return known, found
-    known = replace(known, ruined=known.ruined | fallen)
+    known = known._replace(ruined=known.ruined | fallen)
     return known, posterior(known, scores, tree)

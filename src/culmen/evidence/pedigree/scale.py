@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -41,20 +43,6 @@ class Scale(NamedTuple):
         """True for rewards that are no failures."""
         return raw >= self.absurd
 
-    def low_reward(self, sample: Sample) -> float:
-        """A low sound reward that is no outlier, for failures to count as.
-
-        The smaller of the median of the first initial program's rewards and the 5 % quantile of
-        all. That program is the first candidate without parents, by observations, with a reward.
-        """
-        sound = self.is_sound(sample.rewards)
-        rewards, rows = sample.rewards[sound], sample.rows[sound]
-        initial = rows[sample.parents[rows] < 0]
-        low = share_below(rewards, 0.05)
-        if not len(initial):
-            return low
-        return min(share_below(rewards[rows == initial.min()], 0.5), low)
-
     def forth(self, raw: Floats) -> Floats:
         """Rewards on the model's scale."""
         if not self.sign:
@@ -69,54 +57,70 @@ class Scale(NamedTuple):
         return self.sign * size, size * sd
 
 
-class Scores(NamedTuple):
-    """Sound scores of a sample on the model's scale, and what else inference needs of it.
+@dataclass(frozen=True)
+class Scores:
+    """Sound scores of a sample, on the model's scale, and what else inference needs of it.
 
-    `values` on `cases` by candidates `rows`; by row: `parents`, `counts` of sound scores, and
-    `absurd` scores.
+    `rewards`, as `values` on the scale, on `cases` by candidates `rows`; by row: `parents`,
+    `counts` of sound scores, and `failed` evaluations, absurd scores among them.
     """
 
+    rewards: Floats
     values: Floats
     rows: Ints
     cases: Ints
     parents: Ints
     counts: Floats
-    absurd: Floats
+    failed: Floats
     case_count: int
     noiseless: bool
 
     @classmethod
     def from_sample(cls, sample: Sample, scale: Scale) -> Scores:
         """Scores of the sample on this scale."""
-        sound = scale.is_sound(sample.rewards)
-        rows = sample.rows[sound]
-        return cls(
-            scale.forth(sample.rewards[sound]),
-            rows,
-            sample.cases[sound],
-            sample.parents,
-            tally(rows, None, sample.size),
-            tally(sample.rows[~sound], None, sample.size),
-            sample.case_count,
-            sample.noiseless,
-        )
+        rewards, rows, cases, failed = sample.rewards, sample.rows, sample.cases, sample.failures
+        sound = scale.is_sound(rewards)
+        if not sound.all():
+            failed = failed + tally(rows[~sound], None, sample.size)
+            rewards, rows, cases = rewards[sound], rows[sound], cases[sound]
+        values, counts = scale.forth(rewards), tally(rows, None, sample.size)
+        shape = sample.case_count, sample.noiseless
+        return cls(rewards, values, rows, cases, sample.parents, counts, failed, *shape)
 
     @property
     def size(self) -> int:
         """Number of rows."""
         return len(self.parents)
 
-    @property
+    @cached_property
     def means(self) -> Floats:
         """Mean score by row, 0 without one."""
         return tally(self.rows, self.values, self.size) / np.maximum(self.counts, 1)
 
-    @property
+    @cached_property
+    def median(self) -> float:
+        """Median of the scores (of an even number, the upper one)."""
+        return share_below(self.values, 0.5)
+
+    @cached_property
+    def low_reward(self) -> float:
+        """A low sound reward that is no outlier, for failures to count as.
+
+        The smaller of the median of the first initial program's rewards and the 5 % quantile of
+        all. That program is the first candidate without parents, by observations, with a reward.
+        """
+        low = share_below(self.rewards, 0.05)
+        initial = self.rows[self.parents[self.rows] < 0]
+        if not len(initial):
+            return low
+        return min(share_below(self.rewards[self.rows == initial.min()], 0.5), low)
+
+    @cached_property
     def spread(self) -> float:
         """Largest difference of two scores."""
         return float(self.values.max() - self.values.min())
 
-    @property
+    @cached_property
     def degrees(self) -> float:
         """Degrees of freedom within candidates."""
         return float(np.maximum(self.counts - 1, 0).sum())

@@ -42,7 +42,7 @@ class Messages:
     """Precision, and precision times mean, of each row, and what it sent to its parent."""
 
     def __init__(self, weight: Floats, pull: Floats) -> None:
-        self.weight, self.pull = weight, pull
+        self.weight, self.pull = weight.copy(), pull.copy()
         self.sent_weight, self.sent_pull = np.zeros(len(weight)), np.zeros(len(weight))
         self.own, self.cavity = np.zeros(len(weight)), np.zeros(len(weight))
 
@@ -98,7 +98,7 @@ class Tree:
             self._grow(parents)
         parent = np.where(prior.alone, -1, parents)
         above = prior.drift[np.maximum(parent, 0)]
-        messages = Messages(weight.copy(), pull.copy())
+        messages = Messages(weight, pull)
         self._send_up(messages, parent, above, prior)
         self._pass_top(messages, above, prior)
         self._send_down(messages, parent, above, prior)
@@ -148,8 +148,8 @@ class Tree:
                 w[i] += far
                 h[i] += far * prior.origin_mean
                 continue
-            rest = max(w[p] - up_w[i], far)
-            cavity[i] = rest
+            rest = w[p] - up_w[i]
+            cavity[i] = rest = rest if rest > far else far
             precision = 1.0 / (1.0 / rest + t2)
             h[i] += precision * ((h[p] - up_h[i]) / rest + b[i])
             w[i] += precision
