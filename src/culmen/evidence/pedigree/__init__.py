@@ -4,8 +4,8 @@ Equations, constants and schedule: docs/evidence.md. Results depend on the obser
 their order alone, never on who asked for results, nor when.
 """
 
-from culmen.evidence.pedigree.failing import FailureModel, FailureShare
+from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare
 from culmen.evidence.pedigree.learning import StepLaw
 from culmen.evidence.pedigree.model import Noise, Value, ValueModel
 
-__all__ = ["FailureModel", "FailureShare", "Noise", "StepLaw", "Value", "ValueModel"]
+__all__ = ["FailureChances", "FailureModel", "FailureShare", "Noise", "StepLaw", "Value", "ValueModel"]

@@ -23,6 +23,7 @@ LOST = 0.6  # share of the degrees of freedom that the parents' drifts take from
 DOUBT = 12.0  # most repeats that the estimate of the noise from all observations counts as
 TINY = 1e-8  # noise variance of an exact evaluator, as a share of the steps' variance
 FAMILY = 3  # candidates without parents from which they have an origin in common
+EQUAL = 1e-6  # share of the largest step up to which a child counts as equal to its parent
 RUIN = 3.0  # usual gains of children below its parent at which a child is ruined
 RUINED = 0.2  # least share of the children that must be
 FEW = 5  # least number of them, and of children that gained
@@ -84,7 +85,7 @@ class Learner:
         if known is None:
             return Parameters(scale, look)
         known, before = known._replace(scale=scale, next_look=look), known.scale
-        if scale.sign != before.sign or count <= 8:
+        if (scale.sign, scale.unit) != (before.sign, before.unit) or count <= 8:
             return known._replace(noise=math.nan, step=math.nan, settled=False)
         return known
 
@@ -135,7 +136,9 @@ class Learner:
         if not len(seen):
             return known._replace(drift=drift, drifts=drifts)
         rest = (steps - drifts[over]) ** 2
-        far = 9.0 * share_below(rest, 0.8)
+        # children equal to their parents bound nothing, though the drift sets them apart from it
+        moved = np.abs(steps) > EQUAL * np.abs(steps).max()
+        far = 9.0 * share_below(np.where(moved, rest, 0.0), 0.8)
         apart = 1.0 / found.own[seen] + 1.0 / found.cavity[seen]
         unsure = 1.0 / (1.0 / known.step + 1.0 / apart)
         free = len(seen) + weight - LOST * float((born / (born + KIN)).sum())

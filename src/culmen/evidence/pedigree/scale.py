@@ -13,6 +13,7 @@ from culmen.evidence.pedigree.arrays import Flags, Floats, Ints, share_below, ta
 from culmen.evidence.pedigree.observations import Sample
 
 EVIDENCE = 3.0  # least gain in log likelihood of steps for scores to be taken as logarithms
+HUGE = 1e100  # magnitude from which rewards are divided by the largest one
 ABSURD = 30.0  # spreads below the median and the first score from which a score is a failure
 
 
@@ -20,12 +21,14 @@ class Scale(NamedTuple):
     """Transformation of rewards to the scale on which steps from parents to children are alike.
 
     `sign` 0: as they are; else logarithms of rewards that all have this sign, cut below the
-    magnitude `least`. Rewards under `absurd` count as failures.
+    magnitude `least`. Rewards under `absurd` count as failures. `unit` divides rewards so huge
+    that their squares are no numbers.
     """
 
     sign: int
     least: float
     absurd: float
+    unit: float = 1.0
 
     @classmethod
     def from_sample(cls, sample: Sample) -> Scale:
@@ -37,7 +40,8 @@ class Scale(NamedTuple):
         sign = int(np.sign(first))
         if sign and (np.sign(raw) == sign).all() and _grow_by_shares(*_kin(sample)):
             return cls(sign, 0.01 * float(np.abs(raw).min()), -math.inf)
-        return cls(0, 0.0, absurd)
+        largest = float(np.abs(raw).max())
+        return cls(0, 0.0, absurd, largest if largest > HUGE else 1.0)
 
     def is_sound(self, raw: Floats) -> Flags:
         """True for rewards that are no failures."""
@@ -46,13 +50,13 @@ class Scale(NamedTuple):
     def forth(self, raw: Floats) -> Floats:
         """Rewards on the model's scale."""
         if not self.sign:
-            return raw
+            return raw / self.unit
         return self.sign * np.log(np.maximum(self.sign * raw, self.least))
 
     def back(self, mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
         """Means and standard deviations in units of the reward."""
         if not self.sign:
-            return mean, sd
+            return mean * self.unit, sd * self.unit
         size = np.exp(np.minimum(self.sign * mean, 700.0))
         return self.sign * size, size * sd
 
