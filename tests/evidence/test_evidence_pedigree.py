@@ -12,7 +12,7 @@ from culmen.evidence.pedigree import FailureChances, FailureShare, ValueModel
 from culmen.evidence.pedigree import tree as trees
 from culmen.evidence.pedigree.inference import Marginals
 from culmen.evidence.pedigree.parameters import Parameters, scatter_within
-from culmen.evidence.pedigree.scale import Scores
+from culmen.evidence.pedigree.scale import ScaledScores
 
 
 def tree(
@@ -38,7 +38,7 @@ def marginals(model: ValueModel) -> Marginals:
     return found
 
 
-def solved(scores: Scores, known: Parameters) -> tuple[np.ndarray, np.ndarray]:
+def solved(scores: ScaledScores, known: Parameters) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of all rows by solving the whole Gaussian at once, with these parameters."""
     precision, pull = np.zeros((scores.size, scores.size)), np.zeros(scores.size)
     s2, t2, drift = known.noise, known.step, known.drifts

@@ -13,8 +13,8 @@ from culmen.evidence.pedigree import StepLaw, ValueModel
 from culmen.evidence.pedigree import tree as trees
 from culmen.evidence.pedigree.learning import Learner, _find_ruined
 from culmen.evidence.pedigree.parameters import Parameters, posterior, scatter_within
-from culmen.evidence.pedigree.scale import Scale, Scores
-from culmen.evidence.pedigree.tree import Tree
+from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
+from culmen.evidence.pedigree.tree import FamilyTree
 
 from .test_evidence_pedigree import marginals, solved
 from .test_evidence_pedigree_laws import family
@@ -243,7 +243,7 @@ def with_fallen(up: int, fallen: dict[float, int], far: int = 0, cases: int = 1,
     return model
 
 
-def judged(model: ValueModel) -> tuple[Scores, Parameters]:
+def judged(model: ValueModel) -> tuple[ScaledScores, Parameters]:
     """The model's parameters, with ruined children found anew as a turn does that comes now."""
     found = marginals(model)
     return found.scores, _find_ruined(found.parameters, found.posterior, found.scores)
@@ -294,14 +294,14 @@ def test_who_stood_alone_tells_nothing_of_steps_even_if_it_is_sound_after_all(
     mu, step, _ = steps(look, look.known.first_step, 2, 0.0)
     assert look.known.ruined.any()
     sound = look.known._replace(ruined=np.zeros(look.scores.size, bool))
-    fitted = Learner()._fit(sound, posterior(look.known, look.scores, Tree()), look.scores)
+    fitted = Learner()._fit(sound, posterior(look.known, look.scores, FamilyTree()), look.scores)
     assert (fitted.step, fitted.drift) == pytest.approx((step, mu), rel=1e-6)
 
 
 def test_where_few_children_are_done_one_by_one_a_ruined_one_stands_alone_too() -> None:
     scores, known = judged(with_fallen(6, {0.32: 5}))  # too few to be done at once
     assert known.ruined.sum() == 5
-    found = posterior(known, scores, Tree())
+    found = posterior(known, scores, FamilyTree())
     mean, covariance = solved(scores, known)
     assert found.mean == pytest.approx(mean) and found.variance == pytest.approx(np.diag(covariance))
 
@@ -328,7 +328,7 @@ def test_a_score_thirty_spreads_below_the_median_and_the_first_is_absurd(first: 
     for score in (first, odd, *(rank for rank in ranks if rank != first)):
         model.observe(str(score), float(score))
     sample = model._observations.first(101)
-    sound = Scale.from_sample(sample).is_sound(sample.rewards)
+    sound = RewardScale.from_sample(sample).is_sound(sample.rewards)
     assert (~sound).tolist() == [False, bool(failed)] + [False] * 99
 
 

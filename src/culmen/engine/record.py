@@ -25,8 +25,8 @@ from culmen.core.event import Effect, EvaluateRequest, mark
 from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
 from culmen.engine.loop import Future
-from culmen.memory.front import FrontModel
 from culmen.evidence.pedigree import ValueModel
+from culmen.memory.front import FrontModel
 
 _ROW = struct.Struct("<QIIdddBB")  # id, count, failures, mean, m2, certified (NaN: none), flags, trust
 _COUNTS = struct.Struct("<8xIId")  # of these count, failures, mean

@@ -252,7 +252,7 @@ class Statistics:
             self._parents[key] = parents
 
     def _asked_model(self) -> ValueModel:
-        """The value model (`evidence.pedigree`), which the mean and its bounds do without: made when first asked for."""
+        """The value model (`evidence.pedigree`), which the mean and its bounds do without: made when needed."""
         if self._model is None:
             from culmen.evidence.pedigree import ValueModel
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
-from culmen.memory.gain import gain, largest, of_best
 from culmen.evidence.pedigree import ValueModel
+from culmen.memory.gain import gain, largest, of_best
 from culmen.memory.records import Lineages, Records
 from culmen.strategies.costs import Costs
 

@@ -87,7 +87,7 @@ class _Run:
     """The memory of one search, and its effects."""
 
     def __init__(self, settings: PedigreeSearch, lab: Lab) -> None:
-        from culmen.evidence.pedigree import StepLaw, ValueModel  # with numpy, which describing a strategy need not load
+        from culmen.evidence.pedigree import StepLaw, ValueModel  # with numpy: loaded late
         from culmen.memory.queue import PriorityQueue
         from culmen.strategies.front_gradient import FrontGradient
         from culmen.strategies.knowledge_gradient import KnowledgeGradient

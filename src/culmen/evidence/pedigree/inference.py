@@ -11,8 +11,8 @@ from culmen.evidence.pedigree.failing import FailureModel
 from culmen.evidence.pedigree.learning import Learner, Learnt, next_turn
 from culmen.evidence.pedigree.observations import Observations
 from culmen.evidence.pedigree.parameters import Parameters, inferred, tree_prior
-from culmen.evidence.pedigree.scale import Scores
-from culmen.evidence.pedigree.tree import Posterior, Tree
+from culmen.evidence.pedigree.scale import ScaledScores
+from culmen.evidence.pedigree.tree import FamilyTree, Posterior
 
 
 class Beliefs(NamedTuple):
@@ -48,7 +48,7 @@ class Beliefs(NamedTuple):
 class Marginals(NamedTuple):
     """Posterior after some observations, by row."""
 
-    scores: Scores
+    scores: ScaledScores
     parameters: Parameters
     posterior: Posterior
 
@@ -63,7 +63,7 @@ class Inference:
 
     def __init__(self, observations: Observations, learner: Learner, failure_model: FailureModel) -> None:
         self._observations, self._learner = observations, learner
-        self._failure_model, self._tree = failure_model, Tree()
+        self._failure_model, self._tree = failure_model, FamilyTree()
         self._turns: list[int] = []  # counts of observations not learnt from yet
         self._next_turn = 1
         self._learnt: Learnt | None = None
@@ -102,11 +102,11 @@ class Inference:
             return None
         known, scores = self._learnt
         if self._learnt_at != count:
-            scores = Scores.from_sample(self._observations.first(count), known.scale)
+            scores = ScaledScores.from_sample(self._observations.first(count), known.scale)
         return Marginals(scores, *inferred(known, scores, self._tree))
 
     def low_reward(self) -> float:
-        """A low reward for failures to count as (`Scores.low_reward`); 0 before any score."""
+        """A low reward for failures to count as (`ScaledScores.low_reward`); 0 before any score."""
         found = self.marginals()
         return 0.0 if found is None else found.scores.low_reward
 

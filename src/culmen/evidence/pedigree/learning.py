@@ -10,8 +10,8 @@ import numpy as np
 from culmen.evidence.pedigree.arrays import Floats, share_below, tally
 from culmen.evidence.pedigree.observations import Sample
 from culmen.evidence.pedigree.parameters import Parameters, posterior, scatter_within
-from culmen.evidence.pedigree.scale import Scale, Scores
-from culmen.evidence.pedigree.tree import Posterior, Tree
+from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
+from culmen.evidence.pedigree.tree import FamilyTree, Posterior
 
 EVERY = 33  # observations up to which parameters are learnt after every one
 SHARE = 33  # after that, when the count has grown by a fiftieth
@@ -47,7 +47,7 @@ class Learnt(NamedTuple):
     """Parameters, and the scores that they were learnt from."""
 
     parameters: Parameters
-    scores: Scores
+    scores: ScaledScores
 
 
 def next_turn(count: int) -> int:
@@ -61,12 +61,12 @@ class Learner:
     def __init__(self, prior: StepLaw | None = None) -> None:
         self._prior = prior
 
-    def learn(self, known: Parameters | None, sample: Sample, tree: Tree) -> Learnt | None:
+    def learn(self, known: Parameters | None, sample: Sample, tree: FamilyTree) -> Learnt | None:
         """Parameters after this sample; None without a score."""
         if not len(sample.rewards):
             return None
         known = self._with_scale(known, sample).padded(sample.size, max(1, sample.case_count))
-        scores = Scores.from_sample(sample, known.scale)
+        scores = ScaledScores.from_sample(sample, known.scale)
         if not known.step > 0:
             known = self._guess(known, scores)
         for _ in range(AGAIN if known.settled else MOST):
@@ -81,7 +81,7 @@ class Learner:
         count = len(sample.rewards)
         if known is not None and count < known.next_look:
             return known
-        scale, look = Scale.from_sample(sample), max(count + 1, int(count * 1.25))
+        scale, look = RewardScale.from_sample(sample), max(count + 1, int(count * 1.25))
         if known is None:
             return Parameters(scale, look)
         known, before = known._replace(scale=scale, next_look=look), known.scale
@@ -89,7 +89,7 @@ class Learner:
             return known._replace(noise=math.nan, step=math.nan, settled=False)
         return known
 
-    def _guess(self, known: Parameters, scores: Scores) -> Parameters:
+    def _guess(self, known: Parameters, scores: ScaledScores) -> Parameters:
         """First parameters: the prior's, else by differences of children and parents."""
         size, prior = scores.size, self._prior
         if prior is not None and prior.sign == known.scale.sign and prior.step > 0:
@@ -113,7 +113,7 @@ class Learner:
             noise = within / degrees
         return _started(known, noise, spread, 0.5 * spread, PRIOR, np.zeros(size))
 
-    def _fit(self, known: Parameters, found: Posterior, scores: Scores) -> Parameters:
+    def _fit(self, known: Parameters, found: Posterior, scores: ScaledScores) -> Parameters:
         """Parameters of most expected likelihood, repeats counting as evidence of their own."""
         known = self._fit_steps(known, found, scores)
         known = _fit_roots(known, found, scores)
@@ -122,7 +122,7 @@ class Learner:
         known = known._replace(effects=_case_effects(known, found, scores))
         return known._replace(noise=self._noise(known, found, scores))
 
-    def _fit_steps(self, known: Parameters, found: Posterior, scores: Scores) -> Parameters:
+    def _fit_steps(self, known: Parameters, found: Posterior, scores: ScaledScores) -> Parameters:
         """Variance of steps, mean drift and drifts, by the children that do not stand alone."""
         parents = np.where(known.ruined, -1, scores.parents)
         # a cavity of 0: it stood alone in this sweep
@@ -146,7 +146,7 @@ class Learner:
         step = (float((bounded + unsure).sum()) + weight * known.first_step) / free
         return known._replace(step=step, drift=drift, drifts=drifts)
 
-    def _noise(self, known: Parameters, found: Posterior, scores: Scores) -> float:
+    def _noise(self, known: Parameters, found: Posterior, scores: ScaledScores) -> float:
         """Variance of one evaluation: from repeats, all observations, and the first guess."""
         within = scatter_within(scores, known)
         rest = scores.values - known.effects[scores.cases] - found.mean[scores.rows]
@@ -175,7 +175,7 @@ def _is_alike(before: Parameters, after: Parameters) -> bool:
     return all(abs(now - old) <= SETTLED * old for old, now in pairs)
 
 
-def _find_ruined(known: Parameters, found: Posterior, scores: Scores) -> Parameters:
+def _find_ruined(known: Parameters, found: Posterior, scores: ScaledScores) -> Parameters:
     """Find children so far below their parents that the change must have broken something.
 
     If many are, steps have two laws; those that went up show the law of the others. Exact
@@ -202,7 +202,7 @@ def _find_ruined(known: Parameters, found: Posterior, scores: Scores) -> Paramet
     return known._replace(ruined=ruined, fall=fall)
 
 
-def _fit_roots(known: Parameters, found: Posterior, scores: Scores) -> Parameters:
+def _fit_roots(known: Parameters, found: Posterior, scores: ScaledScores) -> Parameters:
     """Mean and variance of the true rewards of candidates without parents."""
     roots = np.flatnonzero((scores.parents < 0) & (scores.counts > 0))
     if len(roots) < FAMILY:
@@ -215,7 +215,7 @@ def _fit_roots(known: Parameters, found: Posterior, scores: Scores) -> Parameter
     return known._replace(root_variance=max(variance, least), root_mean=centre)
 
 
-def _case_effects(known: Parameters, found: Posterior, scores: Scores) -> Floats:
+def _case_effects(known: Parameters, found: Posterior, scores: ScaledScores) -> Floats:
     """Effects of the cases: shrunk means of what is left on each, adding to zero."""
     cases = scores.case_count
     if cases < 2:

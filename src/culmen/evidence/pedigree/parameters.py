@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from culmen.evidence.pedigree.arrays import Flags, Floats, padded, share_below, tally
-from culmen.evidence.pedigree.scale import Scale, Scores
-from culmen.evidence.pedigree.tree import Posterior, Tree, TreePrior
+from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
+from culmen.evidence.pedigree.tree import FamilyTree, Posterior, TreePrior
 
 HEAVY = 5.0  # degrees of freedom of Student's law, for noise with heavy tails
 REPEATS = 8  # degrees of freedom within candidates from which tails can be judged
@@ -29,7 +29,7 @@ class Parameters(NamedTuple):
     `next_look` scores. `settled`: the iteration has converged once on this scale.
     """
 
-    scale: Scale
+    scale: RewardScale
     next_look: int
     noise: float = math.nan
     step: float = math.nan
@@ -62,7 +62,7 @@ class Within(NamedTuple):
     squares: float
 
 
-def scatter_within(scores: Scores, parameters: Parameters) -> Within:
+def scatter_within(scores: ScaledScores, parameters: Parameters) -> Within:
     """Scatter of scores about their candidate's mean, case effects taken out.
 
     If repeats show heavy tails, scores far off weigh less: (h + 1) / (h + r² / s²).
@@ -83,7 +83,7 @@ def scatter_within(scores: Scores, parameters: Parameters) -> Within:
     return Within(None, float(squares.sum()))
 
 
-def tree_prior(parameters: Parameters, scores: Scores) -> TreePrior:
+def tree_prior(parameters: Parameters, scores: ScaledScores) -> TreePrior:
     """Prior of the tree; an origin that is not known yet is next to flat about the median."""
     if parameters.root_variance > 0:
         origin = 1.0 / parameters.root_variance, parameters.root_mean
@@ -93,7 +93,7 @@ def tree_prior(parameters: Parameters, scores: Scores) -> TreePrior:
     return TreePrior(parameters.step, parameters.drifts, parameters.ruined, *origin)
 
 
-def posterior(parameters: Parameters, scores: Scores, tree: Tree) -> Posterior:
+def posterior(parameters: Parameters, scores: ScaledScores, tree: FamilyTree) -> Posterior:
     """Exact posterior of all rows given the parameters, which must be padded."""
     values, weights = scores.values, None
     if scores.case_count > 1:
@@ -106,7 +106,7 @@ def posterior(parameters: Parameters, scores: Scores, tree: Tree) -> Posterior:
     return tree.sweep(scores.parents, weight / noise, pull / noise, prior)
 
 
-def inferred(parameters: Parameters, scores: Scores, tree: Tree) -> tuple[Parameters, Posterior]:
+def inferred(parameters: Parameters, scores: ScaledScores, tree: FamilyTree) -> tuple[Parameters, Posterior]:
     """Posterior with more observations than the parameters were learnt from.
 
     Children ruined since then are found by the learnt `fall` and stand alone, too.

@@ -17,7 +17,7 @@ HUGE = 1e100  # magnitude from which rewards are divided by the largest one
 ABSURD = 30.0  # spreads below the median and the first score from which a score is a failure
 
 
-class Scale(NamedTuple):
+class RewardScale(NamedTuple):
     """Transformation of rewards to the scale on which steps from parents to children are alike.
 
     `sign` 0: as they are; else logarithms of rewards that all have this sign, cut below the
@@ -31,7 +31,7 @@ class Scale(NamedTuple):
     unit: float = 1.0
 
     @classmethod
-    def from_sample(cls, sample: Sample) -> Scale:
+    def from_sample(cls, sample: Sample) -> RewardScale:
         """Scale by all scores so far, the first one, and those of parents and their children."""
         raw, first = sample.rewards, float(sample.rewards[0])
         middle = share_below(raw, 0.5)
@@ -62,7 +62,7 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScaledScores:
     """Sound scores of a sample, on the model's scale, and what else inference needs of it.
 
     `rewards`, as `values` on the scale, on `cases` by candidates `rows`; by row: `parents`,
@@ -80,7 +80,7 @@ class Scores:
     noiseless: bool
 
     @classmethod
-    def from_sample(cls, sample: Sample, scale: Scale) -> Scores:
+    def from_sample(cls, sample: Sample, scale: RewardScale) -> ScaledScores:
         """Scores of the sample on this scale."""
         rewards, rows, cases, failed = sample.rewards, sample.rows, sample.cases, sample.failures
         sound = scale.is_sound(rewards)

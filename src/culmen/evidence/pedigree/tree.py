@@ -47,7 +47,7 @@ class Messages:
         self.own, self.cavity = np.zeros(len(weight)), np.zeros(len(weight))
 
 
-class Tree:
+class FamilyTree:
     """Parents and heights (above the lowest descendant) of all rows; it only grows.
 
     Rows of one height are independent of one another and are processed at once; the few of
