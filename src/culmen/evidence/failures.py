@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from culmen.evidence.pedigree.failing import FailureChances
 
 if TYPE_CHECKING:
     from culmen.evidence.account import Account
@@ -28,39 +30,47 @@ STRENGTHS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _USUAL = 4.0  # the strength that is preferred where data say little
 _PSEUDO = 2.0  # pseudo-trials of the run's rate in a neighbourhood's
 _BINS = 128  # of the candidates' means, for the kernel over similar scores
-_WIDTH = 0.1  # least width of the kernel, as a share of the spread of means
+_WIDTH = 0.1  # width of the kernel, as a share of the spread of means
 
 
-class FailureRates(NamedTuple):
-    """Chance of each candidate to fail once more: Beta posteriors, arrays by candidate.
+class FailureRates:
+    """Chances to fail from a candidate's own trials and its neighbours' (empirical Bayes).
 
-    `mean` and `sd` of the chance; `step` is the standard deviation of the mean after one more
-    evaluation: what a look is expected to tell. All 0 where no candidate that scored ever failed.
+    Candidates that never scored tell nothing of intermittent failures: they are broken, or have not
+    been seen to work. The first score of the others is spent on that condition. A candidate's rate
+    has a Beta prior around the rate of its neighbourhood (all, those of similar score, or its
+    relatives), whichever predicts the run's failures best, with the strength that does. All chances
+    are 0 while no candidate that scored has failed.
     """
 
-    mean: Floats
-    sd: Floats
-    step: Floats
+    def __init__(self, judge: CulpritJudge) -> None:
+        self._judge = judge
+
+    def counted(self, failed: Floats) -> Floats:
+        """Failures of each candidate without those that are nobody's among the candidates."""
+        excuses = self._judge.excuses_by_place()
+        if not excuses:
+            return failed
+        found = failed.copy()
+        places = [place for place in excuses if place < len(found)]
+        found[places] -= [excuses[place] for place in places]
+        return np.maximum(found, 0.0)
+
+    def chances(self, scored: Floats, failed: Floats, means: Floats, parents: Ints) -> FailureChances:
+        """Posterior chances of candidates with these counts; see `FailureModel`."""
+        return failure_chances(scored, failed, means, parents)
 
 
-def failure_rates(scored: Floats, failed: Floats, means: Floats, parents: Ints, noise: float) -> FailureRates:
-    """Posterior of each candidate's chance to fail, from its own trials and its neighbours'.
-
-    `scored` and `failed` count evaluations, `means` are posterior mean rewards, `parents` first
-    parents (-1: none), `noise` is the standard deviation of one evaluation. Candidates that never
-    scored tell nothing of intermittent failures: they are broken, or have not been seen to work.
-    The first score of the others is spent on that condition. A candidate's rate has a Beta prior
-    around the rate of its neighbourhood (all, those of similar score, or its relatives), whichever
-    predicts the run's failures best, with the strength that does (empirical Bayes).
-    """
+def failure_chances(scored: Floats, failed: Floats, means: Floats, parents: Ints) -> FailureChances:
+    """Beta posteriors of the chances to fail: mean, standard deviation and step of each."""
     none = np.zeros(len(scored))
     works = scored > 0
     fails, succeeds = np.where(works, failed, 0.0), np.where(works, scored - 1.0, 0.0)
     if not fails.any():
-        return FailureRates(none, none, none)
+        return FailureChances(none, none, none)
     trials = fails + succeeds
     overall = float(fails.sum()) / (float(trials.sum()) + _PSEUDO)
-    near = _near(fails, trials, np.where(works, means, 0.0), works, noise)
+    near = _near(fails, trials, np.where(works, means, 0.0), works)
     kin = _kin(fails, trials, parents)
     neighbourhoods = [(none, none), near, kin, (0.5 * (near[0] + kin[0]), 0.5 * (near[1] + kin[1]))]
     tried = np.flatnonzero(trials > 0)
@@ -76,15 +86,13 @@ def failure_rates(scored: Floats, failed: Floats, means: Floats, parents: Ints, 
     mean = np.where(works, a / (a + b), 0.0)
     spread = np.sqrt(mean * (1.0 - mean) / (a + b + 1.0))
     step = np.sqrt(mean * (1.0 - mean)) / (a + b + 1.0)
-    return FailureRates(mean, np.where(works, spread, 0.0), np.where(works, step, 0.0))
+    return FailureChances(mean, np.where(works, spread, 0.0), np.where(works, step, 0.0))
 
 
-def _near(
-    fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_], noise: float
-) -> tuple[Floats, Floats]:
+def _near(fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Failures and trials of candidates of similar mean, each one's own left out.
 
-    A Gaussian kernel as wide as the noise of one evaluation, over a histogram of the means.
+    A Gaussian kernel over a histogram of the means.
     """
     known = means[works]
     low, high = float(known.min()), float(known.max())
@@ -92,7 +100,7 @@ def _near(
         return fails.sum() - fails, trials.sum() - trials
     ordered = np.sort(known)
     usual = float(ordered[int(0.95 * (len(ordered) - 1))] - ordered[int(0.05 * (len(ordered) - 1))])
-    width = max(noise, _WIDTH * usual, 1e-9 * (high - low))
+    width = max(_WIDTH * usual, 1e-9 * (high - low))
     place = np.minimum(((means - low) / (high - low) * _BINS).astype(np.int64), _BINS - 1)
     place = np.where(works, place, 0)
     centres = low + (np.arange(_BINS) + 0.5) * (high - low) / _BINS
