@@ -37,6 +37,7 @@ _ROW = np.dtype(
         ("key", "<u8"),
         ("count", "<u4"),
         ("failures", "<u4"),
+        ("early", "<u4"),  # of the failures, those before the first score
         ("mean", "<f8"),
         ("squares", "<f8"),
         ("certified", "<f8"),  # nan: none
@@ -292,6 +293,8 @@ class Account:
         delta = reward - mean
         mean += delta / count
         added = delta * (reward - mean)
+        if count == 1:
+            row["early"] = row["failures"]
         row["count"], row["mean"], row["squares"] = count, mean, float(row["squares"]) + added
         self.degrees, self.squares = self.degrees + (count > 1), self.squares + added
         known = _TRUST[int(row["trust"])]
@@ -465,7 +468,7 @@ class Account:
             self._model = self._model if self._is_live else None  # it holds much memory
             return None
         if self._model is None:
-            task, failing = self.task, FailureRates(self.judge)
+            task, failing = self.task, FailureRates(self)
             self._model = ValueModel(task.objective.floor, task.deterministic, self.prior, failing)
             self._fed = 0
         self._feed(self._model)

@@ -157,7 +157,8 @@ class Ranking:
         mean = np.where(vouched, certified, mean)
         sd = np.where(vouched, 0.0, sd)
         failed = account.failures().astype(float)
-        chances = failure_chances(rows["count"].astype(float), failed, np.nan_to_num(mean), parents)
+        counts, early = rows["count"].astype(float), rows["early"].astype(float)
+        chances = failure_chances(counts, failed, early, np.nan_to_num(mean), parents)
         fails = np.where(vouched, 0.0, chances.mean)
         fails_sd = np.where(vouched, 0.0, chances.sd)
         worth, worth_sd = with_failures(mean, sd, fails, fails_sd, account.floor)
@@ -254,7 +255,8 @@ class Race:
             scored[place] += len(self._looks[name]) - lost
         model = account.model()
         parents = np.full(len(scored), -1) if model is None else model.parents
-        chances = failure_chances(scored, failed, np.nan_to_num(beliefs.mean), parents)
+        early = account.rows["early"].astype(float)
+        chances = failure_chances(scored, failed, early, np.nan_to_num(beliefs.mean), parents)
         return chances.mean, chances.sd
 
     def _updated(
