@@ -87,6 +87,7 @@ class Unavailable(UserError):
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TASKS = os.path.join(_OURS, "tasks") + os.sep  # written as a user's are
 _LIBRARY = re.compile(r"[/\\]lib[/\\]python\d|[/\\]site-packages[/\\]|^<frozen ")
+_JAILED = re.compile(r"^/w/|[/\\]culmen-jail-")
 _IN_TEXT = re.compile(r'File "([^"]+)", line (\d+)(?:, in (\S+))?')
 
 
@@ -112,10 +113,20 @@ def ours(file: str) -> bool:
     return file.startswith(_OURS) and not file.startswith(_TASKS)
 
 
+def is_library(file: str) -> bool:
+    """Whether a file is of Python itself or of an installed package."""
+    return bool(_LIBRARY.search(file))
+
+
+def is_jailed(file: str) -> bool:
+    """Whether a file lies in a work folder that a jail made: a candidate's, or what it wrote."""
+    return bool(_JAILED.search(file))
+
+
 def in_text(trace: str) -> Place | None:
     """The innermost place of a traceback's text that is the user's own."""
     found = [Place(file, int(line), name) for file, line, name in _IN_TEXT.findall(trace)]
-    own = [place for place in found if not ours(place.file) and not _LIBRARY.search(place.file)]
+    own = [place for place in found if not ours(place.file) and not is_library(place.file)]
     named = [place for place in own if not place.file.startswith("<")]
     return named[-1] if named else None
 
@@ -128,7 +139,7 @@ def called(error: BaseException) -> Place | None:
     for frame in _frames(error.__traceback__):
         file = frame.tb_frame.f_code.co_filename
         inside = inside or ours(file)
-        if inside and not ours(file) and not _LIBRARY.search(file) and not file.startswith("<"):
+        if inside and not ours(file) and not is_library(file) and not file.startswith("<"):
             place = Place(file, frame.tb_lineno, frame.tb_frame.f_code.co_name)
     return place
 

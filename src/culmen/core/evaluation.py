@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from culmen.core import errors
 from culmen.core.candidate import Candidate
 from culmen.core.pictures import picture
 from culmen.core.usage import Usage
@@ -120,6 +123,8 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     `signs` are what was noticed about its integrity; where the run rejects for that, `reason` says which one.
 
     `asked` is what its evaluator asked models, by role and model; `usage` has the sum.
+
+    `culprit` is one of `CULPRITS` where the evaluation itself showed whose failure it is; read it with `culprit_of`.
     """
 
     candidate: str
@@ -139,6 +144,7 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     strict: bool | None = None
     signs: tuple[Sign, ...] = ()
     asked: tuple[RoleUsage, ...] = ()
+    culprit: str = ""
 
     @property
     def ok(self) -> bool:
@@ -160,6 +166,16 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         return said.rpartition("\n")[2].strip()
 
     @property
+    def kind(self) -> str:
+        """What failures have in common that fail alike: status, reason and last line of the feedback with
+        numbers left out and, where none but the evaluator's text can have raised, ` @ evaluator.py:12`."""
+        if self.ok:
+            return ""
+        place = _evaluator_place(self)
+        words = _VARYING.sub("#", self.last_words)[:_KIND_CHARS]
+        return f"{self.status.value} {self.reason} {words}" + (f" @ {place}" if place else "")
+
+    @property
     def grave(self) -> Sign | None:
         """The first grave sign."""
         return next((sign for sign in self.signs if sign.grave), None)
@@ -173,6 +189,55 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
     def verified(self) -> bool:
         """Whether the score was computed in a process that candidate code never enters."""
         return reaches(self.trust, "verified")
+
+
+_VARYING = re.compile(r"0x[0-9a-f]+|\d+")
+_KIND_CHARS = 400  # of the last line of feedback
+_PLACED = re.compile(r" @ (.+:\d+)$")  # no other part of a kind holds a number
+
+CULPRITS = ("candidate", "scorer", "provider", "machine", "budget")
+"""Who a failure is due to: the candidate · the evaluator's own text · a model or service it asks · this machine or
+another one · a budget that had no room."""
+
+_UNDECIDED = {  # by one observation alone: what the candidate gave may have brought the evaluator there
+    Status.INVALID: (
+        "scorer_raised", "score_not_a_number", "score_out_of_bounds", "score_missing", "metric_missing", "text_read",
+    ),
+    Status.ERROR: ("", "exception", "exit", "crash", "no_output"),
+    Status.REJECTED: ("scorer_stalled",),
+}  # fmt: skip
+_LOST = {"provider_away": "provider", "scorer_error": "scorer"}
+
+
+def culprit_of(observation: Observation) -> str:
+    """One of `CULPRITS`, also for journals that have none; "" for a score and for what one observation cannot
+    decide between candidate and evaluator."""
+    if observation.ok or observation.culprit:
+        return observation.culprit
+    status, reason = observation.status, observation.reason
+    if status is Status.LOST:
+        return _LOST.get(reason, "budget" if reason.startswith("budget_") else "machine")
+    return "" if reason in _UNDECIDED.get(status, ()) else "candidate"
+
+
+def is_excused(observation: Observation) -> bool:
+    """Whether it failed by no fault of its candidate, and so never counts against it."""
+    return culprit_of(observation) in CULPRITS[1:]
+
+
+def place_in(kind: str) -> str:
+    """The evaluator's `file:line` that a kind of failure names, "" if it names none."""
+    found = _PLACED.search(kind)
+    return found[1] if found else ""
+
+
+def _evaluator_place(observation: Observation) -> str:
+    if culprit_of(observation) not in ("", "scorer"):
+        return ""
+    place = errors.in_text(observation.feedback.partition(PRINTED_MARK)[0])
+    if place is None or errors.is_jailed(place.file):
+        return ""
+    return f"{os.path.basename(place.file)}:{place.line}"
 
 
 class Rollout(msgspec.Struct, frozen=True):

@@ -6,7 +6,6 @@ in who feeds it: see `driver.py` and `testing/virtual.py`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -400,7 +399,6 @@ def _mismatch(entry: Entry, effect: Effect | None) -> JournalMismatch:
 LOOKS = 3  # failed evaluations, at least, before initial programs are given up; fewer where all would be the same
 ALIKE = 10  # evaluations that fail alike, from the first one on, of a task without an initial program
 INITIAL_FAILS, ALWAYS_FAILS = "initial_fails", "always_fails"  # why a search ends; `observe.summary` has the words
-_VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 class Look(NamedTuple):
@@ -445,7 +443,7 @@ class Trial:
         elif candidate.id in self._initial:
             self._failed, self._under_way = self._failed + 1, self._under_way - 1
         elif not self._initial:
-            self._kinds.append(kind_of(observation))
+            self._kinds.append(observation.kind)
             if len(self._kinds) >= ALIKE:
                 self.passed, self.fault = True, ALWAYS_FAILS if len(set(self._kinds)) == 1 else ""
 
@@ -459,8 +457,3 @@ class Trial:
             return None
         candidate = next(iter(self._left.values()), next(iter(self._initial.values())))
         return Look(candidate, self._cases[self._failed % len(self._cases)])
-
-
-def kind_of(observation: Observation) -> str:
-    """What failed evaluations have in common that fail alike: status, reason and last line, numbers left out."""
-    return f"{observation.status.value} {observation.reason} {_VARYING.sub('#', observation.last_words)}"
