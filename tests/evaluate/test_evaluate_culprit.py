@@ -165,8 +165,7 @@ def test_a_wrong_output_that_an_evaluator_trips_over_is_undecided_and_its_kind_n
     assert culprit_of(seen) == ""
     line = executing.__code__.co_firstlineno + 3
     assert seen.kind == (
-        "error exception ValueError: could not convert string to float: 'word #'"
-        f" @ test_evaluate_culprit.py:{line}"
+        f"error exception ValueError: could not convert string to float: 'word #' @ test_evaluate_culprit.py:{line}"
     )
 
 

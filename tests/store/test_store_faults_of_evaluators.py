@@ -136,7 +136,10 @@ def test_without_a_data_set_evaluations_are_counted():
 def test_lines_are_told_apart_and_the_most_frequent_comes_first():
     other = "invalid scorer_raised pkg.Oops @ evaluator.py:20"
     found = evaluator_faults(rows(*(((n, "1", other)) for n in "abc"), *((n, "2", KIND) for n in "abcd")))
-    assert [(fault.place, fault.error) for fault in found] == [("evaluator.py:12", "KeyError"), ("evaluator.py:20", "pkg.Oops")]
+    assert [(fault.place, fault.error) for fault in found] == [
+        ("evaluator.py:12", "KeyError"),
+        ("evaluator.py:20", "pkg.Oops"),
+    ]
 
 
 def test_many_cases_are_named_in_part():
