@@ -224,8 +224,8 @@ def with_cases(folder: Path, body: str, number: int = 36, program: str = "def ru
     return load(folder)
 
 
-def tried(task: Task, runs: int = 2, **more: int) -> TaskReport:
-    return asyncio.run(check(task, LocalBackend(task, 2), runs, **more))
+def tried(task: Task, most: int = findings.MOST_CASES) -> TaskReport:
+    return asyncio.run(check(task, LocalBackend(task, 2), 2, most=most))
 
 
 def test_an_evaluator_that_raises_on_some_cases_is_an_error_with_its_line_and_the_cases(tmp_path: Path) -> None:

@@ -395,7 +395,7 @@ def _partial(seen: TaskEvidence) -> Iterator[TaskFinding]:
     for fault in seen.faults:
         file, _, line = fault.place.rpartition(":")
         cases = tuple(filter(None, fault.cases))
-        fix = f"correct {file} line {line}" + (", or these cases" if cases else "")
+        fix = f"correct {file} line {line}" + (", or the data of these cases" if cases else "")
         yield TaskFinding("error", fault.sentence, fix, fault.place, cases)
 
 

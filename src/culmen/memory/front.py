@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Observation, is_excused
 from culmen.core.task import Constraint, MetricGoal
 from culmen.memory.pedigree import ValueModel
 
@@ -122,8 +122,8 @@ class FrontModel:
         return self.models[0].ids
 
     def observe(self, candidate: Candidate, observation: Observation) -> None:
-        """Enter one evaluation; lost ones count for nothing."""
-        if observation.status is Status.LOST:
+        """Enter one evaluation; one that failed by no fault of the candidate counts for nothing."""
+        if is_excused(observation):
             return
         if observation.barred:
             self.bar(candidate.id)

@@ -123,12 +123,12 @@ def partial_faults(run: Path | str) -> list[EvaluatorFault]:
             return []
         initial = connection.execute(sql.select(c.id).where(c.operator == "seed")).scalars().all()
         rows = connection.execute(every).all()
-    seen = (EvaluationRow(*map(unescape, row[:2]), unescape(row.kind) or _plain_kind(row.status)) for row in rows)
+    seen = (EvaluationRow(unescape(row.candidate), unescape(row.case), _kind(row.kind, row.status)) for row in rows)
     return evaluator_faults(seen, {unescape(name) for name in initial})
 
 
-def _plain_kind(status: str) -> str:
-    return "" if status == "ok" else status
+def _kind(kind: str, status: str) -> str:
+    return unescape(kind) or ("" if status == "ok" else status)
 
 
 # What went on when: starts and ends of effects, what each cost, embeddings, and the family tree.
