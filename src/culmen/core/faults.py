@@ -1,4 +1,4 @@
-"""Partial faults of an evaluator: one line of it that raises for many candidates, or for the initial program."""
+"""Partial faults of an evaluator: lines that raise for some evaluations only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ERROR = re.compile(r"^\S+ \S* ?((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::| @|$)")
 
 
 class EvaluationRow(NamedTuple):
-    """One evaluation: its candidate, its case ("" without a data set), and its `Observation.kind` ("" for a score)."""
+    """One evaluation: `case` is "" without a data set, `kind` that of the `Observation`."""
 
     candidate: str
     case: str
@@ -25,16 +25,16 @@ class EvaluationRow(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether there is a score."""
+        """True if there is a score."""
         return not self.kind
 
 
 class EvaluatorFault(msgspec.Struct, frozen=True):
     """Evaluations that one line of the evaluator ended.
 
-    `place` is `file:line`, `error` the most frequent exception ("" if none is named), `candidates` how many were hit
-    and `scored` how many of these scored in another evaluation; `initial`: an initial program was among them.
-    `evaluations` ended so, a `share` of all on the same `cases`, which are some of `all_cases`.
+    `place` is `file:line`, `error` the most frequent exception ("" if none is named). Of the
+    `candidates` that it hit, `scored` scored in another evaluation; `initial`: an initial program is
+    among them. `evaluations` is their number, a `share` of all on these `cases`, of `all_cases`.
     """
 
     place: str
@@ -49,8 +49,11 @@ class EvaluatorFault(msgspec.Struct, frozen=True):
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is the evaluator's whatever candidates return: it hits an initial program, or half of all
-        evaluations on these cases and mostly candidates that score elsewhere."""
+        """True if it is the evaluator's whatever candidates return.
+
+        It hits an initial program, or half of all evaluations on these cases and mostly candidates
+        that score elsewhere.
+        """
         return self.initial or (self.share >= 0.5 and 2 * self.scored >= self.candidates)
 
     @property
@@ -65,8 +68,10 @@ class EvaluatorFault(msgspec.Struct, frozen=True):
 
 
 def evaluator_faults(rows: Iterable[EvaluationRow], initial: Collection[str] = ()) -> list[EvaluatorFault]:
-    """The lines of the evaluator that raised for an initial program or for at least `MANY` candidates, most
-    evaluations first. A data set's cases are in the order they were first seen."""
+    """Lines of the evaluator that raised for an `initial` program or for `MANY` candidates.
+
+    Most evaluations first; cases in the order in which they were first seen.
+    """
     every = list(rows)
     scored = {row.candidate for row in every if row.ok}
     made = Counter(row.case for row in every)

@@ -1,4 +1,7 @@
-"""Whose failure an exception is that an evaluator let through: its own, its candidate's, or a service's it asks."""
+"""Culprits of exceptions that an evaluator let through.
+
+It may be the evaluator's own, its candidate's, or that of a service it asks.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,11 @@ _NETWORK = re.compile(
 
 
 def is_away(error: BaseException, parts: Mapping[str, str], heard: str = "") -> bool:
-    """Whether an exception of an evaluator says that something it asks elsewhere, as a model, cannot be reached or
-    does not serve now: by its class or status code or, for exceptions that are no complaint about data, by its text,
-    unless that text is found in the `parts` of the candidate or in its output `heard`."""
+    """True if an exception tells of a service, as a model, that does not serve now.
+
+    Known by its class or status code or, unless it is a complaint about data, by its text, if that
+    is found neither in the `parts` of the candidate nor in its output `heard`.
+    """
     if _raised_by(error, parts):
         return False
     status = next(
@@ -71,7 +76,7 @@ def _files(error: BaseException) -> list[str]:
 
 
 def _raised_by(error: BaseException, parts: Mapping[str, str]) -> bool:
-    """Whether the candidate's text raised it, or was cut off by it in a signal handler of the evaluator."""
+    """True if the candidate's text raised it, or was cut off by a signal handler that did."""
     own = [file for file in _files(error) if not errors.ours(file) and not errors.is_library(file)]
     if isinstance(error, TimeoutError):
         return any(is_candidates(file, parts) for file in own)
@@ -79,8 +84,11 @@ def _raised_by(error: BaseException, parts: Mapping[str, str]) -> bool:
 
 
 def is_candidates(file: str, parts: Mapping[str, str]) -> bool:
-    """Whether a traceback's file is the candidate's: text that was executed, a file of a jail's, one that begins or
-    ends with a part, or one that is gone by now."""
+    """True if a traceback's file is the candidate's.
+
+    That is text that was executed, a jail's file, one that begins or ends with a part, and one
+    that is gone by now.
+    """
     if file.startswith(("<string", "<program", "<candidate", "<unknown")) or errors.is_jailed(file):
         return True
     if file.startswith("<") or "ipykernel" in file or file.endswith((".pyx", ".pxd")):
@@ -109,10 +117,10 @@ _BROKEN = re.compile(
 
 
 def culprit_of_trace(trace: str, parts: Mapping[str, str], folder: str = "") -> str:
-    """candidate, scorer or "" (undecided) of an exception that left an evaluator in `folder` ("": a function).
+    """Culprit of an exception that left an evaluator: candidate, scorer or "" (undecided).
 
-    The candidate's text raised it, or what it is the direct cause of; or the evaluator's own text has a name, an
-    import or a file of its folder wrong, which no candidate causes.
+    The candidate's text raised it or its direct cause; or the evaluator, in `folder` ("": a
+    function), has a name, an import or a file of its own wrong, which no candidate causes.
     """
     said, _, in_program = trace.partition(_IN_PROGRAM)
     *causes, last = _blocks(said)

@@ -149,7 +149,7 @@ def _plain(output: Any) -> str:
 
 
 def _tripped(error: BaseException, parts: dict[str, str], heard: str) -> dict[str, Any]:
-    """What an exception of the judge becomes; `heard` is what the candidate gave."""
+    """The answer that an exception of the judge becomes; `heard` is the candidate's output."""
     if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
         return {"kind": "invalid", "feedback": str(error)}
     if is_away(error, parts, heard):
