@@ -20,7 +20,7 @@ import msgspec
 from culmen import embed
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError, missing_extra
-from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.core.evaluation import Observation, Rollout, is_excused
 from culmen.core.ports import Lab
 from culmen.core.task import Task
 from culmen.core.usage import Budget
@@ -89,7 +89,7 @@ def study(run: Path, strategy: str, seed: int, times: int, **parts: Any) -> list
     worst = task.objective.floor
     for each in views.observations(beside):
         reward = task.worth(each)
-        if each.status is not Status.LOST and (reward is not None or worst is not None):
+        if not is_excused(each) and (reward is not None or worst is not None):
             rewards.setdefault(each.candidate, []).append(worst if reward is None else reward)  # pyright: ignore[reportArgumentType]
     return [
         Pick(task.name, strategy, seed, rule, share, name, task.objective.score(fmean(found)), len(found))
@@ -138,7 +138,7 @@ def _scores(
     queue.add(candidates.values())
     queue.update(Rollout(candidates[each.candidate], (each,), (task.worth(each),)) for each in seen)
     places = {name: row for row, name in enumerate(candidates)}
-    told = [(places[each.candidate], task.worth(each)) for each in seen if each.status is not Status.LOST]
+    told = [(places[each.candidate], task.worth(each)) for each in seen if not is_excused(each)]
     rewards = np.array([queue.statistics.floor if reward is None else reward for _, reward in told])
     predicted = regressions(vectors, [row for row, _ in told], rewards, rng)
     return {

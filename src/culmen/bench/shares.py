@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple, Protocol
 
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Observation, Status, is_excused
 from culmen.core.result import RunResult
 from culmen.core.task import Objective
 from culmen.report import stats
@@ -86,7 +86,7 @@ def speed_ups(run: Path, best: RunResult | None) -> tuple[float | None, ...] | N
 def _told(seen: Sequence[Observation]) -> tuple[float | None, ...] | None:
     problems: dict[str, list[Observation]] = {}
     for each in seen:
-        if each.status is not Status.LOST:
+        if not is_excused(each):
             problems.setdefault(each.case, []).append(each)
     found = tuple(map(_speed_up, problems.values()))
     return found if any(METRIC in each.metrics for each in seen) else None

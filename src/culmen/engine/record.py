@@ -11,7 +11,7 @@ import msgspec
 
 from culmen.core.brief import Attempt, Brief, Exhibit, Measured, Proposal
 from culmen.core.candidate import Candidate, key_of
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Observation, is_excused
 from culmen.core.event import Effect, EvaluateRequest, mark
 from culmen.core.ports import ObservationStore
 from culmen.core.task import Task
@@ -95,8 +95,8 @@ class Past:
         self._metrics: dict[int, dict[str, float]] = {}
 
     def seen(self, candidate: Candidate, observation: Observation) -> None:
-        """One evaluation; a lost one says nothing."""
-        if observation.status is Status.LOST:
+        """Enter one evaluation; one that failed by no fault of the candidate is left out."""
+        if is_excused(observation):
             return
         if observation.ok:
             numbers = [(name, x) for name, x in observation.metrics.items() if math.isfinite(x)]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate, key_of
-from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, weakest
+from culmen.core.evaluation import CULPRITS, LEVELS, Observation, Status, culprit_of, weakest
 from culmen.core.task import Task
 from culmen.evidence.failures import CulpritJudge, FailureRates
 from culmen.evidence.pedigree import StepLaw, ValueModel
@@ -80,6 +80,11 @@ class Fact(NamedTuple):
     seconds: float = 0.0
     size: int = 0
     metrics: Mapping[str, float] = {}
+
+    @property
+    def is_excused(self) -> bool:
+        """True for a failure that is certainly not the candidate's."""
+        return self.lost or (self.reward is None and self.culprit in CULPRITS[1:])
 
 
 def fact_of(task: Task, candidate: Candidate, observation: Observation, purpose: str) -> Fact:
@@ -196,11 +201,11 @@ class Account:
         if fact.barred:
             self.bar(fact.candidate)
         if fact.purpose != SEARCH:
-            if not fact.lost:
+            if not fact.is_excused:
                 kept = self.fresh if fact.purpose == FINAL else self.looks
                 kept.setdefault(fact.candidate, []).append(fact)
             return
-        if fact.lost or fact.culprit in ("scorer", "provider", "machine", "budget"):
+        if fact.is_excused:
             return
         place = self._enter(fact)
         self.evaluations += 1

@@ -108,7 +108,7 @@ class FrontModel:
 
     def observe(self, fact: Fact) -> None:
         """Enter one evaluation of the search; lost ones count for nothing."""
-        if fact.lost:
+        if fact.is_excused:
             return
         if fact.barred:
             self.bar(fact.candidate)

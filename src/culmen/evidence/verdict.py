@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from culmen.core.evaluation import reaches, weakest
 from culmen.core.result import NoiseReport, RunResult, Score, Z
 from culmen.core.task import NO_TOLERANCE, Task
@@ -45,8 +43,13 @@ class Verdict:
     # -- what fresh evaluations say ------------------------------------------------------------------
 
     def fresh(self, name: str) -> list[Fact]:
-        """Evaluations of a candidate made after the choice that count: its own doing."""
-        return [fact for fact in self.account.fresh.get(name, ()) if not _is_external(fact)]
+        """Evaluations of a candidate made after the choice, failures of its own doing among them."""
+        judge = self.account.judge
+        return [
+            fact
+            for fact in self.account.fresh.get(name, ())
+            if fact.reward is not None or not judge.is_external(fact.kind)
+        ]
 
     def values(self, name: str) -> dict[str, list[float]]:
         """Rewards of the fresh evaluations by case, failures at the floor."""
@@ -298,20 +301,10 @@ def failed_by_culprit(account: Account) -> dict[str, int]:
     rows = account.rows
     own = int(rows["failures"].sum()) - excused if len(rows) else 0
     facts = [f for kept in (account.looks, account.fresh) for seen in kept.values() for f in seen]
-    own += sum(fact.reward is None and not _is_external(fact) for fact in facts)
+    own += sum(fact.reward is None for fact in facts)
     found = {name: many for name, many in found.items() if name != "candidate"}
     if own:
         found["candidate"] = own
     if excused:
         found["scorer"] = found.get("scorer", 0) + excused
     return found
-
-
-def _is_external(fact: Fact) -> bool:
-    """True for a failure that is certainly nobody's among the candidates."""
-    return fact.reward is None and fact.culprit in ("scorer", "provider", "machine", "budget")
-
-
-def mean_reward(values: Sequence[float]) -> float:
-    """Plain mean of rewards."""
-    return float(np.mean(values))

@@ -18,7 +18,7 @@ import msgspec
 
 from culmen.core.brief import Proposal
 from culmen.core.errors import CulmenError, UserError
-from culmen.core.evaluation import Observation, Status, weakest
+from culmen.core.evaluation import Observation, is_excused, weakest
 from culmen.core.event import Event
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
@@ -204,7 +204,7 @@ class RunReader:
         return [self._plain(*reply) for reply in self._replies]
 
     def _observe(self, seen: Observation) -> None:
-        if seen.status is Status.LOST:
+        if is_excused(seen):
             return
         if seen.score is None:
             self._failed.setdefault(seen.candidate, seen.status.value)

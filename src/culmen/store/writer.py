@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from culmen.core.admissions import ADMISSION
 from culmen.core.brief import OVER_LIMIT, Proposal, Text
 from culmen.core.errors import RunLocked, Unavailable
-from culmen.core.evaluation import LEVELS, Observation, Status, rank
+from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, is_excused, rank
 from culmen.core.event import Edits, Entry, Event
 from culmen.core.usage import Usage, total
 from culmen.store import schema
@@ -317,7 +317,8 @@ class ScoreTally:
         if final and observation.score is None:
             return
         if observation.score is None:
-            self.failures[observation.status.value] += 1
+            excused = is_excused(observation)  # nobody's failure among the candidates
+            self.failures["lost" if excused else observation.status.value] += 1
             return
         weakness = rank(observation.trust) if observation.trust in LEVELS else rank("")
         if self.trust is None or weakness > self.trust:
@@ -396,6 +397,8 @@ class Totals:
                 str(observation.seed),
                 escape(phase),
                 escape(observation.trust),
+                escape(culprit_of(observation)),
+                escape(observation.kind),
             )
         )
         tally = self.tallies.get(candidate)
