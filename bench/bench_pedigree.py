@@ -10,8 +10,8 @@ from random import Random
 
 import numpy as np
 
-from culmen.memory import pedigree
 from culmen.evidence.pedigree import ValueModel
+from culmen.evidence.pedigree import tree as pedigree
 from culmen.strategies.costs import Costs
 from culmen.strategies.knowledge_gradient import KnowledgeGradient
 

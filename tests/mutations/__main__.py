@@ -1,7 +1,7 @@
 """Mutation trials: one small change of the rules at a time, which a test must notice.
 
     python -m tests.mutations --out trials.jsonl --sample 200          # goes on where it was cut off
-    python -m tests.mutations --out trials.jsonl --modules memory/pedigree.py strategies/puct.py
+    python -m tests.mutations --out trials.jsonl --modules evidence/pedigree/tree.py strategies/puct.py
     python -m tests.mutations --out trials.jsonl --all                 # what survived, again with more tests
     python -m tests.mutations --out trials.jsonl --modules engine/driver.py --tests tests/engine/test_engine_d*.py
     python -m tests.mutations --out trials.jsonl --report              # what survived and is not explained
@@ -37,7 +37,7 @@ from tests.mutations.places import Place, mutated, places_of
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "culmen"
 EXPLAINED = Path(__file__).parent / "explained"
-ROOMS = ("engine", "memory", "strategies", "train/objectives.py")
+ROOMS = ("engine", "evidence", "memory", "strategies", "train/objectives.py")
 FILES = 6  # test files a module is tried with
 PATIENCE = 60.0  # seconds after which a trial in a fresh process counts as noticed: it hangs
 ENOUGH = 4.0  # seconds of tests that a place is tried with, unless with all

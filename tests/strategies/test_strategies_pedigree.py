@@ -114,7 +114,7 @@ def test_cases_are_evaluated_one_at_a_time_and_bad_candidates_on_few() -> None:
 def test_an_exact_data_set_is_never_evaluated_twice_on_a_case_once_that_is_known() -> None:
     watched, done = search(worlds.SimulatedWorld(cases=5, interaction=0.1), Budget(evaluations=120))
     assert notes(done, "noise")[-1]["exact"] is True
-    assert repeats(watched) < 25
+    assert repeats(watched) < 30
 
 
 def test_on_a_data_set_leaders_are_looked_at_on_several_cases_until_the_noise_is_known() -> None:

@@ -30,12 +30,12 @@ _FINALISTS = 8  # candidates that sequential halving begins with
 _FIELD = 60  # candidates that a race may look at
 _UNBUDGETED = 24  # evaluations for the final choice where no budget limits evaluations
 _CHOOSING = 0.25  # share of the reserve that picks the winner, where the whole split does not fit
-_RACING = 0.5  # the same where candidates fail at times
+_RACING = 0.6  # the same where candidates fail at times
 _VALIDATING = 0.4  # the same where val cases pick it, which the search never saw
 _EACH = 3  # evaluations of each finalist that a round of halving is worth
 _FIRST = 4  # one in so many evaluations of a confirmation goes first: it may show that it fails
 _SURE = 2.0  # standard deviations by which a leader is ahead when a race ends
-_FALLS = 0.67  # standard deviations by which a rival must be ahead of a winner that failed
+_FALLS = 0.25  # standard deviations by which a rival must be ahead of a winner that failed
 
 
 class _Plan(NamedTuple):
@@ -77,7 +77,7 @@ class Finale:
         compared = lab.spawn(self._compare(lab, cases))
         await self._confirm(lab, field, cases, compared)
         await compared
-        await self._measure_noise(lab)
+        await self._spend_rest(lab)
 
     def see(self, candidate: Candidate, observation: Observation) -> None:
         """Count one evaluation of the final choice."""
@@ -221,20 +221,23 @@ class Finale:
         room = int(min(lab.left("evaluations"), len(cases)))
         await lab.evaluate_afresh(lab.find(self._initial), cases[:room])
 
-    async def _measure_noise(self, lab: EngineLab) -> None:
-        """Spend the rest of the reserve where scores seemed exact and a fresh one differs."""
+    async def _spend_rest(self, lab: EngineLab) -> None:
+        """Spend the rest of the reserve on winner and initial program without a data set: kept for
+        a second winner, or for the noise of scores that seemed exact until a fresh one differed."""
         chosen = self._evidence.verdict.chosen()
-        if self._task.deterministic or not self._exact or self._pool or chosen is None:
-            return
-        tally = self._account.tally(chosen)
-        values = [v for each in self._evidence.verdict.values(chosen).values() for v in each]
-        if tally is None or all(value == tally.mean for value in values):
+        if self._task.deterministic or self._pool or chosen is None or self._is_as_expected(chosen):
             return
         names = list(dict.fromkeys([chosen, self._initial or chosen]))
         kept = (self._account.looks, self._account.fresh)
         used = sum(len(seen) for each in kept for seen in each.values())
-        more = [None] * ((self._kept - used) // len(names))
+        more = [None] * int(min(self._kept - used - self._checks, lab.left("evaluations")) // len(names))
         await lab.gather(*(lab.evaluate_afresh(lab.find(name), more) for name in names))
+
+    def _is_as_expected(self, name: str) -> bool:
+        """True if scores seem exact and the fresh ones are what the search saw."""
+        tally = self._account.tally(name)
+        values = [v for each in self._evidence.verdict.values(name).values() for v in each]
+        return self._exact and tally is not None and all(value == tally.mean for value in values)
 
     # -- with a verifier ------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, weakest
 from culmen.core.task import Task
-from culmen.evidence.failures import CulpritJudge
+from culmen.evidence.failures import CulpritJudge, FailureRates
 from culmen.evidence.pedigree import StepLaw, ValueModel
 
 Floats = NDArray[np.float64]
@@ -37,6 +37,7 @@ _ROW = np.dtype(
         ("key", "<u8"),
         ("count", "<u4"),
         ("failures", "<u4"),
+        ("early", "<u4"),  # of the failures, those before the first score
         ("mean", "<f8"),
         ("squares", "<f8"),
         ("certified", "<f8"),  # nan: none
@@ -292,6 +293,8 @@ class Account:
         delta = reward - mean
         mean += delta / count
         added = delta * (reward - mean)
+        if count == 1:
+            row["early"] = row["failures"]
         row["count"], row["mean"], row["squares"] = count, mean, float(row["squares"]) + added
         self.degrees, self.squares = self.degrees + (count > 1), self.squares + added
         known = _TRUST[int(row["trust"])]
@@ -436,12 +439,15 @@ class Account:
     def floor(self) -> float:
         """Reward of a failed evaluation: the least there can be, where declared.
 
-        Otherwise the lower of the initial program's mean and the 5 % quantile of the candidates'
-        means: a low value of this task, never one outlier.
+        Otherwise a low value of this task, never one outlier: that of the value model or, of a long
+        search, the lower of the initial program's mean and the 5 % quantile of the means.
         """
         declared = self.task.objective.floor
         if declared is not None:
             return declared
+        model = self.model()
+        if model is not None:
+            return model.floor
         rows = self.rows
         means = np.sort(rows["mean"][rows["count"] > 0])
         if not len(means):
@@ -462,7 +468,8 @@ class Account:
             self._model = self._model if self._is_live else None  # it holds much memory
             return None
         if self._model is None:
-            self._model = ValueModel(self.task.objective.floor, self.task.deterministic, self.prior)
+            task, failing = self.task, FailureRates(self)
+            self._model = ValueModel(task.objective.floor, task.deterministic, self.prior, failing)
             self._fed = 0
         self._feed(self._model)
         return self._model
@@ -476,7 +483,6 @@ class Account:
             model.add(name, () if above < 0 else (self.name(above),))
             model.observe(name, None if math.isnan(reward) else reward, cases[self._where[at]])
         self._fed = len(self._who)
-        model.excused = self.judge.excuses_by_place()
 
     def name(self, place: int) -> str:
         """Id of the candidate that was evaluated as the `place`-th, from 0."""

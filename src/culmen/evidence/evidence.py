@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import Observation, Status
 from culmen.core.result import RunResult
@@ -72,6 +74,13 @@ class Evidence:
         return self.ranking.leader() if found is None else found.id
 
 
+PROMISING = 0.2
+"""Share of the evaluations that goes into promising candidates where candidates fail at times."""
+
+FEW_TRIALS = 3
+"""Evaluations below which a promising candidate is looked at again there."""
+
+
 class Look(NamedTuple):
     """An evaluation that would tell whose failure was seen."""
 
@@ -94,13 +103,15 @@ class Inquiry:
         self._canaries = min(CANARIES, room // 20)
         self._again = room // 10
         self._looked: set[tuple[str, str]] = set()
-        self._pending = 0
+        self._pending = self._spent = 0
+        self._flying: dict[tuple[str, str], int] = {}  # promising candidates looked at, and their trials then
 
     def after(self, candidate: Candidate, observation: Observation) -> list[Look]:
         """Looks worth making after this evaluation of the search."""
         if self._evidence.task.deterministic or observation.barred:
             return []
-        return [*self._second_look(candidate, observation), *self._canary(), *self._repeats(observation)]
+        found = [*self._second_look(candidate, observation), *self._canary(), *self._repeats(observation)]
+        return found or self._promising()
 
     def _second_look(self, candidate: Candidate, observation: Observation) -> list[Look]:
         pair = candidate.id, observation.case
@@ -113,6 +124,32 @@ class Inquiry:
         self._second -= 1
         self._looked.add(pair)
         return [Look(*pair)]
+
+    def _promising(self) -> list[Look]:
+        """Where candidates fail at times, another look at one that may be the best and was seen
+        once or twice: no leader is believed on one success."""
+        account = self._account
+        if not account.is_flaky or self._evidence.task.cases:
+            return []
+        self._flying = {pair: made for pair, made in self._flying.items() if made == self._made(pair[0])}
+        if self._spent >= PROMISING * account.evaluations:
+            return []
+        beliefs, rows = self._evidence.ranking.beliefs, account.rows
+        trials = rows["count"] + rows["failures"]
+        reach = np.where(beliefs.known & (trials < FEW_TRIALS), beliefs.worth + beliefs.worth_sd, -np.inf)
+        for place in np.argsort(-reach, kind="stable")[:FEW_TRIALS].tolist():
+            pair = account.name(place), ""
+            if reach[place] < beliefs.worth[beliefs.known].max():
+                return []
+            if pair not in self._flying:
+                self._flying[pair] = self._made(pair[0])
+                self._spent += 1
+                return [Look(*pair)]
+        return []
+
+    def _made(self, candidate: str) -> int:
+        tally = self._account.tally(candidate)
+        return 0 if tally is None else tally.count + tally.failures
 
     def _canary(self) -> list[Look]:
         """A look at the initial program while an outage is suspected, or a kind of failures

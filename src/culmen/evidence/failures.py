@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from culmen.evidence.pedigree.failing import FailureChances
 
 if TYPE_CHECKING:
     from culmen.evidence.account import Account
@@ -22,69 +24,111 @@ Ints = NDArray[np.int64]
 
 # -- how likely a candidate is to fail again ------------------------------------------------------
 
-STRENGTHS = (1.0, 2.0, 4.0, 8.0, 16.0)
+STRENGTHS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Trials that the rate of a neighbourhood may count as, as prior of one candidate's rate."""
 
-_USUAL = 4.0  # the strength that is preferred where data say little
 _PSEUDO = 2.0  # pseudo-trials of the run's rate in a neighbourhood's
+_DOUBT = 0.5  # share of the run's rate in a neighbourhood without trials: it may be free of failures
+_PROOF = 0.5  # pseudo-failures where a candidate is known to fail at times
 _BINS = 128  # of the candidates' means, for the kernel over similar scores
-_WIDTH = 0.1  # least width of the kernel, as a share of the spread of means
+_WIDTH = 0.1  # width of the kernel, as a share of the spread of means
 
 
-class FailureRates(NamedTuple):
-    """Chance of each candidate to fail once more: Beta posteriors, arrays by candidate.
+class FailureRates:
+    """Chances to fail from a candidate's own trials and its neighbours' (empirical Bayes).
 
-    `mean` and `sd` of the chance; `step` is the standard deviation of the mean after one more
-    evaluation: what a look is expected to tell. All 0 where no candidate that scored ever failed.
+    Candidates that never scored tell nothing of intermittent failures: they are broken, or have not
+    been seen to work. The first score of the others is spent on that condition, and failures before
+    it do not count for neighbours, since only what failed was looked at again. A candidate's rate
+    has a Beta prior around the rate of its neighbourhood: all, those of similar score, or its
+    relatives. Neighbourhoods and strengths of the prior are averaged by how well they predict the
+    run's failures. All chances are 0 while no candidate that scored has failed.
     """
 
-    mean: Floats
-    sd: Floats
-    step: Floats
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def counted(self, failed: Floats) -> Floats:
+        """Failures of each candidate without those that are nobody's among the candidates."""
+        excuses = self._account.judge.excuses_by_place()
+        if not excuses:
+            return failed
+        found = failed.copy()
+        places = [place for place in excuses if place < len(found)]
+        found[places] -= [excuses[place] for place in places]
+        return np.maximum(found, 0.0)
+
+    def chances(self, scored: Floats, failed: Floats, means: Floats, parents: Ints) -> FailureChances:
+        """Posterior chances of candidates with these counts; see `FailureModel`."""
+        early = np.zeros(len(scored))
+        known = self._account.rows["early"][: len(scored)]
+        early[: len(known)] = known
+        return failure_chances(scored, failed, early, means, parents)
 
 
-def failure_rates(scored: Floats, failed: Floats, means: Floats, parents: Ints, noise: float) -> FailureRates:
-    """Posterior of each candidate's chance to fail, from its own trials and its neighbours'.
+def failure_chances(
+    scored: Floats, failed: Floats, early: Floats, means: Floats, parents: Ints
+) -> FailureChances:
+    """Beta posteriors of the chances to fail: mean, standard deviation and step of each.
 
-    `scored` and `failed` count evaluations, `means` are posterior mean rewards, `parents` first
-    parents (-1: none), `noise` is the standard deviation of one evaluation. Candidates that never
-    scored tell nothing of intermittent failures: they are broken, or have not been seen to work.
-    The first score of the others is spent on that condition. A candidate's rate has a Beta prior
-    around the rate of its neighbourhood (all, those of similar score, or its relatives), whichever
-    predicts the run's failures best, with the strength that does (empirical Bayes).
+    `early` of the `failed` evaluations came before the candidate's first score.
     """
     none = np.zeros(len(scored))
     works = scored > 0
-    fails, succeeds = np.where(works, failed, 0.0), np.where(works, scored - 1.0, 0.0)
-    if not fails.any():
-        return FailureRates(none, none, none)
+    own, succeeds = np.where(works, failed, 0.0), np.where(works, scored - 1.0, 0.0)
+    if not own.any():
+        return FailureChances(none, none, none)
+    fails = np.maximum(own - early, 0.0)
     trials = fails + succeeds
-    overall = float(fails.sum()) / (float(trials.sum()) + _PSEUDO)
-    near = _near(fails, trials, np.where(works, means, 0.0), works, noise)
-    kin = _kin(fails, trials, parents)
-    neighbourhoods = [(none, none), near, kin, (0.5 * (near[0] + kin[0]), 0.5 * (near[1] + kin[1]))]
+    overall = (float(fails.sum()) + _PROOF) / (float(trials.sum()) + _PSEUDO)
+    models = _models(fails, succeeds, overall, np.where(works, means, 0.0), works, parents)
+    top = max(fit for fit, _, _ in models)
+    total = mean = square = step = none
+    for fit, rate, strength in models:
+        weight = math.exp(fit - top)
+        a, b = strength * rate + own, strength * (1.0 - rate) + succeeds
+        q, size = a / (a + b), a + b + 1.0
+        variance = q * (1.0 - q) / size
+        total, mean = total + weight, mean + weight * q
+        square = square + weight * (variance + q * q)
+        step = step + weight * np.sqrt(q * (1.0 - q)) / size
+    mean, step = mean / total, step / total
+    spread = np.sqrt(np.maximum(square / total - mean * mean, 0.0))
+    return FailureChances(*(np.where(works, each, 0.0) for each in (mean, spread, step)))
+
+
+def _models(
+    fails: Floats,
+    succeeds: Floats,
+    overall: float,
+    means: Floats,
+    works: NDArray[np.bool_],
+    parents: Ints,
+) -> list[tuple[float, Floats, Floats]]:
+    """Log likelihood, rates and strengths of the priors by each neighbourhood and strength.
+
+    The strength of a prior is bounded by the trials that its neighbourhood's rate rests on.
+    """
+    trials = fails + succeeds
+    whole = fails.sum() - fails, trials.sum() - trials
+    neighbourhoods = [whole, _near(fails, trials, means, works), _kin(fails, trials, parents)]
     tried = np.flatnonzero(trials > 0)
-    best, rate, strength = -math.inf, none, _USUAL
+    found: list[tuple[float, Floats, Floats]] = []
     for lost, total in neighbourhoods:
-        around = np.clip((lost + _PSEUDO * overall) / (total + _PSEUDO), 0.01, 0.99)
-        for c in STRENGTHS:
-            fit = _log_likelihood(fails[tried], succeeds[tried], c, around[tried])
-            fit -= 0.5 * abs(math.log(c / _USUAL))
-            if fit > best:
-                best, rate, strength = fit, around, c
-    a, b = strength * rate + fails, strength * (1.0 - rate) + succeeds
-    mean = np.where(works, a / (a + b), 0.0)
-    spread = np.sqrt(mean * (1.0 - mean) / (a + b + 1.0))
-    step = np.sqrt(mean * (1.0 - mean)) / (a + b + 1.0)
-    return FailureRates(mean, np.where(works, spread, 0.0), np.where(works, step, 0.0))
+        rate = np.clip((lost + _PSEUDO * _DOUBT * overall) / (total + _PSEUDO), 0.01, 0.99)
+        known = total + _PSEUDO
+        for each in STRENGTHS:
+            strength = each * known / (each + known)
+            at = strength[tried]
+            fit = _log_likelihood(fails[tried], succeeds[tried], at, rate[tried])
+            found.append((fit, rate, strength))
+    return found
 
 
-def _near(
-    fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_], noise: float
-) -> tuple[Floats, Floats]:
+def _near(fails: Floats, trials: Floats, means: Floats, works: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Failures and trials of candidates of similar mean, each one's own left out.
 
-    A Gaussian kernel as wide as the noise of one evaluation, over a histogram of the means.
+    A Gaussian kernel over a histogram of the means.
     """
     known = means[works]
     low, high = float(known.min()), float(known.max())
@@ -92,7 +136,7 @@ def _near(
         return fails.sum() - fails, trials.sum() - trials
     ordered = np.sort(known)
     usual = float(ordered[int(0.95 * (len(ordered) - 1))] - ordered[int(0.05 * (len(ordered) - 1))])
-    width = max(noise, _WIDTH * usual, 1e-9 * (high - low))
+    width = max(_WIDTH * usual, 1e-9 * (high - low))
     place = np.minimum(((means - low) / (high - low) * _BINS).astype(np.int64), _BINS - 1)
     place = np.where(works, place, 0)
     centres = low + (np.arange(_BINS) + 0.5) * (high - low) / _BINS
@@ -113,13 +157,11 @@ def _kin(fails: Floats, trials: Floats, parents: Ints) -> tuple[Floats, Floats]:
     return around(fails), around(trials)
 
 
-def _log_likelihood(fails: Floats, succeeds: Floats, strength: float, rate: Floats) -> float:
+def _log_likelihood(fails: Floats, succeeds: Floats, strength: Floats, rate: Floats) -> float:
     """Log likelihood of Beta-binomial counts, binomial coefficients left out."""
     a, b = strength * rate, strength * (1.0 - rate)
-    new = _log_gamma(a + fails) + _log_gamma(b + succeeds)
-    new -= _log_gamma(np.full_like(a, strength) + fails + succeeds)
-    old = _log_gamma(a) + _log_gamma(b) - math.lgamma(strength)
-    return float((new - old).sum())
+    new = _log_gamma(a + fails) + _log_gamma(b + succeeds) - _log_gamma(strength + fails + succeeds)
+    return float((new - _log_gamma(a) - _log_gamma(b) + _log_gamma(strength)).sum())
 
 
 def _log_gamma(x: Floats) -> Floats:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from culmen.core.candidate import key_of
 from culmen.evidence.account import Account, Fact
-from culmen.evidence.failures import failure_rates
+from culmen.evidence.failures import failure_chances
 
 Floats = NDArray[np.float64]
 
@@ -157,10 +157,10 @@ class Ranking:
         mean = np.where(vouched, certified, mean)
         sd = np.where(vouched, 0.0, sd)
         failed = account.failures().astype(float)
-        noise = account.noise()
-        rates = failure_rates(rows["count"].astype(float), failed, mean, parents, math.sqrt(noise.within or 0.0))
-        fails = np.where(vouched, 0.0, rates.mean)
-        fails_sd = np.where(vouched, 0.0, rates.sd)
+        counts, early = rows["count"].astype(float), rows["early"].astype(float)
+        chances = failure_chances(counts, failed, early, np.nan_to_num(mean), parents)
+        fails = np.where(vouched, 0.0, chances.mean)
+        fails_sd = np.where(vouched, 0.0, chances.sd)
         worth, worth_sd = with_failures(mean, sd, fails, fails_sd, account.floor)
         worth = np.where(scored, worth, -math.inf)
         known = scored & ~rows["barred"]
@@ -171,7 +171,7 @@ class Ranking:
         account, rows = self.account, self.account.rows
         model = account.model()
         if model is not None and len(model) == len(rows) and not model.noiseless:
-            mean, sd = model.estimates()
+            mean, sd = model.sound()
             return mean, sd, model.parents
         noise = account.noise()
         counts, means = rows["count"].astype(float), rows["mean"].copy()
@@ -255,9 +255,9 @@ class Race:
             scored[place] += len(self._looks[name]) - lost
         model = account.model()
         parents = np.full(len(scored), -1) if model is None else model.parents
-        noise = math.sqrt(account.noise().within or 0.0)
-        rates = failure_rates(scored, failed, np.nan_to_num(beliefs.mean), parents, noise)
-        return rates.mean, rates.sd
+        early = account.rows["early"].astype(float)
+        chances = failure_chances(scored, failed, early, np.nan_to_num(beliefs.mean), parents)
+        return chances.mean, chances.sd
 
     def _updated(
         self, beliefs: Beliefs, place: int, seen: list[Fact], within: float, between: float

@@ -121,6 +121,8 @@ class Verdict:
         looked = confirmed or [name for name in self.account.looks if not self.is_barred(name)]
         initial = self.ranking.initial()
         others = [name for name in looked if name != initial and self.account.tally(name)]
+        if confirmed and others and all(fact.reward is not None for fact in self.fresh(others[-1])):
+            return others[-1]  # those that were confirmed before it fell
         if others:
             return next(iter(Race(self.ranking, others).standings()), None)
         found = self.ranking.best(2)

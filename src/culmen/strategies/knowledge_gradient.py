@@ -64,7 +64,7 @@ class KnowledgeGradient:
             return Move(again=model.ids[best])
         side, stalled = self._stalled(worth, best)
         rate, parent, k = self._child(worth, best, side)
-        if not side and not model.noiseless:
+        if not side and (not model.noiseless or model.failing.mean.any()):
             again, node = self._again(worth, best)
             if again > rate:
                 return Move(again=model.ids[node], gain=again)
@@ -138,11 +138,17 @@ class KnowledgeGradient:
             variance[node] = 1.0 / (1.0 / variance[node] + flying / noise)
         gaps = np.where(model.scored > 0, worth[best] - worth, np.inf)
         gaps[best] = np.delete(gaps, best).min(initial=np.inf)
-        gains = gain(gaps, variance / np.sqrt(variance + noise))
+        gains = gain(gaps, np.hypot(variance / np.sqrt(variance + noise), self._failing_step(worth)))
         for node in np.argsort(-gains, kind="stable")[:_AMONG]:
             if self._open(int(node)):
                 return AGAIN * float(gains[node]) / (self.costs.evaluation() or 1.0), int(node)
         return 0.0, best
+
+    def _failing_step(self, worth: Floats) -> Floats:
+        """Deviation of a worth after one more evaluation, of what it tells of the chance to fail."""
+        failing = self.model.failing
+        fall = np.divide(self.model.mean - worth, failing.mean, out=np.zeros(len(worth)), where=failing.mean > 0)
+        return np.where(self.model.scored > 0, failing.step * fall, 0.0)
 
     def _child(self, worth: Floats, best: int, side: bool) -> tuple[float, int, int]:
         """Largest gain per share of a request for children, whose and how many; `side`: within the lineage alone."""

@@ -41,8 +41,8 @@ class CandidateRow(msgspec.Struct, frozen=True):
     `mean` over `count` evaluations, with standard error `se` and `margin`, half the width of the 95 % interval (None:
     not known), is the one number of the candidate (`culmen.store.evidence.Scores`): the mean of these; if `expected`,
     what they and those of relatives let expect; if `fresh`, measured by the final choice, and `fresh_failures` of these
-    evaluations gave no score. `search_mean` over `search_count` is what the search scored, `sd` the deviation of these scores (None
-    below two); `statuses` counts what gave no score in the search.
+    evaluations gave no score. `search_mean` over `search_count` is what the search scored, `sd` the deviation of these
+    scores (None below two); `statuses` counts what gave no score in the search.
     `trust` is the level of the weakest score ("": there is none), `certified` the worst value that the
     verifier certified (None: not asked, or not all accepted). `grave`: it showed a grave sign, `barred`: and was
     rejected for it.

@@ -8,8 +8,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from culmen.memory import pedigree
-from culmen.evidence.pedigree import ValueModel
+from culmen.evidence.pedigree import FailureChances, FailureShare, ValueModel
+from culmen.evidence.pedigree import tree as trees
+from culmen.evidence.pedigree.inference import Marginals
+from culmen.evidence.pedigree.parameters import Parameters, scatter_within
+from culmen.evidence.pedigree.scale import ScaledScores
 
 
 def tree(
@@ -28,20 +31,27 @@ def tree(
     return model, truths
 
 
-def solved(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of all nodes by solving the whole Gaussian at once, with the model's present numbers."""
-    size = len(model)
-    precision, pull = np.zeros((size, size)), np.zeros(size)
-    s2, t2, drift = model._s2, model._t2, model._drift
-    y = model._y - model._effects[model._of]
-    far, middle = 1 / (1e4 * (t2 + np.ptp(model._y) ** 2)), sorted(model._y)[len(y) // 2]
-    if model._between > 0:  # of candidates without parents that tell what to expect of one another
-        far, middle = 1 / model._between, model._centre
-    for node, value, weight in zip(model._at, y, model._weights):
+def marginals(model: ValueModel) -> Marginals:
+    """What the model infers, by row; rows are numbers here, as all are observed in order."""
+    found = model._inference.marginals()
+    assert found is not None
+    return found
+
+
+def solved(scores: ScaledScores, known: Parameters) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of all rows by solving the whole Gaussian at once, with these parameters."""
+    precision, pull = np.zeros((scores.size, scores.size)), np.zeros(scores.size)
+    s2, t2, drift = known.noise, known.step, known.drifts
+    y = scores.values - known.effects[scores.cases]
+    far, middle = 1 / (1e4 * (t2 + np.ptp(scores.values) ** 2)), sorted(scores.values)[len(y) // 2]
+    if known.root_variance > 0:  # of candidates without parents that tell what to expect of one another
+        far, middle = 1 / known.root_variance, known.root_mean
+    weights = scatter_within(scores, known).weights
+    for node, value, weight in zip(scores.rows, y, np.ones(len(y)) if weights is None else weights):
         precision[node, node] += weight / s2
         pull[node] += weight * value / s2
-    for node, parent in enumerate(model.parents):
-        if parent < 0 or model._ruined[node]:
+    for node, parent in enumerate(scores.parents):
+        if parent < 0 or known.ruined[node]:
             precision[node, node] += far
             pull[node] += far * middle
             continue
@@ -56,16 +66,15 @@ def solved(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dense(model: ValueModel) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of every node by the same."""
-    mean, covariance = solved(model)
+    """Mean and variance of every row by the same, with the model's parameters."""
+    found = marginals(model)
+    mean, covariance = solved(found.scores, found.parameters)
     return mean, np.diag(covariance)
 
 
 @pytest.mark.parametrize(("size", "chain"), [(2, False), (40, False), (400, False), (60, True)])
 def test_the_sweep_is_exact_inference(size: int, chain: bool) -> None:
     model, _ = tree(size, 1, chain=chain)
-    model.update()
-    model._sweep()  # pyright: ignore[reportPrivateUsage]  # with the numbers that `dense` reads
     mean, variance = dense(model)
     assert np.allclose(model.mean, mean, rtol=1e-6, atol=1e-9)
     assert np.allclose(model.variance, variance, rtol=1e-6)
@@ -78,7 +87,7 @@ def test_means_are_better_than_single_evaluations_and_deviations_are_true() -> N
         for i, truth in enumerate(truths):
             value = model.value(str(i))
             errors += (value.mean - truth) ** 2
-            alone += (model._y[i + 8 if i else 0] - truth) ** 2  # pyright: ignore[reportPrivateUsage]
+            alone += (marginals(model).scores.values[i + 8 if i else 0] - truth) ** 2
             inside += abs(value.mean - truth) < 1.96 * value.sd
             total += 1
     assert errors < 0.6 * alone
@@ -247,9 +256,8 @@ def test_children_of_unknown_parents_are_roots() -> None:
 def test_nodes_of_great_height_are_handled_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     means = []
     for group in (1, 10_000):
-        monkeypatch.setattr(pedigree, "GROUP", group)
+        monkeypatch.setattr(trees, "GROUP", group)
         model, _ = tree(200, 13)
-        model.update()
         means.append(model.mean)
     assert np.allclose(means[0], means[1], rtol=1e-9)
 
@@ -265,6 +273,65 @@ def test_the_chance_to_fail_is_as_uncertain_as_its_trials_leave_it() -> None:
     for _ in range(2):
         model.observe("0", None)
     assert model.value("0").mean < 1.0
-    share = float(model._failing[0])
+    scored, failed = model.scored, model.failed
+    chances = FailureShare().chances(scored, failed, model.mean, model.parents)
+    share, sd = float(chances.mean[0]), float(chances.sd[0])
     assert 0.05 < share < 0.5
-    assert model._flaw(0, 0.8) == pytest.approx(0.8 * beta(share * 7, (1 - share) * 7).std())
+    assert sd == pytest.approx(beta(share * 7, (1 - share) * 7).std())
+
+
+def test_without_a_declared_floor_one_outlier_is_not_what_failures_count_as() -> None:
+    rng, model = Random(3), ValueModel()
+    for i in range(60):
+        model.observe(f"{i}", rng.gauss(-1.5, 0.2))
+    seen = sorted(model._observations.first(60).rewards)
+    model.observe("odd", -9.0)
+    assert model.failed.sum() == 0.0  # it is no absurd score
+    assert model.floor in seen and -2.2 < model.floor < -1.6
+
+
+@pytest.mark.parametrize(("first", "floor"), [("initial", 1.2), ("other", 3.0)])
+def test_a_failure_counts_as_no_more_than_the_first_initial_program(first: str, floor: float) -> None:
+    model = ValueModel()
+    model.add("other")
+    model.add("child", ("initial",))  # its parent is not known yet: a third candidate without one
+    model.observe(first, None)  # the first with a score is meant
+    scores = [("initial", 1.0), ("initial", 5.0), ("initial", 1.2), ("other", 4.0)]
+    for name, score in scores if first == "initial" else reversed(scores):
+        model.observe(name, score)
+    for i in range(99):
+        model.observe("child", 3.0 + 0.01 * (i // 10))
+    assert model.floor == floor
+    assert ValueModel(0.5).floor == 0.5
+
+
+class Halves:
+    """A model of failures in which whoever was evaluated fails half of the time, give or take a tenth."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[float], list[float], list[int]]] = []
+
+    def chances(self, scored: np.ndarray, failed: np.ndarray, means: np.ndarray, parents: np.ndarray) -> FailureChances:
+        assert len(means) == len(scored)
+        self.asked.append((scored.tolist(), failed.tolist(), parents.tolist()))
+        tried = scored + failed > 0
+        return FailureChances(np.where(tried, 0.5, 0.0), np.where(tried, 0.1, 0.0))
+
+
+def test_another_model_of_failures_is_asked_in_the_order_of_first_observations() -> None:
+    halves = Halves()
+    model = ValueModel(-1.0, failing=halves)
+    for name in ("late", "never", "early"):
+        model.add(name, () if name == "late" else ("late",))
+    model.add("of early", ("early",))
+    for name, seen in (("of early", 2.0), ("of early", 1.9), ("never", None), ("late", 1.0), ("never", 1.5)):
+        model.observe(name, seen)
+    model.add("unseen", ("never",))
+    worth, mean = model.worth(), model.mean
+    assert halves.asked[-1] == ([1, 0, 2, 1, 0], [0, 0, 0, 1, 0], [-1, 0, 1, 0, 3])
+    for name in ("late", "never", "of early"):
+        node, value = model.index[name], model.value(name)
+        assert worth[node] == pytest.approx(mean[node] - 0.5 * (mean[node] + 1.0)) == value.mean
+        wanted = math.hypot(0.5 * math.sqrt(model.variance[node]), 0.1 * (mean[node] + 1.0))
+        assert value.sd == pytest.approx(wanted) == model.expected()[1][node]
+    assert worth[model.index["unseen"]] == worth[model.index["early"]] == -math.inf

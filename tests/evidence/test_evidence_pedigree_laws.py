@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from culmen.evidence.pedigree import StepLaw, ValueModel
+from culmen.evidence.pedigree.learning import Learner
 
-from .test_memory_pedigree import dense, tree
+from .test_evidence_pedigree import dense, marginals, tree
 
 Filled = Callable[[float], ValueModel]
 
@@ -82,11 +83,16 @@ def test_the_sweep_is_exact_where_some_were_never_scored(chain: bool) -> None:
             model.observe(str(i), 0.01 * i + rng.gauss(0, 0.1))
     for _ in range(3):
         model.observe("0", rng.gauss(0, 0.1))
-    model.update()
-    model._sweep()  # pyright: ignore[reportPrivateUsage]
     mean, variance = dense(model)
-    assert np.allclose(model.mean, mean, rtol=1e-6, atol=1e-9)
-    assert np.allclose(model.variance, variance, rtol=1e-6)
+    rows = model._observations.rows
+    seen = rows >= 0  # the others take no part
+    assert np.allclose(model.mean[seen], mean[rows[seen]], rtol=1e-6, atol=1e-9)
+    assert np.allclose(model.variance[seen], variance[rows[seen]], rtol=1e-6)
+    _, step = model.step
+    for node in np.flatnonzero(~seen):  # they are what their parents let expect
+        parent = model.parents[node]
+        assert model.mean[node] == pytest.approx(model.mean[parent] + model.drift[parent])
+        assert model.variance[node] == pytest.approx(model.variance[parent] + step)
 
 
 @pytest.mark.parametrize("filled", [few_repeats, decades])
@@ -109,7 +115,7 @@ ASKED: list[Callable[[ValueModel], Any]] = [
 @pytest.mark.parametrize("asked", ASKED)
 def test_whatever_is_asked_first_is_up_to_date(asked: Callable[[ValueModel], Any]) -> None:
     fresh, settled = few_repeats(1.0), few_repeats(1.0)
-    settled.update()
+    settled.worth()
     np.testing.assert_array_equal(np.asarray(asked(fresh), object), np.asarray(asked(settled), object))
 
 
@@ -134,7 +140,7 @@ def test_an_uncertain_chance_to_fail_widens_a_value_down_to_the_floor() -> None:
         model.observe(str(n), score)
         model.observe(str(n), score + 0.1)
     model.observe("0", None)
-    value, share = model.value("0"), float(model._failing[0])
+    value, share = model.value("0"), float(model._inference.beliefs().failing[0])
     mean, sd = float(model.mean[0]), math.sqrt(model.variance[0])
     flaw = math.sqrt(share * (1 - share) / (3 + 3)) * (mean + 1.0)
     assert 0 < share < 0.5 and value.mean == pytest.approx(mean - share * (mean + 1.0))
@@ -149,8 +155,9 @@ def test_an_absurd_score_is_a_trial_that_failed() -> None:
     for n in range(8):
         model.observe(str(n % 4), 0.5 + 0.01 * n)
     assert (model.failed[0], model.scored[0]) == (1.0, 4.0)
-    share = float(model._failing[0])
-    assert model._flaw(0, 1.5) == pytest.approx(math.sqrt(share * (1 - share) / (5 + 3)) * (1.5 - model.floor))
+    chances = model._inference.beliefs()
+    share = float(chances.failing[0])
+    assert chances.failing_sd[0] == pytest.approx(math.sqrt(share * (1 - share) / (5 + 3)))
 
 
 def test_while_nothing_was_scored_the_floor_is_zero() -> None:
@@ -196,8 +203,7 @@ def test_candidates_without_parents_are_shrunk_to_their_mean_as_their_spread_tel
         seen.append(sum(scores) / 3)
         for score in scores:
             model.observe(str(i), score)
-    model.update()
-    assert math.sqrt(model._between) == pytest.approx(0.2, rel=0.15)
+    assert math.sqrt(marginals(model).parameters.root_variance) == pytest.approx(0.2, rel=0.15)
     assert math.sqrt(model.step[0]) == pytest.approx(0.2, rel=0.1)
     kept = 0.2**2 / (0.2**2 + 0.2**2 / 3)
     centre = sum(seen) / 200
@@ -230,8 +236,7 @@ def test_cases_that_do_not_differ_are_given_hardly_any_effects() -> None:
     effects = list[float]()
     for seed in range(12):
         model = of_cases(1.0, effect=0.0, noise=0.3, seed=seed)
-        model.update()
-        effects += model._effects.tolist()
+        effects += marginals(model).parameters.effects.tolist()
     by_chance = 0.3 / math.sqrt(20)  # of the mean of twenty observations on a case
     assert math.sqrt(sum(each * each for each in effects) / len(effects)) < 0.6 * by_chance
 
@@ -246,16 +251,17 @@ def test_trees_of_the_size_of_a_run_are_believed_like_small_ones() -> None:
 
 def test_the_step_expected_of_a_child_is_that_of_its_siblings_and_six_of_all() -> None:
     model, _ = tree(60, 23, noise=0.02)
-    model.update()
+    found = marginals(model)
+    fitted = Learner()._fit(found.parameters, found.posterior, found.scores)
     steps: dict[int, list[float]] = {}
     for node, parent in enumerate(model.parents):
-        if parent >= 0 and not model._ruined[node]:
+        if parent >= 0 and not found.parameters.ruined[node]:
             steps.setdefault(int(parent), []).append(float(model.mean[node] - model.mean[parent]))
     every = [step for found in steps.values() for step in found]
     mean = 0.85 * sum(every) / (len(every) + 2)
     for node in range(60):
         own = steps.get(node, [])
-        assert model.drift[node] == pytest.approx((sum(own) + 6 * mean) / (len(own) + 6))
+        assert fitted.drifts[node] == pytest.approx((sum(own) + 6 * mean) / (len(own) + 6))
 
 
 def test_before_anything_is_learnt_the_law_is_that_of_the_earlier_run() -> None:

@@ -9,11 +9,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from culmen.memory import pedigree
 from culmen.evidence.pedigree import StepLaw, ValueModel
+from culmen.evidence.pedigree import tree as trees
+from culmen.evidence.pedigree.learning import Learner, _find_ruined
+from culmen.evidence.pedigree.parameters import Parameters, posterior, scatter_within
+from culmen.evidence.pedigree.scale import RewardScale, ScaledScores
+from culmen.evidence.pedigree.tree import FamilyTree
 
-from .test_memory_pedigree import solved
-from .test_memory_pedigree_laws import family
+from .test_evidence_pedigree import marginals, solved
+from .test_evidence_pedigree_laws import family
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -21,23 +25,34 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(share * len(values))]
 
 
-def first_guess(model: ValueModel, most: int = 10**9) -> float:
+class Look:
+    """One look at everything observed, with the parameters of the last turn, and what a fit makes of it."""
+
+    def __init__(self, model: ValueModel, told: StepLaw | None = None) -> None:
+        found = marginals(model)
+        self.known, self.scores = found.parameters, found.scores
+        self.fitted = Learner(told)._fit(self.known, found.posterior, found.scores)
+        self.mean, self.covariance = solved(self.scores, self.known)
+
+
+def first_guess(model: ValueModel, most: int = 8) -> float:
     """Half the mean square between children and parents by the first observations, far ones cut."""
     seen: dict[int, list[float]] = {}
-    for node, value in list(zip(model._at.tolist(), model._y.tolist()))[:most]:
+    scores = marginals(model).scores
+    for node, value in list(zip(scores.rows.tolist(), scores.values.tolist()))[:most]:
         seen.setdefault(node, []).append(value)
     mean = {node: sum(values) / len(values) for node, values in seen.items()}
-    kin = [(node, parent) for node, parent in enumerate(model.parents.tolist()) if {node, parent} <= set(mean)]
+    kin = [(node, parent) for node, parent in enumerate(scores.parents.tolist()) if {node, parent} <= set(mean)]
     gaps = [(mean[node] - mean[parent]) ** 2 for node, parent in kin]
     return 0.5 * float(np.mean(np.minimum(gaps, 9 * quantile(gaps, 0.5))))
 
 
-def steps(model: ValueModel, start: float, count: float, drift: float) -> tuple[float, float, list[float]]:
+def steps(look: Look, start: float, count: float, drift: float) -> tuple[float, float, list[float]]:
     """Mean drift, variance of steps and the drift of each parent from one step of expectation maximisation, with
     `count` pseudo-steps of variance `start` and mean `drift`."""
-    mean, covariance = solved(model)
-    sound = [n for n in range(len(mean)) if model.parents[n] >= 0 and model._n[n] and not model._ruined[n]]
-    kin = [(node, int(model.parents[node])) for node in sound]
+    mean, covariance, scores, ruined = look.mean, look.covariance, look.scores, look.known.ruined
+    sound = [n for n in range(len(mean)) if scores.parents[n] >= 0 and scores.counts[n] and not ruined[n]]
+    kin = [(node, int(scores.parents[node])) for node in sound]
     by_parent: dict[int, list[float]] = {}
     for node, parent in kin:
         by_parent.setdefault(parent, []).append(mean[node] - mean[parent])
@@ -51,11 +66,11 @@ def steps(model: ValueModel, start: float, count: float, drift: float) -> tuple[
     return mu, total / (len(kin) + count - lost), drifts
 
 
-def noise(model: ValueModel, start: float, effects: np.ndarray, told: StepLaw | None = None) -> float:
+def noise(look: Look, start: float, effects: np.ndarray, told: StepLaw | None = None) -> float:
     """Variance of one evaluation from the same step: repeats, all observations as 12 more, and the first guess."""
-    mean, covariance = solved(model)
+    mean, covariance, scores = look.mean, look.covariance, look.scores
     own: dict[int, list[float]] = {}
-    for node, case, value in zip(model._at.tolist(), model._of.tolist(), model._y.tolist()):
+    for node, case, value in zip(scores.rows.tolist(), scores.cases.tolist(), scores.values.tolist()):
         own.setdefault(node, []).append(value - effects[case])
     within = sum(sum((value - sum(values) / len(values)) ** 2 for value in values) for values in own.values())
     df = sum(len(values) - 1 for values in own.values())
@@ -65,14 +80,14 @@ def noise(model: ValueModel, start: float, effects: np.ndarray, told: StepLaw | 
     return (within + doubt * sum(every) / len(every) + few * guess) / (df + doubt + few)
 
 
-def cases_apart(model: ValueModel) -> np.ndarray:
+def cases_apart(look: Look) -> np.ndarray:
     """Effects of the cases from the same step: means of what is left on each, shrunk, their sum zero."""
-    mean, _ = solved(model)
-    cases, (s2, _) = len(model._cases), model.step
+    mean, scores, s2 = look.mean, look.scores, look.known.noise
+    cases = scores.case_count
     if cases == 1:
         return np.zeros(1)
     left: list[list[float]] = [[] for _ in range(cases)]
-    for node, case, value in zip(model._at.tolist(), model._of.tolist(), model._y.tolist()):
+    for node, case, value in zip(scores.rows.tolist(), scores.cases.tolist(), scores.values.tolist()):
         left[case].append(value - mean[node])
     seen = [case for case in range(cases) if left[case]]
     raw, counts = np.array([np.mean(left[case]) for case in seen]), np.array([len(left[case]) for case in seen])
@@ -85,7 +100,7 @@ def cases_apart(model: ValueModel) -> np.ndarray:
 def grown(
     size: int, repeats: int = 2, seed: int = 3, told: StepLaw | None = None, exact: bool | None = False
 ) -> ValueModel:
-    """A tree of which every seventh node was never scored; all in the model before it is first asked."""
+    """A tree of which every seventh node was never scored."""
     rng, model = Random(seed), ValueModel(exact=exact, prior=told)
     for _ in range(repeats):
         model.observe("0", rng.gauss(0, 0.1))
@@ -129,33 +144,27 @@ FILLS: dict[str, tuple[Callable[[], ValueModel], StepLaw | None]] = {
 
 
 @pytest.mark.parametrize("name", FILLS)
-def test_one_more_look_is_a_step_of_expectation_maximisation(name: str) -> None:
+def test_a_fit_is_a_step_of_expectation_maximisation(name: str) -> None:
     fill, told = FILLS[name]
     model = fill()
-    model.update()
-    start = told.step**2 if told else first_guess(model)
-    mu, step, drifts = steps(model, start, *(10, told.drift) if told else (2, 0.0))
-    effects = cases_apart(model)
-    spread = noise(model, start, effects, told)
-    model._sweep()
-    model._learn()
-    assert model.law is not None and model.law.drift == pytest.approx(mu, rel=1e-6)
-    assert model.drift == pytest.approx(drifts, rel=1e-6)
-    assert model.step == pytest.approx((spread, step), rel=1e-6)
-    assert model._effects == pytest.approx(effects, rel=1e-6, abs=1e-12)
+    look = Look(model, told)
+    start = told.step**2 if told else look.known.first_step
+    mu, step, drifts = steps(look, start, *(10, told.drift) if told else (2, 0.0))
+    effects = cases_apart(look)
+    fitted = look.fitted
+    assert fitted.drift == pytest.approx(mu, rel=1e-6)
+    assert fitted.drifts == pytest.approx(drifts, rel=1e-6)
+    assert (fitted.noise, fitted.step) == pytest.approx((noise(look, start, effects, told), step), rel=1e-6)
+    assert fitted.effects == pytest.approx(effects, rel=1e-6, abs=1e-12)
 
 
-def test_the_first_guess_is_that_of_the_first_eight_when_asked_after_each() -> None:
+def test_the_first_guess_is_that_of_the_first_eight() -> None:
     model = ValueModel(exact=False)
     rng = Random(4)
     for i in range(30):
         model.add(str(i), (str(max(i - 2, 0)),) if i else ())
         model.observe(str(i), rng.gauss(0, 0.1))
-        model.update()
-    _, step, _ = steps(model, first_guess(model, 8), 2, 0.0)
-    model._sweep()
-    model._learn()
-    assert model.step[1] == pytest.approx(step, rel=1e-6)
+    assert marginals(model).parameters.first_step == pytest.approx(first_guess(model), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +187,7 @@ def test_before_any_child_a_step_is_what_scores_differ_by(scores: list[list[floa
 def test_one_evaluation_alone_is_known_as_well_as_noise_and_origin_leave_it() -> None:
     model = ValueModel(exact=False)
     model.observe("a", 2.0)
-    model.update()
-    s2, t2 = model._s2, model._t2
-    model._sweep()
+    s2, t2 = model.step
     assert model.variance[0] * (1 / s2 + 1 / (1e4 * t2)) == pytest.approx(1, rel=1e-9)
 
 
@@ -198,11 +205,8 @@ def test_what_an_earlier_run_learnt_of_no_step_or_on_another_scale_is_passed_ove
 
 def test_an_earlier_run_without_noise_tells_nothing_of_noise() -> None:
     model = grown(30, told=StepLaw(0.0, 0.1, 0.0))
-    model.update()
-    wanted = noise(model, 0.1**2, np.zeros(1))
-    model._sweep()
-    model._learn()
-    assert model.step[0] == pytest.approx(wanted, rel=1e-6)
+    look = Look(model, StepLaw(0.0, 0.1, 0.0))
+    assert look.fitted.noise == pytest.approx(noise(look, 0.1**2, np.zeros(1)), rel=1e-6)
 
 
 def test_chances_to_fail_are_shrunk_to_that_of_candidates_that_also_scored() -> None:
@@ -213,7 +217,7 @@ def test_chances_to_fail_are_shrunk_to_that_of_candidates_that_also_scored() -> 
     worth = model.worth()
     rate = (1 + 1) / (3 + 1 + 2 - 3 + 2)  # two failures; evaluations beyond the first of each, and two more
     chances = np.array([(1 + 2 * rate) / 5, 2 * rate / 3, (2 + 2 * rate) / 4, (1 + 2 * rate) / 4])
-    assert model._failing == pytest.approx(chances)
+    assert model._inference.beliefs().failing == pytest.approx(chances)
     assert worth == pytest.approx(np.where(model.scored > 0, model.mean - chances * (model.mean + 1), -math.inf))
     assert worth[0] == pytest.approx(model.value("a").mean)
 
@@ -239,11 +243,10 @@ def with_fallen(up: int, fallen: dict[float, int], far: int = 0, cases: int = 1,
     return model
 
 
-def ruined(model: ValueModel) -> int:
-    """How many children count as ruined, from the chance that a child is sound."""
-    children = len(model) - 1
-    share = model.births()[1]  # of one without children: that of all
-    return children - round(share * (children + 1) - 1)
+def judged(model: ValueModel) -> tuple[ScaledScores, Parameters]:
+    """The model's parameters, with ruined children found anew as a turn does that comes now."""
+    found = marginals(model)
+    return found.scores, _find_ruined(found.parameters, found.posterior, found.scores)
 
 
 @pytest.mark.parametrize(
@@ -266,19 +269,18 @@ def ruined(model: ValueModel) -> int:
     ],
 )  # fmt: skip
 def test_ruined_is_what_fell_by_three_times_what_others_gain_where_a_fifth_did(model: ValueModel, many: int) -> None:
-    assert ruined(model) == many
+    assert judged(model)[1].ruined.sum() == many
 
 
 def test_who_was_ruined_a_look_ago_tells_the_same_however_nodes_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list[tuple[float, float]]()
     for group in (1, 10_000):
-        monkeypatch.setattr(pedigree, "GROUP", group)
+        monkeypatch.setattr(trees, "GROUP", group)
         rng, model = Random(1), ValueModel()
         for i in range(50):
             name = "parent" if i < 10 else str(i)
             model.add(name, ("parent",))
             model.observe(name, (0.4 if i < 10 else rng.choice([0.1, 0.2, 0.3, 0.4])) + rng.gauss(0, 0.05))
-            model.update()
         found.append(model.step)
     assert found[0] == pytest.approx(found[1], rel=1e-9)
 
@@ -287,23 +289,35 @@ def test_who_was_ruined_a_look_ago_tells_the_same_however_nodes_are_done(monkeyp
 def test_who_stood_alone_tells_nothing_of_steps_even_if_it_is_sound_after_all(
     group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pedigree, "GROUP", group)
-    model = family(4, looks=2)
-    model.update()
-    mu, step, _ = steps(model, first_guess(model), 2, 0.0)
-    model._sweep()
-    assert model._ruined.any()
-    model._ruined[:] = False
-    model._learn()
-    assert model.law is not None and (model.step[1], model.law.drift) == pytest.approx((step, mu), rel=1e-6)
+    monkeypatch.setattr(trees, "GROUP", group)
+    look = Look(family(4, looks=2))
+    mu, step, _ = steps(look, look.known.first_step, 2, 0.0)
+    assert look.known.ruined.any()
+    sound = look.known._replace(ruined=np.zeros(look.scores.size, bool))
+    fitted = Learner()._fit(sound, posterior(look.known, look.scores, FamilyTree()), look.scores)
+    assert (fitted.step, fitted.drift) == pytest.approx((step, mu), rel=1e-6)
 
 
 def test_where_few_children_are_done_one_by_one_a_ruined_one_stands_alone_too() -> None:
-    model = with_fallen(6, {0.32: 5})  # too few to be done at once
-    assert ruined(model) == 5
-    model._sweep()
-    mean, covariance = solved(model)
-    assert model.mean == pytest.approx(mean) and model.variance == pytest.approx(np.diag(covariance))
+    scores, known = judged(with_fallen(6, {0.32: 5}))  # too few to be done at once
+    assert known.ruined.sum() == 5
+    found = posterior(known, scores, FamilyTree())
+    mean, covariance = solved(scores, known)
+    assert found.mean == pytest.approx(mean) and found.variance == pytest.approx(np.diag(covariance))
+
+
+def test_a_child_that_falls_as_far_as_the_ruined_is_ruined_at_once() -> None:
+    """The parameters of the last turn tell how far that is; the next turn finds out anew."""
+    model = with_fallen(40, {0.5: 15})
+    while model._inference._next_turn - model.evaluations < 3:
+        model.observe("parent", 0.0, "0")
+    before = model.births()[0]
+    for name, score in (("like it", 0.0), ("ruined", -0.5)):
+        model.add(name, ("parent",))
+        model.observe(name, score, "0")
+    assert model.evaluations < model._inference._next_turn
+    assert model._inference.beliefs().ruined[-2:].tolist() == [False, True]
+    assert model.births()[0] == pytest.approx(before, abs=0.02)
 
 
 @pytest.mark.parametrize(("first", "odd", "failed"), [(50, -2049, 0), (50, -2051, 1), (-50, -3019, 0), (-50, -3021, 1)])
@@ -313,7 +327,9 @@ def test_a_score_thirty_spreads_below_the_median_and_the_first_is_absurd(first: 
     ranks = range(1, 101) if first > 0 else range(1, 100)
     for score in (first, odd, *(rank for rank in ranks if rank != first)):
         model.observe(str(score), float(score))
-    assert len(model) == 101 and model.failed.tolist() == [0, failed] + [0] * 99
+    sample = model._observations.first(101)
+    sound = RewardScale.from_sample(sample).is_sound(sample.rewards)
+    assert (~sound).tolist() == [False, bool(failed)] + [False] * 99
 
 
 def growing(ratio: float, steps: int, last: Sequence[float] = (1.0,), sign: float = 1.0) -> ValueModel:
@@ -345,11 +361,10 @@ def test_five_steps_tell_nothing_of_logarithms() -> None:
 
 
 def test_until_the_scale_is_looked_at_again_logarithms_end_at_a_hundredth_of_the_least() -> None:
-    model = growing(0.5, 20, sign=-1.0)
-    model.update()
-    model.add("tiny", ("20",))
+    model = growing(0.5, 18, sign=-1.0)  # after 18 scores it is looked at, then after 22
+    model.add("tiny", ("18",))
     model.observe("tiny", -1e-30)
-    assert model.value("tiny").mean == pytest.approx(-0.01 * 0.5**20, rel=1e-3)
+    assert model.value("tiny").mean == pytest.approx(-0.01 * 0.5**17, rel=1e-3)
 
 
 def test_values_next_to_the_largest_numbers_are_finite() -> None:
@@ -365,9 +380,8 @@ def test_the_scale_is_looked_at_again_when_a_quarter_more_was_seen() -> None:
     model = ValueModel()
     for i in range(40):
         model.observe(str(i), 1.0)
-    model.update()  # nothing is absurd yet
-    model.observe("odd", -1e12)
-    for i in range(8):
+    model.observe("odd", -1e12)  # the 41st score: it is looked at, and nothing is absurd yet
+    for i in range(9):
         model.observe(f"better {i}", 2.0)
     assert model.failed[40] == 0
     model.observe("better", 2.0)
@@ -414,16 +428,14 @@ USUAL = (0.16, 0.18, 0.2, 0.2, 0.2, 0.22, 0.24)
 def test_what_is_six_deviations_off_counts_as_student_noise_would_have_it(
     first: float, others: Sequence[float], told: StepLaw | None, off: bool
 ) -> None:
-    model = pairs(first, others, told)
-    s2 = model.step[0]
-    model._learn()
+    found = marginals(pairs(first, others, told))
     scale = 1.4826 * quantile([each / 2 for each in (first, *others)], 0.5)
     rest = [0.0, *(each / 2 for each in (first, *others) for _ in range(2)), *(0.0 for _ in range(30))]
-    heavy = [(5 + 1) / (5 + one**2 / max(s2, scale**2)) for one in rest]
-    assert model._weights == pytest.approx(heavy if off else [1.0] * len(rest))
-    model._sweep()
-    mean, _ = solved(model)
-    assert model.mean == pytest.approx(mean)
+    heavy = [(5 + 1) / (5 + one**2 / max(found.parameters.noise, scale**2)) for one in rest]
+    weights = scatter_within(found.scores, found.parameters).weights
+    assert weights == pytest.approx(heavy) if off else weights is None
+    mean, _ = solved(found.scores, found.parameters)
+    assert found.posterior.mean == pytest.approx(mean)
 
 
 def roots(*scores: float) -> ValueModel:

@@ -1,0 +1,252 @@
+"""The value model of a run: one object for observations, parameters and their posterior."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from culmen.evidence.pedigree.arrays import Floats, Ints, tally
+from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare
+from culmen.evidence.pedigree.inference import Beliefs, Inference
+from culmen.evidence.pedigree.learning import Learner, StepLaw
+from culmen.evidence.pedigree.observations import Observations
+
+NOTHING = np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Expected reward of a candidate, failures at the floor, and its standard deviation.
+
+    From `count` scored evaluations and `failures` of its own and from its relatives; nan while
+    no candidate has a score.
+    """
+
+    mean: float
+    sd: float
+    count: int
+    failures: int
+
+
+class Noise(NamedTuple):
+    """Estimated noise of the evaluator.
+
+    `exact` while no repeat differed (a hypothesis until `repeats` were made); `sd` of one
+    evaluation in units of the score (on a logarithmic scale: relative).
+    """
+
+    exact: bool
+    sd: float
+    repeats: int
+
+
+class ValueModel:
+    """The model of one run. Rewards are higher-is-better; `floor` is that of a failure.
+
+    `exact` is a user's word on whether repeating an evaluation gives the same score; None: found
+    out. Candidates are numbered as they are added; all arrays are by number. `prior` is what an
+    earlier run of the same task has learnt, `failing` the model of failures.
+    """
+
+    def __init__(
+        self,
+        floor: float | None = None,
+        exact: bool | None = None,
+        prior: StepLaw | None = None,
+        failing: FailureModel | None = None,
+    ) -> None:
+        self._floor = floor
+        self._observations = Observations(exact)
+        self._inference = Inference(self._observations, Learner(prior), failing or FailureShare())
+        self._rewards: tuple[Beliefs | None, tuple[Floats, Floats]] = None, (NOTHING, NOTHING)
+        self._barren: dict[int, int] = {}  # requests for children that brought nothing new
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def ids(self) -> list[str]:
+        """Candidates by number."""
+        return self._observations.ids
+
+    @property
+    def index(self) -> dict[str, int]:
+        """Numbers of the candidates."""
+        return self._observations.index
+
+    @property
+    def parents(self) -> Ints:
+        """Number of each candidate's parent, -1 for none."""
+        return self._observations.parents
+
+    def add(self, id: str, parents: Sequence[str] = ()) -> int:
+        """Enter a candidate and return its number; a known one stays the same.
+
+        Its parent is the first of `parents` known by now. What is believed of others is not
+        touched.
+        """
+        return self._observations.add(id, parents)
+
+    def observe(self, id: str, reward: float | None, case: str = "") -> None:
+        """Enter one evaluation of a candidate on a case; None: it failed."""
+        self._inference.append(id, reward, case)
+
+    def barren(self, id: str) -> None:
+        """Count a request for children of this candidate that brought nothing new."""
+        self._barren[self.index[id]] = self._barren.get(self.index[id], 0) + 1
+
+    @property
+    def declared(self) -> bool | None:
+        """The user's word on exactness."""
+        return self._observations.declared
+
+    @property
+    def evaluations(self) -> int:
+        """Number of observations, failures included."""
+        return self._observations.count
+
+    @property
+    def confirmed(self) -> int:
+        """Repeats that gave the same value, one that no other candidate has."""
+        return self._observations.confirmed
+
+    @property
+    def differed(self) -> bool:
+        """True if a repeat differed from the first evaluation."""
+        return self._observations.differed_at is not None
+
+    @property
+    def exact(self) -> bool:
+        """True if repeating an evaluation on the same case is taken to give the same score."""
+        return not self.differed if self.declared is None else self.declared
+
+    @property
+    def noiseless(self) -> bool:
+        """True if one evaluation determines a candidate: exact, and at most one case."""
+        return self.exact and self._observations.case_count <= 1
+
+    @property
+    def mean(self) -> Floats:
+        """Posterior mean of each candidate on the model's scale; 0 before any score."""
+        return self._inference.beliefs().mean
+
+    @property
+    def variance(self) -> Floats:
+        """Posterior variance of each candidate on the model's scale; inf before any score."""
+        return self._inference.beliefs().variance
+
+    @property
+    def scored(self) -> Floats:
+        """Scored evaluations of each candidate, without absurd scores."""
+        return self._inference.beliefs().scored
+
+    @property
+    def failed(self) -> Floats:
+        """Failed evaluations of each candidate, absurd scores among them."""
+        return self._inference.beliefs().failed
+
+    @property
+    def drift(self) -> Floats:
+        """Expected step of a child of each candidate, on the model's scale."""
+        return self._inference.beliefs().drift
+
+    def children(self, id: str) -> list[str]:
+        """Ids of the candidates with this parent, oldest first."""
+        return [self.ids[child] for child in np.flatnonzero(self.parents == self.index[id])]
+
+    def value(self, id: str) -> Value:
+        """Value of a candidate in units of the reward; KeyError for an unknown one."""
+        number, beliefs = self.index[id], self._inference.beliefs()
+        count, failures = int(beliefs.scored[number]), int(beliefs.failed[number])
+        mean, sd = self._in_rewards()
+        return Value(float(mean[number]), float(sd[number]), count, failures)
+
+    def worth(self) -> Floats:
+        """Posterior mean of each candidate on the model's scale, failures at the floor.
+
+        -inf for candidates without a score.
+        """
+        beliefs, known = self._inference.beliefs(), self._inference.parameters()
+        if known is None:
+            return np.full(len(self), -np.inf)
+        floor = np.minimum(known.scale.forth(np.array([self.floor]))[0], beliefs.mean)
+        worth = beliefs.mean - beliefs.failing * (beliefs.mean - floor)
+        return np.where(beliefs.scored > 0, worth, -np.inf)
+
+    def expected(self) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of each `value`; nan for candidates without a score."""
+        known = self.scored > 0
+        mean, sd = self._in_rewards()
+        return np.where(known, mean, np.nan), np.where(known, sd, np.nan)
+
+    def sound(self) -> tuple[Floats, Floats]:
+        """Means and standard deviations of rewards of evaluations that do not fail."""
+        beliefs, known = self._inference.beliefs(), self._inference.parameters()
+        if known is None:
+            return np.full(len(beliefs.mean), np.nan), np.full(len(beliefs.mean), np.inf)
+        return known.scale.back(beliefs.mean, np.sqrt(beliefs.variance))
+
+    @property
+    def failing(self) -> FailureChances:
+        """Chance of each candidate to fail once more."""
+        beliefs = self._inference.beliefs()
+        return FailureChances(beliefs.failing, beliefs.failing_sd, beliefs.failing_step)
+
+    def _in_rewards(self) -> tuple[Floats, Floats]:
+        """Means and standard deviations of the values of all candidates."""
+        beliefs = self._inference.beliefs()
+        if self._rewards[0] is not beliefs:
+            mean, sd = self.sound()
+            if self._inference.parameters() is not None:
+                above = np.maximum(mean - self.floor, 0.0)
+                mean = mean - beliefs.failing * above
+                sd = np.hypot((1.0 - beliefs.failing) * sd, beliefs.failing_sd * above)
+            self._rewards = beliefs, (mean, sd)
+        return self._rewards[1]
+
+    @property
+    def floor(self) -> float:
+        """Reward of a failure: declared, else a low one that was seen (`ScaledScores.low_reward`)."""
+        return self._inference.low_reward() if self._floor is None else self._floor
+
+    @property
+    def noise(self) -> Noise:
+        """Estimated noise of the evaluator."""
+        variance = self.step[0]
+        sd = 0.0 if self.noiseless or not variance >= 0 else math.sqrt(variance)
+        return Noise(self.exact, sd, self._observations.repeats)
+
+    @property
+    def step(self) -> tuple[float, float]:
+        """Variance of one evaluation (s²) and of a step (t²) on the model's scale, or nan."""
+        known = self._inference.parameters()
+        return (math.nan, math.nan) if known is None else (known.noise, known.step)
+
+    @property
+    def law(self) -> StepLaw | None:
+        """Learnt law of steps and noise; None before any score."""
+        known = self._inference.parameters()
+        if known is None:
+            return None
+        noise, step = math.sqrt(known.noise), math.sqrt(known.step)
+        return StepLaw(noise, step, known.drift, known.scale.sign)
+
+    def births(self) -> Floats:
+        """Chance that a child of each candidate is scored and not ruined, shrunk to that of all."""
+        beliefs, size = self._inference.beliefs(), len(self)
+        tried = (self.parents >= 0) & (beliefs.scored + beliefs.failed > 0)
+        good = tried & (beliefs.scored > 0) & ~beliefs.ruined
+        share = (good.sum() + 1.0) / (tried.sum() + 1.0)
+        asked = tally(self.parents, tried, size) + 2.0
+        for number, times in self._barren.items():
+            asked[number] += times
+        return (tally(self.parents, good, size) + 2.0 * share) / asked
+
+    def degrees(self) -> float:
+        """Degrees of freedom that repeats leave for the noise."""
+        found = self._inference.marginals()
+        return 0.0 if found is None else found.scores.degrees
