@@ -106,13 +106,15 @@ def check(
     direction: str = "max",
     limits: Limits | None = None,
     times: int = 5,
+    most_cases: int = 500,
     model: Any = None,
 ) -> TaskReport:
     """Evaluate the initial programs a few times, without a search: `print(culmen.check(seed, evaluator))`.
 
     The report says score, noise, time and what is wrong, with the evaluator's traceback and what it printed. The
     arguments are those of `optimize` (`model`: what the evaluator asks, by role); each program is evaluated
-    `2 * times - 1` times on up to four cases, one that fails once.
+    `2 * times - 1` times on up to four cases, the first that scores once on every other case, of a data set
+    with more than `most_cases` on as many, evenly spread.
     """
     from culmen.evaluate.check import check
     from culmen.evaluate.function import FunctionBackend
@@ -125,7 +127,8 @@ def check(
     else:
         task = inputs.folder_task(evaluator, seed, "")
         backend = LocalBackend(task, 1)
-    return assemble.run_blocking(check(task, assemble.asking(task, backend, model), times))
+    asking = assemble.asking(task, backend, model)
+    return assemble.run_blocking(check(task, asking, times, most=most_cases))
 
 
 class Study:

@@ -152,6 +152,22 @@ def test_new_writes_a_task_that_passes_its_check(place: Place) -> None:
     assert (checked.code, checked.document["fit"]) == (0, True)
 
 
+def test_check_names_the_cases_on_which_the_evaluator_raises_and_ends_with_1(place: Place) -> None:
+    body = "def score(output, case):\n    return 1.0 if case.id[-1] != '3' else case.info['missing']\n"
+    toml = 'cases = "cases.jsonl"\n[seed]\nfiles = ["guess.py"]\n'
+    folder = place.task("partly", "def run(x):\n    return x\n", body, toml)
+    lines = (json.dumps({"id": f"c{i}", "input": i, "info": {}}) for i in range(30))
+    (folder / "cases.jsonl").write_text("\n".join(lines))
+    checked = place.culmen("check", "partly", "--times", "2", "--json")
+    (fault,) = (one for one in checked.document["findings"] if one["level"] == "error")
+    assert (checked.code, checked.document["fit"], fault["place"]) == (1, False, "evaluator.py:2")
+    assert fault["what"] == "evaluator.py:2 raises KeyError on 3 of 30 cases: c3, c13, c23"
+    assert fault["cases"] == ["c3", "c13", "c23"]
+    told = place.culmen("check", "partly", "--times", "2", "--cases", "10")
+    assert "1 initial program in 18 evaluations, 10 of 30 cases at least once" in told.err
+    assert "10 of 30 cases were tried (33 %)" in " ".join(told.out.split())
+
+
 def test_demo_ends_with_best_diff_place_and_next_step(place: Place) -> None:
     shown = place.culmen("demo", "--seconds", "6", "--run-dir", "runs/demo", "--workers", "2")
     assert shown.code == 0, shown.err

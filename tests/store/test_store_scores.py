@@ -69,6 +69,8 @@ def test_an_older_run_is_read_without_the_final_choice_in_its_means(tmp_path):
     journal.close()
     raw = sqlite3.connect(journal.run_dir / "journal.db")  # as an older program left it
     raw.execute("UPDATE tally SET count = 3, mean = 33.933, spread = 6545 WHERE candidate = ?", (child.id,))
+    for column in ("culprit", "kind"):
+        raw.execute(f"ALTER TABLE observation DROP COLUMN {column}")
     raw.execute("UPDATE alembic_version SET version_num = '0004'")
     raw.commit()
     raw.close()

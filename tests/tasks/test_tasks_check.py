@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
+import culmen
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
@@ -203,3 +205,87 @@ def test_cases_are_spread_over_the_data_set() -> None:
     cases = [Case(str(i)) for i in range(10)]
     assert [case.id for case in spread(cases) if case] == ["0", "3", "6", "9"]
     assert spread(cases[:3]) == tuple(cases[:3]) and spread([]) == (None,)
+
+
+# -- every case ------------------------------------------------------------------------------------------------------
+
+BY_CASE = "def score(output, case):\n{body}    return float(output)\n"
+RAISES_ON_3 = "    if case.id.endswith('3'):\n        return case.info['missing']\n"
+
+
+def with_cases(folder: Path, body: str, number: int = 36, program: str = "def run(x):\n    return x\n") -> Task:
+    """A task of `number` cases: two thirds to train, one third to test."""
+    splits = ("train", "train", "test")
+    lines = [json.dumps({"id": f"c{i}", "input": i, "info": {}, "split": splits[i % 3]}) for i in range(number)]
+    (folder / "cases.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "p.py").write_text(program)
+    (folder / "evaluator.py").write_text(BY_CASE.format(body=body))
+    (folder / "task.toml").write_text('cases = "cases.jsonl"\n[seed]\nfiles = ["p.py"]\n')
+    return load(folder)
+
+
+def tried(task: Task, most: int = findings.MOST_CASES) -> TaskReport:
+    return asyncio.run(check(task, LocalBackend(task, 2), 2, most=most))
+
+
+def test_an_evaluator_that_raises_on_some_cases_is_an_error_with_its_line_and_the_cases(tmp_path: Path) -> None:
+    found = tried(with_cases(tmp_path, RAISES_ON_3))
+    assert not found.fit and found.evaluations == 4 * 3 + 32
+    (fault,) = [finding for finding in found.findings if finding.level == "error"]
+    assert fault.what == "evaluator.py:3 raises KeyError on 4 of 36 cases: c3, c13, c23, c33"
+    assert (fault.place, fault.cases) == ("evaluator.py:3", ("c3", "c13", "c23", "c33"))
+    assert "correct evaluator.py line 3" in fault.fix and said(found).count("KeyError") == 1
+
+
+def test_every_case_of_every_split_is_tried_once_and_the_sound_ones_pass(tmp_path: Path) -> None:
+    found = tried(with_cases(tmp_path, ""))
+    assert found.fit and {o.case for o in found.seeds[0].observations} == {f"c{i}" for i in range(36)}
+    assert found.seeds[0].mean == sum(range(36)) / 36
+    assert "cases were tried" not in said(found)
+
+
+def test_the_first_case_may_be_one_of_those(tmp_path: Path) -> None:
+    found = tried(with_cases(tmp_path, RAISES_ON_3.replace("'3'", "'0'")))
+    assert "evaluator.py:3 raises KeyError on 4 of 36 cases: c0, c10, c20, c30" in said(found)
+
+
+def test_a_program_that_fails_on_all_of_four_cases_is_not_tried_on_the_rest(tmp_path: Path) -> None:
+    found = tried(with_cases(tmp_path, "    raise KeyError('x')\n"))
+    assert found.evaluations == 4 and "initial program" in said(found) and "scorer_raised" in said(found)
+    heard: list[tuple[int, int]] = []
+    task = load(tmp_path)
+    asyncio.run(check(task, LocalBackend(task, 2), 2, lambda done, total, _: heard.append((done, total))))
+    assert heard[0] == (0, 44) == (0, findings.planned(task, 2)) and heard[-1][0] == 4
+
+
+def test_of_a_large_data_set_a_sample_is_tried_and_its_share_is_said(tmp_path: Path) -> None:
+    task = with_cases(tmp_path, "")
+    found = tried(task, most=9)
+    assert len({o.case for o in found.seeds[0].observations}) == 9 == findings.tried_cases(task, 9)
+    assert found.evaluations == findings.planned(task, 2, 9) == 4 * 3 + 5
+    assert "note: 9 of 36 cases were tried (25 %) -> culmen check TASK --cases 36 tries all of them" in said(found)
+    assert findings.planned(task, 2, 1) == 3 and tried(task, most=1).evaluations == 3
+
+
+def test_what_the_program_itself_raises_on_a_case_is_not_the_evaluators(tmp_path: Path) -> None:
+    program = "def run(x):\n    if x == 3:\n        raise KeyError('mine')\n    return x\n"
+    found = tried(with_cases(tmp_path, "", program=program))
+    assert found.fit and "raises KeyError on" not in said(found) and "warning: initial program" in said(found)
+
+
+def test_an_evaluator_that_raises_now_and_then_is_an_error_with_its_rate(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text("def run():\n    return 1\n")
+    body = "def score(output, seed):\n    if seed == 2:\n        raise RuntimeError('lost')\n    return 1.0\n"
+    found = report(tmp_path, "def run():\n    return 1\n", evaluator=body)
+    assert "error: evaluator.py:3 raises RuntimeError in 1 of 5 evaluations" in said(found) and not found.fit
+
+
+def test_a_python_function_is_checked_on_every_case_too() -> None:
+    def evaluator(program: str, case: Case) -> float:
+        return {"a": 1.0}["a" if case.input % 10 != 3 else "b"]
+
+    report = culmen.check("x = 1", evaluator, cases=range(30), times=2)
+    place = f"test_tasks_check.py:{evaluator.__code__.co_firstlineno + 1}"
+    assert f"error: {place} raises KeyError on 3 of 30 cases: 3, 13, 23" in repr(report) and not report.fit
+    few = culmen.check("x = 1", evaluator, cases=range(30), times=2, most_cases=4)
+    assert few.evaluations == 4 * 3

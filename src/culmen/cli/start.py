@@ -118,6 +118,7 @@ def check(
     times: Annotated[
         int, typer.Option(min=2, help="Evaluations with the same random seed, and as many with others.")
     ] = 5,
+    cases: Annotated[int, typer.Option(min=1, help="Cases evaluated at least once; of more, a sample.")] = 500,
     require: Annotated[str | None, typer.Option(metavar="LEVEL", help="Refuse weaker isolation than this.")] = None,
     isolation: Annotated[str | None, typer.Option(metavar="LEVEL", help="Use this level and no other.")] = None,
     direction: Direction = None,
@@ -126,7 +127,7 @@ def check(
     model: AskedModels = None,
     models: ModelsFile = None,
 ) -> Answer:
-    """Run the initial program of a task a few times and say what is wrong with the task, if anything.
+    """Run the initial program of a task on every case and say what is wrong with the task, if anything.
 
     Reports score, how far it can be trusted, noise, time, determinism and the isolation level in force. Exit code 1 if
     something is wrong.
@@ -143,8 +144,8 @@ def check(
     asked = ",".join(model) if model else None
     own = LocalBackend(loaded, workers=1, require=require, level=isolation and named(isolation))
     backend = asking(loaded, own, asked, models and str(models))
-    with _progress(screen, loaded) as advance:
-        report = asyncio.run(check(loaded, backend, times, advance))
+    with _progress(screen, loaded, times, cases) as advance:
+        report = asyncio.run(check(loaded, backend, times, advance, cases))
     data = {**msgspec.to_builtins(report), "fit": report.fit}
     for seed in data["seeds"]:
         del seed["observations"]  # one by one they say no more than the summary
@@ -152,19 +153,19 @@ def check(
 
 
 @contextlib.contextmanager
-def _progress(screen: Screen, task: Task) -> Iterator[Callable[[int, int, float], None] | None]:
+def _progress(screen: Screen, task: Task, times: int, cases: int) -> Iterator[Callable[[int, int, float], None] | None]:
     """A function to call after every evaluation of a check: a moving line on a terminal, a few lines elsewhere."""
     if screen.as_json:
         yield None
         return
     if not screen.live:
-        yield _plain_progress(screen, task)
+        yield _plain_progress(screen, _first_line(task, times, cases))
         return
     from rich import progress as bars
 
     columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn())
     with bars.Progress(*columns, console=screen.err, transient=True) as bar:
-        line = bar.add_task(_first_line(task))
+        line = bar.add_task(_first_line(task, times, cases))
 
         def advance(done: int, total: int, seconds: float) -> None:
             bar.update(
@@ -174,9 +175,9 @@ def _progress(screen: Screen, task: Task) -> Iterator[Callable[[int, int, float]
         yield advance
 
 
-def _plain_progress(screen: Screen, task: Task) -> Callable[[int, int, float], None]:
+def _plain_progress(screen: Screen, first_line: str) -> Callable[[int, int, float], None]:
     """For a pipe or a file: how it begins, and once how long it will take, if that is long."""
-    screen.err.print(_first_line(task), markup=False, soft_wrap=True)
+    screen.err.print(first_line, markup=False, soft_wrap=True)
     shown = False
 
     def advance(done: int, total: int, seconds: float) -> None:
@@ -189,18 +190,27 @@ def _plain_progress(screen: Screen, task: Task) -> Callable[[int, int, float], N
     return advance
 
 
-def _first_line(task: Task) -> str:
-    """`trying 1 initial program; an evaluation is cut off after 30 s`."""
+def _first_line(task: Task, times: int, most: int) -> str:
+    """`trying 1 initial program in 9 evaluations; an evaluation is cut off after 30 s`."""
+    from culmen.evaluate.check import planned, tried_cases
+
     programs = count(len(task.seeds), "initial program")
     trial = " with and without a proxy" if task.evaluator.form == "legacy" and task.evaluator.proxy != "never" else ""
-    return f"trying {programs}{trial}; an evaluation is cut off after {duration(task.limits.seconds)}"
+    evaluations = count(planned(task, times, most), "evaluation")
+    tried, every = tried_cases(task, most), len(task.cases)
+    share = f"each of the {every:,}" if tried == every else f"{tried:,} of {every:,}"
+    cases = f", {share} cases at least once" if every > 1 and task.seeds else ""
+    limit = duration(task.limits.seconds)
+    return f"trying {programs}{trial} in {evaluations}{cases}; an evaluation is cut off after {limit}"
 
 
 def _time_left(done: int, total: int, seconds: float) -> str:
     """` (20 s each, about 2 min to go; --times 2 makes fewer)`; "" for what is quick."""
     if seconds < _SLOW or done >= total:
         return ""
-    return f" ({duration(seconds)} each, about {duration(seconds * (total - done))} to go; --times 2 makes fewer)"
+    return (
+        f" ({duration(seconds)} each, about {duration(seconds * (total - done))} to go; --times and --cases limit them)"
+    )
 
 
 def _show_report(screen: Screen, task: Task, path: Path, report: TaskReport) -> None:

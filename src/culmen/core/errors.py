@@ -114,12 +114,12 @@ def ours(file: str) -> bool:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is of Python itself or of an installed package."""
+    """True of a file of Python itself or of an installed package."""
     return bool(_LIBRARY.search(file))
 
 
 def is_jailed(file: str) -> bool:
-    """Whether a file lies in a work folder that a jail made: a candidate's, or what it wrote."""
+    """True of a file in a work folder that a jail made: a candidate's, or what it wrote."""
     return bool(_JAILED.search(file))
 
 

@@ -124,7 +124,8 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `asked` is what its evaluator asked models, by role and model; `usage` has the sum.
 
-    `culprit` is one of `CULPRITS` where the evaluation itself showed whose failure it is; read it with `culprit_of`.
+    `culprit` is one of `CULPRITS` where the evaluation showed more than status and reason say; read
+    it with `culprit_of`.
     """
 
     candidate: str
@@ -167,8 +168,11 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kind(self) -> str:
-        """What failures have in common that fail alike: status, reason and last line of the feedback with
-        numbers left out and, where none but the evaluator's text can have raised, ` @ evaluator.py:12`."""
+        """Common mark of failures that are alike, "" for a score.
+
+        Status, reason and last line of the feedback with numbers left out and, where the
+        candidate's text did not raise, the evaluator's line: ` @ evaluator.py:12`.
+        """
         if self.ok:
             return ""
         place = _evaluator_place(self)
@@ -196,8 +200,8 @@ _KIND_CHARS = 400  # of the last line of feedback
 _PLACED = re.compile(r" @ (.+:\d+)$")  # no other part of a kind holds a number
 
 CULPRITS = ("candidate", "scorer", "provider", "machine", "budget")
-"""Who a failure is due to: the candidate · the evaluator's own text · a model or service it asks · this machine or
-another one · a budget that had no room."""
+"""Origins of failures: the candidate · the evaluator's own text · a model or service that it asks
+· this machine or another one · a budget that had no room."""
 
 _UNDECIDED = {  # by one observation alone: what the candidate gave may have brought the evaluator there
     Status.INVALID: (
@@ -210,8 +214,10 @@ _LOST = {"provider_away": "provider", "scorer_error": "scorer"}
 
 
 def culprit_of(observation: Observation) -> str:
-    """One of `CULPRITS`, also for journals that have none; "" for a score and for what one observation cannot
-    decide between candidate and evaluator."""
+    """One of `CULPRITS`, also of observations in journals of before that name none.
+
+    "" for a score, and for what one observation cannot decide between candidate and evaluator.
+    """
     if observation.ok or observation.culprit:
         return observation.culprit
     status, reason = observation.status, observation.reason
@@ -221,7 +227,7 @@ def culprit_of(observation: Observation) -> str:
 
 
 def is_excused(observation: Observation) -> bool:
-    """Whether it failed by no fault of its candidate, and so never counts against it."""
+    """True if it failed by no fault of its candidate, and so never counts against it."""
     return culprit_of(observation) in CULPRITS[1:]
 
 

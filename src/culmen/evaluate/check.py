@@ -13,7 +13,8 @@ import msgspec
 
 from culmen.core import errors
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import EVALUATOR_LOG, LOG, Case, Observation, Status, reaches, weakest
+from culmen.core.evaluation import EVALUATOR_LOG, LOG, Case, Observation, Status, place_in, reaches, weakest
+from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
 from culmen.core.ports import Backend
 from culmen.core.task import Task
 from culmen.core.usage import total
@@ -21,13 +22,14 @@ from culmen.evaluate.jail.scorer_pool import install_hint
 
 _TOLD = 40  # lines of a traceback or of printed output
 WEAK = ("seatbelt", "limits", "portable", "none")  # levels at which a candidate can reach what it must not
-CASES = 4  # training cases tried, spread over the data set
+CASES = 4  # training cases that are evaluated again and again, spread over the data set
+MOST_CASES = 500  # cases evaluated at least once; of a larger data set a sample
 
 
 class SeedReport(msgspec.Struct, frozen=True):
     """Measurements of one initial program, scores in the task's own unit.
 
-    mean            over cases and random seeds, repeats counted once; None if nothing was scored
+    mean            over cases, of each the mean over random seeds, repeats counted once; None if nothing was scored
     noise           standard deviation between evaluations of the same case with the same random seed, pooled over cases
     seed_noise      the same between different random seeds
     case_spread     standard deviation between the cases' means; None without at least two cases
@@ -98,41 +100,65 @@ def _in_words(seed: SeedReport) -> list[str]:
 Told = Callable[[int, int, float], None]  # evaluations done, evaluations to do in all, seconds of the last
 
 
-async def check(task: Task, backend: Backend, runs: int = 5, told: Told | None = None) -> TaskReport:
-    """Evaluate every initial program on up to four training cases: `runs` times alike, and with `runs` random seeds.
+async def check(
+    task: Task, backend: Backend, runs: int = 5, told: Told | None = None, most: int = MOST_CASES
+) -> TaskReport:
+    """Evaluate every initial program on up to four training cases: `runs` times alike, and with `runs` random seeds;
+    and the first one that scores once on every case of every split, or on `most` of them, evenly spread.
 
-    One that fails the first time is not repeated. Starts and closes the backend; raises `UserError` if it cannot
+    One that fails on each of the four is not repeated. Starts and closes the backend; raises `UserError` if it cannot
     start (isolation, an evaluator that cannot be loaded). `runs` below 2 counts as 2. `told` is called after every
     evaluation.
     """
-    runs, cases = max(2, runs), spread(task.split("train"))
-    progress = _Progress(len(task.seeds) * planned(task, runs), told)
+    runs, most = max(2, runs), max(1, most)
+    cases, rest = _cases(task, most)
+    progress = _Progress(planned(task, runs, most), told)
+    seeds: list[SeedReport] = []
     try:
         isolation = await backend.start()
         progress.say(0.0)
-        seeds = [await _try(backend, seed, cases, runs, progress) for seed in task.candidates()]
+        for seed in task.candidates():
+            seeds.append(await _try(backend, seed, cases, rest, runs, progress))
+            if seeds[-1].mean is not None:
+                rest = ()
+        progress.skip(len(rest))
     finally:
         await backend.close()
     observations = [o for seed in seeds for o in seed.observations]
     repeatable, seed_free = _constancy(seeds)
     why = backend.scoring.why
-    found = find_problems(task, isolation, observations, repeatable, seed_free, why)
+    found = [*find_problems(task, isolation, observations, repeatable, seed_free, why), *_sample(task, most)]
     trust = weakest(o.trust for o in observations if o.ok)
     return TaskReport(
         task.name, isolation, tuple(seeds), repeatable, seed_free, len(observations), tuple(found), trust, why
     )
 
 
-def spread(cases: Sequence[Case]) -> tuple[Case | None, ...]:
-    """Up to four cases, evenly over the data set; one None without a data set."""
-    if len(cases) <= CASES:
+def spread(cases: Sequence[Case], most: int = CASES) -> tuple[Case | None, ...]:
+    """Up to `most` cases, evenly over the data set; one None without a data set."""
+    if len(cases) <= most:
         return tuple(cases) or (None,)
-    return tuple(cases[round(i * (len(cases) - 1) / (CASES - 1))] for i in range(CASES))
+    return tuple(cases[round(i * (len(cases) - 1) / max(1, most - 1))] for i in range(most))
 
 
-def planned(task: Task, runs: int) -> int:
-    """Evaluations of one initial program that does not fail."""
-    return len(spread(task.split("train"))) * (2 * runs - 1)
+def _cases(task: Task, most: int) -> tuple[tuple[Case | None, ...], tuple[Case | None, ...]]:
+    """The cases that are evaluated again and again, and those that are evaluated once."""
+    often = spread(task.split("train"), min(CASES, most))
+    names = {(case.split, case.id) for case in often if case is not None}
+    others = [case for case in task.cases if (case.split, case.id) not in names]
+    room = most - len(names)
+    return often, spread(others, room) if others and room > 0 else ()
+
+
+def planned(task: Task, runs: int, most: int = MOST_CASES) -> int:
+    """Evaluations of all initial programs if none of them fails."""
+    often, once = _cases(task, max(1, most))
+    return len(task.seeds) * len(often) * (2 * max(2, runs) - 1) + (len(once) if task.seeds else 0)
+
+
+def tried_cases(task: Task, most: int = MOST_CASES) -> int:
+    """The number of cases that are evaluated at least once, 0 without a data set."""
+    return min(len(task.cases), max(1, most))
 
 
 class _Progress:
@@ -156,17 +182,30 @@ class _Progress:
 
 
 async def _try(
-    backend: Backend, seed: Candidate, cases: Sequence[Case | None], runs: int, progress: _Progress
+    backend: Backend,
+    seed: Candidate,
+    cases: Sequence[Case | None],
+    rest: Sequence[Case | None],
+    runs: int,
+    progress: _Progress,
 ) -> SeedReport:
-    same = [(case, 0) for case in cases for _ in range(runs)][1:]
+    """Evaluate one program on `cases` again and again, on the `rest` once; it stops if all of `cases` fail."""
+    looks: list[Observation] = []
+    for case in cases:
+        looks.append(await progress.of(backend.evaluate(seed, case, 0)))
+        if looks[-1].ok:
+            break
+    again = [runs - (place < len(looks)) for place in range(len(cases))]
+    same = [(case, 0) for case, times in zip(cases, again) for _ in range(times)]
     other = [(case, number) for case in cases for number in range(1, runs)]
-    first = [await progress.of(backend.evaluate(seed, cases[0], 0))]
-    if not first[0].ok:
+    if not looks[-1].ok:
         progress.skip(len(same) + len(other))
-        return summarize(seed, first, [])
-    waiting = (progress.of(backend.evaluate(seed, case, number)) for case, number in [*same, *other])
+        return summarize(seed, looks, [])
+    once = [(case, 0) for case in rest]
+    waiting = (progress.of(backend.evaluate(seed, case, number)) for case, number in [*once, *same, *other])
     results = await asyncio.gather(*waiting)
-    return summarize(seed, [*first, *results[: len(same)]], list(results[len(same) :]))
+    alike = len(once) + len(same)
+    return summarize(seed, [*looks, *results[:alike]], list(results[alike:]))
 
 
 def summarize(seed: Candidate, same: Sequence[Observation], other: Sequence[Observation]) -> SeedReport:
@@ -175,14 +214,13 @@ def summarize(seed: Candidate, same: Sequence[Observation], other: Sequence[Obse
     groups = _by_case(same)
     across = _by_case([*_first_of_each(same), *other])
     means = [fmean(scores) for scores in across.values() if scores]
-    distinct = [score for scores in across.values() for score in scores]
     failed = next((o for o in everything if not o.ok), None)
     counts: dict[str, int] = {}
     for observation in everything:
         counts[observation.status.value] = counts.get(observation.status.value, 0) + 1
     return SeedReport(
         candidate=seed.id,
-        mean=fmean(distinct) if distinct else None,
+        mean=fmean(means) if means else None,
         noise=pooled(groups.values()),
         seed_noise=pooled(across.values()),
         case_spread=stdev(means) if len(means) > 1 else None,
@@ -248,11 +286,16 @@ SLOW_SHARE = 0.5  # evaluations longer than this share of the limit are reported
 
 
 class TaskFinding(msgspec.Struct, frozen=True):
-    """error: no search can start or be trusted · warning: probably a mistake · note: good to know."""
+    """error: no search can start or be trusted · warning: probably a mistake · note: good to know.
+
+    `place` is the line of the evaluator that raised (`evaluator.py:12`), `cases` the ids of the cases on which.
+    """
 
     level: Literal["error", "warning", "note"]
     what: str
     fix: str = ""
+    place: str = ""
+    cases: tuple[str, ...] = ()
 
 
 class TaskEvidence(msgspec.Struct, frozen=True):
@@ -267,9 +310,20 @@ class TaskEvidence(msgspec.Struct, frozen=True):
 
     @property
     def scores(self) -> list[float]:
-        """One score for each seed, case and random seed, in the task's unit."""
+        """One score for each program and case, or without several cases for each random seed, in the task's unit."""
         unique = {(o.candidate, o.case, o.seed): o.score for o in self.observations if o.score is not None}
-        return list(unique.values())
+        if len({case for _, case, _ in unique}) < 2:
+            return list(unique.values())
+        groups: dict[tuple[str, str], list[float]] = {}
+        for (candidate, case, _), score in unique.items():
+            groups.setdefault((candidate, case), []).append(score)
+        return [fmean(group) for group in groups.values()]
+
+    @property
+    def faults(self) -> list[EvaluatorFault]:
+        """The lines of the evaluator that raised for a program which scored elsewhere."""
+        rows = [EvaluationRow(o.candidate, o.case, o.kind) for o in self.observations]
+        return [fault for fault in evaluator_faults(rows, {row.candidate for row in rows}) if fault.scored]
 
 
 def find_problems(
@@ -320,9 +374,10 @@ def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
             "note", "the task has no initial program: a model writes the first program, nothing was run", ""
         )
     shown: set[tuple[str, str]] = set()
+    partial = {fault.place for fault in seen.faults}
     for observation in seen.observations:
         kind = (observation.candidate, observation.reason)
-        if observation.ok or kind in shown:
+        if observation.ok or kind in shown or place_in(observation.kind) in partial:
             continue
         shown.add(kind)
         level = "warning" if any(o.ok and o.candidate == observation.candidate for o in seen.observations) else "error"
@@ -333,6 +388,23 @@ def _failures(seen: TaskEvidence) -> Iterator[TaskFinding]:
             f"initial program {observation.candidate} ends with {describe(observation)}",
             _remedy(seen, observation),
         )
+
+
+def _partial(seen: TaskEvidence) -> Iterator[TaskFinding]:
+    """Lines of the evaluator that raise on some cases, or now and then."""
+    for fault in seen.faults:
+        file, _, line = fault.place.rpartition(":")
+        cases = tuple(filter(None, fault.cases))
+        fix = f"correct {file} line {line}" + (", or the data of these cases" if cases else "")
+        yield TaskFinding("error", fault.sentence, fix, fault.place, cases)
+
+
+def _sample(task: Task, most: int) -> Iterator[TaskFinding]:
+    """The share of a large data set that was tried."""
+    tried, every = tried_cases(task, most), len(task.cases)
+    if task.seeds and tried < every:
+        what = f"{tried:,} of {every:,} cases were tried ({max(1, round(100 * tried / every))} %)"
+        yield TaskFinding("note", what, f"culmen check TASK --cases {every} tries all of them")
 
 
 def _reported(seen: TaskEvidence) -> Iterator[TaskFinding]:
@@ -468,6 +540,7 @@ def _time(seen: TaskEvidence) -> Iterator[TaskFinding]:
 
 _RULES: Sequence[Callable[[TaskEvidence], Iterator[TaskFinding]]] = (
     _failures,
+    _partial,
     _reported,
     _determinism,
     _levels,

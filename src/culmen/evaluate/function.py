@@ -41,9 +41,10 @@ from culmen.evaluate import outcome
 from culmen.evaluate.jail import kernel, probes, procfs, wire
 from culmen.evaluate.jail.asking import ModelAsk, form_of, settled, wants
 from culmen.evaluate.jail.confine import CHANNEL, ForkRequest, JailPolicy, own_descriptors, set_limits
+from culmen.evaluate.jail.culprit import is_away
 from culmen.evaluate.jail.evaluation import GRACE_SECONDS, encode_request
 from culmen.evaluate.jail.fork_server import ChildExit, Jail, JailFailed, OutputLog, read_frame, write_frame
-from culmen.evaluate.jail.plain import away, number
+from culmen.evaluate.jail.plain import number
 from culmen.evaluate.jail.portable import PortableJail
 from culmen.evaluate.jail.runner import REQUEST_LIMIT, describe, leave
 from culmen.evaluate.jail.scorer_pool import conversed
@@ -362,7 +363,8 @@ def _answer(fn: Callable[..., Any], request: dict[str, Any], ask: ModelAsk) -> t
     try:
         answer = "R", wire.encode(report_of(fn, request, ask))
     except Exception as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
-        answer = "e" if isinstance(error, MemoryError) else "A" if away(error) else "E", describe(error)
+        kind = "e" if isinstance(error, MemoryError) else "A" if is_away(error, request["parts"]) else "E"
+        answer = kind, describe(error)
     except BaseException as error:  # noqa: BLE001 - as SystemExit: whoever raises that does not mean to go on
         answer = "e", describe(error)
     for stream in (sys.stdout, sys.stderr):

@@ -218,6 +218,7 @@ class LocalBackend:
             artifacts=verdict.artifacts,
             certified=verdict.certified,
             strict=verdict.strict,
+            culprit=outcome.certain_culprit(verdict, self.task.evaluator, candidate),
         )
 
     def _trust(self, verdict: EvaluationOutcome) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 from culmen.core import pictures
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import EVALUATOR_LOG, PRINTED_MARK, Status
-from culmen.core.task import WIDEST, Objective, combined, lacking
+from culmen.core.task import WIDEST, Evaluator, Objective, combined, lacking
 from culmen.evaluate.jail import wire
+from culmen.evaluate.jail.culprit import culprit_of_trace
 from culmen.evaluate.jail.fork_server import ChildExit, clean
 from culmen.evaluate.taskfiles.surface import is_text
 
@@ -42,6 +44,26 @@ class EvaluationOutcome:
         if self.status is not Status.OK:
             feedback = "\n".join(filter(None, (feedback, PRINTED_MARK, log[-2000:])))
         return replace(self, feedback=feedback, artifacts={**self.artifacts, "log": clean(log, ARTIFACT_CHARS)})
+
+
+_RAISED = ("exception", "exit", "scorer_raised")
+_ENDED = ("crash", "no_output")
+
+
+def certain_culprit(verdict: EvaluationOutcome, evaluator: Evaluator, candidate: Candidate) -> str:
+    """One of `core.evaluation.CULPRITS` where a failure shows more than its status and reason say, else "".
+
+    In a process of its own all that a candidate's text raises, and its end, is its own; where it shares one with the
+    evaluator, the traceback says whose text raised, and nothing says who ended it.
+    """
+    if verdict.status is Status.OK:
+        return ""
+    shared = evaluator.form in ("legacy", "function")
+    if verdict.reason == "scorer_raised" or (shared and verdict.reason in _RAISED):
+        trace = verdict.feedback.partition(PRINTED_MARK)[0]
+        return culprit_of_trace(trace, candidate.parts, os.path.dirname(evaluator.path))
+    alone = verdict.status is Status.ERROR and not shared and verdict.reason in (*_RAISED, *_ENDED)
+    return "candidate" if alone else ""
 
 
 def lost(reason: str, feedback: str = "") -> EvaluationOutcome:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from culmen.core.candidate import Candidate
-from culmen.core.evaluation import Observation, Rollout, Status
+from culmen.core.evaluation import Observation, Rollout, is_excused
 from culmen.memory.priorities import Earliest, Priority, RunningSample, Ties
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Statistics:
             for name, start in zip(_ROUND, (round, 0.0, 0.0, 0.0), strict=True):
                 self._data[name][row] = start
         for observation, reward in zip(rollout.observations, rollout.rewards, strict=True):
-            if observation.status is Status.LOST:
+            if is_excused(observation):
                 continue
             self._total += 1
             self._count(row, reward)
@@ -288,10 +288,10 @@ class Traces:
         self._traces: dict[str, list[Trace]] = {}
 
     def update(self, rollout: Rollout) -> None:
-        """Take in one rollout; lost observations are passed over."""
+        """Take in one rollout; those that failed by no fault of the candidate are passed over."""
         traces = self._traces.setdefault(rollout.candidate.id, [])
         for observation, reward in zip(rollout.observations, rollout.rewards, strict=True):
-            if observation.status is not Status.LOST:
+            if not is_excused(observation):
                 traces.append(self._trace(observation, reward))
         del traces[: -self._keep]
 

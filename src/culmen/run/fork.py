@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Observation, is_excused
 from culmen.core.event import Custom
 from culmen.core.ports import Strategy, complete
 from culmen.core.task import Task
@@ -113,7 +113,7 @@ def finished(run: Path, evaluator: str) -> dict[str, Any]:
             entry, result = event.entry, event.entry.result
             if entry.kind != "done" or not entry.mark or isinstance(result, Custom):
                 continue
-            if not isinstance(result, Observation) or result.status is not Status.LOST:
+            if not isinstance(result, Observation) or not is_excused(result):
                 found.setdefault(entry.mark, result)
     return {m: r for m, r in found.items() if not isinstance(r, Observation) or r.evaluator in ("", evaluator)}
 

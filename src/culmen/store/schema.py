@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-REVISION = "0005"
+REVISION = "0006"
 """The newest revision in store/migrations: what `create_all` makes."""
 
 _Big = BigInteger().with_variant(Integer, "sqlite")  # SQLite's row id is spelled INTEGER
@@ -104,6 +104,8 @@ observation = Table(
     Column("seed", Text, nullable=False),
     Column("phase", Text, nullable=False),
     Column("trust", String(16), nullable=False),
+    Column("culprit", String(16), nullable=False, server_default=""),
+    Column("kind", Text, nullable=False, server_default=""),  # of a failure (`Observation.kind`)
 )
 Index("observation_candidate", observation.c.candidate, observation.c.seq)
 

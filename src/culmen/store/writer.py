@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from culmen.core.admissions import ADMISSION
 from culmen.core.brief import OVER_LIMIT, Proposal, Text
 from culmen.core.errors import RunLocked, Unavailable
-from culmen.core.evaluation import LEVELS, Observation, Status, rank
+from culmen.core.evaluation import LEVELS, Observation, Status, culprit_of, rank
 from culmen.core.event import Edits, Entry, Event
 from culmen.core.usage import Usage, total
 from culmen.store import schema
@@ -396,6 +396,8 @@ class Totals:
                 str(observation.seed),
                 escape(phase),
                 escape(observation.trust),
+                escape(culprit_of(observation)),
+                escape(observation.kind),
             )
         )
         tally = self.tallies.get(candidate)

@@ -149,6 +149,7 @@ def apply_policy(policy: str, observation: Observation) -> Observation:
         status=Status.REJECTED,
         score=None,
         reason=BARRED + grave.name,
+        culprit="candidate",
         metrics={**observation.metrics, **claimed},
         feedback="\n".join(filter(None, (_refusal(grave), observation.feedback))),
     )

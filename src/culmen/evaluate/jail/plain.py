@@ -49,30 +49,6 @@ def _shorten(told: traceback.TracebackException) -> None:
         told.__cause__ = None
 
 
-AWAY = {
-    "ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError", "Timeout",
-    "URLError", "gaierror", "APIConnectionError", "APITimeoutError", "RateLimitError", "InternalServerError",
-    "ServiceUnavailableError", "AuthenticationError", "PermissionDeniedError", "RemoteDisconnected",
-}  # fmt: skip
-_REFUSED = (401, 402, 403, 408, 409, 425, 429)  # of the account or the moment, not of what was asked
-
-
-def away(error: BaseException) -> bool:
-    """Whether an exception of an evaluator says that something it asks elsewhere, as a model, cannot be reached or does
-    not serve now. Classes are known by name; one raised by a program's text (`exec`) is the program's."""
-    frame = error.__traceback__
-    while frame is not None:
-        if frame.tb_frame.f_code.co_filename.startswith("<string"):
-            return False
-        frame = frame.tb_next
-    status = next(
-        (s for name in ("status_code", "code", "status") if isinstance(s := getattr(error, name, None), int)), 0
-    )
-    if status:
-        return status in _REFUSED or status >= 500
-    return any(kind.__name__ in AWAY for kind in type(error).__mro__)
-
-
 def load_file(path: str, fallback: str) -> ModuleType:
     """Import a file under its own name (so that its classes can be pickled), or `fallback` where that is taken."""
     name = os.path.splitext(os.path.basename(path))[0]

@@ -23,7 +23,8 @@ from culmen.core import pictures
 from culmen.core.evaluation import OUTPUT, Case
 from culmen.evaluate.jail import kernel, wire
 from culmen.evaluate.jail.asking import ModelAsk, form_of, settled, wants
-from culmen.evaluate.jail.plain import away, last_lines, load_file, number
+from culmen.evaluate.jail.culprit import is_away
+from culmen.evaluate.jail.plain import last_lines, load_file, number
 
 SHOWN = 2_000  # characters of an output that are kept
 PRINTED = 20_000  # characters kept of what the evaluator prints while it judges one output
@@ -127,7 +128,8 @@ def _answer(
     except CandidateError as error:
         answer = {"kind": "candidate", "feedback": str(error)}
     except BaseException as error:  # noqa: BLE001 - the evaluator may raise anything; it becomes an answer
-        answer = _tripped(error)
+        heard = repr(offered.get("output", ""))
+        answer = _tripped(error, request["parts"], heard)
     else:
         try:
             answer = reader(_scoreless(judged) if request.get("several") else judged)
@@ -146,10 +148,11 @@ def _plain(output: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} [... {len(text) - SHOWN} characters left out]"
 
 
-def _tripped(error: BaseException) -> dict[str, Any]:
+def _tripped(error: BaseException, parts: dict[str, str], heard: str) -> dict[str, Any]:
+    """The answer that an exception of the judge becomes; `heard` is the candidate's output."""
     if type(error).__name__ == "Invalid" and isinstance(error, ValueError):
         return {"kind": "invalid", "feedback": str(error)}
-    if away(error):
+    if is_away(error, parts, heard):
         return {"kind": "away", "feedback": last_lines(error)}
     kind = "tripped" if isinstance(error, Exception) and not isinstance(error, MemoryError) else "raised"
     return {"kind": kind, "feedback": last_lines(error)}

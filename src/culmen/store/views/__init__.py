@@ -47,6 +47,7 @@ from culmen.store.views.events import (
     notes,
     number_of,
     observations,
+    partial_faults,
     pieces,
     seq_at,
     strategy_notes,

@@ -11,6 +11,7 @@ import msgspec
 
 from culmen.core.evaluation import Observation
 from culmen.core.event import Event, Vectors
+from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
 from culmen.core.usage import Usage
 from culmen.store import sql
 from culmen.store.codec import decode, escape, unescape
@@ -109,6 +110,25 @@ def failure_causes(run: Path | str) -> FailureCauses:
     results = (event.entry.result for event in found)
     kinds = Counter(f"{r.reason or r.status.value}\n{r.last_words}" for r in results if isinstance(r, Observation))
     return FailureCauses(every, fruitless, dict(kinds.most_common()))
+
+
+def partial_faults(run: Path | str) -> list[EvaluatorFault]:
+    """The lines of the evaluator that raised for initial programs or for several candidates, in search and final
+    choice (`core.faults`); none in journals of before that have no kinds of failures."""
+    o, c = sql.observation.c, sql.candidate.c
+    placed = sql.select(o.seq).where(o.kind.contains(" @ ")).limit(1)
+    every = sql.select(o.candidate, o.case, o.kind, o.status).order_by(o.seq)
+    with reading(Path(run)) as connection:
+        if connection.execute(placed).first() is None:
+            return []
+        initial = connection.execute(sql.select(c.id).where(c.operator == "seed")).scalars().all()
+        rows = connection.execute(every).all()
+    seen = (EvaluationRow(unescape(row.candidate), unescape(row.case), _kind(row.kind, row.status)) for row in rows)
+    return evaluator_faults(seen, {unescape(name) for name in initial})
+
+
+def _kind(kind: str, status: str) -> str:
+    return unescape(kind) or ("" if status == "ok" else status)
 
 
 # What went on when: starts and ends of effects, what each cost, embeddings, and the family tree.

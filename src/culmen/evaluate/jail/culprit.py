@@ -1,0 +1,159 @@
+"""Culprits of exceptions that an evaluator let through.
+
+It may be the evaluator's own, its candidate's, or that of a service it asks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+
+from culmen.core import errors
+
+AWAY = {
+    "ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError", "Timeout",
+    "URLError", "gaierror", "APIConnectionError", "APITimeoutError", "RateLimitError", "InternalServerError",
+    "ServiceUnavailableError", "AuthenticationError", "PermissionDeniedError", "RemoteDisconnected",
+}  # fmt: skip
+_REFUSED = (401, 402, 403, 408, 409, 425, 429)  # of the account or the moment, not of what was asked
+_CODE = r"(?:40[1-389]|425|429|5\d\d)\b"
+_SAYS_AWAY = re.compile(
+    rf"\berror code: {_CODE}|\b(?:http|status)(?:[ _-]?(?:status|error))?(?:[ _-]?code)?[ :=]+{_CODE}"
+    r"|\b(?:is|are|currently|temporarily|model|server) overloaded\b|\boverloaded_error\b|^overloaded\b"
+    r"|\brate[ _-]?limit(?:ed|s)?(?: was| is)? (?:reached|exceeded|error)|\btoo many requests\b"
+    r"|\b(?:service|temporarily) unavailable\b|\bbad gateway\b|\bgateway time-?out\b"
+    r"|\b(?:read|write|connect|connection|handshake|request)(?: operation)? timed out\b"
+    r"|\bconnection (?:reset by peer|refused|aborted)\b|\bserver disconnected\b"
+    r"|\bremote end closed connection\b",
+    re.IGNORECASE,
+)
+_CUT_OFF = re.compile(r"\bconnection\b.*\b(?:lost|reset|refused|closed|aborted|dropped|failed)\b", re.I | re.S)
+_SERVICE = re.compile(
+    r"\b(?:model (?:server|service|provider|api|endpoint)|language model|llm|api|provider|endpoint|openai|anthropic)\b"
+    r"|https?://",
+    re.IGNORECASE,
+)
+_OF_DATA = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError, NameError, SyntaxError)
+_NETWORK = re.compile(
+    r"[/\\](?:socket|ssl|http[/\\]client|urllib[/\\]\w+)\.py$"
+    r"|[/\\](?:httpx|httpcore|urllib3|requests)[/\\]"
+)
+
+
+def is_away(error: BaseException, parts: Mapping[str, str], heard: str = "") -> bool:
+    """True if an exception tells of a service, as a model, that does not serve now.
+
+    Known by its class or status code or, unless it is a complaint about data, by its text, if that
+    is found neither in the `parts` of the candidate nor in its output `heard`.
+    """
+    if _raised_by(error, parts):
+        return False
+    status = next(
+        (s for name in ("status_code", "code", "status") if isinstance(s := getattr(error, name, None), int)), 0
+    )
+    if status:
+        return status in _REFUSED or status >= 500
+    if any(kind.__name__ in AWAY for kind in type(error).__mro__) or _says_away(error, (*parts.values(), heard)):
+        return True
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return earlier is not None and is_away(earlier, parts, heard)
+
+
+def _says_away(error: BaseException, candidates: tuple[str, ...]) -> bool:
+    if not isinstance(error, Exception) or isinstance(error, _OF_DATA):
+        return False
+    text = str(error)
+    if isinstance(error, TimeoutError) and text == "timed out":
+        return any(_NETWORK.search(file) for file in _files(error))
+    found = _SAYS_AWAY.search(text) or (_SERVICE.search(text) and _CUT_OFF.search(text))
+    return bool(found) and not any(found[0].lower() in each.lower() for each in candidates)
+
+
+def _files(error: BaseException) -> list[str]:
+    return [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def _raised_by(error: BaseException, parts: Mapping[str, str]) -> bool:
+    """True if the candidate's text raised it, or was cut off by a signal handler that did."""
+    own = [file for file in _files(error) if not errors.ours(file) and not errors.is_library(file)]
+    if isinstance(error, TimeoutError):
+        return any(is_candidates(file, parts) for file in own)
+    return bool(own) and is_candidates(own[-1], parts)
+
+
+def is_candidates(file: str, parts: Mapping[str, str]) -> bool:
+    """True if a traceback's file is the candidate's.
+
+    That is text that was executed, a jail's file, one that begins or ends with a part, and one
+    that is gone by now.
+    """
+    if file.startswith(("<string", "<program", "<candidate", "<unknown")) or errors.is_jailed(file):
+        return True
+    if file.startswith("<") or "ipykernel" in file or file.endswith((".pyx", ".pxd")):
+        return False
+    try:
+        with open(file, encoding="utf-8", errors="replace") as opened:
+            content = opened.read().strip()
+    except OSError:
+        return not os.path.exists(file)
+    texts = [text.strip() for text in parts.values() if text.strip()]
+    return any(content.startswith(text) or content.endswith(text) for text in texts)
+
+
+# The same of a traceback's text, which is all that comes out of another process.
+
+_FRAME = re.compile(r'File "([^"]+)", line \d+')
+_CAUSED = "\nThe above exception was the direct cause of the following exception:\n"
+_MEANWHILE = "\nDuring handling of the above exception, another exception occurred:\n"
+_IN_PROGRAM = "\nin the program:\n"  # what a proxy adds to an exception of the program
+_BROKEN = re.compile(
+    r"^(?:NameError|UnboundLocalError|SyntaxError|IndentationError|TabError"
+    r"|ModuleNotFoundError: No module named '([\w.]+)'"
+    r"|FileNotFoundError: .*No such file or directory: '([^']+)')",
+    re.MULTILINE,
+)
+
+
+def culprit_of_trace(trace: str, parts: Mapping[str, str], folder: str = "") -> str:
+    """Culprit of an exception that left an evaluator: candidate, scorer or "" (undecided).
+
+    The candidate's text raised it or its direct cause; or the evaluator, in `folder` ("": a
+    function), has a name, an import or a file of its own wrong, which no candidate causes.
+    """
+    said, _, in_program = trace.partition(_IN_PROGRAM)
+    *causes, last = _blocks(said)
+    if in_program or any(_is_candidates_block(block, parts) for block in (*causes, last)):
+        return "candidate"
+    return "scorer" if _is_broken(last, parts, folder) else ""
+
+
+def _blocks(trace: str) -> Iterator[str]:
+    """The last exception's traceback, after those of its direct causes."""
+    yield from trace.split(_MEANWHILE)[-1].split(_CAUSED)
+
+
+def _own(block: str) -> list[str]:
+    files = _FRAME.findall(block)
+    return [file for file in files if not errors.ours(file) and not errors.is_library(file)]
+
+
+def _is_candidates_block(block: str, parts: Mapping[str, str]) -> bool:
+    own = _own(block)
+    if re.search(r"^(?:\w+\.)*TimeoutError\b", block, re.MULTILINE):
+        return any(is_candidates(file, parts) for file in own)
+    return bool(own) and is_candidates(own[-1], parts)
+
+
+def _is_broken(block: str, parts: Mapping[str, str], folder: str) -> bool:
+    found, files, own = _BROKEN.search(block), _FRAME.findall(block), _own(block)
+    if found is None or not own:
+        return False
+    module, file = found.groups()
+    if module:
+        return module.partition(".")[0] not in {os.path.splitext(os.path.basename(name))[0] for name in parts}
+    if file:
+        path = os.path.normpath(os.path.join(folder, file))
+        return bool(folder) and path.startswith(os.path.join(folder, ""))
+    return files[-1] == own[-1]
