@@ -331,7 +331,7 @@ class Study:
 
     @property
     def summary(self) -> RunSummary:
-        """What came out in three lines, and what ails the run (`findings`), with one thing to try each."""
+        """What came out, what was used, what to do next, and what ails the run (`findings`)."""
         from culmen.observe.summary import summarize
 
         return summarize(self.path)
@@ -339,7 +339,7 @@ class Study:
     @property
     def best(self) -> ReportedCandidate | None:
         """The reported candidate; None before anything scored."""
-        from culmen.observe.figures import result_line
+        from culmen.observe import statements
         from culmen.store import views
 
         best = views.status(self.path).best
@@ -347,7 +347,7 @@ class Study:
             return None
         known = {name: getattr(best, name) for name in RunResult.__struct_fields__}
         texts = views.candidate(self.path, best.id, observations=0, children=0).parts
-        line = result_line(best, self.meta.task.objective.direction)
+        line = statements.headline(best)
         return ReportedCandidate(**known, parts=texts, result=line)
 
     @property

@@ -12,6 +12,7 @@ from culmen.cli.screen import Screen
 from culmen.core.evaluation import EVALUATOR_LOG, LOG, MEANINGS, SHOWN
 from culmen.core.result import RunResult
 from culmen.core.usage import Usage
+from culmen.observe import statements
 from culmen.observe.displays import costs
 from culmen.observe.figures import (
     clean,
@@ -20,13 +21,11 @@ from culmen.observe.figures import (
     dollars,
     duration,
     joined,
-    looks,
     measured,
     number,
-    result_line,
     short_path,
 )
-from culmen.observe.summary import RunSummary, next_steps, summarize
+from culmen.observe.summary import RunSummary, summarize
 from culmen.store import views
 from culmen.store.views.run import WINDOW
 
@@ -60,11 +59,12 @@ def _how(operator: str, model: str, note: str = "") -> str:
 
 
 def head(screen: Screen, told: RunSummary, err: bool = False) -> None:
-    """The three lines that every look at a run begins with, and what ails it."""
+    """The lines that every look at a run begins with, and what else ails it."""
     console = screen.err if err else screen.out
+    styles = {told.result: "bold", told.cause: "bold red"}
     for line in told.lines:
-        console.print(clean(line), style="bold" if line == told.result else None, markup=False, soft_wrap=True)
-    for finding in told.findings:
+        console.print(clean(line), style=styles.get(line), markup=False, soft_wrap=True)
+    for finding in told.others:
         console.print(clean(f"! {finding.what}"), style="yellow", markup=False, soft_wrap=True)
         console.print(clean(f"  try: {finding.do}"), style="dim", markup=False, soft_wrap=True)
     console.print()
@@ -72,12 +72,13 @@ def head(screen: Screen, told: RunSummary, err: bool = False) -> None:
 
 def status(screen: Screen, now: RunStatus, path: Path) -> None:
     """One run, label by label."""
-    head(screen, summarize(path, now))
+    told = summarize(path, now)
+    head(screen, told)
     objective = f"{'maximise' if now.direction == 'max' else 'minimise'}"
     target = "" if now.target is None else f", target {number(now.target)}"
     owner = "" if now.state != "running" or now.owner is None else f"by {now.owner}"
     reason = owner if now.state == "running" else ended(now)
-    screen.heading(now.run, f"{now.state}" + (f": {reason}" if reason else ""))
+    screen.heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
     screen.pairs(
         ("task", f"{now.task} ({objective}{target})"),
         ("strategy", f"{strategy_name(now.strategy)}, random seed {now.seed}, {count(now.workers, 'worker')}"),
@@ -100,7 +101,7 @@ def status(screen: Screen, now: RunStatus, path: Path) -> None:
         ("folder", str(path)),
     )
     front(screen, views.front(path))
-    screen.next_steps(*next_steps(now, path))
+    screen.also(*told.also)
 
 
 def front(screen: Screen, found: Front | None, err: bool = False) -> None:
@@ -198,7 +199,11 @@ def _lost(now: RunStatus) -> str:
 
 def _uncertain(now: RunStatus) -> str:
     most = now.usage.uncertain
-    return f"may have cost up to {_amount(most)} more: replies broke off, or did not say" if most != Usage() else ""
+    if most == Usage():
+        return ""
+    if not now.usage.input_tokens + now.usage.output_tokens and now.budget.tokens is None and not most.dollars:
+        return f"the model reports no usage: tokens of {count(now.usage.calls, 'call')} are not known"
+    return f"may have cost up to {_amount(most)} more: replies broke off, or did not say"
 
 
 def _amount(most: Usage) -> str:
@@ -220,30 +225,33 @@ def document(now: RunStatus, path: Path) -> dict[str, Any]:
     """The status, with what can be done next. The key `error` is kept for answers that are errors."""
     plain = msgspec.to_builtins(now)
     message = plain.pop("error", "")
-    strategy = strategy_name(now.strategy)
+    strategy, told = strategy_name(now.strategy), summarize(path, now)
     return {
         **plain,
+        "state": now.shown_state,
         "strategy": strategy,
-        "result": "" if now.best is None else result_line(now.best, now.direction),
-        "summary": summarize(path, now),
+        "result": "" if now.best is None else told.result,
+        "summary": told,
         "front": views.front(path),
         "message": message,
-        "next": [command for command, _ in next_steps(now, path)],
+        "next": [told.command],
+        "also": [command for command, _ in told.also],
     }
 
 
 def end(screen: Screen, now: RunStatus, path: Path) -> None:
     """How a run ended."""
     screen.line()
-    head(screen, summarize(path, now))
-    screen.heading(now.state, ended(now))
+    told = summarize(path, now)
+    head(screen, told)
+    screen.heading(now.shown_state, ended(now))
     screen.pairs(
         *_best_rows(now.best, now.scoring.why),
         ("findings", findings(now)),
         ("isolation", now.isolation),
         ("run", short_path(path)),
     )
-    screen.next_steps(*next_steps(now, path))
+    screen.also(*told.also)
 
 
 def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
@@ -252,7 +260,7 @@ def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
         return [("best", best_line(None)), ("", why)]
     return [
         ("best", best_line(best)),
-        ("", looks(best)),
+        ("", statements.looks(best)),
         ("trust", trust_line(best)),
         ("", why),
         ("certified", certified_line(best)),
@@ -260,38 +268,14 @@ def _best_rows(best: RunResult | None, why: str = "") -> list[tuple[str, str]]:
     ]
 
 
-_REASONS = {
-    "evaluations": "the budget of evaluations is spent",
-    "calls": "the budget of calls is spent",
-    "tokens": "the budget of tokens is spent",
-    "dollars": "the budget of dollars is spent",
-    "seconds": "the budget of seconds is spent",
-    "budget": "the budget is spent",
-    "user": "a person stopped it",
-    "integrity": "a candidate showed a grave sign of gaming (--integrity stop)",
-    "threshold": "the threshold is reached",
-    "target": "the score to stop at is reached (--stop-at)",
-    "plateau": "too many agents in a row without a gain",
-    "agents": "all agents have had their turn",
-    "agents_crashed": "every agent crashed (culmen log says how)",
-    "unavailable": "no agent could be started",
-    "strategy_done": "the strategy is done",
-    "initial_fails": "the initial program gives no score",
-    "always_fails": "the first evaluations all failed alike",
-    "strategy_waits_for_nothing": "the strategy asks for nothing more",
-}
-
-
 def ended(now: RunStatus) -> str:
     """Why it ended, in words."""
-    if now.state == "finished":
-        return _REASONS.get(now.reason) or now.reason.replace("_", " ")
-    return str(now.error) or "nothing is lost"
+    return statements.ended(now.state, now.reason, now.error)
 
 
 def best_line(best: RunResult | None) -> str:
     """`2.5123 ± 0.0012  0a1b2c3d4e5f`: the score with half the width of its 95 % interval."""
-    return "nothing has scored" if best is None else f"{measured(best.score, best.margin)}  {best.id}"
+    return "nothing has scored" if best is None else f"{statements.score(best)}  {best.id}"
 
 
 def trust_line(best: RunResult | None) -> str:

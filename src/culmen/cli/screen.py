@@ -181,12 +181,17 @@ class Screen:
                 if value:
                     self.out.print(clean(f"  {name} {value}"), markup=False, soft_wrap=True)
 
-    def next_steps(self, *steps: tuple[str, str]) -> None:
+    def also(self, *steps: tuple[str, str]) -> None:
+        """Further commands, where the next one was named already."""
+        if steps:
+            self.next_steps(*steps, label="also")
+
+    def next_steps(self, *steps: tuple[str, str], label: str = "next") -> None:
         """Commands to type next, with what each is for."""
         self.out.print()
         width = max(len(command) for command, _ in steps)
         for place, (command, why) in enumerate(steps):
-            self.out.print("next  " if place == 0 else "      ", style="dim", end="")
+            self.out.print(f"{label}  " if place == 0 else "      ", style="dim", end="")
             self.out.print(clean(command), style="bold", markup=False, end="", soft_wrap=True)
             fits = width + len(why) + 8 <= self.out.width
             self.out.print(f"{' ' * (width - len(command))}  {why}" if fits else "", style="dim", markup=False)

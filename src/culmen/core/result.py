@@ -87,6 +87,11 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
     With several objectives `front` is reported, and `id` is the member with the best combined
     score. `noise` is what is known of the evaluator; `failed` counts failed evaluations of the
     whole run by culprit (candidate, scorer, provider, machine, budget), `evaluations` all.
+
+    Scores are better in `direction` (max, min) and lie within `bounds` (None: none declared). Of
+    the `scored` candidates of the search, `equal` have exactly the initial program's mean.
+    `deciding_case` is the case that makes up most of the gain, `deciding_share` its share of the
+    changes of all cases (0..1).
     """
 
     id: str
@@ -117,11 +122,21 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True):
     noise: NoiseReport = NoiseReport()
     failed: dict[str, int] = {}
     evaluations: int = 0
+    direction: str = "max"
+    bounds: tuple[float | None, float | None] = (None, None)
+    scored: int = 0
+    equal: int = 0
+    deciding_case: str = ""
+    deciding_share: float = 0.0
 
     @property
     def value(self) -> float:
         """The certified value where there is one, otherwise the score."""
         return self.score if self.certified is None else self.certified
+
+    def advantage(self, score: float, than: float) -> float:
+        """How much better one score is than another, in the direction of the task."""
+        return score - than if self.direction == "max" else than - score
 
 
 def read_result(winner: dict[str, Any]) -> RunResult:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from culmen.core.evaluation import reaches, weakest
 from culmen.core.result import NoiseReport, RunResult, Score, Z
@@ -12,6 +13,9 @@ from culmen.core.task import NO_TOLERANCE, Task
 from culmen.evidence.account import Account, Fact
 from culmen.evidence.intervals import Chance, Error, Mean, difference, mean_of
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
+
+FEW_CASES = 4
+"""Cases from which on a single one that decides is worth a word."""
 
 HELD_OUT = ("test", "val", "train")
 """Splits by preference for the evaluations that are reported."""
@@ -164,19 +168,32 @@ class Verdict:
         kept = initial is not None and chosen != initial and self.keeps_initial(chosen)
         best = initial if kept and initial is not None else chosen
         found = self._reported(best)
-        if initial is None or initial == chosen:
+        if initial is None:
             return found
+        if initial == chosen:
+            return replace(found, kept_initial=True, initial=self._initial_score(initial, found))
         comparison = self.compare(chosen, initial)
         gain = comparison.gain
         challenger = self.score(chosen) if kept else None
         return replace(
             found,
-            initial=self._initial_score(initial),
+            initial=self._initial_score(initial, found),
             gain=None if gain is None else self.task.objective.score(gain),
             gain_margin=comparison.error.margin,
             kept_initial=kept,
             challenger=challenger,
+            **self._deciding_case(chosen, initial),
         )
+
+    def _deciding_case(self, name: str, initial: str) -> dict[str, Any]:
+        """The case with the largest share of the changes by case, where there are a few cases."""
+        one, two = self.values(name), self.values(initial)
+        changes = {case: abs(fmean(one[case]) - fmean(two[case])) for case in one if case in two}
+        total = sum(changes.values())
+        if len(changes) < FEW_CASES or not total:
+            return {}
+        case = max(changes, key=lambda each: changes[each])
+        return {"deciding_case": case, "deciding_share": changes[case] / total}
 
     def score(self, name: str) -> Score | None:
         """A candidate's score: fresh where it was measured, otherwise what the search expects."""
@@ -189,9 +206,11 @@ class Verdict:
             return None
         return expected_score(self.account, name, tally.count, belief.mean, belief.sd)
 
-    def _initial_score(self, initial: str) -> Score | None:
+    def _initial_score(self, initial: str, reported: RunResult) -> Score | None:
+        """The initial program's score, made as the reported one is: fresh beside a fresh one."""
         found = self.score(initial)
-        return found if found is not None and found.fresh else None
+        is_like = found is not None and (found.fresh or not reported.confirmed)
+        return found if is_like else None
 
     def _reported(self, name: str) -> RunResult:
         """The result that names this candidate."""
@@ -233,6 +252,9 @@ class Verdict:
             noise=noise_report(account),
             failed=failed_by_culprit(account),
             evaluations=account.made,
+            direction=task.objective.direction,
+            bounds=task.objective.bounds,
+            **equal_scores(account, self.ranking.initial()),
         )
 
     def _tolerance(self, name: str, confirmed: bool) -> str:
@@ -243,9 +265,9 @@ class Verdict:
         return next((fact.tolerance for fact in looked if fact.tolerance), "")
 
 
-def replace(result: RunResult, **changes: object) -> RunResult:
+def replace(result: RunResult, **changes: Any) -> RunResult:
     """The result with some fields changed."""
-    return RunResult(**{**{n: getattr(result, n) for n in RunResult.__struct_fields__}, **changes})  # pyright: ignore[reportArgumentType]
+    return RunResult(**{**{n: getattr(result, n) for n in RunResult.__struct_fields__}, **changes})
 
 
 def combined(mean: float, sd: float, other: float, error: float) -> tuple[float, float]:
@@ -292,6 +314,17 @@ def noise_report(account: Account) -> NoiseReport:
     exact = account.is_exact
     rate = 1.0 - 0.05 ** (1.0 / repeats) if repeats and not squares and exact is None else None
     return NoiseReport(exact, sd, repeats, rate)
+
+
+def equal_scores(account: Account, initial: str | None) -> dict[str, Any]:
+    """Number of candidates that scored, and of those with exactly the initial program's mean."""
+    rows = account.rows
+    scored = rows[rows["count"] > 0]
+    first = account.tally(initial) if initial is not None else None
+    if first is None or not first.count:
+        return {"scored": len(scored)}
+    near = np.isclose(scored["mean"], first.mean, rtol=1e-9, atol=0.0)
+    return {"scored": len(scored), "equal": int(near.sum())}
 
 
 def failed_by_culprit(account: Account) -> dict[str, int]:

@@ -15,7 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from culmen.core.result import RunResult
-from culmen.observe.figures import clean, clock, count, decimals, dollars, doubt, number
+from culmen.observe import statements
+from culmen.observe.figures import clean, clock, count, decimals, difference, dollars, doubt, number
 from culmen.store import views
 from culmen.store.views import ProgressPoint, RunStatus
 
@@ -79,8 +80,8 @@ def _of(used: int, limit: int | None) -> str:
 
 
 def gain(best: RunResult, before: RunResult | None) -> str:
-    """`+0.0123` against what led before."""
-    return "" if before is None else f"{best.value - before.value:+.3g}"
+    """`+0.012` against what led before, to the digits that the margin tells."""
+    return "" if before is None else difference(best.value - before.value, best.margin)
 
 
 class News:
@@ -147,7 +148,7 @@ class PlainDisplay:
 
     def _write(self, now: RunStatus, news: str) -> None:
         self._written = time.monotonic()
-        best = "no score yet" if now.best is None else f"best {number(now.best.value)}{doubt(now.best.trust)}"
+        best = statements.short(now.best) + ("" if now.best is None else doubt(now.best.trust))
         parts = [clock(now.elapsed_seconds), best, news, *costs(now), f"{now.in_flight} running", now.sampling]
         self.say("  ".join(part for part in parts if part))
 
@@ -239,7 +240,7 @@ class TerminalDisplay:
             return
         now, best, before = told
         line = Text(f"{clock(now.elapsed_seconds):>7}  ", style="dim")
-        line.append(f"{self._number(best.value):>10}", style="not dim")
+        line.append(f"{self._number(best):>10}", style="not dim")
         line.append(f"  {gain(best, before):<10}", style="green not dim")
         line.append(f"  {best.id}  after {count(now.evaluations, 'evaluation')}")
         self._console.print(line)
@@ -278,14 +279,17 @@ class TerminalDisplay:
             full = int(part * room)
             line.append("━" * full, style="cyan not dim").append("━" * (room - full)).append(f" {part:4.0%}  ")
         line.append("best ")
-        line.append("no score yet" if now.best is None else self._number(now.best.value), style="bold not dim")
+        line.append("no score yet" if now.best is None else self._number(now.best), style="bold not dim")
         line.append("" if now.best is None else doubt(now.best.trust))
         return line
 
-    def _number(self, score: float) -> str:
-        """With as many decimals as any score so far, so that digits stay in their columns."""
-        self._places = max(self._places, decimals([score]))
-        return number(score, self._places)
+    def _number(self, best: RunResult) -> str:
+        """With its interval; without one with as many decimals as any score so far, so that digits
+        stay in their columns."""
+        if best.margin and best.certified is None:
+            return statements.score(best)
+        self._places = max(self._places, decimals([best.value]))
+        return number(best.value, self._places)
 
     def _second(self, now: RunStatus, elapsed: float, rate: float | None) -> Text:
         from rich.text import Text
@@ -503,7 +507,7 @@ class NotebookDisplay(PlainDisplay):
     def _show(self, now: RunStatus) -> None:
         self._drawn = time.monotonic()
         part = share(now, now.elapsed_seconds)
-        best = "no score yet" if now.best is None else f"best {number(now.best.value)}"
+        best = statements.short(now.best)
         parts = [clock(now.elapsed_seconds), "" if part is None else f"{part:.0%}", best, *costs(now)]
         head = "  ".join(filter(None, parts))
         words = html.escape("\n".join([*self._said, head]))

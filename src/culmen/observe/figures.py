@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from culmen.core.evaluation import LEVELS, reaches
-from culmen.core.result import RunResult
+
+Bounds = tuple[float | None, float | None]
 
 _DIGITS = 6  # significant digits of a score; more is noise, less hides late improvements
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
@@ -43,48 +44,40 @@ def doubt(trust: str) -> str:
     return "" if reaches(trust, "verified") else f" ({trust or LEVELS[-1]})"
 
 
+def places(margin: float) -> int:
+    """Decimals that a margin tells: two significant digits of it."""
+    return min(_DIGITS + 4, max(0, 1 - math.floor(math.log10(margin))))
+
+
 def plus_minus(margin: float | None) -> str:
-    """` ± 0.0012` with two significant digits, "" when it is unknown."""
-    return "" if margin is None else f" ± {margin:.2g}"
-
-
-def measured(score: float | None, margin: float | None) -> str:
-    """`0.523 ± 0.035`: a score with half the width of its 95 % interval, both to the digits that the latter tells."""
-    if score is None or not margin or not math.isfinite(margin):
-        return number(score) + plus_minus(margin)
-    places = max(0, 1 - math.floor(math.log10(margin)))
-    return (number(score, places) if places <= _DIGITS + 4 else number(score)) + plus_minus(margin)
-
-
-def result_line(best: RunResult, direction: str) -> str:
-    """`initial 0.443 ± 0.09 → best 0.523 ± 0.035: +0.08, within noise`; "" where the initial program was not measured
-    beside the best. Where the best is no better, it says that nothing better was found."""
-    first = best.initial
-    if first is None:
+    """` ± 0.0012` with two significant digits, "" where it is unknown or zero."""
+    if not margin or not math.isfinite(margin):
         return ""
-    nothing, before = "nothing better than the initial program was found", measured(first.score, first.margin)
-    if first.id == best.id:
-        return f"{nothing} (initial {before})"
-    gain, margin = best.gain, best.gain_margin
-    line = f"initial {before} → best {measured(best.score, best.margin)}"
-    if gain is None:
-        return line
-    verdict = "" if margin == 0 else ", noise not known" if margin is None else ", beyond noise"
-    line = f"{line}: {gain:+.2g}" + (", within noise" if margin and abs(gain) <= margin else verdict)
-    return line if (gain > 0 if direction == "max" else gain < 0) else f"{nothing}: {line}"
+    return f" ± {number(float(f'{margin:.2g}'))}"
 
 
-def looks(best: RunResult) -> str:
-    """`mean of 10 evaluations made after it was chosen, on 10 of 100 test cases`; how many of them failed."""
-    many = count(best.count, "evaluation")
-    if not best.confirmed and not best.failures:
-        return f"from {many} of the search, not confirmed by a fresh one"
-    cases = ""
-    if best.cases:
-        share = f"all {best.of}" if best.cases == best.of else f"{best.cases} of {best.of}"
-        cases = f", on {share} {best.split} case{'' if best.of == 1 else 's'}"
-    failed = f"; {best.failures} of them failed and count as the floor" if best.failures else ""
-    return f"mean of {many} made after it was chosen{cases}{failed}"
+def measured(score: float | None, margin: float | None, bounds: Bounds = (None, None)) -> str:
+    """`0.523 ± 0.035`, both to the digits that half the 95 % interval's width tells; `1.00 (0.65 to
+    1)` where the interval passes a bound of the score; the score alone where it has no interval."""
+    if score is None or not margin or not math.isfinite(margin):
+        return number(score)
+    digits, (low, high) = places(margin), bounds
+    value, ends = number(score, digits), [score - margin, score + margin]
+    if (low is None or ends[0] >= low) and (high is None or ends[1] <= high):
+        return value + plus_minus(margin)
+    shown = [number(end, digits) for end in ends]
+    if low is not None and ends[0] < low:
+        shown[0] = number(low)
+    if high is not None and ends[1] > high:
+        shown[1] = number(high)
+    return f"{value} ({shown[0]} to {shown[1]})"
+
+
+def difference(value: float, margin: float | None) -> str:
+    """`+0.083`: a difference to the digits that its margin tells, two where there is none."""
+    if not margin or not math.isfinite(margin):
+        return f"{value:+.2g}"
+    return f"{value:+.{places(margin)}f}"
 
 
 def count(value: int, noun: str) -> str:

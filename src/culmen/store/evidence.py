@@ -248,7 +248,9 @@ def result_of(connection: Connection, folder: Path) -> RunResult | None:
     """The result of a run: as the engine reported it, or as its journal has it now."""
     winner = last_state(connection).get("winner")
     if isinstance(winner, dict):
-        return read_result(winner)
+        objective = read_meta(connection).task.objective  # results of before lack these two
+        more = {"direction": objective.direction, "bounds": list(objective.bounds)}
+        return read_result({**winner, **more})
     with evidence_of(connection, folder) as run:
         return run.evidence.result()
 

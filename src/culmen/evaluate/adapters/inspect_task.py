@@ -161,7 +161,7 @@ def _found(place: str) -> Callable[..., Any]:
 
 def _failure(fault: Any) -> Exception:
     """What an error in a log means: a model that is away, or a sample that failed."""
-    from culmen.evaluate.jail.plain import AWAY
+    from culmen.evaluate.jail.culprit import AWAY
 
     last = fault.traceback.strip().splitlines()[-1] if fault.traceback else fault.message
     kind = last.partition(":")[0].rpartition(".")[2]

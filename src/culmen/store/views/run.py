@@ -86,6 +86,12 @@ class RunStatus(msgspec.Struct, frozen=True):
     sampling: str = ""  # how far the advisor is with the replies it draws now
     few_turns: FewTurns | None = None  # None where the strategy had turns enough, or the search still goes on
 
+    @property
+    def shown_state(self) -> str:
+        """`state` for people: a search that ended without a single score has failed."""
+        scored = self.best is not None or self.statuses.get("ok") or not self.evaluations
+        return self.state if scored or self.state != "finished" else "failed"
+
 
 class CallCosts(msgspec.Struct, frozen=True):
     """Cost of all effects of one kind, role and model."""
@@ -435,7 +441,7 @@ def _line(folder: Path) -> RunLine:
         why, fix = (error.what, error.fix) if isinstance(error, UserError) else (str(error), "")
         return RunLine(folder.name, str(folder), "unreadable", _made(folder), why=why, fix=fix)
     score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
-    line = RunLine(now.run, str(folder), now.state, now.created, now.task, now.strategy, now.evaluations, score, trust)
+    line = RunLine(now.run, str(folder), now.shown_state, now.created, now.task, now.strategy, now.evaluations, score, trust)
     return msgspec.structs.replace(line, dollars=now.usage.dollars, spent=_share(now), models=now.models)
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from culmen.core.event import Event
-from culmen.core.result import RunResult
 from culmen.core.task import Objective
-from culmen.observe.figures import looks, number, result_line
+from culmen.observe import statements
 from culmen.observe.summary import summarize
 from culmen.observe.words import words
 from culmen.store import sidecar, views
@@ -37,14 +36,17 @@ def overview(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "config": about.strategy.get("config") or {},
         "budgets": budgets(now),
         "final_share": now.budget.final,
-        "result": "" if now.best is None else result_line(now.best, now.direction),
+        "result": "" if now.best is None else statements.headline(now.best, now.state == "finished"),
         "summary": _summary(run, now),
-        "looks": "" if now.best is None else looks(now.best),
+        "score": "" if now.best is None else statements.score(now.best),
+        "looks": "" if now.best is None else statements.looks(now.best),
+        "noise": "" if now.best is None else statements.noise(now.best.noise),
+        "ended": statements.ended(now.state, now.reason, now.error),
         "verdict": views.verdict(run.run),
         "progress": series(run),
         "course": _course(run),
         "scores": run.memo("scores", run.last, lambda: _scores(run)),
-        "doubts": doubts(now.best, now.direction),
+        "doubts": msgspec.to_builtins(statements.doubts(now.best)),
         "lines": lines(about.task.objective, run),
         "front": _front(run),
         "in_flight": _in_flight(run, running[:_FLYING]),
@@ -104,31 +106,6 @@ def _along(run: Digest, point: views.LeaderPoint) -> dict[str, Any]:
     return told | {"candidate": point.candidate, "score": point.score}
 
 
-_FAR = 2.0  # standard errors
-
-
-def doubts(best: RunResult | None, direction: str) -> list[dict[str, str]]:
-    """What speaks against the reported score, as pills: {level: warn | bad, words, why}."""
-    found: list[dict[str, str]] = []
-    if best is None or not best.confirmed:
-        return found
-    if best.gain is not None and best.gain <= (best.gain_margin or 0.0):
-        better = "not clearly better" if best.gain > 0 else "no better"
-        level = "warn" if best.gain > 0 else "bad"
-        found.append({"level": level, "words": f"{better} than the initial program", "why": _GAIN})
-    fell = None if best.search_score is None or best.se is None else abs(best.score - best.search_score)
-    if fell is not None and best.search_score is not None and best.se is not None and fell > _FAR * best.se:
-        worse = (best.score < best.search_score) == (direction == "max")
-        if worse and fell > 1e-9:
-            words = f"fell from {number(best.search_score)}"
-            found.append({"level": "warn", "words": words, "why": _FELL})
-    return found
-
-
-_GAIN = "on the same cases, by the final choice's fresh evaluations"
-_FELL = "the score that the search believed in; fresh evaluations are more than two standard errors below it"
-
-
 def _change(run: Digest, now: RunStatus) -> dict[str, Any] | None:
     """What the best candidate changed of the initial program: the parts that differ, as long as they are no books; None
     where there is no initial program, or it is the best itself."""
@@ -145,9 +122,10 @@ def _change(run: Digest, now: RunStatus) -> dict[str, Any] | None:
 
 
 def _summary(run: Digest, now: RunStatus) -> dict[str, Any]:
-    """The three lines that a run begins with, and what ails it."""
+    """The lines that a run begins with, and what else ails it."""
     told = summarize(run.run, now, now.run)
-    return {"lines": list(told.lines), "findings": [msgspec.to_builtins(each) for each in told.findings]}
+    others = [msgspec.to_builtins(each) for each in told.others]
+    return {**msgspec.to_builtins(told), "lines": list(told.lines), "others": others}
 
 
 def head(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
@@ -162,7 +140,7 @@ def standing(now: RunStatus, run: Digest) -> dict[str, Any]:
         "name": run.name,
         "task": now.task,
         "strategy": run.strategy,
-        "state": now.state,
+        "state": now.shown_state,
         "reason": now.reason,
         "error": now.error,
         "direction": now.direction,

@@ -1,0 +1,546 @@
+"""Diagnosis: what ails a run, by cause, from its status and result.
+
+Each cause is a function from what is known of the run to a finding or None; `CAUSES` has them, the
+gravest first. A finding names the share of what it concerns, and the command that mends it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from culmen.core import errors
+from culmen.core.evaluation import Observation, Status, culprit_of
+from culmen.core.task import Task
+from culmen.observe import statements
+from culmen.observe.figures import count, difference, number, run_name, short_path
+from culmen.store import views
+from culmen.store.views import RunStatus
+from culmen.store.views.events import FailureCauses, failure_causes
+
+ENOUGH = 10  # evaluations, answers or candidates below which a share says nothing
+_LOOKED = 200  # failed evaluations read
+_FAILING = 0.3  # share of candidates without any score that is worth a word
+_LOSING = 0.1  # the same of evaluations that were lost
+_SCORER = 0.05  # the same of evaluations in which the evaluator itself failed
+_VAIN = 0.5  # share of the answers that brought nothing
+_RETRIED = 0.3  # share of the calls that failed and were made again
+_ALIKE = 0.8  # share of candidates with the very same score
+_EARLY = 0.8  # share of a budget by which a met target leaves something to save
+_DECIDES = 0.9  # share of the changes that one case makes up
+_BELIEVABLE = 10.0  # times a budget that a person may be asked to spend
+_STALL = 0.4  # share of the evaluations since the best was found
+_LONG = 30  # evaluations that a stall lasts at least
+_NAMED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit|Interrupt|Invalid))\b")
+_DISK = re.compile(r"No space left on device|Disk quota exceeded|database or disk is full")
+_GAINS = re.compile(r"(^|_)(acc|accuracy|auc|f1|precision|recall|reward|correct|passed|wins?|success)(_|$)")
+_LOSSES = re.compile(r"(^|_)(loss|error|errors|cost|regret|latency|mae|mse|rmse|perplexity)(_|$)")
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that ails a run.
+
+    `what` is so, in a sentence; `command` mends it, and `do` says how. `topic` is a word for
+    programs, `share` (0..1) how much of the evaluations, candidates, answers or budget it concerns,
+    `culprit` whose it is (`core.evaluation.CULPRITS`), `place` the evaluator's `file:line`. It
+    `leads` if it stands before the result.
+    """
+
+    topic: str
+    what: str
+    do: str
+    command: str = ""
+    share: float | None = None
+    culprit: str = ""
+    place: str = ""
+    leads: bool = True
+
+
+class Case:
+    """What is known of a run that is to be diagnosed; `name` is what commands call it."""
+
+    def __init__(self, now: RunStatus, path: Path, name: str = "") -> None:
+        self.now, self.path, self.name = now, path, name or run_name(path)
+
+    @cached_property
+    def task(self) -> Task:
+        """The run's task."""
+        return views.meta(self.path).task
+
+    @cached_property
+    def causes(self) -> FailureCauses:
+        """Why candidates failed."""
+        return failure_causes(self.path)
+
+    @cached_property
+    def failed(self) -> list[Observation]:
+        """The first failed evaluations."""
+        return list(islice((o for o in views.observations(self.path) if not o.ok), _LOOKED))
+
+    @cached_property
+    def asked(self) -> int:
+        """Requests for candidates."""
+        return sum(row.effects for row in views.calls(self.path) if row.effect == "propose")
+
+    @property
+    def is_over(self) -> bool:
+        """True if the run does not go on by itself."""
+        return self.now.state != "running"
+
+    @property
+    def is_offline(self) -> bool:
+        """True if no language model proposes."""
+        return set(self.now.models.values()) <= {"offline"}
+
+    @property
+    def model(self) -> str:
+        """The model that proposes, for a sentence."""
+        names = self.now.models
+        return "the offline proposer" if self.is_offline else names.get("proposer") or names.get("default", "the model")
+
+    @property
+    def check(self) -> str:
+        """The command that tries the task without a search."""
+        if self.task.evaluator.form == "function":
+            return "culmen.check(seed, evaluator)"
+        return f"culmen check {shlex.quote(short_path(self.task.root))}" if self.task.root else "culmen check TASK"
+
+    def fork(self, options: str = "") -> str:
+        """The command that goes on with other options, where results of before are reused."""
+        return f"culmen fork {self.name} {options}".rstrip()
+
+    @property
+    def more(self) -> str:
+        """As much again of the budget that ended the run; "" if none did."""
+        return self.now.budget.again(self.now.reason)
+
+    def with_more(self, options: str) -> str:
+        """`fork` with these options, and as much budget again where the budget ended the run."""
+        return self.fork(options + (f" --budget {self.more}" if self.more else ""))
+
+
+Cause = Callable[[Case], Finding | None]
+
+
+def diagnose(now: RunStatus, run: Path | None = None, name: str = "") -> list[Finding]:
+    """What is worth saying of the run, the gravest first."""
+    case = Case(now, run or Path(now.path), name)
+    found = (cause(case) for cause in CAUSES)
+    return [finding for finding in found if finding is not None]
+
+
+# -- words ------------------------------------------------------------------------------------------
+
+
+def percent(share: float) -> str:
+    """`31 %`; never 0 % of something, never 100 % of not all."""
+    return f"{min(99, max(1, round(100 * share))) if 0 < share < 1 else round(100 * share)} %"
+
+
+def last_words(failed: Observation) -> str:
+    """What an evaluation failed of, in the evaluator's own words; else its reason."""
+    said = failed.last_words.rstrip(".")
+    return said[:200] if said else (failed.reason or failed.status.value).replace("_", " ")
+
+
+def place_of(failed: Observation) -> str:
+    """The user's own `file:line` that a traceback names; "" without one."""
+    place = errors.in_text(failed.feedback)
+    return "" if place is None else place.short
+
+
+def _at(place: str) -> str:
+    return f" ({place})" if place else ""
+
+
+# -- nothing, or hardly anything, could be evaluated ------------------------------------------------
+
+
+def _out_of_disk(case: Case) -> Finding | None:
+    full = sum(times for words, times in case.causes.kinds.items() if _DISK.search(words))
+    share = full / max(1, case.now.evaluations)
+    if not full and not _DISK.search(case.now.error):
+        return None
+    told = f": {percent(share)} of evaluations failed of it" if full else ", so the run could not go on"
+    command = case.fork() if case.now.state == "finished" else f"culmen resume {case.name}"
+    do = "once there is room: df -h shows which disk is full"
+    return Finding("disk_full", f"no space is left on the disk{told}", do, command, share, "machine")
+
+
+def _nothing_scored(case: Case) -> Finding | None:
+    now = case.now
+    if now.best is not None or not now.evaluations or not case.is_over or not case.failed:
+        return None
+    first = case.failed[0]
+    alike = sum(each.kind == first.kind for each in case.failed)
+    share, place = alike / len(case.failed), place_of(first)
+    who = "the initial program gives no score" if now.reason == "initial_fails" else "nothing has scored"
+    of = f"in {alike:,} of {count(len(case.failed), 'evaluation')}"
+    what = f"{who}: {last_words(first)}{_at(place)}, {of}"
+    if first.reason == "provider_away":
+        what = f"{who}: the service that the evaluator asks did not answer, {of}"
+    culprit = culprit_of(first) or ("scorer" if place else "")
+    return Finding("nothing_scored", what, remedy(first), case.check, share, culprit, place)
+
+
+def remedy(failed: Observation) -> str:
+    """What mends an evaluation that gives no score."""
+    place = place_of(failed)
+    if failed.status is Status.TIMEOUT:
+        return "raise the limit of seconds, or make the program faster"
+    if failed.reason == "provider_away":
+        return "see to the service that the evaluator asks"
+    if place:
+        return f"correct {place}"
+    return "correct the evaluator, or the initial program if the evaluator is right"
+
+
+def _scorer(case: Case) -> Finding | None:
+    best = case.now.best
+    failed = 0 if best is None else best.failed.get("scorer", 0)
+    if best is None or failed <= _SCORER * best.evaluations:
+        return None
+    share = failed / best.evaluations
+    example = _common([each for each in case.failed if culprit_of(each) in ("", "scorer")])
+    words, place = (last_words(example), place_of(example)) if example else ("", "")
+    what = f"the evaluator itself failed in {percent(share)} of evaluations: {words}{_at(place)}"
+    do = f"correct {place or 'the evaluator'}: no candidate is to blame"
+    return Finding("scorer_fails", what, do, case.check, share, "scorer", place)
+
+
+def _common(failed: list[Observation]) -> Observation | None:
+    """The first of the failures that are the most frequent."""
+    kinds = [each.kind for each in failed]
+    return max(failed, key=lambda each: kinds.count(each.kind), default=None)
+
+
+def _lost(case: Case) -> Finding | None:
+    lost, all_ = case.now.statuses.get("lost", 0), case.now.evaluations
+    if all_ < ENOUGH or lost < _LOSING * all_:
+        return None
+    share, away = lost / all_, case.now.failures.get("provider_away", 0) >= lost / 2
+    told = f"{percent(share)} of evaluations were lost"
+    if away:
+        what = f"{told}: the service that the evaluator asks did not answer"
+        do = "see to that service first: what was lost is evaluated again"
+        return Finding("lost", what, do, case.with_more(""), share, "provider")
+    do = "fewer at once need less memory; culmen doctor says what this machine lacks"
+    return Finding("lost", f"{told} by this machine", do, case.with_more("--workers 1"), share, "machine")
+
+
+_CALL_FAULTS = {
+    "rate_limited": "the provider's rate limit",
+    "server_error": "errors of the provider",
+    "no_connection": "no connection to the provider",
+    "timeout": "no reply in time",
+    "cut": "connections that broke off",
+    "not_json": "replies that were no JSON",
+    "error_body": "errors of the provider",
+    "no_choices": "replies without a text",
+    "no_content": "replies without a text",
+}
+
+
+def _retried(case: Case) -> Finding | None:
+    failed = {name: n for name, n in case.now.faults.items() if name in _CALL_FAULTS}
+    attempts = max(case.now.usage.calls, sum(failed.values()))
+    share = sum(failed.values()) / max(1, attempts)
+    if attempts < ENOUGH or share < _RETRIED:
+        return None
+    worst = max(failed, key=lambda name: failed[name])
+    what = f"{percent(share)} of {count(attempts, 'attempt')} to ask {case.model} failed: {_CALL_FAULTS[worst]}"
+    do = "once the provider answers again; fewer workers ask less often"
+    return Finding("retried", what, do, case.with_more("--workers 1"), share, "provider")
+
+
+# -- answers and candidates -------------------------------------------------------------------------
+
+_FAULTS = {
+    "empty": ("were empty", "a stronger model", "--model NAME"),
+    "unparsable": ("held no program in the format asked for", "a stronger model", "--model NAME"),
+    "diff_mismatch": ("quoted text that is not in the program", "a model that quotes exactly", "--model NAME"),
+    "outside_blocks": ("changed what may not be changed", "a stronger model", "--model NAME"),
+    "truncated": ("were cut off", "raise max_tokens of the model in a models file", "--models FILE"),
+    "too_long": ("could not be asked for: the prompt is too long", "a model with a larger context", "--model NAME"),
+    "unchanged": ("gave back the program they were shown", "another model, or several at once", "--model 'A|B'"),
+    "duplicate": ("gave a program that is known already", "another model, or several at once", "--model 'A|B'"),
+    "refused": ("were refusals", "another model, or a goal in other words", "--model NAME"),
+    "no_model": ("could not be asked for: no model has this role", "name one", "--model ROLE=NAME"),
+}
+
+
+def _vain(case: Case) -> Finding | None:
+    faults = {name: n for name, n in case.now.faults.items() if name not in _CALL_FAULTS}
+    asked = max(case.asked, 0)
+    if asked < ENOUGH or sum(faults.values()) < _VAIN * asked:
+        return None
+    worst = max(faults, key=lambda name: faults[name])
+    share = min(1.0, faults[worst] / asked)
+    fault, do, options = _FAULTS.get(worst, (f"brought nothing ({worst.replace('_', ' ')})", *_FAULTS["empty"][1:]))
+    if case.is_offline:
+        do, options = "a language model finds what edits do not", "--model NAME"
+    what = f"{percent(share)} of {count(asked, 'answer')} of {case.model} {fault}"
+    if case.now.state == "running":
+        return Finding("nothing_accepted", what, do, f"culmen stop {case.name}", share)
+    return Finding("nothing_accepted", what, do, case.with_more(options), share)
+
+
+def _repeated(case: Case) -> Finding | None:
+    """Programs that are known already, told by how few came of many answers."""
+    new = case.now.candidates - len(case.task.seeds)
+    if case.asked < ENOUGH or new > (1 - _ALIKE) * case.asked or sum(case.now.faults.values()) >= _VAIN * case.asked:
+        return None
+    share = 1 - new / case.asked
+    what = f"{percent(share)} of {count(case.asked, 'answer')} of {case.model} gave a program that is known already"
+    return Finding("nothing_accepted", what, _FAULTS["duplicate"][1], case.with_more("--model 'A|B'"), share)
+
+
+def _failing(case: Case) -> Finding | None:
+    causes = case.causes
+    if causes.candidates < ENOUGH or causes.fruitless < _FAILING * causes.candidates:
+        return None
+    kinds: dict[str, int] = {}
+    for words, times in causes.kinds.items():
+        kinds[kind_of(words)] = kinds.get(kind_of(words), 0) + times
+    kind = max(kinds, key=lambda each: kinds[each], default="")
+    words = next((each for each in causes.kinds if kind_of(each) == kind), "").partition("\n")[2].rstrip(".")
+    part = kinds.get(kind, 0) / max(1, sum(kinds.values()))
+    share = causes.fruitless / causes.candidates
+    of_them = f" ({percent(part)} of failures)" if part < 0.995 else ""
+    what = f"{percent(share)} of candidates fail: {_named(kind, words, case)}{of_them}"
+    do, command = _cure(kind, case)
+    place = next((place_of(each) for each in case.failed if kind_of(_key(each)) == kind), "")
+    return Finding("failing", what, do, command, share, "candidate", place)
+
+
+def _key(failed: Observation) -> str:
+    return f"{failed.reason or failed.status.value}\n{failed.last_words}"
+
+
+def kind_of(words: str) -> str:
+    """`SyntaxError` of a last line of feedback or, where it names no exception, the reason."""
+    reason, _, last = words.partition("\n")
+    named = _NAMED.match(last)
+    return named[1].rpartition(".")[2] if named else reason.replace("_", " ")
+
+
+_TIMES, _IMPORTS = ("timeout", "cpu limit", "TimeoutError"), ("ModuleNotFoundError", "ImportError")
+
+
+def _named(kind: str, words: str, case: Case) -> str:
+    if kind in _TIMES:
+        return f"{kind}, the limit of {case.task.limits.seconds or 60:g} s"
+    return words[:120] if kind in _IMPORTS and words else kind
+
+
+def _cure(kind: str, case: Case) -> tuple[str, str]:
+    """What mends candidates that fail alike, in words, and a command for it."""
+    show = next((f"culmen show {case.name} {each.candidate}" for each in case.failed if kind_of(_key(each)) == kind), "")
+    log = show or f"culmen log {case.name}"
+    if kind in _TIMES:
+        return "raise [limits] seconds, and say in the goal how long a candidate may take", case.check
+    if kind == "memory limit":
+        return "raise [limits] memory_mb, and say in the goal how much memory there is", case.check
+    if kind in _IMPORTS:
+        return "install what is missing, or say in the goal which packages there are", log
+    if kind == "SyntaxError" and not case.is_offline:
+        return "a stronger model", case.with_more("--model NAME")
+    if kind == "scorer raised":
+        return "correct the evaluator: it raises on what candidates return", log
+    if kind == "immutable text changed":
+        return "widen the EVOLVE-BLOCK markers, or say in the goal which lines may change", log
+    if case.is_offline:
+        return "see what failed: random edits break programs that have no markers", log
+    return "see what failed, and say in the goal what a candidate must return", log
+
+
+# -- the score ---------------------------------------------------------------------------------------
+
+
+def _is_met(case: Case, score: float, target: float) -> bool:
+    return score >= target if case.now.direction == "max" else score <= target
+
+
+def _first_score(case: Case) -> float | None:
+    best = case.now.best
+    if best is not None and best.initial is not None:
+        return best.initial.score
+    first = next(iter(views.candidates(case.path, "old", operator="seed", limit=1)), None)
+    return None if first is None else first.mean
+
+
+def _direction(case: Case) -> Finding | None:
+    now, first = case.now, None if case.now.best is None else _first_score(case)
+    if first is None:
+        return None
+    better = "lower" if now.direction == "min" else "higher"
+    other = "min" if now.direction == "max" else "max"
+    do = f'set direction = "{other}" in the task if so'
+    if now.target is not None and first != now.target and _is_met(case, first, now.target):
+        what = (
+            f"the direction looks wrong: {better} is better here, so that the initial program ({number(first)}) "
+            f"already meets the target of {number(now.target)}"
+        )
+        return Finding("direction", what, do, case.check, 1.0, "scorer")
+    wrong = _GAINS if now.direction == "min" else _LOSSES
+    seen = next((o for o in views.observations(case.path) if o.ok), None)
+    same = [] if seen is None else [k for k, v in seen.metrics.items() if v == seen.score and wrong.search(k.lower())]
+    if not same:
+        return None
+    what = f"the direction looks wrong: the score is {same[0]}, and {better} is taken for better in all evaluations"
+    return Finding("direction", what, do, case.check, 1.0, "scorer")
+
+
+def _alike(case: Case) -> Finding | None:
+    best = case.now.best
+    if best is None or best.scored < ENOUGH or best.equal < _ALIKE * best.scored or not best.kept_initial:
+        return None
+    share, value = best.equal / best.scored, number(best.score)
+    if best.equal == best.scored:
+        what = f"all {best.scored:,} programs got the same score, {value} (100 %): the evaluator tells none apart"
+        return Finding("constant", what, "make the evaluator look at what a candidate returns", case.check, share, "scorer")
+    what = f"{percent(share)} of {count(best.scored, 'program')} got the very score of the initial one, {value}: it is flat"
+    return Finding("flat", what, "let the evaluator give part of the score for part of the task", case.check, share, "scorer")
+
+
+def _bound(case: Case) -> float | None:
+    """The best score that the task's bounds allow."""
+    low, high = case.task.objective.bounds
+    return high if case.now.direction == "max" else low
+
+
+def _at_bound(case: Case) -> Finding | None:
+    bound, best = _bound(case), case.now.best
+    first = None if best is None or bound is None else _first_score(case)
+    if best is None or bound is None or first is None or not _is_met(case, first, bound):
+        return None
+    what = f"the initial program scores {number(first)}, the best that the task's bounds allow (100 %): nothing is to gain"
+    return Finding("at_bound", what, "make the task harder: more cases, or a finer score", case.check, 1.0, "scorer")
+
+
+def _reached(case: Case) -> Finding | None:
+    now, best = case.now, case.now.best
+    level = now.target if now.target is not None else _bound(case)
+    if best is None or level is None or not now.budget.evaluations or not _is_met(case, best.value, level):
+        return None
+    points = views.progress(case.path)
+    met = next((point.evaluations for point in points if _is_met(case, point.mean, level)), now.evaluations)
+    share = met / now.budget.evaluations
+    if share > _EARLY or now.evaluations <= met / _EARLY:
+        return None
+    name = "target" if now.target is not None else "best possible score"
+    of = f"{met:,} of {count(now.budget.evaluations, 'evaluation')} ({percent(share)})"
+    what = f"the {name}, {number(level)}, was met after {of}"
+    do = f"with --stop-at {number(level)} a search ends there"
+    command = f"culmen stop {case.name}" if now.state == "running" else f"culmen best {case.name}"
+    return Finding("target_met", what, do, command, share)
+
+
+# -- too little to tell ------------------------------------------------------------------------------
+
+
+def _few(case: Case) -> Finding | None:
+    now, cases = case.now, len(case.task.split("train"))
+    if now.few_turns is not None:
+        few, need = now.few_turns, now.few_turns.needed
+        many = "no turn" if not few.turns else f"only {count(few.turns, 'turn')}"
+        what = f"too few evaluations: the strategy finished {many} in {few.evaluations:,} ({percent(few.evaluations / need)} of what it needs)"
+    elif case.is_over and cases > 1 and now.evaluations < 2 * cases and now.best is not None:
+        need = 10 * cases
+        what = (
+            f"too few evaluations: {now.evaluations:,} for {count(cases, 'case')} and {count(now.candidates, 'candidate')} "
+            f"({percent(now.evaluations / need)} of what ten looks at every case take)"
+        )
+    else:
+        return None
+    share, do = now.evaluations / need, "or fewer programs and cases a turn"
+    return Finding("few_turns", what, do, case.fork(f"--budget evaluations={need}"), share, "budget")
+
+
+def _one_case(case: Case) -> Finding | None:
+    best = case.now.best
+    if best is None or best.deciding_share < _DECIDES:
+        return None
+    what = f"one case decides: {best.deciding_case} makes up {percent(best.deciding_share)} of all change of the score"
+    do = "see what it did to that case; more cases like it would tell more"
+    return Finding("one_case", what, do, f"culmen diff {case.name} seed best", best.deciding_share)
+
+
+def _undecided(case: Case) -> Finding | None:
+    best = case.now.best
+    if best is None or best.gain is None or not best.gain_margin or abs(best.gain) > best.gain_margin:
+        return None
+    gain, margin = difference(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
+    ratio = best.gain_margin / max(abs(best.gain), 1e-12)
+    what = f"the gain of {gain} is within the noise, {percent(min(1.0, 1 / ratio))} of what could be told (± {margin})"
+    leads = best.kept_initial and best.noise.exact is False
+    if leads:
+        what = f"noise hides any gain: one evaluation deviates by {best.noise.sd:.2g}, and {what}"
+    share, budget = min(1.0, 1 / ratio), case.now.budget.evaluations or case.now.evaluations
+    if best.advantage(best.gain, 0.0) <= 0 or ratio**2 > _BELIEVABLE:
+        do = "no budget of this size tells such a gain: less noise or more cases would"
+        return Finding("within_noise", what, do, case.check, share, leads=leads)
+    need = math.ceil(budget * max(1.0, ratio**2 - 1))  # a margin shrinks with the root of evaluations
+    do = f"about {budget + need:,} evaluations would tell it"
+    command = case.fork(f"--budget evaluations=+{need},final=0.3")
+    return Finding("within_noise", what, do, command, share, leads=leads)
+
+
+def _fallen(case: Case) -> Finding | None:
+    best = case.now.best
+    if best is None or not statements.fell(best):
+        return None
+    verb = "fell" if case.now.direction == "max" else "rose"
+    spread = best.noise.sd or (best.se or 0.0) * math.sqrt(best.count)
+    why = f"noise {spread:.2g} per evaluation" if spread else "fresh evaluations differ from those of the search"
+    what = f"the final value {verb} from {statements.before(best)} to {statements.score(best)}: {why}"
+    do = "measure longer: more evaluations of each candidate"
+    return Finding("fallen", what, do, _longer(case), leads=False)
+
+
+def _longer(case: Case) -> str:
+    return case.fork(f"--budget {case.more},final=0.3") if case.more else ""
+
+
+def _stalled(case: Case) -> Finding | None:
+    now = case.now
+    points = views.progress(case.path) if now.evaluations >= 2 * _LONG else []
+    if not points or (now.target is not None and now.best is not None and _is_met(case, now.best.value, now.target)):
+        return None
+    since = next(point.evaluations for point in points if point.candidate == points[-1].candidate)
+    idle = now.evaluations - since
+    if idle < max(_LONG, _STALL * now.evaluations):
+        return None
+    what, share = f"stalled since evaluation {since:,} of {now.evaluations:,}", idle / now.evaluations
+    if now.state == "running":
+        do, command = "an idea of yours for the models", f"culmen tell {case.name} --hint TEXT"
+        if case.is_offline:
+            do, command = "end it, and keep the best", f"culmen stop {case.name}"
+    elif case.is_offline:
+        do, command = "a language model finds what edits do not", case.with_more("--model NAME")
+    else:
+        do, command = "another method from the same results (culmen strategies)", case.with_more("--strategy NAME")
+    return Finding("stalled", what, do, command, share, leads=False)
+
+
+def _unpriced(case: Case) -> Finding | None:
+    unpriced = case.now.usage.unpriced
+    if not unpriced or case.now.budget.dollars is None:
+        return None
+    what = f"{count(unpriced, 'call')} had no known price, so dollars limited nothing there"
+    return Finding("unpriced", what, "give the model a price in a models file", leads=False)
+
+
+CAUSES: tuple[Cause, ...] = (
+    _out_of_disk, _nothing_scored, _scorer, _lost, _retried, _vain, _repeated, _failing, _direction, _alike,
+    _at_bound, _reached, _few, _one_case, _undecided, _fallen, _stalled, _unpriced,
+)  # fmt: skip
+"""The causes, the gravest first."""
+

@@ -1,0 +1,187 @@
+"""Statements: what is said of the result of a run, from `RunResult` alone, on every surface."""
+
+from __future__ import annotations
+
+import msgspec
+
+from culmen.core.result import NoiseReport, RunResult, Score
+from culmen.observe.figures import count, difference, joined, measured, number
+
+_FAR = 2.0  # standard errors by which a score has fallen that is worth a word
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """One thing that speaks against a result: `level` warn or bad, `words` for a pill, and `why`."""
+
+    level: str
+    words: str
+    why: str
+
+
+def score(result: RunResult) -> str:
+    """`0.523 ± 0.035`: the reported score with its 95 % interval."""
+    return measured(result.score, result.margin, result.bounds)
+
+
+def _other(result: RunResult, other: Score) -> str:
+    return measured(other.score, other.margin, result.bounds)
+
+
+def headline(result: RunResult, is_over: bool = True) -> str:
+    """`initial 0.443 ± 0.090 → best 0.523 ± 0.035: +0.08, within noise`.
+
+    Or that the initial program was kept; of a search that goes on what it expects so far.
+    """
+    failed = ""
+    if result.failures:
+        failed = f"; failed {result.failures} of {count(result.count, 'evaluation')}"
+    return _compared(result, " yet" * (not is_over)) + failed
+
+
+def _compared(result: RunResult, yet: str) -> str:
+    first = result.initial
+    if result.kept_initial:
+        other = result.challenger
+        nothing = f"kept the initial program ({score(result)})"
+        if other is None:
+            return f"{nothing}: no other one has scored{yet}"
+        rival = _other(result, other)
+        return f"{nothing}: nothing was shown to be better{yet} (best other: {rival})"
+    before = "" if first is None else f"initial {_other(result, first)} → "
+    line = f"{before}best {score(result)}"
+    if not result.confirmed:
+        return f"{line}, not confirmed by fresh evaluations{yet}"
+    if first is None or result.gain is None:
+        return line
+    line = f"{line}: {difference(result.gain, result.gain_margin)}{_certainty(result)}"
+    is_better = result.advantage(result.gain, 0.0) > 0
+    return line if is_better else f"nothing better than the initial program was found: {line}"
+
+
+def _certainty(result: RunResult) -> str:
+    margin = result.gain_margin
+    if not margin:
+        return ", exact" if margin == 0 and result.noise.exact else ", noise not known"
+    return ", within noise" if abs(result.gain or 0.0) <= margin else ", beyond noise"
+
+
+def looks(result: RunResult) -> str:
+    """`mean of 10 evaluations made after it was chosen, on 10 of 100 test cases; ...`.
+
+    With the intervals for these cases and for new ones, and how many evaluations failed.
+    """
+    many = count(result.count, "evaluation")
+    if not result.confirmed and not result.failures:
+        return f"from {many} of the search, not confirmed by a fresh one"
+    cases = ""
+    if result.cases:
+        share = f"all {result.of}" if result.cases == result.of else f"{result.cases} of {result.of}"
+        cases = f", on {share} {result.split} case{'' if result.of == 1 else 's'}"
+    failed = f"{result.failures} of them failed and count as the floor" if result.failures else ""
+    return joined([f"mean of {many} made after it was chosen{cases}", _intervals(result), failed], "; ")
+
+
+def _intervals(result: RunResult) -> str:
+    """The interval for the cases of the task and that for new ones, where both are known."""
+    if not result.cases or result.margin is None or not result.new_margin:
+        return ""
+    here, new = (measured(result.score, m, result.bounds) for m in (result.margin, result.new_margin))
+    here = here if result.margin else f"{here} exactly"
+    return f"{here} for the cases of this task, {new} for new cases of the kind"
+
+
+def doubts(result: RunResult | None) -> list[Doubt]:
+    """What speaks against the reported score."""
+    if result is None:
+        return []
+    found: list[Doubt] = []
+    if result.kept_initial:
+        found.append(Doubt("warn", "initial program kept", _KEPT))
+    elif result.confirmed and result.gain is not None:
+        gain = result.advantage(result.gain, 0.0)
+        if gain <= 0 and result.gain_margin is not None:
+            found.append(Doubt("bad", "no better than the initial program", _GAIN))
+        elif gain <= (result.gain_margin or 0.0):
+            found.append(Doubt("warn", "not clearly better than the initial program", _GAIN))
+    if result.failures:
+        words = f"failed {result.failures} of {count(result.count, 'evaluation')}"
+        found.append(Doubt("warn", words, "failures count as the floor of the score"))
+    if (fall := _fall(result)) > _FAR * (result.se or 0.0) and result.se is not None:
+        if fall > 1e-9:
+            found.append(Doubt("warn", f"fell from {before(result)}", _FELL))
+    return found
+
+
+_KEPT = "no other candidate was shown to be better, on equal terms"
+_GAIN = "on the same cases, by the final choice's fresh evaluations"
+_FELL = "what the search expected: fresh evaluations are more than two standard errors below it"
+
+
+def _fall(result: RunResult) -> float:
+    """How far a confirmed score is below what the search expected; 0 where it is not."""
+    if not result.confirmed or result.search_score is None:
+        return 0.0
+    return max(0.0, result.advantage(result.search_score, result.score))
+
+
+def fell(result: RunResult) -> bool:
+    """True if the confirmed score is below what the search expected by more than its margin."""
+    least = max(result.margin or 0.0, 1e-9 * abs(result.search_score or 0.0))
+    return _fall(result) > least
+
+
+def before(result: RunResult) -> str:
+    """What the search expected, to the digits of the reported score."""
+    return measured(result.search_score, result.margin).partition(" ")[0]
+
+
+def noise(report: NoiseReport) -> str:
+    """What is known of the evaluator's noise, in a sentence."""
+    many = count(report.repeats, "repeated evaluation")
+    if report.exact:
+        return f"Scores are exact, as {many} showed." if report.repeats else "Scores are exact, as the task declares."
+    if report.exact is False:
+        return f"Scores are noisy: one evaluation deviates by about {report.sd:.2g} ({many})."
+    if not report.repeats:
+        return "Noise is not known: nothing was evaluated twice."
+    bound = "" if report.differing_rate is None else f": up to {report.differing_rate:.0%} of repeats may differ"
+    return f"Noise is not known: {many} agreed, too few to tell{bound}."
+
+
+_ENDS = {
+    "evaluations": "the budget of evaluations is spent",
+    "calls": "the budget of calls is spent",
+    "tokens": "the budget of tokens is spent",
+    "dollars": "the budget of dollars is spent",
+    "seconds": "the budget of seconds is spent",
+    "budget": "the budget is spent",
+    "user": "a person stopped it",
+    "integrity": "a candidate showed a grave sign of gaming (--integrity stop)",
+    "threshold": "the threshold is reached",
+    "target": "the score to stop at is reached (--stop-at)",
+    "plateau": "too many agents in a row without a gain",
+    "agents": "all agents have had their turn",
+    "agents_crashed": "every agent crashed (culmen log says how)",
+    "unavailable": "no agent could be started",
+    "strategy_done": "the strategy is done",
+    "initial_fails": "the initial program gives no score",
+    "always_fails": "the first evaluations all failed alike",
+    "strategy_waits_for_nothing": "the strategy asks for nothing more",
+    "nothing_new": "nothing new came up",
+}
+
+
+def ended(state: str, reason: str, error: str = "") -> str:
+    """Why a run ended, in words; "" while it runs."""
+    if state == "running":
+        return ""
+    if state == "finished":
+        return _ENDS.get(reason) or reason.replace("_", " ")
+    return error or "nothing is lost"
+
+
+def short(result: RunResult | None) -> str:
+    """`best 0.52 ± 0.04`, for a line of progress; certified values in all their digits."""
+    if result is None:
+        return "no score yet"
+    return f"best {score(result) if result.certified is None else number(result.certified)}"
