@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -192,7 +193,7 @@ def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task
     scale, aim = scale_of(objective, runs, known, found.initial), target(objective, known)
     places = _places(groups)
     rewards = {label: found.rewards.at(each) for label, each in places.items()}
-    normal = {label: _on_scale(each, scale, objective) for label, each in rewards.items()}
+    normal = {label: _on_scale(each, scale, objective, found.start) for label, each in rewards.items()}
     rows = tuple(
         _row(
             label,
@@ -231,14 +232,14 @@ def _chosen(found: Worth, places: Sequence[int]) -> Worth:
     return found._replace(**lists, rewards=found.rewards.at(places))
 
 
-def _on_scale(rewards: Measured, scale: Scale, objective: Objective) -> Measured:
-    """Values on the common scale, with their draws."""
+def _on_scale(rewards: Measured, scale: Scale, objective: Objective, start: Any) -> Measured:
+    """Values on the common scale, with their draws, less those of the initial program where it is 0."""
     import numpy as np
 
     values = [None if reward == NOTHING else objective.score(reward) for reward in rewards.values]
-    sign, width = objective.reward(1.0), scale.reference - scale.start
-    draws = np.maximum(0.0, (sign * rewards.draws - scale.start) / width) if width else np.zeros_like(rewards.draws)
-    draws[:, [value is None for value in values]] = 0.0
+    zero = objective.reward(scale.start) if start is None else start[:, None]
+    width = abs(scale.reference - scale.start)
+    draws = np.maximum(0.0, (rewards.draws - zero) / width) if width else np.zeros_like(rewards.draws)
     return Measured([normalised(value, scale) for value in values], draws)
 
 

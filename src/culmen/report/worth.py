@@ -29,8 +29,8 @@ class Worth(NamedTuple):
     """Of some runs, in their order: `values` in the task's own direction (None: nothing scored), `margins`, `on` what
     they were measured, and whether they found nothing; `rewards` with draws, -inf without a value.
 
-    `basis` says what the values are, `initial` is the initial program's (None: not measured). `unequal`: they were
-    measured on different samples of cases.
+    `basis` says what the values are, `initial` is the initial program's (None: not measured), `start` draws of its
+    reward. `unequal`: they were measured on different samples of cases.
     """
 
     basis: str
@@ -40,6 +40,7 @@ class Worth(NamedTuple):
     nothing: list[bool]
     rewards: Measured
     initial: float | None = None
+    start: Any = None
     unequal: bool = False
 
 
@@ -177,6 +178,7 @@ def _in_common(
         on=[f"{of} of {of}" if of else told] * len(runs),
         nothing=[run.returned_the_initial_program for run in runs],
         initial=runs[0].objective.score(table[first][0]) if first in table else None,
+        start=table[first][1] if first in table else None,
     )
 
 
@@ -231,16 +233,18 @@ def _own(runs: Sequence[ComparedRun]) -> Worth:
         None if run.score is None else run.initial_program if none else _key(run) for run, none in zip(runs, nothing)
     ]
     margins = [None if key is None else measured[key].margin for key in keys]
-    baseline = next((initial[name] for name in sorted(firsts) if name in initial), None)
+    table = _drawn(measured, gains if by_gain else {}, next(iter(firsts), ""))
+    first = next((name for name in sorted(firsts) if name in initial), None)
     return _told(
         runs,
         keys,
-        _drawn(measured, gains if by_gain else {}, next(iter(firsts), "")),
+        table,
         basis="gains over the initial program" if by_gain else "scores",
         margins=margins,
         on=[_on(run) for run in runs],
         nothing=nothing,
-        initial=None if baseline is None else runs[0].objective.score(baseline.value),
+        initial=None if first is None else runs[0].objective.score(table[first][0]),
+        start=None if first is None else table[first][1],
         unequal=unequal,
     )
 
