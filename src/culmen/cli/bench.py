@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from culmen.bench.baselines import Level
     from culmen.bench.scale import BackendFigure, Figure
     from culmen.bench.suite import CellResult, Suite
+    from culmen.core.usage import Budget
     from culmen.report.analyses import Rows
 
 INTERRUPTED = 130
@@ -178,6 +179,48 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
         name = f"{each.task} {each.strategy} seed {each.seed}"
         screen.err.print(f"[{len(outcomes)}/{size}] {name}: {joined(facts)}", markup=False, soft_wrap=True)
     return outcomes, len(outcomes) == size and all(each.state == "finished" for each in outcomes)
+
+
+def score_together(
+    screen: Screen, runs: Sequence[Path], repeats: int | None = None, budget: Budget | None = None
+) -> list[dict[str, Any]]:
+    """Evaluate what these runs returned on the same cases, where that is missing; what was done, by task.
+
+    Standard error tells how many evaluations that takes before the first one.
+    """
+    from culmen.run.score import plans, score_runs
+
+    found: list[dict[str, Any]] = []
+    for made in plans(runs, repeats=repeats, budget=budget):
+        plan = made.plan
+        where = f"{count(len(plan.cases), f'{plan.split} case')}" if plan.split else "the task"
+        times = "once" if plan.repeats == 1 else f"{plan.repeats} times each"
+        what = f"{plan.task.name}: {count(len(plan.candidates), 'program')} on {where}, {times}"
+        _tell(screen, f"{what}: {count(len(plan.missing), 'evaluation')} to be made")
+        done = score_runs(made, budget, told=_steps(screen))
+        if done.left:
+            again = f"{count(done.left, 'evaluation')} left; the same command goes on"
+            _tell(screen, f"{plan.task.name}: {again}")
+        if done.isolation not in ("", made.meta.isolation):
+            _tell(screen, f"{plan.task.name}: scored at isolation {done.isolation}, its runs at {made.meta.isolation}")
+        split = {"split": plan.split, "cases": len(plan.cases) if plan.split else 0, "repeats": plan.repeats}
+        found.append({"task": plan.task.name, "programs": len(plan.candidates), **split, **msgspec.to_builtins(done)})
+    return found
+
+
+def _tell(screen: Screen, text: str) -> None:
+    if not screen.as_json:
+        screen.err.print(text, markup=False, soft_wrap=True)
+
+
+def _steps(screen: Screen) -> Callable[[int, int], None]:
+    """Tells every tenth of the way."""
+
+    def told(done: int, of: int) -> None:
+        if done == of or done * 10 // of > (done - 1) * 10 // of:
+            _tell(screen, f"[{done}/{of}]")
+
+    return told
 
 
 def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:

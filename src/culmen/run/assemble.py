@@ -302,6 +302,12 @@ def judging(meta: RunMeta, objects: RunObjects) -> Backend:
     """
     from culmen.evaluate.integrity.guard import IntegrityBackend
 
+    if meta.task.evaluator.form == "function" and objects.evaluator is None:
+        raise UserError(
+            "its evaluator is a Python function of the program that made the run, so nothing can be scored here",
+            where=f"run {meta.id}",
+            fix="write the evaluator as a task folder: culmen new DIR",
+        )
     inner = objects.backend or _backend(meta, objects)
     backend = IntegrityBackend(inner, meta.task, meta.integrity)
     if not meta.task.evaluator.options.get("roles"):
