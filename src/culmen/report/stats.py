@@ -32,15 +32,28 @@ Sample = Sequence[float]
 class Measured(NamedTuple):
     """Values measured with an error: `draws` of shape (RESAMPLES, number of values), row by row what all may be.
 
-    Errors that values share (the same program, the same cases) are shared within a row.
+    Two more of the same shape are for comparing two samples (None: `draws`). Both have the errors that runs share and
+    no others, for the spread of the runs shows those already. In `ruled` values are alike whose difference was not
+    shown, in `raw` they are not: two samples differ only if both say so, for that one is shown to be better than a
+    third and the other is not says nothing of the two.
     """
 
     values: Sample
     draws: Any
+    ruled: Any = None
+    raw: Any = None
 
     def at(self, places: Sequence[int]) -> Measured:
         """Some of them, by their places."""
-        return Measured([self.values[place] for place in places], self.draws[:, list(places)])
+        chosen = list(places)
+        parts = (None if each is None else each[:, chosen] for each in self[1:])
+        return Measured([self.values[place] for place in places], *parts)
+
+    @property
+    def versions(self) -> tuple[Measured, Measured]:
+        """The same with the draws for comparing: ruled, and raw."""
+        ruled, raw = (self.draws if each is None else each for each in (self.ruled, self.raw))
+        return Measured(self.values, ruled), Measured(self.values, raw)
 
 
 Given = Sample | Measured
@@ -98,24 +111,28 @@ def improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvem
     Wilson's for so many pairs (of unpaired samples: for the size of the smaller one). Raises `ValueError` for an empty
     sample.
     """
-    couples = [(_arrays(one), _arrays(other)) for one, other in strata]
+    couples, raw = ([(_arrays(_version(a, n)), _arrays(_version(b, n))) for a, b in strata] for n in (0, 1))
     pairs = sum(min(one[0].size, other[0].size) for one, other in couples)
     if paired and any(one[0].size != other[0].size for one, other in couples):
         raise ValueError("paired samples of different sizes")
     shares = _paired_shares if paired else _all_shares
-    whole = shares(couples, None)
-    value = float(whole.mean())
+    value = float(shares(couples, None).mean())
     if min(each[0].size for couple in couples for each in couple) < 2:
         p = None if not paired or pairs < 2 else _signs(_soft_wins(couples))
         return Improvement(Estimate(value), p, pairs if paired else 0)
     p = _signs(_soft_wins(couples)) if paired else _shuffled([(one[0], other[0]) for one, other in couples])
-    measured = whole.min() < whole.max()
-    if measured and p is not None:
-        p = max(p, min(1.0, 2 * float(min((whole <= 0.5).mean(), (whole >= 0.5).mean()))))
-    interval = _interval(shares(couples, _random()), value)
     low, high = wilson(value, pairs)
-    estimate = Estimate(value, min(interval.low or 0.0, low), max(interval.high or 0.0, high))
-    return Improvement(estimate, p, pairs if paired else 0)
+    for each in (couples, raw):
+        whole = shares(each, None)
+        if p is not None and whole.min() < whole.max():
+            p = max(p, min(1.0, 2 * float(min((whole <= 0.5).mean(), (whole >= 0.5).mean()))))
+        drawn = shares(each, _random())
+        low, high = min(low, _percentile(drawn, 1 - CONFIDENCE)), max(high, _percentile(drawn, 1 + CONFIDENCE))
+    return Improvement(Estimate(value, low, high), p, pairs if paired else 0)
+
+
+def _version(given: Given, number: int) -> Given:
+    return given.versions[number] if isinstance(given, Measured) else given
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
@@ -240,10 +257,15 @@ def _places(random: Any, size: int) -> Any:
 
 
 def _interval(drawn: Any, value: float) -> Estimate:
+    low, high = _percentile(drawn, 1 - CONFIDENCE), _percentile(drawn, 1 + CONFIDENCE)
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _percentile(drawn: Any, of_two: float) -> float:
+    """The quantile at half of `of_two` (0..2)."""
     import numpy as np
 
-    low, high = np.percentile(drawn, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
-    return Estimate(value, min(float(low), value), max(float(high), value))
+    return float(np.percentile(drawn, 50 * of_two))
 
 
 def _win(one: Any, other: Any) -> Any:

@@ -10,7 +10,7 @@ that returned the initial program, or whose gain its interval does not show, fou
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -58,19 +58,33 @@ def _key(run: ComparedRun) -> str:
     return run.program or f"{run.run} {run.seed} {run.contender}"
 
 
-def _told(runs: Sequence[ComparedRun], keys: Sequence[str | None], table: _Table, **more: Any) -> Worth:
-    """The worth of runs by their keys in the table of programs; None: no value."""
-    import numpy as np
-
+def _told(
+    runs: Sequence[ComparedRun],
+    keys: Sequence[str | None],
+    table: _Table,
+    shared: _Table | None = None,
+    raw: Sequence[str | None] = (),
+    **more: Any,
+) -> Worth:
+    """The worth of runs by their keys in the table of programs; None: no value. `shared` is the table with errors that
+    runs share alone; `raw` are the keys of what they really returned, where `keys` has the initial program for those
+    that showed no gain."""
     objective = runs[0].objective
     found = [table.get(key) if key is not None else None for key in keys]
-    none = np.full(RESAMPLES, NOTHING)
-    rewards = Measured(
-        [NOTHING if each is None else each[0] for each in found],
-        np.stack([none if each is None else each[1] for each in found], axis=1),
-    )
+    values = [NOTHING if each is None else each[0] for each in found]
+    rewards = Measured(values, _stacked(keys, table))
+    if shared is not None:
+        rewards = rewards._replace(ruled=_stacked(keys, shared), raw=_stacked(raw, shared))
     values = [None if each is None else objective.score(each[0]) for each in found]
     return Worth(values=values, rewards=rewards, **more)
+
+
+def _stacked(keys: Sequence[str | None], table: _Table) -> Any:
+    """Draws of shape (RESAMPLES, number of keys)."""
+    import numpy as np
+
+    none = np.full(RESAMPLES, NOTHING)
+    return np.stack([none if key is None else table[key][1] for key in keys], axis=1)
 
 
 def _certified(runs: Sequence[ComparedRun]) -> Worth:
@@ -228,17 +242,22 @@ def _own(runs: Sequence[ComparedRun]) -> Worth:
         (first,) = firsts
         measured = _added(initial, gains, first)
     else:
-        measured = {**_scores(run for run, none in zip(runs, nothing) if not none), **initial}
+        measured = {**_scores(valued), **initial}
     keys = [
         None if run.score is None else run.initial_program if none else _key(run) for run, none in zip(runs, nothing)
     ]
     margins = [None if key is None else measured[key].margin for key in keys]
-    table = _drawn(measured, gains if by_gain else {}, next(iter(firsts), ""))
+    base = next(iter(firsts)) if by_gain else ""
+    table = _drawn(measured, gains if by_gain else {}, base)
+    several = {*_several(valued), *initial}
+    exact = {name: each if name in several else Measurement(each.value, 0.0) for name, each in measured.items()}
     first = next((name for name in sorted(firsts) if name in initial), None)
     return _told(
         runs,
         keys,
         table,
+        _drawn(exact, gains if by_gain else {}, base),
+        [_key(run) if run.score is not None and _key(run) in table else key for run, key in zip(runs, keys)],
         basis="gains over the initial program" if by_gain else "scores",
         margins=margins,
         on=[_on(run) for run in runs],
@@ -247,6 +266,12 @@ def _own(runs: Sequence[ComparedRun]) -> Worth:
         start=None if first is None else table[first][1],
         unequal=unequal,
     )
+
+
+def _several(runs: Sequence[ComparedRun]) -> set[str]:
+    """Programs that several runs of one strategy returned."""
+    counts = Counter((run.contender, _key(run)) for run in runs)
+    return {key for (_, key), count in counts.items() if count > 1}
 
 
 def _on(run: ComparedRun) -> str:
