@@ -79,7 +79,7 @@ def bench(
         return _bench_scale(screen, strategies, at_once, real)
     from culmen.bench import shares
     from culmen.bench.picks import table as pick_table
-    from culmen.bench.suite import SUITES, choose, levels, summary, write
+    from culmen.bench.suite import SUITES, choose, levels, summary, with_common_scores, write
 
     if suite not in SUITES:
         raise UserError(f"there is no bench '{suite}'", where="culmen bench", fix=f"use one of {', '.join(SUITES)}")
@@ -89,6 +89,8 @@ def bench(
     folder = out or Path("runs") / f"bench-{suite}"
     plain_levels = list(levels(chosen, folder))
     outcomes, done = run_suite(screen, chosen, folder)
+    scored, why_not = _score_by_itself(screen, chosen, outcomes)
+    outcomes = with_common_scores(outcomes) if scored else outcomes
     shared = shares.table(outcomes)
     picked = pick_table(list(choose(chosen, outcomes)))
     files = write(chosen, outcomes, plain_levels, folder, picked)
@@ -98,6 +100,7 @@ def bench(
         "shares": shared,
         "remarks": shares.remarks(outcomes, shared),
         "picks": picked,
+        "scored": scored,
         "cells": outcomes,
         "files": [str(file) for file in files],
     }
@@ -106,6 +109,8 @@ def bench(
         _show_summary(screen, rows, plain_levels)
         _show_shares(screen, shared, data["remarks"])
         _show_picks(screen, picked)
+        if why_not:
+            screen.note(why_not)
         screen.line()
         screen.line(f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs are in {folder}.")
         screen.next_steps((f"culmen analyze {folder}/*/*/seed-*", "how these runs went"))
@@ -208,6 +213,20 @@ def score_together(
     return found
 
 
+def _score_by_itself(screen: Screen, suite: Suite, outcomes: Sequence[CellResult]) -> tuple[list[dict[str, Any]], str]:
+    """Score together what runs returned that were measured on some of the cases only, if that takes no more than one
+    run may spend; what was done, and why it was not."""
+    from culmen.bench.suite import sampled
+    from culmen.core.usage import Budget
+
+    runs = [Path(each.run) for each in sampled(outcomes)]
+    limits = {name: getattr(suite.budget, name) for name in ("evaluations", "dollars", "seconds")}
+    try:
+        return score_together(screen, runs, budget=Budget(**limits)), ""
+    except UserError as error:
+        return [], f"Not scored together: {error.what} ({error.where}). culmen compare --score does it."
+
+
 def _tell(screen: Screen, text: str) -> None:
     if not screen.as_json:
         screen.err.print(text, markup=False, soft_wrap=True)
@@ -271,12 +290,12 @@ def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level]) -> None:
             [
                 row["strategy"],
                 str(row["runs"]),
-                *(score(row[name]) for name in ("best", "median", "q1", "q3", "certified")),
+                *(score(row[name]) for name in ("best", "median", "q1", "q3", "together", "certified")),
                 *(whole(row[name]) for name in _COUNTS),
             ]
             for row in chosen
         ]
-        heads = ["strategy", "runs", "best", "median", "q1", "q3", "certified", *_COUNTS]
+        heads = ["strategy", "runs", "best", "median", "q1", "q3", "together", "certified", *_COUNTS]
         screen.table(heads, cells, right=heads[1:])
         for level in (level for level in levels if level.task == task):
             screen.line(f"plain optimiser, two processes of {level.seconds:g} s: certified {score(level.value)}")

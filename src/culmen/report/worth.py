@@ -30,7 +30,7 @@ class Worth(NamedTuple):
     they were measured, and whether they found nothing; `rewards` with draws, -inf without a value.
 
     `basis` says what the values are, `initial` is the initial program's (None: not measured), `start` draws of its
-    reward. `unequal`: they were measured on different samples of cases.
+    reward. `unequal`: they were measured on different samples of cases; `together`: all on the same.
     """
 
     basis: str
@@ -42,6 +42,7 @@ class Worth(NamedTuple):
     initial: float | None = None
     start: Any = None
     unequal: bool = False
+    together: bool = False
 
 
 def worth(runs: Sequence[ComparedRun]) -> Worth:
@@ -193,6 +194,7 @@ def _in_common(
         nothing=[run.returned_the_initial_program for run in runs],
         initial=runs[0].objective.score(table[first][0]) if first in table else None,
         start=table[first][1] if first in table else None,
+        together=True,
     )
 
 

@@ -55,6 +55,14 @@ def fresh_scores(run: Path) -> list[FreshScore]:
     return found
 
 
+def scored(run: Path) -> int:
+    """A number that grows with what is kept of a run."""
+    try:
+        return (run / FILE).stat().st_size
+    except OSError:
+        return 0
+
+
 def keep_scores(run: Path, scores: Sequence[FreshScore]) -> None:
     """Append them to a run; raises `UserError` where its folder cannot be written."""
     try:
