@@ -242,8 +242,8 @@ def compare(
 
     def show(screen: Screen) -> None:
         _show_comparison(screen, made, done, data["files"])
-        if any(part.unequal for part in made.tasks):
-            screen.next_steps((again, "what the runs returned, scored together on all cases"))
+        if any(part.worth_scoring for part in made.tasks):
+            screen.next_steps((again, "what the runs returned, scored together afresh"))
 
     return Answer(data, show, 0 if done else INTERRUPTED)
 

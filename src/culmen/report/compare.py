@@ -87,7 +87,7 @@ class StrategyPair(msgspec.Struct, frozen=True):
 
 class TaskComparison(msgspec.Struct, frozen=True):
     """One task; `basis` says what the values are. `unequal`: the runs were measured on different samples of cases, and
-    not together since."""
+    not together since. `together`: what they returned was scored together."""
 
     task: str
     direction: str
@@ -98,6 +98,12 @@ class TaskComparison(msgspec.Struct, frozen=True):
     pairs: tuple[StrategyPair, ...]
     runs: tuple[RunWorth, ...] = ()
     unequal: bool = False
+    together: bool = False
+
+    @property
+    def worth_scoring(self) -> bool:
+        """Whether scores made together could tell more: on other cases, or of gains that no run showed by itself."""
+        return self.unequal or (not self.together and any(run.nothing and run.value is not None for run in self.runs))
 
 
 class Overall(msgspec.Struct, frozen=True):
@@ -212,7 +218,9 @@ def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task
         for run, label, *facts in zip(runs, labels, found.values, found.margins, found.on, found.nothing)
     )
     pairs = _pairs([(rewards, seeds)])
-    part = TaskComparison(title, objective.direction, found.basis, scale, aim, rows, pairs, told, found.unequal)
+    part = TaskComparison(
+        title, objective.direction, found.basis, scale, aim, rows, pairs, told, found.unequal, found.together
+    )
     return _Task(part, groups, rewards, normal)
 
 

@@ -190,7 +190,7 @@ def _in_common(
         table,
         basis=f"scores on {told}",
         margins=margins,
-        on=[f"{of} of {of}" if of else told] * len(runs),
+        on=[f"{of} of {of}" if of else ""] * len(runs),
         nothing=[run.returned_the_initial_program for run in runs],
         initial=runs[0].objective.score(table[first][0]) if first in table else None,
         start=table[first][1] if first in table else None,
