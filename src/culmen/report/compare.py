@@ -22,7 +22,7 @@ from culmen.report.records import Axis, ComparedRun, LeftOut, Moment, told_apart
 from culmen.report.stats import (
     CONFIDENCE,
     Estimate,
-    Measured,
+    MeasuredValues,
     expected_running_time,
     median_to_target,
     pairs_needed,
@@ -131,8 +131,8 @@ class _Task(msgspec.Struct):
 
     part: TaskComparison
     runs: dict[str, list[ComparedRun]]
-    rewards: dict[str, Measured]
-    normal: dict[str, Measured]
+    rewards: dict[str, MeasuredValues]
+    normal: dict[str, MeasuredValues]
 
 
 def compare(
@@ -240,7 +240,7 @@ def _chosen(found: Worth, places: Sequence[int]) -> Worth:
     return found._replace(**lists, rewards=found.rewards.at(places))
 
 
-def _on_scale(rewards: Measured, scale: Scale, objective: Objective, start: Any) -> Measured:
+def _on_scale(rewards: MeasuredValues, scale: Scale, objective: Objective, start: Any) -> MeasuredValues:
     """Values on the common scale, with their draws, less those of the initial program where it is 0."""
     import numpy as np
 
@@ -248,14 +248,14 @@ def _on_scale(rewards: Measured, scale: Scale, objective: Objective, start: Any)
     zero = objective.reward(scale.start) if start is None else start[:, None]
     width = abs(scale.reference - scale.start)
     draws = np.maximum(0.0, (rewards.draws - zero) / width) if width else np.zeros_like(rewards.draws)
-    return Measured([normalised(value, scale) for value in values], draws)
+    return MeasuredValues([normalised(value, scale) for value in values], draws)
 
 
 def _row(
     label: str,
     runs: Sequence[ComparedRun],
     found: Worth,
-    normal: Measured,
+    normal: MeasuredValues,
     objective: Objective,
     reached: Reach,
 ) -> StrategyFigures:
@@ -317,7 +317,7 @@ def _overall(tasks: Sequence[_Task]) -> Overall | None:
 
 
 def _over(
-    label: str, given: Sequence[tuple[Sequence[ComparedRun], Measured]], tasks: Sequence[_Task]
+    label: str, given: Sequence[tuple[Sequence[ComparedRun], MeasuredValues]], tasks: Sequence[_Task]
 ) -> StrategyFigures:
     strata = [normal for _, normal in given]
     values = [each.values for each in strata]
@@ -340,7 +340,7 @@ def _over(
     )
 
 
-_Rewards = Mapping[str, Measured]
+_Rewards = Mapping[str, MeasuredValues]
 _Seeds = Mapping[str, Sequence[int]]
 
 
@@ -354,7 +354,7 @@ def _pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[StrategyPair, ...]
 
 def _improvement(tasks: Sequence[tuple[_Rewards, _Seeds]], one: str, other: str) -> stats.Improvement:
     """Paired where on every task at least two seeds occur once on both sides; seeds without a partner are left out."""
-    matched: list[tuple[Measured, Measured]] = []
+    matched: list[tuple[MeasuredValues, MeasuredValues]] = []
     for rewards, seeds in tasks:
         left, right = ({seed: place for place, seed in enumerate(seeds[name])} for name in (one, other))
         repeats = len(left) < len(seeds[one]) or len(right) < len(seeds[other])

@@ -5,8 +5,8 @@ statistical precipice", Section 4; the expected running time Hansen et al. 2021 
 higher is better. Strata are tasks: runs are drawn anew within each of them, tasks are taken as they are.
 Nothing depends on the order of runs: samples are sorted before anything is drawn, and the draws have a fixed seed.
 
-A value that was measured with an error comes with draws of what it may be (`Measured`). Each resample takes one of
-them, so that intervals hold both the luck of the runs and the error of what they were measured by.
+Values that were measured with an error come with draws of what they may be (`MeasuredValues`). Each resample takes
+one of these, so that intervals hold both the luck of the runs and the error of what they were measured by.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WIDE = 2_000_000  # comparisons of two values held in memory at once
 Sample = Sequence[float]
 
 
-class Measured(NamedTuple):
+class MeasuredValues(NamedTuple):
     """Values measured with an error: `draws` of shape (RESAMPLES, number of values), row by row what all may be.
 
     Two more of the same shape are for comparing two samples (None: `draws`). Both have the errors that runs share and
@@ -43,20 +43,20 @@ class Measured(NamedTuple):
     ruled: Any = None
     raw: Any = None
 
-    def at(self, places: Sequence[int]) -> Measured:
+    def at(self, places: Sequence[int]) -> MeasuredValues:
         """Some of them, by their places."""
         chosen = list(places)
         parts = (None if each is None else each[:, chosen] for each in self[1:])
-        return Measured([self.values[place] for place in places], *parts)
+        return MeasuredValues([self.values[place] for place in places], *parts)
 
     @property
-    def versions(self) -> tuple[Measured, Measured]:
+    def versions(self) -> tuple[MeasuredValues, MeasuredValues]:
         """The same with the draws for comparing: ruled, and raw."""
         ruled, raw = (self.draws if each is None else each for each in (self.ruled, self.raw))
-        return Measured(self.values, ruled), Measured(self.values, raw)
+        return MeasuredValues(self.values, ruled), MeasuredValues(self.values, raw)
 
 
-Given = Sample | Measured
+Given = Sample | MeasuredValues
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ def improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvem
 
 
 def _version(given: Given, number: int) -> Given:
-    return given.versions[number] if isinstance(given, Measured) else given
+    return given.versions[number] if isinstance(given, MeasuredValues) else given
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
@@ -221,10 +221,10 @@ def _arrays(given: Given) -> _Arrays:
     """Sorted values, and what they may be: without errors always the same."""
     import numpy as np
 
-    values = np.asarray(given.values if isinstance(given, Measured) else given, float)
+    values = np.asarray(given.values if isinstance(given, MeasuredValues) else given, float)
     if not values.size:
         raise ValueError("an empty sample")
-    if not isinstance(given, Measured):
+    if not isinstance(given, MeasuredValues):
         return values, np.broadcast_to(values, (RESAMPLES, values.size))
     return values, given.draws
 
@@ -241,7 +241,7 @@ def _estimate(strata: Sequence[Given], statistic: Callable[..., Any]) -> Estimat
     """The statistic of the strata, vectorised over leading axes, with its percentile interval."""
     import numpy as np
 
-    if not strata or not all(len(each.values if isinstance(each, Measured) else each) for each in strata):
+    if not strata or not all(len(each.values if isinstance(each, MeasuredValues) else each) for each in strata):
         return Estimate()
     given = [_sorted(_arrays(each))[0] for each in strata]
     value = float(statistic(*(values for values, _ in given)))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from culmen.core.task import Objective
 from culmen.report.records import ComparedRun, Measurement
-from culmen.report.stats import CONFIDENCE, NORMAL, RESAMPLES, Measured
+from culmen.report.stats import CONFIDENCE, NORMAL, RESAMPLES, MeasuredValues
 from culmen.store.scores import FreshScore
 
 NOTHING = float("-inf")  # the reward of a run without a value
@@ -38,7 +38,7 @@ class Worth(NamedTuple):
     margins: list[float | None]
     on: list[str]
     nothing: list[bool]
-    rewards: Measured
+    rewards: MeasuredValues
     initial: float | None = None
     start: Any = None
     unequal: bool = False
@@ -73,7 +73,7 @@ def _told(
     objective = runs[0].objective
     found = [table.get(key) if key is not None else None for key in keys]
     values = [NOTHING if each is None else each[0] for each in found]
-    rewards = Measured(values, _stacked(keys, table))
+    rewards = MeasuredValues(values, _stacked(keys, table))
     if shared is not None:
         rewards = rewards._replace(ruled=_stacked(keys, shared), raw=_stacked(raw, shared))
     values = [None if each is None else objective.score(each[0]) for each in found]
