@@ -303,7 +303,7 @@ def clip(task: Task, reward: float) -> float:
 def expected_score(account: Account, name: str, count: int, mean: float, sd: float) -> Score:
     """The score that the search expects of a candidate, from beliefs about its reward."""
     exact = account.is_exact and not account.is_flaky and not account.task.cases
-    error = 0.0 if exact else sd if account.repeats or sd else None
+    error = 0.0 if exact else None if account.is_exact is None else sd
     margin = None if error is None else Z * error
     value = account.task.objective.score(clip(account.task, mean))
     return Score(name, value, count, error, margin, expected=not exact)
