@@ -75,7 +75,7 @@ class Verdict:
         exact = False if flaky else account.is_exact
         top = account.top if flaky else None
         floor = account.floor if flaky else None
-        return Chance(noise, self.of or None, exact, failures, floor, top)
+        return Chance(noise, self.of or None, exact, failures, floor, top, account.span)
 
     @property
     def _is_flaky(self) -> bool:
