@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from culmen.core.evaluation import reaches, weakest
 from culmen.core.result import NoiseReport, RunResult, Score, Z
 from culmen.core.task import NO_TOLERANCE, Task

@@ -74,9 +74,12 @@ def measured(score: float | None, margin: float | None, bounds: Bounds = (None, 
 
 
 def difference(value: float, margin: float | None) -> str:
-    """`+0.083`: a difference to the digits that its margin tells, two where there is none."""
-    if not margin or not math.isfinite(margin):
-        return f"{value:+.2g}"
+    """`+0.083`: a difference to the digits that its margin tells; three where none is known, all of
+    an exact one."""
+    if margin == 0:
+        return ("+" if value >= 0 else "") + number(value)
+    if margin is None or not math.isfinite(margin):
+        return f"{value:+.3g}"
     return f"{value:+.{places(margin)}f}"
 
 

@@ -150,6 +150,8 @@ class _Run:
         """The request for children: what was seen of the parent, worst first, and others that are good and differ."""
         parent = self.candidates.get(move.parent) or (self.lab.find(move.parent) if move.parent else None)
         context = "\n\n".join(filter(None, (move.focus, self.context)))
+        if parent is None and self.lab.seeds:  # none of its evaluations counted so far
+            parent = self.lab.seeds[0]
         if parent is None:
             return Brief(k=move.k, format=self.settings.format, context=context)
         seen = sorted(self.seen.get(parent.id, ()), key=lambda o: (o.ok, self.lab.task.reward(o) or 0.0))
