@@ -53,7 +53,7 @@ def histories(draw: Callable[..., object], most: int = 160) -> History:
     noise = float(draw(st.sampled_from([0.0, 0.05, 0.4])))  # type: ignore[arg-type]
     cases = int(draw(st.sampled_from([1, 1, 3])))  # type: ignore[call-overload]
     failing = float(draw(st.sampled_from([0.0, 0.3])))  # type: ignore[arg-type]
-    size = int(draw(st.integers(1, most)))  # type: ignore[call-overload]
+    size = rng.randint(1, most)
     truths, parents, seen = dict[str, float](), dict[str, tuple[str, ...]](), list[Seen]()
     for i in range(size):
         above = rng.choice(list(truths)[-6:]) if truths and rng.random() < 0.95 else None

@@ -140,11 +140,14 @@ def test_a_stalled_search_leaves_its_basin() -> None:
     assert max(found) > 0.7  # the first basin ends at 0.5
 
 
-def test_a_lucky_candidate_of_the_beginning_does_not_stall_a_long_noisy_search() -> None:
-    """Here an estimate of the first evaluations stays above all later ones for a thousand evaluations."""
-    _, done = search(replace(worlds.FAMILY["smooth, noise 6 steps"], number=10_000), Budget(evaluations=1200), 10_000)
-    assert done.verdict is not None
-    assert worlds.quality(done.search.lab.find(done.verdict.id)) > 0.3
+def test_lucky_candidates_of_the_beginning_do_not_stall_long_noisy_searches() -> None:
+    """Some estimates of the first evaluations stay above all later ones for a thousand evaluations."""
+    found = list[float]()
+    for seed in range(10_000, 10_003):
+        _, done = search(replace(worlds.FAMILY["smooth, noise 6 steps"], number=seed), Budget(evaluations=1200), seed)
+        assert done.verdict is not None
+        found.append(worlds.quality(done.search.lab.find(done.verdict.id)))
+    assert sum(found) / 3 > 0.35, found
 
 
 def test_prompts_show_the_parent_worst_first_and_others_that_are_no_kin() -> None:

@@ -110,7 +110,8 @@ class CellResult(msgspec.Struct, frozen=True):
     none, or did not accept). `requests` counts the times a strategy asked for candidates (None: its journal does not
     tell), `delivered` the candidates that these brought, where it tells that, too; `proposals` all new candidates of
     the run, also those that the offline proposer looked at on its way, and `calls` the model calls that this took.
-    `solved` and `speed_ups` are those of `bench.shares`.
+    `solved` and `speed_ups` are those of `bench.shares`. `together` is the score on the whole split on which all that
+    the task's runs returned was scored afterwards (None: it was not).
     """
 
     task: str
@@ -133,6 +134,7 @@ class CellResult(msgspec.Struct, frozen=True):
     seconds: float
     solved: bool | None = None
     speed_ups: tuple[float | None, ...] | None = None
+    together: float | None = None
 
 
 class Contender(NamedTuple):
@@ -271,6 +273,27 @@ def outcome(cell: Cell) -> CellResult:
     )
 
 
+def sampled(outcomes: Sequence[CellResult]) -> list[CellResult]:
+    """Those of tasks of which a run was measured on some of the cases only: one run's score is not another's."""
+    bests = {each.run: views.best(each.run) for each in outcomes if each.state == "finished"}
+    tasks = {each.task for each in outcomes if (best := bests.get(each.run)) and 0 < best.cases < best.of}
+    return [each for each in outcomes if each.task in tasks and each.run in bests]
+
+
+def with_common_scores(outcomes: Sequence[CellResult]) -> list[CellResult]:
+    """The outcomes with their scores on one whole split, where the programs of a task were scored so."""
+    from culmen.report.records import read_compared
+    from culmen.report.worth import worth
+
+    found: dict[str, float | None] = {}
+    for task in dict.fromkeys(each.task for each in sampled(outcomes)):
+        runs = [each.run for each in outcomes if each.task == task and each.state == "finished"]
+        told = worth([read_compared(run) for run in runs])
+        if told.together:
+            found |= dict(zip(runs, told.values))
+    return [msgspec.structs.replace(each, together=found.get(each.run)) for each in outcomes]
+
+
 def _requests(run: Path) -> int | None:
     """As the strategy noted them, or as the journal holds them where a model was asked."""
     noted = sum(len(views.notes(run, kind)) for kind in ("event", "grid"))
@@ -344,7 +367,8 @@ COUNTS = ("requests", "calls", "proposals", "evaluations")  # means over runs, i
 def summary(outcomes: Sequence[CellResult]) -> Rows:
     """One row per task and strategy, in the order of the outcomes.
 
-    `best` of `runs`, median and quartiles of the reported scores; `certified` the best value that a verifier vouches
+    `best` of `runs`, median and quartiles of the reported scores; `together` the median of those on one whole split,
+    where the runs' programs were scored so; `certified` the best value that a verifier vouches
     for, and `certified_median` over the `certified_runs` that have one; `per_request` how many candidates a request
     brought, over all runs; the rest are means over the runs.
     """
@@ -358,6 +382,7 @@ def _row(task: str, strategy: str, runs: Sequence[CellResult]) -> dict[str, Any]
     direction = runs[0].direction
     scores = [each.score for each in runs if each.score is not None]
     certified = [each.certified for each in runs if each.certified is not None]
+    together = [each.together for each in runs if each.together is not None]
     figures = spread("score", scores)
     means = {
         name: mean(getattr(each, name) for each in runs)
@@ -372,6 +397,7 @@ def _row(task: str, strategy: str, runs: Sequence[CellResult]) -> dict[str, Any]
         "median": figures["score"],
         "q1": figures["score_q1"],
         "q3": figures["score_q3"],
+        "together": spread("value", together)["value"],
         "certified": _best(certified, direction),
         "certified_median": spread("value", certified)["value"],
         "certified_runs": len(certified),
@@ -432,7 +458,17 @@ def write(
 def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
     """The table for a page of documentation; claimed and certified values stand in columns of their own."""
     plain = {level.task: level for level in levels}
-    heads = ["task", "strategy", "best", "median", "quartiles", "certified best", *COUNTS, "candidates per request"]
+    heads = [
+        "task",
+        "strategy",
+        "best",
+        "median",
+        "quartiles",
+        "median together",
+        "certified best",
+        *COUNTS,
+        "candidates per request",
+    ]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
         arrow = "↑" if row["direction"] == "max" else "↓"
@@ -442,6 +478,7 @@ def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
             f"{score(row['best'])} (of {row['runs']})",
             score(row["median"]),
             f"{score(row['q1'])} to {score(row['q3'])}",
+            score(row["together"]),
             f"{score(row['certified'])} ({row['certified_runs']} of {row['runs']})" if row["certified_runs"] else "-",
             *(whole(row[name]) for name in COUNTS),
             whole(row["per_request"]),
@@ -456,7 +493,7 @@ def markdown(rows: Rows, levels: Sequence[Level] = ()) -> str:
 def _baseline_row(task: str, level: Level, width: int) -> str:
     """The row of a plain optimiser, which has a certified value and nothing else."""
     name = f"plain optimiser, two processes of {level.seconds:g} s"
-    cells = [task, name, *"---", f"{score(level.value)} (best of 2)"]
+    cells = [task, name, *"----", f"{score(level.value)} (best of 2)"]
     return f"| {' | '.join([*cells, *'-' * (width - len(cells))])} |"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from culmen.bench.baselines import Level
     from culmen.bench.scale import BackendFigure, Figure
     from culmen.bench.suite import CellResult, Suite
+    from culmen.core.usage import Budget
     from culmen.report.analyses import Rows
 
 INTERRUPTED = 130
@@ -78,7 +79,7 @@ def bench(
         return _bench_scale(screen, strategies, at_once, real)
     from culmen.bench import shares
     from culmen.bench.picks import table as pick_table
-    from culmen.bench.suite import SUITES, choose, levels, summary, write
+    from culmen.bench.suite import SUITES, choose, levels, summary, with_common_scores, write
 
     if suite not in SUITES:
         raise UserError(f"there is no bench '{suite}'", where="culmen bench", fix=f"use one of {', '.join(SUITES)}")
@@ -88,6 +89,8 @@ def bench(
     folder = out or Path("runs") / f"bench-{suite}"
     plain_levels = list(levels(chosen, folder))
     outcomes, done = run_suite(screen, chosen, folder)
+    scored, why_not = _score_by_itself(screen, chosen, outcomes)
+    outcomes = with_common_scores(outcomes) if scored else outcomes
     shared = shares.table(outcomes)
     picked = pick_table(list(choose(chosen, outcomes)))
     files = write(chosen, outcomes, plain_levels, folder, picked)
@@ -97,6 +100,7 @@ def bench(
         "shares": shared,
         "remarks": shares.remarks(outcomes, shared),
         "picks": picked,
+        "scored": scored,
         "cells": outcomes,
         "files": [str(file) for file in files],
     }
@@ -105,6 +109,8 @@ def bench(
         _show_summary(screen, rows, plain_levels)
         _show_shares(screen, shared, data["remarks"])
         _show_picks(screen, picked)
+        if why_not:
+            screen.note(why_not)
         screen.line()
         screen.line(f"{'Complete' if done else 'Cut off: the same command goes on'}. Tables and runs are in {folder}.")
         screen.next_steps((f"culmen analyze {folder}/*/*/seed-*", "how these runs went"))
@@ -180,6 +186,62 @@ def run_suite(screen: Screen, suite: Suite, folder: Path) -> tuple[list[CellResu
     return outcomes, len(outcomes) == size and all(each.state == "finished" for each in outcomes)
 
 
+def score_together(
+    screen: Screen, runs: Sequence[Path], repeats: int | None = None, budget: Budget | None = None
+) -> list[dict[str, Any]]:
+    """Evaluate what these runs returned on the same cases, where that is missing; what was done, by task.
+
+    Standard error tells how many evaluations that takes before the first one.
+    """
+    from culmen.run.score import plans, score_runs
+
+    found: list[dict[str, Any]] = []
+    for made in plans(runs, repeats=repeats, budget=budget):
+        plan = made.plan
+        where = f"{count(len(plan.cases), f'{plan.split} case')}" if plan.split else "the task"
+        times = "once" if plan.repeats == 1 else f"{plan.repeats} times each"
+        what = f"{plan.task.name}: {count(len(plan.candidates), 'program')} on {where}, {times}"
+        _tell(screen, f"{what}: {count(len(plan.missing), 'evaluation')} to be made")
+        done = score_runs(made, budget, told=_steps(screen))
+        if done.left:
+            again = f"{count(done.left, 'evaluation')} left; the same command goes on"
+            _tell(screen, f"{plan.task.name}: {again}")
+        if done.isolation not in ("", made.meta.isolation):
+            _tell(screen, f"{plan.task.name}: scored at isolation {done.isolation}, its runs at {made.meta.isolation}")
+        split = {"split": plan.split, "cases": len(plan.cases) if plan.split else 0, "repeats": plan.repeats}
+        found.append({"task": plan.task.name, "programs": len(plan.candidates), **split, **msgspec.to_builtins(done)})
+    return found
+
+
+def _score_by_itself(screen: Screen, suite: Suite, outcomes: Sequence[CellResult]) -> tuple[list[dict[str, Any]], str]:
+    """Score together what runs returned that were measured on some of the cases only, if that takes no more than one
+    run may spend; what was done, and why it was not."""
+    from culmen.bench.suite import sampled
+    from culmen.core.usage import Budget
+
+    runs = [Path(each.run) for each in sampled(outcomes)]
+    limits = {name: getattr(suite.budget, name) for name in ("evaluations", "dollars", "seconds")}
+    try:
+        return score_together(screen, runs, budget=Budget(**limits)), ""
+    except UserError as error:
+        return [], f"Not scored together: {error.what} ({error.where}). culmen compare --score does it."
+
+
+def _tell(screen: Screen, text: str) -> None:
+    if not screen.as_json:
+        screen.err.print(text, markup=False, soft_wrap=True)
+
+
+def _steps(screen: Screen) -> Callable[[int, int], None]:
+    """Tells every tenth of the way."""
+
+    def told(done: int, of: int) -> None:
+        if done == of or done * 10 // of > (done - 1) * 10 // of:
+            _tell(screen, f"[{done}/{of}]")
+
+    return told
+
+
 def _show_shares(screen: Screen, rows: Rows, remarks: Sequence[str]) -> None:
     """Print what share of the tasks was solved, and fast_p."""
     from culmen.bench import shares
@@ -228,12 +290,12 @@ def _show_summary(screen: Screen, rows: Rows, levels: Sequence[Level]) -> None:
             [
                 row["strategy"],
                 str(row["runs"]),
-                *(score(row[name]) for name in ("best", "median", "q1", "q3", "certified")),
+                *(score(row[name]) for name in ("best", "median", "q1", "q3", "together", "certified")),
                 *(whole(row[name]) for name in _COUNTS),
             ]
             for row in chosen
         ]
-        heads = ["strategy", "runs", "best", "median", "q1", "q3", "certified", *_COUNTS]
+        heads = ["strategy", "runs", "best", "median", "q1", "q3", "together", "certified", *_COUNTS]
         screen.table(heads, cells, right=heads[1:])
         for level in (level for level in levels if level.task == task):
             screen.line(f"plain optimiser, two processes of {level.seconds:g} s: certified {score(level.value)}")

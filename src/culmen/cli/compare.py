@@ -10,14 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from culmen.cli.bench import INTERRUPTED, Models, RunModel, RunWorkers, Untimed, check_suite, run_suite, suite_settings
+from culmen.cli.bench import (
+    INTERRUPTED,
+    Models,
+    RunModel,
+    RunWorkers,
+    Untimed,
+    check_suite,
+    run_suite,
+    score_together,
+    suite_settings,
+)
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import find_run
 from culmen.core.errors import UserError
-from culmen.observe.figures import count, dollars, number
+from culmen.observe.figures import count, dollars, measured, number
 
 if TYPE_CHECKING:
     from culmen.bench.suite import Suite
+    from culmen.core.usage import Budget
     from culmen.report.analyses import Rows, Table
     from culmen.report.analyze import Group
     from culmen.report.compare import Comparison, Overall, StrategyFigures, StrategyPair, TaskComparison
@@ -182,6 +193,20 @@ def compare(
         str,
         typer.Option(metavar="AXIS", help="Also count in evaluation_steps, proposal_steps, proposals or seconds."),
     ] = "evaluations",
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--score", help="Evaluate what the runs returned together, afresh, on the same whole split; it is kept."
+        ),
+    ] = False,
+    repeats: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --score: evaluations of each program on each case.", show_default="by the task"),
+    ] = None,
+    score_budget: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=N,...", help="With --score: at most so many evaluations, dollars or seconds."),
+    ] = None,
 ) -> Answer:
     """Say which strategy is better, how surely, and whether the data can tell.
 
@@ -194,6 +219,7 @@ def compare(
     making = (tasks, strategies, seeds, budget, models, workers, out, untimed or None)
     along = _axis(axis)
     _check_asked(bool(run) and any(option is not None for option in making), plot)
+    limit = None if score_budget is None else _budget(score_budget)
     done, written = True, dict[Path, str]()
     if run:
         paths = _find_runs(run)
@@ -202,16 +228,30 @@ def compare(
         outcomes, done = run_suite(screen, suite, out or Path("runs/compare"))
         written = {Path(each.run): each.strategy for each in outcomes}
         paths = list(written)
+    scored = score_together(screen, paths, repeats, limit) if together or repeats or limit else []
     found, left_out = read_all(paths, written)
     names = NAMES
     made = comparing.compare(found, names, left_out, along)
     data: dict[str, Any] = {"complete": done, "runs": [str(path) for path in paths], "left_out": left_out}
-    data |= msgspec.to_builtins(made) | {"files": []}
+    data |= msgspec.to_builtins(made) | {"files": [], "scored": scored}
     if plot is not None:
         from culmen.report.plots import draw_comparison
 
         data["files"] = [str(file) for file in draw_comparison(made, comparing.contenders(found, names), plot)]
-    return Answer(data, lambda screen: _show_comparison(screen, made, done, data["files"]), 0 if done else INTERRUPTED)
+    again = "culmen compare " + " ".join(run or [str(out or Path("runs/compare"))]) + " --score"
+
+    def show(screen: Screen) -> None:
+        _show_comparison(screen, made, done, data["files"])
+        if any(part.worth_scoring for part in made.tasks):
+            screen.next_steps((again, "what the runs returned, scored together afresh"))
+
+    return Answer(data, show, 0 if done else INTERRUPTED)
+
+
+def _budget(text: str) -> Budget:
+    from culmen.core.usage import Budget
+
+    return Budget.parse(text)
 
 
 def _axis(name: str) -> Axis:
@@ -258,7 +298,7 @@ def _suite(given: dict[str, Any]) -> Suite:
 
 
 _BEST_OF = (0, 1, 2, 4, 9)  # best of 1, 2, 3, 5, 10
-_HEADS = ["strategy", "runs", "best", "mean", "median", "IQM"]
+_HEADS = ["mean", "median", "IQM"]
 
 
 def _show_comparison(screen: Screen, made: Comparison, done: bool, files: Sequence[str]) -> None:
@@ -282,11 +322,20 @@ def _show_task(screen: Screen, part: TaskComparison, axis: Axis) -> None:
     scale, aim = part.scale, part.target
     way = "maximise" if part.direction == "max" else "minimise"
     screen.rule(f"{part.task}, {way}, {part.basis}")
+    on, nothing = any(row.on for row in part.rows), any(row.nothing for row in part.rows)
+    heads = ["strategy", "runs", *(["found nothing"] if nothing else []), *(["on"] if on else []), "best", *_HEADS]
     cells = [
-        [row.strategy, _runs(row), number(row.best), *map(_estimate, (row.mean, row.median, row.iqm))]
+        [
+            row.strategy,
+            _runs(row),
+            *([f"{row.nothing} of {row.runs}"] if nothing else []),
+            *([row.on] if on else []),
+            number(row.best) if not row.margin or row.best is None else measured(row.best, row.margin),
+            *map(_estimate, (row.mean, row.median, row.iqm)),
+        ]
         for row in part.rows
     ]
-    screen.table(_HEADS, cells, right="runs best")
+    screen.table(heads, cells, right=["runs", "found nothing", "on", "best"])
     if aim.score is not None:
         screen.line(f"To {number(aim.score)}, {aim.origin}:")
         heads = ["strategy", "reached", "evaluations", "per success", "dollars", "per success "]
@@ -305,7 +354,7 @@ def _show_overall(screen: Screen, overall: Overall, thresholds: Sequence[float])
         [row.strategy, _runs(row), _short(row.best), *map(_estimate, (row.mean, row.median, row.iqm))]
         for row in overall.rows
     ]
-    screen.table(_HEADS, cells, right="runs best")
+    screen.table(["strategy", "runs", "best", *_HEADS], cells, right=["runs", "best"])
     _show_scaled(screen, overall.rows, thresholds)
     _show_pairs(screen, overall.pairs)
 

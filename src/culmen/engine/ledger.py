@@ -156,14 +156,14 @@ def final_share(budget: Budget, task: Task, exact: bool = False, flaky: bool = F
     """Evaluations kept for the final choice: the share `budget.final` of them, or as many as the task needs.
 
     Where no share is named, a twenty-fifth chooses among the finalists and confirms the winner beside the initial
-    program, at least `_FEW` evaluations or a tenth; three times as many (at most 30 %) where candidates fail at times
-    (`flaky`), to tell their share. With a data set both of these are evaluated on all held-out cases if that fits into
-    a fifth of the budget, else on a sample from a tenth of it. A deterministic task needs little to choose by, so the
-    whole fits sooner, and at most one evaluation on each case, for three finalists (without cases and verifier: two)
-    and the initial program, and `CHECKS` where the winner's score may rest on a tolerance; so does one without cases
-    whose repeats never differed (`exact`), where nothing else was said. With several objectives every member of the front is
-    confirmed: up to a fifth of the evaluations. Budgets under ten evaluations keep none, or one if the task has a
-    verifier.
+    program, at least `_FEW` evaluations or a tenth; three times as many (at most 30 %) where candidates fail at
+    times (`flaky`), to tell their share. With a data set both of these are evaluated on all held-out cases if that
+    fits into a fifth of the budget, else on a sample from a tenth of it. A deterministic task needs little to
+    choose by, so the whole fits sooner, and at most one evaluation on each case, for three finalists (without cases
+    and verifier: two) and the initial program, and `CHECKS` where the winner's score may rest on a tolerance; so
+    does one without cases whose repeats never differed (`exact`), where nothing else was said. With several
+    objectives every member of the front is confirmed: up to a fifth of the evaluations. Budgets under ten
+    evaluations keep none, or one if the task has a verifier.
     """
     everything = budget.evaluations
     if everything is None or everything < 10:

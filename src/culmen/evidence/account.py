@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -111,7 +112,8 @@ def fact_of(task: Task, candidate: Candidate, observation: Observation, purpose:
     )
 
 
-class Tally(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Tally:
     """Statistics of one candidate in the search.
 
     `count` scored evaluations with `mean` and sum of squared deviations `squares`; `failures` that

@@ -66,9 +66,7 @@ class FailureRates:
         return failure_chances(scored, failed, early, means, parents)
 
 
-def failure_chances(
-    scored: Floats, failed: Floats, early: Floats, means: Floats, parents: Ints
-) -> FailureChances:
+def failure_chances(scored: Floats, failed: Floats, early: Floats, means: Floats, parents: Ints) -> FailureChances:
     """Beta posteriors of the chances to fail: mean, standard deviation and step of each.
 
     `early` of the `failed` evaluations came before the candidate's first score.

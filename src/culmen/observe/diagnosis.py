@@ -342,7 +342,9 @@ def _named(kind: str, words: str, case: Case) -> str:
 
 def _cure(kind: str, case: Case) -> tuple[str, str]:
     """What mends candidates that fail alike, in words, and a command for it."""
-    show = next((f"culmen show {case.name} {each.candidate}" for each in case.failed if kind_of(_key(each)) == kind), "")
+    show = next(
+        (f"culmen show {case.name} {each.candidate}" for each in case.failed if kind_of(_key(each)) == kind), ""
+    )
     log = show or f"culmen log {case.name}"
     if kind in _TIMES:
         return "raise [limits] seconds, and say in the goal how long a candidate may take", case.check
@@ -405,9 +407,13 @@ def _alike(case: Case) -> Finding | None:
     share, value = best.equal / best.scored, number(best.score)
     if best.equal == best.scored:
         what = f"all {best.scored:,} programs got the same score, {value} (100 %): the evaluator tells none apart"
-        return Finding("constant", what, "make the evaluator look at what a candidate returns", case.check, share, "scorer")
+        return Finding(
+            "constant", what, "make the evaluator look at what a candidate returns", case.check, share, "scorer"
+        )
     what = f"{percent(share)} of {count(best.scored, 'program')} got the very score of the initial one, {value}: it is flat"
-    return Finding("flat", what, "let the evaluator give part of the score for part of the task", case.check, share, "scorer")
+    return Finding(
+        "flat", what, "let the evaluator give part of the score for part of the task", case.check, share, "scorer"
+    )
 
 
 def _bound(case: Case) -> float | None:
@@ -421,7 +427,9 @@ def _at_bound(case: Case) -> Finding | None:
     first = None if best is None or bound is None else _first_score(case)
     if best is None or bound is None or first is None or not _is_met(case, first, bound):
         return None
-    what = f"the initial program scores {number(first)}, the best that the task's bounds allow (100 %): nothing is to gain"
+    what = (
+        f"the initial program scores {number(first)}, the best that the task's bounds allow (100 %): nothing is to gain"
+    )
     return Finding("at_bound", what, "make the task harder: more cases, or a finer score", case.check, 1.0, "scorer")
 
 
@@ -543,4 +551,3 @@ CAUSES: tuple[Cause, ...] = (
     _at_bound, _reached, _few, _one_case, _undecided, _fallen, _stalled, _unpriced,
 )  # fmt: skip
 """The causes, the gravest first."""
-

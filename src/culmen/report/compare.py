@@ -1,8 +1,8 @@
 """Strategies compared over seeds and tasks: per task in its own scores, over tasks only on a common scale.
 
-A value is the certified one where the task has a verifier, else the reported score. The common scale is 0 at the task's
-start and 1 at its best known value, or else its target, or else the best that any of the runs found. Less than 0 counts
-as 0, for the seed could have been kept; so does a run without a value.
+What a run is worth is told by `report.worth`. The common scale is 0 at the initial program (or the task's start) and 1
+at its best known value, or else its target, or else the best that any of the runs found. Less than 0 counts as 0, for
+the initial program could have been kept; so does a run without a value.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -21,13 +22,14 @@ from culmen.report.records import Axis, ComparedRun, LeftOut, Moment, told_apart
 from culmen.report.stats import (
     CONFIDENCE,
     Estimate,
+    MeasuredValues,
     expected_running_time,
     median_to_target,
     pairs_needed,
 )
+from culmen.report.worth import NOTHING, Worth, worth
 
 THRESHOLDS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
-_NOTHING = float("-inf")  # the reward of a run without a value
 _ROUNDING = 1e-12  # by which a profile forgives a value that should lie on its threshold
 
 
@@ -35,7 +37,9 @@ class StrategyFigures(msgspec.Struct, frozen=True):
     """A strategy on one task (figures in its own scores, of the `valued` of `runs` that have a value) or over tasks
     (normalised, of all runs). `best_of[n-1]` is the normalised expected best of n runs; `profile` goes with
     `THRESHOLDS`, and `steps` is all of it: (level, share of runs above it). `trust` is the level of the weakest score;
-    `reach` is None over tasks."""
+    `reach` is None over tasks. `nothing` counts the runs that found nothing better than the initial program, `margin`
+    is half the width of the best value's 95 % interval (None: not known), `on` the cases it all was measured on ("3 of
+    24"; "": no data set)."""
 
     strategy: str
     runs: int
@@ -50,6 +54,22 @@ class StrategyFigures(msgspec.Struct, frozen=True):
     steps: tuple[tuple[float, float], ...]
     trust: str = ""
     reach: Reach | None = None
+    nothing: int = 0
+    margin: float | None = None
+    on: str = ""
+
+
+class RunWorth(msgspec.Struct, frozen=True):
+    """One run in a comparison: its `value` in the task's own direction (None: it has none), half the width of that
+    value's 95 % interval (None: not known), the cases it was measured on, and whether it found nothing."""
+
+    run: str
+    strategy: str
+    seed: int
+    value: float | None
+    margin: float | None
+    on: str
+    nothing: bool
 
 
 class StrategyPair(msgspec.Struct, frozen=True):
@@ -66,7 +86,8 @@ class StrategyPair(msgspec.Struct, frozen=True):
 
 
 class TaskComparison(msgspec.Struct, frozen=True):
-    """One task; `basis` says whether values are certified or scores."""
+    """One task; `basis` says what the values are. `unequal`: the runs were measured on different samples of cases, and
+    not together since. `together`: what they returned was scored together."""
 
     task: str
     direction: str
@@ -75,6 +96,14 @@ class TaskComparison(msgspec.Struct, frozen=True):
     target: Target
     rows: tuple[StrategyFigures, ...]
     pairs: tuple[StrategyPair, ...]
+    runs: tuple[RunWorth, ...] = ()
+    unequal: bool = False
+    together: bool = False
+
+    @property
+    def worth_scoring(self) -> bool:
+        """Whether scores made together could tell more: on other cases, or of gains that no run showed by itself."""
+        return self.unequal or (not self.together and any(run.nothing and run.value is not None for run in self.runs))
 
 
 class Overall(msgspec.Struct, frozen=True):
@@ -102,8 +131,8 @@ class _Task(msgspec.Struct):
 
     part: TaskComparison
     runs: dict[str, list[ComparedRun]]
-    rewards: dict[str, list[float]]
-    normal: dict[str, list[float]]
+    rewards: dict[str, MeasuredValues]
+    normal: dict[str, MeasuredValues]
 
 
 def compare(
@@ -165,46 +194,102 @@ def _contenders(runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> dict[
 
 def _task(title: str, groups: dict[str, list[ComparedRun]], axis: Axis) -> _Task:
     runs = [run for each in groups.values() for run in each]
-    objective = runs[0].objective
-    certified = any(run.strict is not None for run in runs)
-    values = {label: [run.certified if certified else run.score for run in each] for label, each in groups.items()}
-    known = [value for each in values.values() for value in each if value is not None]
-    scale, aim = scale_of(objective, runs, known), target(objective, known)
-    rewards = {label: [_NOTHING if v is None else objective.reward(v) for v in each] for label, each in values.items()}
-    normal = {label: [normalised(v, scale) for v in each] for label, each in values.items()}
-    rows = tuple(_row(label, groups[label], values[label], normal[label], objective, aim, axis) for label in groups)
+    objective, found = runs[0].objective, worth(runs)
+    known = [value for value in found.values if value is not None]
+    scale, aim = scale_of(objective, runs, known, found.initial), target(objective, known)
+    places = _places(groups)
+    rewards = {label: found.rewards.at(each) for label, each in places.items()}
+    normal = {label: _on_scale(each, scale, objective, found.start) for label, each in rewards.items()}
+    rows = tuple(
+        _row(
+            label,
+            groups[label],
+            _chosen(found, places[label]),
+            normal[label],
+            objective,
+            reach(groups[label], objective, aim, axis),
+        )
+        for label in groups
+    )
     seeds = {label: [run.seed for run in each] for label, each in groups.items()}
-    basis = "certified values" if certified else "scores"
-    part = TaskComparison(title, objective.direction, basis, scale, aim, rows, _pairs([(rewards, seeds)]))
+    labels = [label for label, each in groups.items() for _ in each]
+    told = tuple(
+        RunWorth(run.run, label, run.seed, *facts)
+        for run, label, *facts in zip(runs, labels, found.values, found.margins, found.on, found.nothing)
+    )
+    pairs = _pairs([(rewards, seeds)])
+    part = TaskComparison(
+        title, objective.direction, found.basis, scale, aim, rows, pairs, told, found.unequal, found.together
+    )
     return _Task(part, groups, rewards, normal)
+
+
+def _places(groups: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[int]]:
+    """Where each group's runs stand among all of them, group by group."""
+    found: dict[str, list[int]] = {}
+    end = 0
+    for label, each in groups.items():
+        found[label] = list(range(end, end + len(each)))
+        end += len(each)
+    return found
+
+
+def _chosen(found: Worth, places: Sequence[int]) -> Worth:
+    """Some of the runs."""
+    lists = {name: [getattr(found, name)[place] for place in places] for name in ("values", "margins", "on", "nothing")}
+    return found._replace(**lists, rewards=found.rewards.at(places))
+
+
+def _on_scale(rewards: MeasuredValues, scale: Scale, objective: Objective, start: Any) -> MeasuredValues:
+    """Values on the common scale, with their draws, less those of the initial program where it is 0."""
+    import numpy as np
+
+    values = [None if reward == NOTHING else objective.score(reward) for reward in rewards.values]
+    zero = objective.reward(scale.start) if start is None else start[:, None]
+    width = abs(scale.reference - scale.start)
+    draws = np.maximum(0.0, (rewards.draws - zero) / width) if width else np.zeros_like(rewards.draws)
+    return MeasuredValues([normalised(value, scale) for value in values], draws)
 
 
 def _row(
     label: str,
     runs: Sequence[ComparedRun],
-    values: Sequence[float | None],
-    normal: Sequence[float],
+    found: Worth,
+    normal: MeasuredValues,
     objective: Objective,
-    aim: Target,
-    axis: Axis,
+    reached: Reach,
 ) -> StrategyFigures:
-    rewards = [objective.reward(value) for value in values if value is not None]
+    valued = [place for place, value in enumerate(found.values) if value is not None]
+    rewards = found.rewards.at(valued)
+    best = max(valued, key=lambda place: found.rewards.values[place], default=None)
     figures = [_turned(measure([rewards]), objective) for measure in (stats.mean, stats.median, stats.iqm)]
     return StrategyFigures(
         strategy=label,
         runs=len(runs),
-        valued=len(rewards),
-        best=objective.score(max(rewards)) if rewards else None,
+        valued=len(valued),
+        best=None if best is None else found.values[best],
         mean=figures[0],
         median=figures[1],
         iqm=figures[2],
         normalised=stats.iqm([normal]),
-        best_of=tuple(stats.best_of(normal)),
-        profile=_profile([normal]),
-        steps=tuple(stats.steps([normal])),
+        best_of=tuple(stats.best_of(normal.values)),
+        profile=_profile([normal.values]),
+        steps=tuple(stats.steps([normal.values])),
         trust=weakest(run.trust for run in runs if run.trust),
-        reach=reach(runs, objective, aim, axis),
+        reach=reached,
+        nothing=sum(found.nothing),
+        margin=None if best is None else found.margins[best],
+        on=_samples(found.on),
     )
+
+
+def _samples(told: Sequence[str]) -> str:
+    """`3 of 24`, or of runs that differ `3 to 5 of 24`; "" without a data set."""
+    known = sorted({each for each in told if each}, key=lambda each: int(each.partition(" ")[0]))
+    if len(known) < 2:
+        return "".join(known)
+    first, last = (each.partition(" of ") for each in (known[0], known[-1]))
+    return f"{first[0]} to {last[0]} of {last[2]}" if first[2] == last[2] else ", ".join(known)
 
 
 def _turned(rewards: Estimate, objective: Objective) -> Estimate:
@@ -232,28 +317,30 @@ def _overall(tasks: Sequence[_Task]) -> Overall | None:
 
 
 def _over(
-    label: str, given: Sequence[tuple[Sequence[ComparedRun], Sequence[float]]], tasks: Sequence[_Task]
+    label: str, given: Sequence[tuple[Sequence[ComparedRun], MeasuredValues]], tasks: Sequence[_Task]
 ) -> StrategyFigures:
     strata = [normal for _, normal in given]
-    few = min(map(len, strata))
-    curves = [stats.best_of(each) for each in strata]
+    values = [each.values for each in strata]
+    few = min(map(len, values))
+    curves = [stats.best_of(each) for each in values]
     return StrategyFigures(
         strategy=label,
-        runs=sum(map(len, strata)),
-        valued=sum(reward != _NOTHING for task in tasks for reward in task.rewards[label]),
-        best=max(map(max, strata)),
+        runs=sum(map(len, values)),
+        valued=sum(reward != NOTHING for task in tasks for reward in task.rewards[label].values),
+        best=max(map(max, values)),
         mean=stats.mean(strata),
         median=stats.median(strata),
         iqm=stats.iqm(strata),
         normalised=stats.iqm(strata),
         best_of=tuple(sum(curve[n] for curve in curves) / len(curves) for n in range(few)),
-        profile=_profile(strata),
-        steps=tuple(stats.steps(strata)),
+        profile=_profile(values),
+        steps=tuple(stats.steps(values)),
         trust=weakest(run.trust for runs, _ in given for run in runs if run.trust),
+        nothing=sum(row.nothing for task in tasks for row in task.part.rows if row.strategy == label),
     )
 
 
-_Rewards = Mapping[str, Sequence[float]]
+_Rewards = Mapping[str, MeasuredValues]
 _Seeds = Mapping[str, Sequence[int]]
 
 
@@ -267,13 +354,14 @@ def _pairs(tasks: Sequence[tuple[_Rewards, _Seeds]]) -> tuple[StrategyPair, ...]
 
 def _improvement(tasks: Sequence[tuple[_Rewards, _Seeds]], one: str, other: str) -> stats.Improvement:
     """Paired where on every task at least two seeds occur once on both sides; seeds without a partner are left out."""
-    matched: list[tuple[list[float], list[float]]] = []
+    matched: list[tuple[MeasuredValues, MeasuredValues]] = []
     for rewards, seeds in tasks:
-        left, right = (dict(zip(seeds[name], rewards[name])) for name in (one, other))
+        left, right = ({seed: place for place, seed in enumerate(seeds[name])} for name in (one, other))
         repeats = len(left) < len(seeds[one]) or len(right) < len(seeds[other])
         common = [] if repeats else sorted(left.keys() & right.keys())
-        matched.append(([left[seed] for seed in common], [right[seed] for seed in common]))
-    if all(len(left) > 1 for left, _ in matched):
+        sides = (rewards[one].at([left[seed] for seed in common]), rewards[other].at([right[seed] for seed in common]))
+        matched.append(sides)
+    if all(len(left.values) > 1 for left, _ in matched):
         return stats.improvement(matched, paired=True)
     whole = [(rewards[one], rewards[other]) for rewards, _ in tasks]
     return stats.improvement(whole, paired=False)
@@ -288,7 +376,8 @@ def _pair(one: str, other: str, found: stats.Improvement, p: float | None, compa
     return StrategyPair(one, other, value, p, found.pairs, apart, sentence)
 
 
-# The common scale: 0 at a task's start, 1 at its best known value, else its target, else the best of the runs.
+# The common scale: 0 at the initial program or the task's start, 1 at its best known value, else its target, else the
+# best of the runs.
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -300,12 +389,16 @@ class Scale(msgspec.Struct, frozen=True):
     reference_from: str
 
 
-def scale_of(objective: Objective, runs: Sequence[ComparedRun], values: Sequence[float]) -> Scale:
-    """The scale of a task for these runs, whose values those are."""
+def scale_of(
+    objective: Objective, runs: Sequence[ComparedRun], values: Sequence[float], initial: float | None = None
+) -> Scale:
+    """The scale of a task for these runs, whose values those are; `initial` is the initial program's, measured."""
     firsts = [run.moments[0].best for run in runs if run.moments]
     begun = [value for value in firsts if value is not None]
     best = objective.score(max(map(objective.reward, values), default=0.0))
-    if objective.start is not None:
+    if initial is not None:
+        start, origin = initial, "the initial program"
+    elif objective.start is not None:
         start, origin = objective.start, "declared by the task"
     elif begun:
         start, origin = float(median(begun)), "median of the runs' first scores"
@@ -424,7 +517,7 @@ def remarks(
     """What does not compare; `single`: nothing is said over tasks."""
     found = [_unfinished(runs)]
     for title, each in groups.items():
-        found += [_budgets(title, each), _unvalued(title, each), _seeds(title, each, labels)]
+        found += [_budgets(title, each), _unvalued(title, each), _seeds(title, each, labels), _unconfirmed(title, each)]
     several = len(groups) > 1
     names = {title: {labels[run.contender] for run in each} for title, each in groups.items()}
     everyone = set[str]().union(*names.values())
@@ -464,6 +557,14 @@ def _unvalued(title: str, runs: Sequence[ComparedRun]) -> str:
         f"{len(without)} of {len(runs)} runs on {title} have no {what}: they lose against every run that has one, "
         "count as 0 on the common scale, and are not in the mean, median and IQM of the task's own scores."
     )
+
+
+def _unconfirmed(title: str, runs: Sequence[ComparedRun]) -> str:
+    """Whether scores were chosen for being high, and not made afresh since."""
+    unsure = sum(run.score is not None and not run.confirmed and not run.fresh for run in runs)
+    if not unsure or any(run.strict is not None for run in runs) or all(run.deterministic for run in runs):
+        return ""
+    return f"{unsure} of {len(runs)} runs on {title} were not evaluated afresh after their search: it may be luck."
 
 
 def _seeds(title: str, runs: Sequence[ComparedRun], labels: Mapping[str, str]) -> str:

@@ -20,12 +20,14 @@ from culmen.core.brief import Proposal
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.evaluation import Observation, is_excused, weakest
 from culmen.core.event import Event
+from culmen.core.result import RunResult
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
 from culmen.store import views
 from culmen.store.address import FILE, POINTER
 from culmen.store.database import RunMeta
 from culmen.store.evidence import FollowedLeader
+from culmen.store.scores import FreshScore, fresh_scores, of_candidates
 
 _PAGE = 2000
 _KINDS = ("started", "done", "note")
@@ -304,10 +306,27 @@ def _scaled(features: list[float], scale: list[tuple[float, float]]) -> list[flo
 # Runs as a comparison needs them: what each came to, on what scale, under which budget.
 
 
+class Measurement(msgspec.Struct, frozen=True):
+    """What was measured of a program after the search: its score, or its gain over the initial program.
+
+    `margin` is half the width of the 95 % interval (None: not known), `count` the evaluations.
+    """
+
+    value: float
+    margin: float | None = None
+    count: int = 1
+
+
 class ComparedRun(msgspec.Struct, frozen=True):
     """One run. `score` and `certified` are those of its best (None: nothing scored, nothing vouched for); `strict` is
     None where no verifier was asked. `moments` tell the best so far after every evaluation. `written` is how the
-    strategy was asked for with settings, where that is known: a preset or a pool may mean others on another task."""
+    strategy was asked for with settings, where that is known: a preset or a pool may mean others on another task.
+
+    `program` is the id of its best ("": not known; equal ids are equal programs), with `margin` and `count` of its
+    score, measured after the search if `confirmed`, on `cases` of the `of` cases of `split` (0: no data set).
+    `initial_program` is the id of the initial program it was measured beside, `initial` that one's score on the same
+    cases, `gain` how much better the best is, case by case (None: not measured). `fresh` are the scores of these two
+    programs that were made for comparisons."""
 
     run: str
     task: str
@@ -330,6 +349,23 @@ class ComparedRun(msgspec.Struct, frozen=True):
     moments: tuple[Moment, ...] = ()
     pool: str = ""
     written: str = ""
+    program: str = ""
+    margin: float | None = None
+    count: int = 1
+    confirmed: bool = True
+    split: str = ""
+    cases: int = 0
+    of: int = 0
+    initial_program: str = ""
+    initial: Measurement | None = None
+    gain: Measurement | None = None
+    fresh: tuple[FreshScore, ...] = ()
+    deterministic: bool | None = None
+
+    @property
+    def returned_the_initial_program(self) -> bool:
+        """Whether its best is, letter by letter, what the search began with."""
+        return self.program != "" and self.program == self.initial_program
 
     @property
     def contender(self) -> str:
@@ -347,6 +383,7 @@ def read_compared(run: Path | str) -> ComparedRun:
 def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]) -> ComparedRun:
     """The same for a run whose best so far is known already."""
     best = now.best
+    program, initial = programs_of(best, about.task)
     return ComparedRun(
         run=now.run,
         task=now.task,
@@ -368,7 +405,37 @@ def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]
         budget=now.budget,
         moments=tuple(moments),
         pool=about.pool,
+        deterministic=about.task.deterministic,
+        program=program,
+        initial_program=initial,
+        fresh=of_candidates(fresh_scores(Path(now.path)), (program, initial)),
+        **({} if best is None else _measured(best)),
     )
+
+
+def programs_of(best: RunResult | None, task: Task) -> tuple[str, str]:
+    """Ids of a run's best and of the initial program that it is compared with: that of its final choice, itself where
+    it is one of several, else the first; "" for none."""
+    names = [candidate.id for candidate in task.candidates()]
+    first = names[0] if names else ""
+    if best is None or best.id in names:
+        return ("", first) if best is None else (best.id, best.id)
+    return best.id, first if best.initial is None else best.initial.id
+
+
+def _measured(best: RunResult) -> dict[str, Any]:
+    """The fields of a `ComparedRun` that say how its best was measured."""
+    first = best.initial
+    return {
+        "margin": best.margin,
+        "count": best.count,
+        "confirmed": best.confirmed,
+        "split": best.split,
+        "cases": best.cases,
+        "of": best.of,
+        "initial": None if first is None else Measurement(first.score, first.margin, first.count),
+        "gain": None if best.gain is None else Measurement(best.gain, best.gain_margin, best.count),
+    }
 
 
 def find_runs(place: Path) -> list[Path]:

@@ -4,24 +4,59 @@ Measures and the stratified bootstrap follow Agarwal et al. 2021, "Deep reinforc
 statistical precipice", Section 4; the expected running time Hansen et al. 2021 (COCO). Values are such that
 higher is better. Strata are tasks: runs are drawn anew within each of them, tasks are taken as they are.
 Nothing depends on the order of runs: samples are sorted before anything is drawn, and the draws have a fixed seed.
+
+Values that were measured with an error come with draws of what they may be (`MeasuredValues`). Each resample takes
+one of these, so that intervals hold both the luck of the runs and the error of what they were measured by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil, comb, inf, log2, nextafter
-from typing import Any
+from math import ceil, comb, inf, log2, nextafter, sqrt
+from typing import Any, NamedTuple
 
 import msgspec
 
 from culmen.core.errors import missing_extra
 
 CONFIDENCE = 0.95
+NORMAL = 1.959963984540054  # quantile of the normal law that leaves 2.5 % above it
 RESAMPLES, PERMUTATIONS = 2000, 9999
 _CUT = 0.25  # of the values at either end, for the interquartile mean
 _SEED, _BATCH = 0, 500
+_WIDE = 2_000_000  # comparisons of two values held in memory at once
 
 Sample = Sequence[float]
+
+
+class MeasuredValues(NamedTuple):
+    """Values measured with an error: `draws` of shape (RESAMPLES, number of values), row by row what all may be.
+
+    Two more of the same shape are for comparing two samples (None: `draws`). Both have the errors that runs share and
+    no others, for the spread of the runs shows those already. In `ruled` values are alike whose difference was not
+    shown, in `raw` they are not: two samples differ only if both say so, for that one is shown to be better than a
+    third and the other is not says nothing of the two.
+    """
+
+    values: Sample
+    draws: Any
+    ruled: Any = None
+    raw: Any = None
+
+    def at(self, places: Sequence[int]) -> MeasuredValues:
+        """Some of them, by their places."""
+        chosen = list(places)
+        parts = (None if each is None else each[:, chosen] for each in self[1:])
+        return MeasuredValues([self.values[place] for place in places], *parts)
+
+    @property
+    def versions(self) -> tuple[MeasuredValues, MeasuredValues]:
+        """The same with the draws for comparing: ruled, and raw."""
+        ruled, raw = (self.draws if each is None else each for each in (self.ruled, self.raw))
+        return MeasuredValues(self.values, ruled), MeasuredValues(self.values, raw)
+
+
+Given = Sample | MeasuredValues
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -48,36 +83,64 @@ class Improvement(msgspec.Struct, frozen=True):
     pairs: int
 
 
-def mean(strata: Sequence[Sample]) -> Estimate:
+def mean(strata: Sequence[Given]) -> Estimate:
     """Mean over strata of the means within them."""
     return _estimate(strata, lambda *given: sum(each.mean(axis=-1) for each in given) / len(given))
 
 
-def median(strata: Sequence[Sample]) -> Estimate:
+def median(strata: Sequence[Given]) -> Estimate:
     """Median of all values."""
     import numpy as np
 
     return _estimate(strata, lambda *given: np.median(np.concatenate(given, axis=-1), axis=-1))
 
 
-def iqm(strata: Sequence[Sample]) -> Estimate:
+def iqm(strata: Sequence[Given]) -> Estimate:
     """Interquartile mean of all values: the lowest and highest quarter (rounded down) are left out."""
     import numpy as np
 
     return _estimate(strata, lambda *given: _scipy_stats().trim_mean(np.concatenate(given, axis=-1), _CUT, axis=-1))
 
 
-def improvement(strata: Sequence[tuple[Sample, Sample]], paired: bool) -> Improvement:
+def improvement(strata: Sequence[tuple[Given, Given]], paired: bool) -> Improvement:
     """Of the first over the second sample, mean over strata; `paired` samples hold the same seed at the same place.
 
-    -inf stands for a run without a score: it loses against all others and ties with its like. Raises `ValueError` for
-    an empty sample.
+    -inf stands for a run without a score: it loses against all others and ties with its like. Of values with errors the
+    estimate is the mean over their draws, and p the larger of two: of the test over runs, and of the share of the draws
+    in which neither is ahead, for runs that share a program share its error. The interval is never narrower than
+    Wilson's for so many pairs (of unpaired samples: for the size of the smaller one). Raises `ValueError` for an empty
+    sample.
     """
-    if paired:
-        wins = [[_win(one, other) for one, other in zip(*pair, strict=True)] for pair in strata]
-        return Improvement(mean(wins), _signs(wins), sum(map(len, wins)))
-    flat = [_ranks(sample, pair) for pair in strata for sample in pair]
-    return Improvement(_estimate(flat, _beats), _shuffled(strata), 0)
+    couples, raw = ([(_arrays(_version(a, n)), _arrays(_version(b, n))) for a, b in strata] for n in (0, 1))
+    pairs = sum(min(one[0].size, other[0].size) for one, other in couples)
+    if paired and any(one[0].size != other[0].size for one, other in couples):
+        raise ValueError("paired samples of different sizes")
+    shares = _paired_shares if paired else _all_shares
+    value = float(shares(couples, None).mean())
+    if min(each[0].size for couple in couples for each in couple) < 2:
+        p = None if not paired or pairs < 2 else _signs(_soft_wins(couples))
+        return Improvement(Estimate(value), p, pairs if paired else 0)
+    p = _signs(_soft_wins(couples)) if paired else _shuffled([(one[0], other[0]) for one, other in couples])
+    low, high = wilson(value, pairs)
+    for each in (couples, raw):
+        whole = shares(each, None)
+        if p is not None and whole.min() < whole.max():
+            p = max(p, min(1.0, 2 * float(min((whole <= 0.5).mean(), (whole >= 0.5).mean()))))
+        drawn = shares(each, _random())
+        low, high = min(low, _percentile(drawn, 1 - CONFIDENCE)), max(high, _percentile(drawn, 1 + CONFIDENCE))
+    return Improvement(Estimate(value, low, high), p, pairs if paired else 0)
+
+
+def _version(given: Given, number: int) -> Given:
+    return given.versions[number] if isinstance(given, MeasuredValues) else given
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of so many; wide where all of a few agree."""
+    square = NORMAL**2
+    centre = (share + square / (2 * count)) / (1 + square / count)
+    half = NORMAL / (1 + square / count) * sqrt(share * (1 - share) / count + square / (4 * count**2))
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
@@ -145,56 +208,117 @@ def _scipy_stats() -> Any:
     return scipy.stats
 
 
-def _estimate(strata: Sequence[Sample], statistic: Callable[..., Any]) -> Estimate:
+def _random() -> Any:
+    import numpy as np
+
+    return np.random.default_rng(_SEED)
+
+
+_Arrays = tuple[Any, Any]  # values, and draws of them: shapes (n,) and (RESAMPLES, n)
+
+
+def _arrays(given: Given) -> _Arrays:
+    """Sorted values, and what they may be: without errors always the same."""
+    import numpy as np
+
+    values = np.asarray(given.values if isinstance(given, MeasuredValues) else given, float)
+    if not values.size:
+        raise ValueError("an empty sample")
+    if not isinstance(given, MeasuredValues):
+        return values, np.broadcast_to(values, (RESAMPLES, values.size))
+    return values, given.draws
+
+
+def _sorted(*samples: _Arrays) -> list[_Arrays]:
+    """The samples in an order of places that no order of runs changes, the same for all."""
+    import numpy as np
+
+    order = np.lexsort([key for values, draws in samples for key in (draws[0], values)])
+    return [(values[order], draws[:, order]) for values, draws in samples]
+
+
+def _estimate(strata: Sequence[Given], statistic: Callable[..., Any]) -> Estimate:
     """The statistic of the strata, vectorised over leading axes, with its percentile interval."""
     import numpy as np
 
-    given = [np.sort(np.asarray(each, float)) for each in strata]
-    if not given or not all(each.size for each in given):
+    if not strata or not all(len(each.values if isinstance(each, MeasuredValues) else each) for each in strata):
         return Estimate()
-    value = float(statistic(*given))
-    if min(each.size for each in given) < 2:
+    given = [_sorted(_arrays(each))[0] for each in strata]
+    value = float(statistic(*(values for values, _ in given)))
+    if min(values.size for values, _ in given) < 2:
         return Estimate(value)
-
-    def along(*drawn: Any, axis: int) -> Any:  # the axis is the last one
-        return statistic(*drawn)
-
-    interval = (
-        _scipy_stats()
-        .bootstrap(
-            given,
-            along,
-            n_resamples=RESAMPLES,
-            batch=_BATCH,
-            vectorized=True,
-            confidence_level=CONFIDENCE,
-            method="percentile",
-            rng=np.random.default_rng(_SEED),
-        )
-        .confidence_interval
-    )
-    return Estimate(value, min(float(interval.low), value), max(float(interval.high), value))
+    random = _random()
+    drawn = [np.take_along_axis(draws, _places(random, values.size), axis=1) for values, draws in given]
+    return _interval(statistic(*drawn), value)
 
 
-def _win(one: float, other: float) -> float:
-    return 0.5 if one == other else float(one > other)
+def _places(random: Any, size: int) -> Any:
+    return random.integers(0, size, (RESAMPLES, size))
+
+
+def _interval(drawn: Any, value: float) -> Estimate:
+    low, high = _percentile(drawn, 1 - CONFIDENCE), _percentile(drawn, 1 + CONFIDENCE)
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _percentile(drawn: Any, of_two: float) -> float:
+    """The quantile at half of `of_two` (0..2)."""
+    import numpy as np
+
+    return float(np.percentile(drawn, 50 * of_two))
+
+
+def _win(one: Any, other: Any) -> Any:
+    """1 where the one is larger, a half where they tie."""
+    return (one > other) + (one == other) / 2
+
+
+_Couples = Sequence[tuple[_Arrays, _Arrays]]
+
+
+def _soft_wins(couples: _Couples) -> list[list[float]]:
+    """Of each pair the share of draws that the first wins."""
+    return [list(_win(one[1], other[1]).mean(axis=0)) for one, other in couples]
+
+
+def _paired_shares(couples: _Couples, random: Any) -> Any:
+    """Share of pairs that the first wins in every draw, of shape (RESAMPLES,); pairs drawn anew with `random`."""
+    import numpy as np
+
+    found: list[Any] = []
+    for couple in couples:
+        one, other = _sorted(*couple)
+        wins = _win(one[1], other[1])
+        if random is not None:
+            wins = np.take_along_axis(wins, _places(random, one[0].size), axis=1)
+        found.append(wins.mean(axis=1))
+    return sum(found) / len(found)
+
+
+def _all_shares(couples: _Couples, random: Any) -> Any:
+    """The same over all combinations of a value of the first and one of the second."""
+    import numpy as np
+
+    found: list[Any] = []
+    for couple in couples:
+        sides = [_sorted(side)[0] for side in couple]
+        drawn = [
+            draws if random is None else np.take_along_axis(draws, _places(random, values.size), axis=1)
+            for values, draws in sides
+        ]
+        step = max(1, _WIDE // (drawn[0].shape[1] * drawn[1].shape[1]))
+        parts = [
+            _win(drawn[0][at : at + step, :, None], drawn[1][at : at + step, None, :]).mean(axis=(1, 2))
+            for at in range(0, RESAMPLES, step)
+        ]
+        found.append(np.concatenate(parts))
+    return sum(found) / len(found)
 
 
 def _ranks(sample: Sample, pair: tuple[Sample, Sample]) -> list[float]:
     """Ranks among both samples: all that matters of the values, and finite."""
     order = {value: float(place) for place, value in enumerate(sorted({*pair[0], *pair[1]}))}
     return [order[value] for value in sample]
-
-
-def _beats(*drawn: Any) -> Any:
-    """Mean over pairs of samples of the share of wins of the first one's values, over all combinations."""
-    import numpy as np
-
-    shares = [
-        ((np.sign(one[..., :, None] - other[..., None, :]) + 1) / 2).mean(axis=(-2, -1))
-        for one, other in zip(drawn[::2], drawn[1::2], strict=True)
-    ]
-    return sum(shares) / len(shares)
 
 
 def _signs(wins: Sequence[Sample]) -> float | None:

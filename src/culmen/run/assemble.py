@@ -296,6 +296,26 @@ def _desk(meta: RunMeta, objects: RunObjects, gateway: Gateway | None, asked: Pa
     return getattr(made, "desk", None)
 
 
+def judging(meta: RunMeta, objects: RunObjects) -> Backend:
+    """The backend that judges a run's candidates, at its level of isolation: for evaluations outside of the run.
+
+    Raises `UserError` where the evaluator is a Python function that was not given.
+    """
+    from culmen.evaluate.integrity.guard import IntegrityBackend
+
+    if meta.task.evaluator.form == "function" and objects.evaluator is None:
+        raise UserError(
+            "its evaluator is a Python function of the program that made the run, so nothing can be scored here",
+            where=f"run {meta.id}",
+            fix="write the evaluator as a task folder: culmen new DIR",
+        )
+    inner = objects.backend or _backend(meta, objects)
+    backend = IntegrityBackend(inner, meta.task, meta.integrity)
+    if not meta.task.evaluator.options.get("roles"):
+        return backend
+    return asking(meta.task, backend, meta.model if objects.model is None else objects.model, meta.models_file)
+
+
 def asking(task: Task, backend: Backend, model: Any, models_file: str | None = None) -> Backend:
     """The backend, whose evaluators may ask models by these roles, without a budget: for looks at a task before a run.
 

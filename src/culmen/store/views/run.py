@@ -441,7 +441,9 @@ def _line(folder: Path) -> RunLine:
         why, fix = (error.what, error.fix) if isinstance(error, UserError) else (str(error), "")
         return RunLine(folder.name, str(folder), "unreadable", _made(folder), why=why, fix=fix)
     score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
-    line = RunLine(now.run, str(folder), now.shown_state, now.created, now.task, now.strategy, now.evaluations, score, trust)
+    line = RunLine(
+        now.run, str(folder), now.shown_state, now.created, now.task, now.strategy, now.evaluations, score, trust
+    )
     return msgspec.structs.replace(line, dollars=now.usage.dollars, spent=_share(now), models=now.models)
 
 

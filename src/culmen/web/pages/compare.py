@@ -15,6 +15,7 @@ from culmen.core.errors import UserError
 from culmen.report.compare import document
 from culmen.report.records import AXES, ComparedRun, Moment, RunReader, compared_run
 from culmen.store import views
+from culmen.store.scores import scored
 from culmen.web.pages.overview import lines, series
 from culmen.web.runs import Digest, thin
 
@@ -147,7 +148,7 @@ def _statistics(runs: Sequence[Digest]) -> dict[str, Any]:
 
 def strategy_statistics(runs: Sequence[Digest]) -> dict[str, Any] | None:
     """The comparison of the finished runs; None where there are no two of them."""
-    read = [run.refresh().memo("entry", run.last, lambda run=run: _entry(run)) for run in runs]
+    read = [run.refresh().memo("entry", run.last + scored(run.run), lambda run=run: _entry(run)) for run in runs]
     if sum(entry.state == "finished" for entry in read) < 2:
         return None
     names = {entry.strategy: run.strategy for entry, run in zip(read, runs)}

@@ -94,11 +94,12 @@ function verdicts(doc) {
   const span = (found) => (found.value === null ? "–" : found.low === null ? short(found.value) : `${short(found.value)} [${short(found.low)}, ${short(found.high)}]`);
   const parts = [...(made.overall ? [{ ...made.overall, task: `over ${plural(made.overall.tasks.length, "task")}` }] : []), ...made.tasks];
   const body = parts.map((part, place) => h(parts.length > 3 ? "details" : "div", { class: "verdict", open: place === 0 }, parts.length > 3 ? h("summary", {}, part.task) : h("h3", {}, part.task),
-    table(`Statistics: ${part.task}`, [th("strategy"), ...["runs", "mean", "median", "interquartile mean", "on the common scale"].map((text) => th(text, { class: "num" }))],
-      part.rows.map((row) => h("tr", {}, h("td", {}, row.strategy), cell(count(row.runs)), ...[row.mean, row.median, row.iqm, row.normalised].map((found) => cell(span(found)))))),
+    part.basis ? h("p", { class: "note" }, `Values: ${part.basis}.${part.unequal ? ` The runs were measured on different samples of cases; ${"`culmen compare RUNS --score`"} scores what they returned together on all of them.` : ""}`) : null,
+    table(`Statistics: ${part.task}`, [th("strategy"), ...["runs", "found nothing", "on cases", "best", "mean", "median", "interquartile mean", "on the common scale"].map((text) => th(text, { class: "num" }))],
+      part.rows.map((row) => h("tr", {}, h("td", {}, row.strategy), cell(count(row.runs)), cell(row.nothing ? `${row.nothing} of ${row.runs}` : "–"), cell(row.on || "–"), cell(row.best === null ? "–" : `${short(row.best)}${row.margin ? ` ${plusMinus(row.margin)}` : ""}`), ...[row.mean, row.median, row.iqm, row.normalised].map((found) => cell(span(found)))))),
     profile(part),
     part.pairs.map((pair) => h("p", { class: pair.apart ? "told" : "" }, pair.sentence))));
-  const note = "Figures with 95% bootstrap intervals over runs. On the common scale 0 is the task's start, 1 its best known value or target.";
+  const note = "Figures with 95% bootstrap intervals over runs and what they were measured by. A run that returned the initial program, or showed no gain over it, found nothing. On the common scale 0 is the initial program, 1 the task's best known value or target.";
   return section(title, { wide: true, note }, body, made.remarks.map((remark) => h("p", { class: "note" }, remark)));
 }
 

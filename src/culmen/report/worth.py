@@ -1,0 +1,358 @@
+"""The worth of each of a task's runs, on equal terms: a value, what it may be instead, and on what it was measured.
+
+It is the program that is valued, so equal programs have one value, whichever runs returned them. Certified values are
+exact. Else all programs have one measurement in common where they were scored together (`culmen compare --score`).
+Else each run has its own. If it was made on some of the cases only, which differ from run to run, the run counts by its
+gain over the initial program on the same cases, added to that program's score over all runs; else by its score. A run
+that returned the initial program, or whose gain its interval does not show, found nothing and has that program's value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from culmen.core.task import Objective
+from culmen.report.records import ComparedRun, Measurement
+from culmen.report.stats import CONFIDENCE, NORMAL, RESAMPLES, MeasuredValues
+from culmen.store.scores import FreshScore
+
+NOTHING = float("-inf")  # the reward of a run without a value
+_SEED = 1
+_ORDER = ("test", "val", "train", "")  # splits, the most telling first
+_Table = dict[str, tuple[float, Any]]  # reward of a program, and draws of shape (RESAMPLES,) of what it may be
+
+
+class Worth(NamedTuple):
+    """Of some runs, in their order: `values` in the task's own direction (None: nothing scored), `margins`, `on` what
+    they were measured, and whether they found nothing; `rewards` with draws, -inf without a value.
+
+    `basis` says what the values are, `initial` is the initial program's (None: not measured), `start` draws of its
+    reward. `unequal`: they were measured on different samples of cases; `together`: all on the same.
+    """
+
+    basis: str
+    values: list[float | None]
+    margins: list[float | None]
+    on: list[str]
+    nothing: list[bool]
+    rewards: MeasuredValues
+    initial: float | None = None
+    start: Any = None
+    unequal: bool = False
+    together: bool = False
+
+
+def worth(runs: Sequence[ComparedRun]) -> Worth:
+    """The worth of these runs of one task, at least one."""
+    valued = [run for run in runs if run.score is not None]
+    if any(run.strict is not None for run in runs):
+        return _certified(runs)
+    together = _together(valued)
+    return _own(runs) if together is None else _in_common(runs, *together)
+
+
+def _key(run: ComparedRun) -> str:
+    """Its program, or where that is not known the run itself."""
+    return run.program or f"{run.run} {run.seed} {run.contender}"
+
+
+def _told(
+    runs: Sequence[ComparedRun],
+    keys: Sequence[str | None],
+    table: _Table,
+    shared: _Table | None = None,
+    raw: Sequence[str | None] = (),
+    **more: Any,
+) -> Worth:
+    """The worth of runs by their keys in the table of programs; None: no value. `shared` is the table with errors that
+    runs share alone; `raw` are the keys of what they really returned, where `keys` has the initial program for those
+    that showed no gain."""
+    objective = runs[0].objective
+    found = [table.get(key) if key is not None else None for key in keys]
+    values = [NOTHING if each is None else each[0] for each in found]
+    rewards = MeasuredValues(values, _stacked(keys, table))
+    if shared is not None:
+        rewards = rewards._replace(ruled=_stacked(keys, shared), raw=_stacked(raw, shared))
+    values = [None if each is None else objective.score(each[0]) for each in found]
+    return Worth(values=values, rewards=rewards, **more)
+
+
+def _stacked(keys: Sequence[str | None], table: _Table) -> Any:
+    """Draws of shape (RESAMPLES, number of keys)."""
+    import numpy as np
+
+    none = np.full(RESAMPLES, NOTHING)
+    return np.stack([none if key is None else table[key][1] for key in keys], axis=1)
+
+
+def _certified(runs: Sequence[ComparedRun]) -> Worth:
+    known: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        if run.certified is not None:
+            known[_key(run)].append(run.objective.reward(run.certified))
+    table = {key: (min(each), _exactly(min(each))) for key, each in known.items()}
+    keys = [None if run.certified is None else _key(run) for run in runs]
+    nothing = [run.returned_the_initial_program for run in runs]
+    margins = [None if key is None else 0.0 for key in keys]
+    return _told(
+        runs,
+        keys,
+        table,
+        basis="certified values",
+        margins=margins,
+        on=[""] * len(runs),
+        nothing=nothing,
+    )
+
+
+def _exactly(value: float) -> Any:
+    import numpy as np
+
+    return np.full(RESAMPLES, value)
+
+
+# Programs that were scored together: the same cases, the same random seeds.
+
+
+def _together(runs: Sequence[ComparedRun]) -> tuple[str, int, int, dict[str, list[float]]] | None:
+    """Split, number of its cases, repeats and rewards of every program in units that pair: means over the repeats of
+    each case, or where there is no data set single evaluations. None where not all were scored so.
+
+    A failure counts as the floor of the task, or else as the lowest reward among these.
+    """
+    names = {name for run in runs for name in (run.program, run.initial_program) if name}
+    if not runs or any(not run.program for run in runs):
+        return None
+    for split in _ORDER:
+        scores: dict[str, dict[tuple[str, int], FreshScore]] = defaultdict(dict)
+        for each in (each for run in runs for each in run.fresh if each.split == split):
+            scores[each.candidate].setdefault((each.case, each.repeat), each)
+        if names <= scores.keys():
+            shared = set.intersection(*(set(scores[name]) for name in names))
+            of = next(iter(scores[runs[0].program].values())).of
+            repeats = _whole_repeats(shared, of)
+            if repeats:
+                chosen = {name: {place: scores[name][place] for place in shared} for name in names}
+                return split, of, repeats, _units(chosen, repeats, of, runs[0].objective)
+    return None
+
+
+def _whole_repeats(places: Iterable[tuple[str, int]], of: int) -> int:
+    """How often all cases were evaluated, in a row from the first."""
+    counts: dict[int, int] = defaultdict(int)
+    for _, repeat in places:
+        counts[repeat] += 1
+    whole = 0
+    while counts[whole] >= max(1, of):
+        whole += 1
+    return whole
+
+
+def _units(
+    scores: Mapping[str, Mapping[tuple[str, int], FreshScore]],
+    repeats: int,
+    of: int,
+    objective: Objective,
+) -> dict[str, list[float]]:
+    known = [objective.reward(each.score) for by in scores.values() for each in by.values() if each.score is not None]
+    floor = objective.floor if objective.floor is not None else min(known, default=0.0)
+    found: dict[str, list[float]] = {}
+    for name, by in scores.items():
+        units: dict[object, list[float]] = defaultdict(list)
+        for (case, repeat), each in sorted(by.items()):
+            if repeat < repeats:
+                reward = floor if each.score is None else objective.reward(each.score)
+                units[case if of else repeat].append(reward)
+        found[name] = [sum(each) / len(each) for each in units.values()]
+    return found
+
+
+def _in_common(
+    runs: Sequence[ComparedRun],
+    split: str,
+    of: int,
+    repeats: int,
+    units: Mapping[str, Sequence[float]],
+) -> Worth:
+    """Values of programs that were scored together."""
+    table = _drawn_units(units, exact=bool(runs[0].deterministic))
+    keys = [None if run.score is None else run.program for run in runs]
+    margins = [None if key is None else _half_width(table[key][1]) for key in keys]
+    times = "once" if repeats == 1 else f"{repeats} times each"
+    told = f"all {of} {split} cases, {times}" if of else f"{repeats} evaluations"
+    first = next((run.initial_program for run in runs if run.initial_program), "")
+    return _told(
+        runs,
+        keys,
+        table,
+        basis=f"scores on {told}",
+        margins=margins,
+        on=[f"{of} of {of}" if of else ""] * len(runs),
+        nothing=[run.returned_the_initial_program for run in runs],
+        initial=runs[0].objective.score(table[first][0]) if first in table else None,
+        start=table[first][1] if first in table else None,
+        together=True,
+    )
+
+
+def _drawn_units(units: Mapping[str, Sequence[float]], exact: bool) -> _Table:
+    """Means of programs, and draws of them by a bootstrap over units, the same for all programs.
+
+    Draws are spread as Student's t has it for so many units, for the bootstrap of few is too narrow. Exact scores have
+    no error.
+    """
+    import numpy as np
+    import scipy.stats
+
+    size = len(next(iter(units.values())))
+    means = {name: math.fsum(each) / size for name, each in units.items()}
+    if exact or size < 2:
+        return {name: (mean, _exactly(mean)) for name, mean in means.items()}
+    places = np.random.default_rng(_SEED).integers(0, size, (RESAMPLES, size))
+    quantile: Any = scipy.stats.t.ppf((1 + CONFIDENCE) / 2, size - 1)
+    wider = float(quantile) / NORMAL * math.sqrt(size / (size - 1))
+    return {
+        name: (
+            means[name],
+            means[name] + wider * (np.asarray(each)[places].mean(axis=1) - means[name]),
+        )
+        for name, each in units.items()
+    }
+
+
+def _half_width(draws: Any) -> float:
+    import numpy as np
+
+    low, high = np.percentile(draws, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
+    return float(high - low) / 2
+
+
+# Programs as their own runs measured them.
+
+
+def _own(runs: Sequence[ComparedRun]) -> Worth:
+    valued = [run for run in runs if run.score is not None]
+    firsts = {run.initial_program for run in valued}
+    unequal = any(0 < run.cases < run.of for run in valued)
+    initial, gains = _initial_programs(valued), _gains(valued)
+    by_gain = unequal and len(firsts) == 1 and firsts <= initial.keys()
+    nothing = [_found_nothing(run, gains, by_gain) and run.initial_program in initial for run in runs]
+    if by_gain:
+        (first,) = firsts
+        measured = _added(initial, gains, first)
+    else:
+        measured = {**_scores(valued), **initial}
+    keys = [
+        None if run.score is None else run.initial_program if none else _key(run) for run, none in zip(runs, nothing)
+    ]
+    margins = [None if key is None else measured[key].margin for key in keys]
+    base = next(iter(firsts)) if by_gain else ""
+    table = _drawn(measured, gains if by_gain else {}, base)
+    several = {*_several(valued), *initial}
+    exact = {name: each if name in several else Measurement(each.value, 0.0) for name, each in measured.items()}
+    first = next((name for name in sorted(firsts) if name in initial), None)
+    return _told(
+        runs,
+        keys,
+        table,
+        _drawn(exact, gains if by_gain else {}, base),
+        [_key(run) if run.score is not None and _key(run) in table else key for run, key in zip(runs, keys)],
+        basis="gains over the initial program" if by_gain else "scores",
+        margins=margins,
+        on=[_on(run) for run in runs],
+        nothing=nothing,
+        initial=None if first is None else runs[0].objective.score(table[first][0]),
+        start=None if first is None else table[first][1],
+        unequal=unequal,
+    )
+
+
+def _several(runs: Sequence[ComparedRun]) -> set[str]:
+    """Programs that several runs of one strategy returned."""
+    counts = Counter((run.contender, _key(run)) for run in runs)
+    return {key for (_, key), count in counts.items() if count > 1}
+
+
+def _on(run: ComparedRun) -> str:
+    return f"{run.cases} of {run.of}" if run.of else ""
+
+
+def _pooled(measurements: Sequence[Measurement]) -> Measurement:
+    """Several independent measurements of one thing, each by its evaluations; no margin where one has none."""
+    total = sum(each.count for each in measurements)
+    shares = [each.count / total if total else 1 / len(measurements) for each in measurements]
+    value = math.fsum(share * each.value for share, each in zip(shares, measurements))
+    margins = [each.margin for each in measurements]
+    known = [share * margin for share, margin in zip(shares, margins) if margin is not None]
+    return Measurement(value, math.hypot(*known) if len(known) == len(margins) else None, total)
+
+
+def _by_program(found: Iterable[tuple[str, Measurement]]) -> dict[str, Measurement]:
+    """Measurements by program, as rewards, pooled."""
+    kept: dict[str, list[Measurement]] = defaultdict(list)
+    for name, each in found:
+        kept[name].append(each)
+    return {name: _pooled(each) for name, each in kept.items()}
+
+
+def _turned(run: ComparedRun, found: Measurement) -> Measurement:
+    return Measurement(run.objective.reward(found.value), found.margin, found.count)
+
+
+def _own_score(run: ComparedRun) -> Measurement:
+    assert run.score is not None
+    return Measurement(run.objective.reward(run.score), run.margin, run.count)
+
+
+def _scores(runs: Iterable[ComparedRun]) -> dict[str, Measurement]:
+    return _by_program((_key(run), _own_score(run)) for run in runs if run.score is not None)
+
+
+def _initial_programs(runs: Sequence[ComparedRun]) -> dict[str, Measurement]:
+    """The initial programs, as all runs measured them."""
+    beside = [(run.initial_program, _turned(run, run.initial)) for run in runs if run.initial is not None]
+    returned = [(run.program, _own_score(run)) for run in runs if run.returned_the_initial_program]
+    return _by_program([*beside, *returned])
+
+
+def _gains(runs: Sequence[ComparedRun]) -> dict[str, Measurement]:
+    return _by_program((_key(run), _turned(run, run.gain)) for run in runs if run.gain is not None)
+
+
+def _found_nothing(run: ComparedRun, gains: Mapping[str, Measurement], by_gain: bool) -> bool:
+    if run.returned_the_initial_program:
+        return True
+    gain = gains.get(_key(run))
+    if gain is None:
+        return by_gain
+    return gain.margin is None or gain.value <= gain.margin
+
+
+def _added(initial: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str) -> dict[str, Measurement]:
+    """Scores of programs as the initial program's plus their gains; margins are those of the gains."""
+    base = initial.get(first, Measurement(0.0, 0.0))
+    return {
+        **{name: Measurement(base.value + gain.value, gain.margin, gain.count) for name, gain in gains.items()},
+        **initial,
+    }
+
+
+def _drawn(measured: Mapping[str, Measurement], gains: Mapping[str, Measurement], first: str) -> _Table:
+    """Draws by the normal law of the same 95 % interval; those of gains share the initial program's error."""
+    import numpy as np
+
+    rng = np.random.default_rng(_SEED)
+    error = {
+        name: (each.margin or 0.0) / NORMAL * rng.standard_normal(RESAMPLES) for name, each in sorted(measured.items())
+    }
+    shared = error.get(first, 0.0)
+    return {
+        name: (
+            each.value,
+            each.value + error[name] + (shared if name in gains and name != first else 0.0),
+        )
+        for name, each in measured.items()
+    }
