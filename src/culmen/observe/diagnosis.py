@@ -123,7 +123,7 @@ class Case:
 
     def with_more(self, options: str) -> str:
         """`fork` with these options, and as much budget again where the budget ended the run."""
-        return self.fork(options + (f" --budget {self.more}" if self.more else ""))
+        return self.fork(" ".join(filter(None, [options, f"--budget {self.more}" if self.more else ""])))
 
 
 Cause = Callable[[Case], Finding | None]
@@ -488,7 +488,7 @@ def _undecided(case: Case) -> Finding | None:
     gain, margin = difference(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
     ratio = best.gain_margin / max(abs(best.gain), 1e-12)
     what = f"the gain of {gain} is within the noise, {percent(min(1.0, 1 / ratio))} of what could be told (± {margin})"
-    leads = best.kept_initial and best.noise.exact is False
+    leads = best.kept_initial and best.noise.exact is not True and best.noise.sd > 0
     if leads:
         what = f"noise hides any gain: one evaluation deviates by {best.noise.sd:.2g}, and {what}"
     share, budget = min(1.0, 1 / ratio), case.now.budget.evaluations or case.now.evaluations

@@ -16,8 +16,6 @@ from culmen.strategies.summarizer import Summarizer
 if TYPE_CHECKING:
     from culmen.strategies.knowledge_gradient import Move
 
-_EXACT = "Repeating an evaluation gave the same score: scores are taken as exact until one differs."
-_NOISY = "Repeating an evaluation gave another score: scores are noisy. Standard deviation of one, so far: about"
 _KEPT = 6  # newest observations of a candidate that a prompt may show
 
 
@@ -185,7 +183,6 @@ class _Run:
         noise = self.model.noise
         if noise.exact != self.exact and (noise.repeats or self.model.declared):
             self.exact = noise.exact
-            told = _EXACT if noise.exact else f"{_NOISY} {noise.sd:.3g}."
-            self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats, told=told)
+            self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats)
         action = "again" if move.again else "children"
         self.lab.note("pedigree", action=action, of=move.again or move.parent, k=move.k, gain=move.gain)
