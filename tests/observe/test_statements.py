@@ -105,6 +105,7 @@ def test_noise_in_one_sentence():
     assert noise(NoiseReport(False, 0.4912, 7)) == (
         "Scores are noisy: one evaluation deviates by about 0.49 (7 repeated evaluations)."
     )
+    assert noise(NoiseReport(False, 0.0, 9)).startswith("Evaluations of one program fail now and then")
     unknown = noise(NoiseReport(None, 0.0, 3, 0.63))
     assert "too few to tell" in unknown and "up to 63% of repeats may differ" in unknown
     assert noise(NoiseReport()) == "Noise is not known: nothing was evaluated twice."

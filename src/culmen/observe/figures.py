@@ -36,7 +36,8 @@ def number(value: float | None, places: int | None = None) -> str:
         return "-"
     if value and not 1e-4 <= abs(value) < 1e9:
         return f"{value:.6g}"
-    return f"{value:.{decimals([value]) if places is None else places}f}"
+    text = f"{value:.{decimals([value]) if places is None else places}f}"
+    return text.removeprefix("-") if not float(text) else text
 
 
 def doubt(trust: str) -> str:
