@@ -42,8 +42,13 @@ def test_an_evaluator_that_always_fails_ends_a_run_with_its_traceback_and_code_1
         assert words in done.err, words
     assert "/culmen/evaluate/" not in done.err and "event loop" not in done.err
     told = broken.here("status")
-    assert told.out.startswith("nothing has scored") and "culmen check peak" in told.out.splitlines()[2]
-    assert "why it fails" in told.out and "=+" not in told.out  # no advice to buy more of the same
+    first, *_ = lines = told.out.splitlines()
+    assert first == "the initial program gives no score: KeyError: 'circle' (evaluator.py line 6), in 1 of 1 evaluation"
+    assert lines[3] == "next: culmen check peak  (correct evaluator.py line 6)" and "failed: the initial" in told.out
+    assert told.out.count("next") == 1
+    assert broken.here("status", "--json").document["state"] == "failed"
+    assert [line["state"] for line in broken.here("status", "--all", "--json").document["runs"]] == ["failed"]
+    assert "=+" not in told.out  # no advice to buy more of the same
     assert broken.here("resume").code == 1
     shown = broken.here("show", next(path.name for path in (broken.root / "runs").iterdir()), "seed")
     assert "judging 3.0" in shown.out

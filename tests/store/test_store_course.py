@@ -15,7 +15,6 @@ from culmen.evidence.pedigree import ValueModel
 from culmen.report.records import read_run
 from culmen.store import views
 from culmen.store.journal import SqlJournal
-from culmen.web.pages.overview import doubts
 from tests.store.runs import new_run, observed, program, proposed
 
 TRUE = [Random(f"true {n}").gauss(0.2, 0.15) for n in range(20)]
@@ -83,24 +82,6 @@ def test_of_very_many_evaluations_a_dot_stands_for_those_alike(tmp_path: Path):
     assert max(each.score for each in seen if each.score is not None) > 1.0 and [each.seq for each in seen] == sorted(
         each.seq for each in seen
     )
-
-
-def best(score: float, believed: float | None, gain: float | None, **more) -> views.BestCandidate:
-    given = {"confirmed": True, "se": 0.1, "gain_margin": 0.05, **more}
-    return views.BestCandidate("c", score, score, 8, True, "", search_score=believed, gain=gain, **given)
-
-
-def told(*given, direction: str = "max", **more) -> list[tuple[str, str]]:
-    return [(each["level"], each["words"]) for each in doubts(best(*given, **more), direction)]
-
-
-def test_what_speaks_against_a_score_is_said_in_pills():
-    assert told(0.54, 1.0, 0.3) == [("warn", "fell from 1")] and told(0.54, 0.7, 0.3) == []
-    assert told(0.54, 1.0, 0.3, direction="min") == [] and told(1.54, 1.0, 0.3, direction="min") != []
-    assert told(0.5, 0.5, -0.1) == [("bad", "no better than the initial program")]
-    assert told(0.5, 0.5, 0.04) == [("warn", "not clearly better than the initial program")]
-    assert told(0.5, None, None) == [] and told(0.54, 1.0, -0.3, confirmed=False) == []
-    assert doubts(None, "max") == []
 
 
 @pytest.mark.parametrize("direction", ["max", "min"])

@@ -10,7 +10,6 @@ import pytest
 from culmen.core.brief import Proposal
 from culmen.core.event import Entry
 from culmen.engine.finale import FinalChoice, InitialScore
-from culmen.observe.figures import looks, measured, result_line
 from culmen.store import views
 from culmen.store.views.run import final
 from culmen.web.pages.candidates import candidate as candidate_page
@@ -110,47 +109,6 @@ def test_before_the_final_choice_it_is_what_the_search_lets_expect(tmp_path):
     assert row.expected and 0.4 < row.mean < row.search_mean + 0.1 and row.count == 2
     assert best.margin == row.margin and not row.fresh
     journal.close()
-
-
-# In one line.
-
-
-def told(**fields):
-    first, child = program(0), program(1)
-    return final(chosen(first, child, **fields).body["winner"])
-
-
-def test_the_result_in_one_line():
-    line = "initial 0.440 ± 0.09 → best 0.520 ± 0.035: +0.08"
-    assert result_line(told(), "max") == f"{line}, within noise"
-    assert result_line(told(gain_margin=0.05), "max") == f"{line}, beyond noise"
-    assert result_line(told(gain_margin=None), "max") == f"{line}, noise not known"
-    assert result_line(told(gain_margin=0.05), "min").startswith("nothing better than the initial program was found: ")
-    first = program(0)
-    same = final(chosen(first, first, gain=None, gain_margin=None).body["winner"])
-    assert result_line(same, "max") == "nothing better than the initial program was found (initial 0.440 ± 0.09)"
-    assert result_line(told(initial=None), "max") == ""
-    exact = told(margin=0.0, gain=0.25, gain_margin=0.0, initial=InitialScore("a", 0.27, 1, 0.0, 0.0))
-    assert result_line(exact, "max") == "initial 0.27 ± 0 → best 0.52 ± 0: +0.25"
-
-
-def test_on_how_many_cases_in_words():
-    assert looks(told()) == "mean of 6 evaluations made after it was chosen"
-    some = told(split="test", cases=10, of=100, count=10)
-    assert looks(some) == "mean of 10 evaluations made after it was chosen, on 10 of 100 test cases"
-    whole = told(split="val", cases=25, of=25, count=25, failures=3)
-    assert looks(whole) == (
-        "mean of 25 evaluations made after it was chosen, on all 25 val cases; 3 of them failed and count as the floor"
-    )
-    assert "not confirmed" in looks(told(confirmed=False))
-
-
-@pytest.mark.parametrize(
-    ("score", "margin", "text"),
-    [(0.52312, 0.035, "0.523 ± 0.035"), (1234.5, 20.0, "1234 ± 20"), (0.5, None, "0.5"), (2.5, 0.0, "2.5 ± 0")],
-)
-def test_a_score_has_the_digits_that_its_interval_tells(score, margin, text):
-    assert measured(score, margin) == text
 
 
 def test_a_run_that_was_made_before_these_were_told_is_read(tmp_path):

@@ -310,12 +310,26 @@ def expected_score(account: Account, name: str, count: int, mean: float, sd: flo
 
 
 def noise_report(account: Account) -> NoiseReport:
-    """Estimated evaluator noise, from repeats of the search."""
+    """Estimated evaluator noise, from all repeats: those of the search and those made afterwards."""
     repeats, squares = account.repeats, account.repeated_squares
-    sd = math.sqrt(squares / repeats) if repeats and squares > 0 else 0.0
-    exact = account.is_exact
-    rate = 1.0 - 0.05 ** (1.0 / repeats) if repeats and not squares and exact is None else None
+    for kept in (account.looks, account.fresh):
+        for case in (each for seen in kept.values() for each in _rewards_by_case(seen)):
+            repeats += len(case) - 1
+            squares += math.fsum((reward - fmean(case)) ** 2 for reward in case)
+    differs = squares > 1e-18 * max(1.0, account.noise().between)
+    sd = math.sqrt(squares / repeats) if differs else 0.0
+    exact = False if differs else account.is_exact
+    rate = 1.0 - 0.05 ** (1.0 / repeats) if repeats and exact is None else None
     return NoiseReport(exact, sd, repeats, rate)
+
+
+def _rewards_by_case(seen: Sequence[Fact]) -> list[list[float]]:
+    """Rewards of evaluations that scored, one list a case."""
+    found: dict[str, list[float]] = {}
+    for fact in seen:
+        if fact.reward is not None:
+            found.setdefault(fact.case, []).append(fact.reward)
+    return list(found.values())
 
 
 def equal_scores(account: Account, initial: str | None) -> dict[str, Any]:

@@ -90,6 +90,11 @@ class Case:
         return sum(row.effects for row in views.calls(self.path) if row.effect == "propose")
 
     @property
+    def new(self) -> int:
+        """Candidates besides the initial programs."""
+        return max(0, self.now.candidates - len(self.task.seeds))
+
+    @property
     def is_over(self) -> bool:
         """True if the run does not go on by itself."""
         return self.now.state != "running"
@@ -123,7 +128,7 @@ class Case:
 
     def with_more(self, options: str) -> str:
         """`fork` with these options, and as much budget again where the budget ended the run."""
-        return self.fork(options + (f" --budget {self.more}" if self.more else ""))
+        return self.fork(" ".join(filter(None, [options, f"--budget {self.more}" if self.more else ""])))
 
 
 Cause = Callable[[Case], Finding | None]
@@ -269,7 +274,6 @@ _FAULTS = {
     "outside_blocks": ("changed what may not be changed", "a stronger model", "--model NAME"),
     "truncated": ("were cut off", "raise max_tokens of the model in a models file", "--models FILE"),
     "too_long": ("could not be asked for: the prompt is too long", "a model with a larger context", "--model NAME"),
-    "unchanged": ("gave back the program they were shown", "another model, or several at once", "--model 'A|B'"),
     "duplicate": ("gave a program that is known already", "another model, or several at once", "--model 'A|B'"),
     "refused": ("were refusals", "another model, or a goal in other words", "--model NAME"),
     "no_model": ("could not be asked for: no model has this role", "name one", "--model ROLE=NAME"),
@@ -283,6 +287,8 @@ def _vain(case: Case) -> Finding | None:
         return None
     worst = max(faults, key=lambda name: faults[name])
     share = min(1.0, faults[worst] / asked)
+    if worst in ("unchanged", "duplicate"):
+        worst, share = "duplicate", max(share, 1 - case.new / asked)
     fault, do, options = _FAULTS.get(worst, (f"brought nothing ({worst.replace('_', ' ')})", *_FAULTS["empty"][1:]))
     if case.is_offline:
         do, options = "a language model finds what edits do not", "--model NAME"
@@ -294,10 +300,9 @@ def _vain(case: Case) -> Finding | None:
 
 def _repeated(case: Case) -> Finding | None:
     """Programs that are known already, told by how few came of many answers."""
-    new = case.now.candidates - len(case.task.seeds)
-    if case.asked < ENOUGH or new > (1 - _ALIKE) * case.asked or sum(case.now.faults.values()) >= _VAIN * case.asked:
+    if case.asked < ENOUGH or case.new > (1 - _ALIKE) * case.asked or sum(case.now.faults.values()) >= _VAIN * case.asked:
         return None
-    share = 1 - new / case.asked
+    share = 1 - case.new / case.asked
     what = f"{percent(share)} of {count(case.asked, 'answer')} of {case.model} gave a program that is known already"
     return Finding("nothing_accepted", what, _FAULTS["duplicate"][1], case.with_more("--model 'A|B'"), share)
 
@@ -487,8 +492,8 @@ def _undecided(case: Case) -> Finding | None:
         return None
     gain, margin = difference(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
     ratio = best.gain_margin / max(abs(best.gain), 1e-12)
-    what = f"the gain of {gain} is within the noise, {percent(min(1.0, 1 / ratio))} of what could be told (± {margin})"
-    leads = best.kept_initial and best.noise.exact is False
+    what = f"the gain of {gain} is within the noise: {percent(min(1.0, 1 / ratio))} of its margin, ± {margin}"
+    leads = best.noise.sd > 0 and (best.kept_initial or ratio > 2)
     if leads:
         what = f"noise hides any gain: one evaluation deviates by {best.noise.sd:.2g}, and {what}"
     share, budget = min(1.0, 1 / ratio), case.now.budget.evaluations or case.now.evaluations

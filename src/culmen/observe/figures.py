@@ -36,7 +36,8 @@ def number(value: float | None, places: int | None = None) -> str:
         return "-"
     if value and not 1e-4 <= abs(value) < 1e9:
         return f"{value:.6g}"
-    return f"{value:.{decimals([value]) if places is None else places}f}"
+    text = f"{value:.{decimals([value]) if places is None else places}f}"
+    return text.removeprefix("-") if not float(text) else text
 
 
 def doubt(trust: str) -> str:
@@ -74,9 +75,12 @@ def measured(score: float | None, margin: float | None, bounds: Bounds = (None, 
 
 
 def difference(value: float, margin: float | None) -> str:
-    """`+0.083`: a difference to the digits that its margin tells, two where there is none."""
-    if not margin or not math.isfinite(margin):
-        return f"{value:+.2g}"
+    """`+0.083`: a difference to the digits that its margin tells; three where none is known, all of
+    an exact one."""
+    if margin == 0:
+        return ("+" if value >= 0 else "") + number(value)
+    if margin is None or not math.isfinite(margin):
+        return f"{value:+.3g}"
     return f"{value:+.{places(margin)}f}"
 
 

@@ -140,6 +140,8 @@ def noise(report: NoiseReport) -> str:
     many = count(report.repeats, "repeated evaluation")
     if report.exact:
         return f"Scores are exact, as {many} showed." if report.repeats else "Scores are exact, as the task declares."
+    if report.exact is False and not report.sd:
+        return f"Evaluations of one program fail now and then; those that scored agreed ({many})."
     if report.exact is False:
         return f"Scores are noisy: one evaluation deviates by about {report.sd:.2g} ({many})."
     if not report.repeats:

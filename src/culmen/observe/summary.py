@@ -116,7 +116,7 @@ def _steps(case: Case, found: tuple[Finding, ...]) -> list[tuple[str, str]]:
 
 
 def _once(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return list({command: (command, why) for command, why in reversed(steps)}.values())[::-1]
+    return [step for n, step in enumerate(steps) if step[0] not in [command for command, _ in steps[:n]]]
 
 
 def _results(case: Case) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from culmen.core.event import Event
 from culmen.core.ports import Observer
 from culmen.core.result import RunResult
 from culmen.observe.displays import SilentDisplay
+from culmen.observe.words import noise_note
 from culmen.store import views
 from culmen.store.sidecar import changed
 from culmen.store.views import RunStatus
@@ -82,6 +83,9 @@ class Watch(Observer):
     def see(self, events: Iterable[Event]) -> None:
         """Something new is durable."""
         self._begun = self._changed = True
+        for event in events:
+            if said := noise_note(event.entry):
+                self.remarked(said)
 
     def interrupted(self) -> None:
         """Ctrl-C was understood: say what happens now."""

@@ -6,6 +6,8 @@ from typing import Any
 
 from culmen.core.evaluation import Observation
 from culmen.core.event import Edits, Entry, Vectors
+from culmen.core.result import NoiseReport
+from culmen.observe import statements
 from culmen.observe.figures import clean, count, dollars, doubt, joined, number
 
 
@@ -83,9 +85,19 @@ def _note(entry: Entry) -> str:
         return about
     body = dict(entry.body)
     kind = str(body.pop("note", "note"))
+    if said := noise_note(entry):
+        return said
     fields = joined(f"{name} {_short(value)}" for name, value in body.items())
     made = [_made(candidate) for candidate in getattr(entry.result, "candidates", ())]
     return joined(["seeds" if kind == "seeds" else "new" if made else kind.replace("_", " "), *made, fields], "  ")
+
+
+def noise_note(entry: Entry) -> str:
+    """What a note on the evaluator's noise says, "" for any other."""
+    if entry.kind != "note" or entry.body.get("note") != "noise":
+        return ""
+    exact, sd, repeats = (entry.body.get(name) for name in ("exact", "sd", "repeats"))
+    return statements.noise(NoiseReport(exact, float(sd or 0.0), int(repeats or 0)))
 
 
 def _made(candidate: Any) -> str:

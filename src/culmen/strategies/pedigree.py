@@ -16,8 +16,6 @@ from culmen.strategies.summarizer import Summarizer
 if TYPE_CHECKING:
     from culmen.strategies.knowledge_gradient import Move
 
-_EXACT = "Repeating an evaluation gave the same score: scores are taken as exact until one differs."
-_NOISY = "Repeating an evaluation gave another score: scores are noisy. Standard deviation of one, so far: about"
 _KEPT = 6  # newest observations of a candidate that a prompt may show
 
 
@@ -150,6 +148,8 @@ class _Run:
         """The request for children: what was seen of the parent, worst first, and others that are good and differ."""
         parent = self.candidates.get(move.parent) or (self.lab.find(move.parent) if move.parent else None)
         context = "\n\n".join(filter(None, (move.focus, self.context)))
+        if parent is None and self.lab.seeds:  # none of its evaluations counted so far
+            parent = self.lab.seeds[0]
         if parent is None:
             return Brief(k=move.k, format=self.settings.format, context=context)
         seen = sorted(self.seen.get(parent.id, ()), key=lambda o: (o.ok, self.lab.task.reward(o) or 0.0))
@@ -183,7 +183,6 @@ class _Run:
         noise = self.model.noise
         if noise.exact != self.exact and (noise.repeats or self.model.declared):
             self.exact = noise.exact
-            told = _EXACT if noise.exact else f"{_NOISY} {noise.sd:.3g}."
-            self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats, told=told)
+            self.lab.note("noise", exact=noise.exact, sd=noise.sd, repeats=noise.repeats)
         action = "again" if move.again else "children"
         self.lab.note("pedigree", action=action, of=move.again or move.parent, k=move.k, gain=move.gain)

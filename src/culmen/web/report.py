@@ -81,11 +81,10 @@ def report_page(gathered: Gathered) -> str:
 
 def _plain(gathered: Gathered) -> str:
     """What can be said where scripts are switched off."""
-    head = gathered.documents["pages"]["head"]
-    score = f"best score {head['best']['score']:g}" if head["best"] else "nothing has scored"
+    head, told = (gathered.documents["pages"][name] for name in ("head", "overview"))
     return (
-        f"{head['task']}, {head['strategy']}, seed {head['seed']}: {head['state']}, {score}, "
-        f"{head['evaluations']:,} evaluations. The pages are drawn by scripts, which are switched off in this browser."
+        f"{head['task']}, {head['strategy']}, seed {head['seed']}: {head['state']}. {'. '.join(told['summary']['lines'])}. "
+        "The pages are drawn by scripts, which are switched off in this browser."
     )
 
 

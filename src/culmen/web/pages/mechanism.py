@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from culmen.observe import statements
 from culmen.observe.figures import count, number
+from culmen.store import views
 from culmen.store.views import StrategyNote
 from culmen.web.runs import Digest, buckets, thin
 
@@ -203,6 +205,9 @@ def condition(run: Digest) -> list[dict[str, Any]]:
     for note in run.notes:
         kinds.setdefault(note.kind, []).append(note)
     made = [(TELL[kind]([note.body for note in notes])) for kind, notes in kinds.items() if kind in TELL]
+    best = views.best(run.run) if made else None
+    if best is not None:
+        made.insert(0, (statements.noise(best.noise), True))
     return [{"text": text, "healthy": healthy} for text, healthy in made]
 
 
@@ -273,13 +278,6 @@ def _barrier(notes: Bodies) -> Finding:
     return f"{told}. Nothing looked wrong at the last {len(late)}.", True
 
 
-def _noise(notes: Bodies) -> Finding:
-    last = notes[-1]
-    if last.get("exact"):
-        return f"Scores are exact, as {count(int(last.get('repeats', 0)), 'repeated evaluation')} showed.", True
-    return f"Scores are noisy: one deviates by about {float(last.get('sd') or 0.0):.3g}.", True
-
-
 def _told(note: dict[str, Any]) -> str:
     return str(note.get("told", "")).rstrip(".")
 
@@ -292,7 +290,6 @@ def _warning(notes: Bodies) -> Finding:
 
 
 TELL: dict[str, Callable[[Bodies], Finding]] = {
-    "noise": _noise,
     "pedigree": _pedigree,
     "memory": _memory,
     "few_turns": _warning,

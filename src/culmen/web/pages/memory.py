@@ -108,7 +108,7 @@ def _front(run: Digest) -> list[dict[str, Any]]:
     return [{"kind": "front", "title": "Pareto front", "rows": rows, "cases": cases, "members": note.get("members")}]
 
 
-_DRAWN = {"seeded", "priority", *TELL}  # told by the sentences above, by the other panels, or under Mechanism
+_DRAWN = {"noise", "seeded", "priority", *TELL}  # told by the sentences above, by the other panels, or under Mechanism
 
 
 def _turned_to(run: Digest) -> list[dict[str, Any]]:

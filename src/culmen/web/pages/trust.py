@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from culmen.core.evaluation import MEANINGS, SIGNS
+from culmen.observe import statements
 from culmen.store import views
 from culmen.store.views import RunStatus
 from culmen.web.pages.candidates import statistics
@@ -43,6 +44,7 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
         "verifier": bool(about.task.evaluator.verifier),
         "levels": [{"level": name, "count": n, "meaning": MEANINGS[name]} for name, n in seen.levels.items()],
         "noise": {
+            "told": statements.noise(seen.noise if now.best is None else now.best.noise),
             "sd": seen.noise.sd or None,
             "exact": seen.noise.exact,
             "repeats": seen.noise.repeats,
@@ -51,6 +53,7 @@ def trust(run: Digest, params: Mapping[str, str]) -> dict[str, Any]:
             "unstable": seen.unstable,
         },
         "best": None if now.best is None else msgspec.to_builtins(now.best),
+        "score": "" if now.best is None else statements.score(now.best),
         "winner": winner,
         "gap": _gap(winner, now.direction),
         "finalists": _finalists(run, now),

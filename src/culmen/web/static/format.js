@@ -32,6 +32,12 @@ export function signed(value, places) {
 /** `± 0.0012`, two significant digits. */
 export const plusMinus = (error) => (error ? `± ${Number(error.toPrecision(2))}` : "");
 
+/** Decimals that a margin tells: two significant digits of it. */
+export const digits = (margin) => Math.min(10, Math.max(0, 1 - Math.floor(Math.log10(margin))));
+
+/** A score and its margin, `["0.523", "± 0.035"]`: digits follow the margin. */
+export const measured = (value, margin, places) => [number(value, margin ? digits(margin) : places), plusMinus(margin)];
+
 /** `1,204`. */
 export const count = (value) => (value === null || value === undefined ? MISSING : Math.round(value).toLocaleString("en"));
 

@@ -1,7 +1,7 @@
 // Small pieces that several pages share.
 
 import { h } from "./dom.js";
-import { MISSING, duration, number, plusMinus, words } from "./format.js";
+import { MISSING, duration, measured, words } from "./format.js";
 import { meaning } from "./terms.js";
 
 /** A section with a heading; `aside` stands at the heading's right. */
@@ -48,7 +48,10 @@ export const cell = (text, props) => h("td", { class: "num", ...props }, text);
 export const idLink = (ctx, id, text) => h("a", { class: "id", href: ctx.href("candidate", { id }) }, text || id.slice(0, 8));
 
 /** `2.51 ± 0.01`. */
-export const score = (mean, error, places) => [number(mean, places), error ? h("span", { class: "error" }, ` ${plusMinus(error)}`) : null];
+export const score = (mean, error, places) => {
+  const [value, margin] = measured(mean, error, places);
+  return [value, margin ? h("span", { class: "error" }, ` ${margin}`) : null];
+};
 
 /** Buttons of which one is chosen. */
 export const choice = (label, options, chosen, pick) =>

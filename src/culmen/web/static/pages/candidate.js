@@ -3,8 +3,8 @@
 import { chart } from "../chart.js";
 import { changed, codeBlock, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
-import { count, decimals, dollars, number, plural, plusMinus, signed, words } from "../format.js";
-import { cell, empty, facts, idLink, pill, section, statusPill, table, th } from "../parts.js";
+import { count, decimals, dollars, number, plural, signed, words } from "../format.js";
+import { cell, empty, facts, idLink, pill, score, section, statusPill, table, th } from "../parts.js";
 
 export const title = "Candidate";
 
@@ -32,7 +32,7 @@ function about(doc, ctx) {
   return section(doc.id, { wide: true, key: doc.id, aside: h("div", { class: "actions" }, doc.best ? pill("best") : null, doc.trust ? pill(doc.trust) : null, statusPill(doc)) },
     doc.hypothesis ? h("p", { class: "note" }, doc.hypothesis) : null,
     facts([
-      ["mean score", doc.mean === null ? "none" : [number(doc.mean), doc.margin ? h("span", { class: "error" }, ` ${plusMinus(doc.margin)}`) : null, ` over ${count(doc.count)}${doc.fresh ? ", in the final choice" : ""}`]],
+      ["mean score", doc.mean === null ? "none" : [score(doc.mean, doc.margin), ` over ${count(doc.count)}${doc.fresh ? ", in the final choice" : ""}`]],
       doc.fresh && doc.search_count ? ["in the search", `${number(doc.search_mean)} over ${count(doc.search_count)}`] : null,
       ["95 % interval", doc.low === null ? "not known: too few repeats" : `${number(doc.low)} to ${number(doc.high)}`],
       ["evaluations", plural((doc.fresh ? doc.search_count : 0) + doc.count + doc.failed, "evaluation") + (failed ? `, ${failed}` : "")],

@@ -4,33 +4,27 @@ import { reply } from "../actions.js";
 import { chart, colour } from "../chart.js";
 import { changed, diffBlock, languageOf } from "../code.js";
 import { h } from "../dom.js";
-import { clock, count, dollars, duration, number, plural, plusMinus, signed, words } from "../format.js";
-import { choice, empty, facts, idLink, meter, pill, running, section, table, th } from "../parts.js";
+import { clock, count, digits, dollars, duration, measured, number, plural, signed, words } from "../format.js";
+import { choice, empty, facts, idLink, meter, pill, running, score, section, table, th } from "../parts.js";
 
 export const title = "Overview";
 export const load = (ctx) => ctx.get("overview");
 
-const REASONS = {
-  evaluations: "evaluations are spent", calls: "calls are spent", tokens: "tokens are spent", dollars: "dollars are spent", seconds: "the time is up",
-  budget: "the budget is spent", strategy_done: "the strategy is done", strategy_waits_for_nothing: "the strategy asks for nothing more",
-  nothing_new: "nothing new came up", user: "stopped by a person", target: "the score to stop at is reached",
-  threshold: "the threshold is reached", plateau: "too many agents without a gain", agents: "all agents have had their turn",
-  initial_fails: "the initial program gives no score", always_fails: "the first evaluations all failed alike",
-};
 const AXES = [["evaluations", "Evaluations", "count"], ["dollars", "Dollars", "dollars"], ["seconds", "Time", "seconds"]];
 
 export function view(doc, ctx) {
   return h("div", { class: "stack" }, summary(doc), asked(doc, ctx), tiles(doc, ctx), doc.front ? front(doc.front, ctx) : null, progress(doc, ctx), change(doc, ctx),
-    h("div", { class: "grid" }, budgets(doc), doc.state === "finished" ? final(doc, ctx) : flight(doc, ctx), events(doc, ctx), about(doc)));
+    h("div", { class: "grid" }, budgets(doc), ["finished", "failed"].includes(doc.state) ? final(doc, ctx) : flight(doc, ctx), events(doc, ctx), about(doc)));
 }
 
-/** The three lines that a run begins with everywhere, and what ails it. */
+/** The lines that a run begins with everywhere, the gravest cause first, and what else ails it. */
 function summary(doc) {
-  const [result, used, next] = doc.summary.lines;
-  const ails = doc.summary.findings.map((each) => h("li", { "data-topic": each.topic }, h("strong", {}, each.what), h("span", { class: "note" }, ` Try: ${each.do}`)));
+  const { cause, result, used, next, others } = doc.summary;
+  const ails = others.map((each) => h("li", { "data-topic": each.topic }, h("strong", {}, each.what), h("span", { class: "note" }, ` Try: ${each.do}`)));
   return h("section", { class: "card summary", "aria-label": "Summary" },
+    cause ? h("p", { class: doc.state === "failed" ? "bad" : "warn", "data-role": "cause" }, h("strong", {}, cause)) : null,
     h("p", {}, h("strong", {}, result)), h("p", {}, used), h("p", { class: "note" }, next),
-    ails.length ? h("ul", { "aria-label": "What ails it" }, ails) : null);
+    ails.length ? h("ul", { "aria-label": "What else ails it" }, ails) : null);
 }
 
 /** Prompts that wait for a person. */
@@ -46,9 +40,8 @@ function tiles(doc, ctx) {
   const best = doc.best;
   const { usage } = doc;
   const tile = (label, value, more, big) => h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: `value ${big ? "big" : ""}` }, value), h("div", { class: "note" }, more));
-  const lead = best
-    ? [number(best.score), " ", best.margin ? h("span", { class: "error" }, plusMinus(best.margin)) : null]
-    : "–";
+  const [value, ...interval] = doc.score.split(" ");
+  const lead = best ? [value, " ", interval.length ? h("span", { class: "error" }, interval.join(" ")) : null] : "–";
   const trust = best ? [idLink(ctx, best.id), best.confirmed ? pill("confirmed", best.how) : pill("not confirmed", best.how), best.trust ? pill(best.trust) : null,
     doc.doubts.map((each) => h("span", { class: `pill pill-${each.level}`, title: each.why }, each.words))] : "nothing has scored yet";
   const spent = usage.unpriced ? `${plural(usage.unpriced, "call")} of unknown price` : plural(usage.calls, "call");
@@ -57,7 +50,7 @@ function tiles(doc, ctx) {
     tile("Evaluations", count(doc.evaluations), failures(doc)),
     tile("Candidates", count(doc.candidates), doc.running ? `${count(doc.running)} in flight` : ""),
     tile("Spent", dollars(usage.dollars), spent),
-    tile("Active time", doc.state === "running" ? running(doc.elapsed) : duration(doc.elapsed), doc.state === "running" ? plural(doc.workers, "worker") : REASONS[doc.reason] || words(doc.reason)));
+    tile("Active time", doc.state === "running" ? running(doc.elapsed) : duration(doc.elapsed), doc.state === "running" ? plural(doc.workers, "worker") : doc.ended));
 }
 
 function failures(doc) {
@@ -82,7 +75,7 @@ function front(found, ctx) {
   });
   const metrics = Object.keys(found.members[0].metrics);
   const rows = found.members.map((each) => h("tr", { "data-key": each.id }, h("td", {}, idLink(ctx, each.id)),
-    metrics.map((name) => h("td", { class: "num" }, number(each.metrics[name]), " ", h("span", { class: "error" }, plusMinus((each.margins || {})[name])))),
+    metrics.map((name) => h("td", { class: "num" }, score(each.metrics[name], (each.margins || {})[name]))),
     h("td", { class: "num" }, count(each.count || 0)), h("td", {}, each.feasible === false ? "violates a constraint" : "")));
   const growth = (found.growth || []).length < 2 ? null : chart({
     label: "Hypervolume of what was tried so far", height: 180, x: { label: "Candidates", unit: "count" }, y: { label: "hypervolume" },
@@ -255,11 +248,12 @@ function final(doc, ctx) {
   return section("Final choice", { note: best.how },
     facts([
       ["winner", idLink(ctx, best.id)],
-      ["reported score", [number(best.score), " ", h("span", { class: "error", title: "half the width of the 95 % interval" }, plusMinus(best.margin))]],
+      ["reported score", doc.score, "with its 95 % interval"],
       doc.result ? ["result", doc.result] : null,
       ["measured", doc.looks],
-      ["search believed", number(best.search_score)],
-      ["fresh minus believed", signed(gap), "As rewards: below zero, the search was too hopeful"],
+      ["search believed", measured(best.search_score, best.margin)[0]],
+      ["fresh minus believed", signed(gap, best.margin ? digits(best.margin) : undefined), "As rewards: below zero, the search was too hopeful"],
+      doc.noise ? ["noise", doc.noise] : null,
       ["trust", best.trust ? pill(best.trust) : best.verified ? pill("verified") : pill("self-reported")],
       best.certified !== null && best.certified !== undefined ? ["certified", number(best.certified)] : null,
       best.tolerance ? ["evaluator's tolerance", best.tolerance] : null,

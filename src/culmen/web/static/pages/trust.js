@@ -35,25 +35,23 @@ function levels(doc) {
 }
 
 function noise(doc) {
-  const { sd, repeated, deterministic, unstable } = doc.noise;
-  const note = deterministic
-    ? unstable ? `The task says that it is deterministic, yet ${plural(unstable, "candidate")} scored differently on the same case.` : "The task says that it is deterministic, and no repeated score differed."
-    : sd ? "How far repeated scores of one candidate lie apart, pooled over all candidates." : null;
+  const { told, sd, repeated, deterministic, unstable } = doc.noise;
+  const note = deterministic && unstable ? `${told} The task says that it is deterministic, yet ${plural(unstable, "candidate")} scored differently on the same case.` : told;
   return section("Noise", { note }, repeated || deterministic
-    ? facts([["standard deviation", sd ? number(sd) : "0"], ["scored more than once", plural(repeated, "candidate")], ["with differing scores", plural(unstable, "candidate")], ["declared", deterministic ? "deterministic" : "may be noisy"]])
-    : empty("Not known: no candidate was scored twice."));
+    ? facts([["standard deviation", sd ? number(Number(sd.toPrecision(2))) : "none was seen"], ["scored more than once", plural(repeated, "candidate")], ["with differing scores", plural(unstable, "candidate")], ["declared", deterministic ? "deterministic" : "may be noisy"]])
+    : null);
 }
 
 function choice(doc) {
   const { winner, gap } = doc;
-  if (!winner) return section("Search against fresh evaluations", {}, empty(doc.state === "finished" ? "Nothing ever scored, so nothing was chosen." : "The final choice comes when the search ends. It evaluates the winner afresh, so that luck in the search cannot pass for quality."));
+  if (!winner) return section("Search against fresh evaluations", {}, empty(["finished", "failed"].includes(doc.state) ? "Nothing ever scored, so nothing was chosen." : "The final choice comes when the search ends. It evaluates the winner afresh, so that luck in the search cannot pass for quality."));
   if (!winner.confirmed && winner.failures) return section("Search against fresh evaluations", {}, empty(`The winner failed its ${plural(winner.failures, "fresh evaluation")}, so its score is not confirmed.`));
   if (!winner.confirmed) return section("Search against fresh evaluations", {}, empty("No evaluations were left to confirm the winner: its score is the search's own mean, and may be too good to be true."));
   const many = gap !== null && winner.se && Math.abs(gap) > 2 * winner.se;
   const note = gap === null ? null : many ? (gap < 0 ? "The search was too hopeful by more than noise explains." : "The fresh score is better than the search believed.") : "The difference is within noise.";
   return section("Search against fresh evaluations", { note }, facts([
     ["search believed", `${number(winner.search_score)} over ${count(winner.search_count || 0)}`],
-    ["fresh score", [`${number(winner.score)} `, h("span", { class: "error" }, plusMinus(doc.best.margin)), ` over ${count(winner.count)}${winner.failures ? `, ${winner.failures} failed` : ""}`]],
+    ["fresh score", [doc.score, ` over ${count(winner.count)}${winner.failures ? `, ${winner.failures} failed` : ""}`]],
     ["gap, as reward", signed(gap)],
     ["cases", doc.split ? `${doc.split} split` : "no data set"],
     ["exact verifier", winner.strict === null || winner.strict === undefined ? "not asked" : winner.strict ? "accepts it as given" : winner.certified !== null && winner.certified !== undefined ? "accepts a repaired version" : "does not accept it"],

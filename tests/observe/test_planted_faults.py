@@ -1,0 +1,292 @@
+"""Planted faults: each run has one thing wrong with it, and its first sentence names it.
+
+The sentence and the next command are the same in terminal, page, report, JSON (which agents get over
+MCP) and Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import html
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import culmen
+from culmen.cli.main import main
+from culmen.core.errors import CulmenError
+from culmen.core.task import Case, Objective
+from culmen.llm.call import RateLimited
+from culmen.run import inputs
+from culmen.study import Study
+from culmen.web.pages.overview import overview
+from culmen.web.report import gather, report_page
+from culmen.web.runs import Digest
+
+SEED = "v = 0"
+
+
+def value(text: str) -> float:
+    """The number that a candidate holds."""
+    return float(text.partition("=")[2])
+
+
+def numbers(first: float = 1.0, step: float = 1.0) -> Callable[[str], str]:
+    """A model that answers with ever larger numbers."""
+    state = [first - step]
+
+    def reply(prompt: str) -> str:
+        state[0] += step
+        return f"```\nv = {state[0]}\n```"
+
+    return reply
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs lie in ./runs, so that commands call them by their names."""
+    monkeypatch.chdir(tmp_path)
+
+
+def ran(
+    evaluator: Any, model: Any = None, *, budget: Any = 40, cases: Any = (), direction: str = "max",
+    deterministic: bool | None = None, limits: Any = None, objective: dict[str, Any] | None = None, **more: Any,
+) -> Study:  # fmt: skip
+    """A run made for real, also where it ends without a score; with one worker."""
+    task = inputs.function_task(SEED, cases, "", direction, "planted", deterministic, limits, evaluator)
+    if objective:
+        task = msgspec.structs.replace(task, objective=Objective(direction=direction, **objective))
+    budget = culmen.Budget.of(budget)
+    study = Study.create(
+        task, evaluator=evaluator, model=model or numbers(), budget=budget, run_dir="runs/run", workers=1, **more
+    )
+    with contextlib.suppress(CulmenError):
+        study.run(progress=False)
+    return Study.open("runs/run")
+
+
+def printed(*words: str) -> str:
+    """What a command prints, in this process."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        main(words)
+    return out.buffer.getvalue().decode()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def first_words(study: Study) -> tuple[str, str]:
+    """First sentence and next command, the same on every surface."""
+    told, run = study.summary, study.path
+    first, command = told.lines[0], told.command
+    assert str(told).startswith(first) and str(told).count("next:") == 1
+    shown = printed("status", str(run)).splitlines()
+    assert shown[0] == first and [line for line in shown if line.startswith("next")] == [told.next]
+    document = msgspec.json.decode(printed("status", str(run), "--json"))
+    assert document["next"] == [command] and document["summary"]["cause"] == told.cause
+    page = overview(Digest(run), {})["summary"]
+    assert page["lines"] == list(told.lines) and page["command"] == command
+    assert html.escape(first) in report_page(gather(Digest(run)))
+    return first, command
+
+
+def test_a_name_error_in_the_evaluator():
+    def evaluator(text: str) -> float:
+        return value(text) * scale  # noqa: F821  # pyright: ignore
+
+    first, command = first_words(ran(evaluator))
+    assert first.startswith("the initial program gives no score: NameError: name 'scale' is not defined (test_planted_")
+    assert first.endswith("in 3 of 3 evaluations") and command == "culmen.check(seed, evaluator)"
+
+
+def test_a_missing_file():
+    def evaluator(text: str) -> float:
+        return value(text) + len(Path("answers.csv").read_text())
+
+    first, command = first_words(ran(evaluator))
+    assert "FileNotFoundError" in first and "answers.csv" in first and first.endswith("in 3 of 3 evaluations")
+    assert command == "culmen.check(seed, evaluator)"
+
+
+def test_a_scorer_that_loses_its_simulator():
+    def evaluator(text: str) -> float:
+        if random.random() < 0.3:
+            raise RuntimeError("connection to the simulator lost")
+        return value(text)
+
+    first, command = first_words(ran(evaluator, numbers(-1.2, -0.01), budget=80, direction="min"))
+    assert first.startswith("the evaluator itself failed in ") and "simulator lost" in first
+    assert 15 <= int(first.split()[5]) <= 45 and command == "culmen.check(seed, evaluator)"
+
+
+def test_a_service_of_the_evaluator_that_is_away():
+    def evaluator(text: str) -> float:
+        if random.random() < 0.4 and value(text):
+            raise ConnectionError("no route to host")
+        return value(text)
+
+    first, command = first_words(ran(evaluator))
+    assert "% of evaluations were lost: the service that the evaluator asks did not answer" in first
+    assert command.startswith("culmen fork run --budget evaluations=+")
+
+
+def test_a_model_that_never_gives_a_program():
+    first, command = first_words(ran(value, lambda prompt: "I am sorry.", budget="evaluations=40,calls=40"))
+    assert first.startswith("100 % of ") and "held no program in the format asked for" in first
+    assert command.startswith("culmen fork run --model NAME")
+
+
+def test_a_model_that_ignores_the_format_mostly():
+    calls, good = [0], numbers()
+
+    def reply(prompt: str) -> str:
+        calls[0] += 1
+        return good(prompt) if calls[0] % 33 == 0 else "Try a larger number."
+
+    first, command = first_words(ran(value, reply, budget="evaluations=40,calls=100"))
+    share = int(first.partition(" %")[0])
+    assert 90 <= share < 100 and "held no program in the format asked for" in first and "--model NAME" in command
+
+
+def test_replies_that_are_cut_off(monkeypatch: pytest.MonkeyPatch):
+    from culmen.llm.call import Completion, Reply, Tokens
+
+    class Short:
+        """A model whose replies end before the program does."""
+
+        async def complete(self, call: Any) -> Reply:
+            return Reply((Completion("```\nv = 1", "length"),), Tokens(10, 10))
+
+    first, command = first_words(ran(value, Short(), budget="evaluations=40,calls=40"))
+    assert first.startswith("100 % of ") and first.endswith("were cut off") and "--models FILE" in command
+
+
+def test_children_that_are_all_the_same():
+    first, command = first_words(ran(value, lambda prompt: "```\nv = 5\n```", budget="evaluations=40,calls=40"))
+    assert "gave a program that is known already" in first and int(first.partition(" %")[0]) >= 80
+    assert "--model 'A|B'" in command
+
+
+def test_children_that_all_fail_the_same_import():
+    state = [0]
+
+    def reply(prompt: str) -> str:
+        state[0] += 1
+        return f"```\nimport torchvision_of_tomorrow\nv = {state[0]}\n```"
+
+    def evaluator(text: str) -> float:
+        found: dict[str, Any] = {}
+        exec(compile(text, "candidate.py", "exec"), found)
+        return found["v"]
+
+    first, command = first_words(ran(evaluator, reply))
+    assert "% of candidates fail: ModuleNotFoundError: No module named 'torchvision_of_tomorrow'" in first
+    assert command.startswith("culmen show run ")
+
+
+def test_noise_larger_than_any_gain():
+    study = ran(lambda text: value(text) * 1e-4 + random.gauss(0, 1), budget=60)
+    first, command = first_words(study)
+    assert first.startswith("noise hides any gain: one evaluation deviates by ") and "%" in first
+    assert command == "culmen.check(seed, evaluator)" or "final=0.3" in command
+
+
+def test_a_flat_score():
+    first, command = first_words(ran(lambda text: -1.0 if value(text) in (7, 8) else 0.0, deterministic=True))
+    assert "% of " in first and first.endswith("got the very score of the initial one, 0: it is flat")
+    assert command == "culmen.check(seed, evaluator)"
+
+
+def test_a_score_at_its_bound():
+    study = ran(lambda text: 1.0 / (1.0 + value(text)), objective={"bounds": (0.0, 1.0)}, deterministic=True)
+    first, command = first_words(study)
+    assert first.startswith("the initial program scores 1, the best that the task's bounds allow (100 %)")
+    assert command == "culmen.check(seed, evaluator)"
+
+
+def test_a_target_that_is_met_early():
+    study = ran(value, objective={"target": 5.0}, deterministic=True)
+    first, command = first_words(study)
+    assert first.startswith("the target, 5, was met after ") and " of 40 evaluations (1" in first
+    assert command == "culmen best run" and "--stop-at 5" in study.summary.next
+
+
+def test_too_few_evaluations_for_the_cases():
+    cases = [Case(str(n), input=n) for n in range(100)]
+    first, command = first_words(ran(lambda text, case: value(text) * case.input, cases=cases, budget=60))
+    assert first.startswith("too few evaluations: ") and "%" in first and "--budget evaluations=" in command
+
+
+def test_one_case_that_decides_all():
+    cases = [Case(f"case{n}", input=n) for n in range(8)]
+    study = ran(lambda text, case: value(text) if case.input == 3 else 1.0, cases=cases, budget=300, deterministic=True)
+    first, command = first_words(study)
+    assert first == "one case decides: case3 makes up 100 % of all change of the score"
+    assert command == "culmen diff run seed best"
+
+
+def test_a_time_limit_that_hits_every_second_candidate():
+    def evaluator(text: str) -> float:
+        if value(text) % 2:
+            raise TimeoutError("candidate took too long")
+        return value(text)
+
+    first, command = first_words(ran(evaluator))
+    assert "% of candidates fail: " in first and "the limit of 60 s" in first
+    assert command == "culmen.check(seed, evaluator)"
+
+
+def test_the_wrong_direction():
+    first, command = first_words(ran(lambda text: {"score": value(text), "accuracy": value(text)}, direction="min"))
+    assert first.startswith("the direction looks wrong: the score is accuracy, and lower is taken for better")
+    assert command == "culmen.check(seed, evaluator)"
+    assert "direction" in ran_again_with_a_target()
+
+
+def ran_again_with_a_target() -> str:
+    """The first sentence where the initial program meets the target already."""
+    task = inputs.function_task("v = 3", (), "", "min", "planted", True, None, value)
+    task = msgspec.structs.replace(task, objective=Objective(direction="min", target=90.0))
+    study = Study.create(task, evaluator=value, model=numbers(), budget=10, run_dir="runs/again", workers=1)
+    study.run(progress=False)
+    return study.summary.lines[0]
+
+
+def test_an_evaluator_that_gives_every_program_the_same():
+    first, command = first_words(ran(lambda text: 0.5, deterministic=True))
+    assert first.startswith("all ") and "programs got the same score, 0.5 (100 %)" in first
+    assert command == "culmen.check(seed, evaluator)"
+
+
+def test_a_disk_that_is_full():
+    def evaluator(text: str) -> float:
+        if value(text) % 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return value(text)
+
+    first, command = first_words(ran(evaluator))
+    assert first.startswith("no space is left on the disk: ") and "% of evaluations failed of it" in first
+    assert command == "culmen fork run"
+
+
+def test_a_budget_that_went_into_retries():
+    calls, good = [0], numbers()
+
+    class Limited:
+        """A model of which four requests in five are refused for the rate."""
+
+        async def complete(self, call: Any) -> Any:
+            from culmen.llm.call import Completion, Reply, Tokens
+
+            calls[0] += 1
+            if calls[0] % 5:
+                raise RateLimited("slow down", retry_after=0.001)
+            return Reply((Completion(good(""), "stop"),), Tokens(10, 10))
+
+    first, command = first_words(ran(value, Limited(), budget="evaluations=60,calls=12,seconds=20"))
+    assert "attempts to ask" in first and first.endswith("failed: the provider's rate limit") and "%" in first
+    assert "--workers 1" in command
