@@ -222,7 +222,7 @@ class Account:
             self._score(place, fact)
         self._pair(place, fact)
         kind = fact.kind if fact.reward is None else ""
-        self.judge.observe(place, key_of(fact.candidate), kind, fact.culprit, self)
+        self.judge.observe(place, key_of(fact.candidate), kind, fact.culprit, self.rows)
         if self._is_live and self._model is not None:
             self._feed(self._model)
 
@@ -482,7 +482,7 @@ class Account:
             self._model = self._model if self._is_live else None  # it holds much memory
             return None
         if self._model is None:
-            task, failing = self.task, FailureRates(self)
+            task, failing = self.task, FailureRates(self.judge, lambda: self.rows)
             self._model = ValueModel(task.objective.floor, task.deterministic, self.prior, failing)
             self._fed = 0
         self._feed(self._model)

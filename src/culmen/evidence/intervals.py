@@ -26,7 +26,7 @@ _UNTOLD = 0.05
 """Chance that equal repeats had to agree by luck, above which they are no sign of exactness."""
 
 
-class Mean(msgspec.Struct, frozen=True):
+class FreshMean(msgspec.Struct, frozen=True):
     """`mean` over `count` evaluations with standard error `se`.
 
     `margin` is half the width of the 95 % interval for these cases (without a data set: of the
@@ -74,14 +74,14 @@ Values = Mapping[str, Sequence[float]]
 """Rewards by case; under "" without a data set."""
 
 
-def mean_of(values: Values, failures: int, chance: Chance) -> Mean:
+def mean_of(values: Values, failures: int, chance: Chance) -> FreshMean:
     """The mean of `values`, at least one; failures are among them."""
     units, repeats, is_sample = _units(values, chance)
     here = _error(units, repeats, is_sample, chance, 1.0, new=False)
     kind = _error(units, repeats, is_sample, chance, 1.0, new=True)
     cases = 0 if chance.of is None else len(values)
     count = sum(len(each) for each in values.values())
-    return Mean(fmean(units), count, here.se, here.margin, kind.margin, failures, cases)
+    return FreshMean(fmean(units), count, here.se, here.margin, kind.margin, failures, cases)
 
 
 def difference(one: Values, other: Values, chance: Chance) -> tuple[float, Error]:
