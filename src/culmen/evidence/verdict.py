@@ -98,10 +98,8 @@ class Verdict:
             return GainEstimate(None, Error(None, None), probability_above(prior, spread))
         lost = sum(fact.reward is None for each in (name, other) for fact in self.fresh(each))
         gain, error = difference(one, two, self.chance(lost))
-        if error.se is None:
-            chance = probability_above(gain, math.inf)
-            return GainEstimate(gain, error, chance if spread else float(gain > 0))
-        mean, sd = combined(prior, spread, gain, error.se)
+        # One evaluation of each tells no error: it is trusted as far as the search is.
+        mean, sd = combined(prior, spread, gain, spread if error.se is None else error.se)
         return GainEstimate(gain, error, probability_above(mean, sd) if gain > 0 else 0.0)
 
     def _prior_gain(self, name: str, other: str) -> tuple[float, float]:
